@@ -103,8 +103,7 @@ def sets(board: Board) -> tuple[tuple[int, ...], tuple[int, ...]]:
     covariance, least = item_covariance(psi, board.links), least_variance(n, board.links)
     freedom = item_units(n, board.links) - 1
     found = [
-        state(scores, share * covariance, level=0.95, freedom=freedom, least=share * least).candidates
-        for share in (1.0, HALF)
+        state(scores, share * covariance, level=0.95, freedom=freedom, least=share * least)[0] for share in (1.0, HALF)
     ]
     return found[0], found[1]
 

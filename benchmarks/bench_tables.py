@@ -15,7 +15,7 @@ from pathlib import Path
 STUDY = Path(__file__).parents[1] / "docs" / "gallery" / "study.json"
 CODE = """
 import sys, time
-from layerprobe.study.files import read_study
+from layerprobe.study.values import read_study
 study = read_study(sys.argv[1])
 began = time.perf_counter()
 import pandas

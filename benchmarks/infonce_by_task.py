@@ -22,8 +22,7 @@ from scipy.stats import spearmanr
 
 from layerprobe.lab.dropbench.rules import DEVIATIONS, SLOPES, evidence, log_likelihoods
 from layerprobe.lab.dropbench.zoo import ZooEntry, read_searched, read_zoo
-from layerprobe.prediction.parameters import fitted_parameters
-from layerprobe.prediction.tuned import tuned_rule
+from layerprobe.prediction.tuned import fitted_parameters, tuned_rule
 from layerprobe.readings.registry import INFONCE
 
 DEFAULT = "fall of InfoNCE"

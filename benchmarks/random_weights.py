@@ -20,7 +20,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 import layerprobe as lp
 from layerprobe.prediction.rule import ModelCurves
-from layerprobe.prediction.rules.fall import falls_of
+from layerprobe.prediction.rules.simple import falls_of
 from layerprobe.readings.registry import INFONCE, READINGS
 from layerprobe.readings.values import LayerCurve
 

@@ -7,7 +7,7 @@ from layerprobe.files.serialisation import from_dict, parse_json
 from layerprobe.report.comparison import comparison_page
 from layerprobe.results.page import write_page
 from layerprobe.results.shown import write_report
-from layerprobe.study.files import read_study
+from layerprobe.study.values import read_study
 
 GALLERY = Path(__file__).parent / "gallery"
 

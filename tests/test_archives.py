@@ -12,7 +12,7 @@ import pytest
 from layerprobe_cli.main import app
 from typer.testing import CliRunner
 
-from layerprobe.study.files import read_study
+from layerprobe.study.values import read_study
 
 ARCHIVES = Path(__file__).parent / "archives"
 QUICK = ("--epochs", "1", "--seeds", "2", "--learning-rate", "1e-3")

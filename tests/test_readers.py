@@ -31,7 +31,7 @@ from layerprobe.lab.chains.values import load_chain
 from layerprobe.lab.dropbench.zoo import SHIPPED, read_zoo
 from layerprobe.lab.studies.values import load_lab
 from layerprobe.store.store import Store
-from layerprobe.study.files import read_study
+from layerprobe.study.values import read_study
 from layerprobe.sweeps.values import load_sweep
 from layerprobe.tasks.loading import load_corpus, load_task, load_texts
 from layerprobe.tasks.tables import SUFFIXES

@@ -51,7 +51,7 @@ from layerprobe.lab.pretraining.run import FOLDER, pretrain
 from layerprobe.lab.studies.run import _LabRun, run_lab
 from layerprobe.store import store
 from layerprobe.store.verification import verify
-from layerprobe.study.files import read_study
+from layerprobe.study.values import read_study
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.artifact import SavedStep
 from layerprobe.versions import versions

@@ -15,7 +15,6 @@ from layerprobe.names import in_percent, short_name
 from layerprobe.results.shown import from_layer
 from layerprobe.stats.seeds import SeedScores
 from layerprobe.stats.sentences import percents
-from layerprobe.study.sentence import expectation_sentence, proof_sentence
 from layerprobe.study.values import Study
 from layerprobe.versions import __version__
 
@@ -370,7 +369,7 @@ def _evidence(study: Study, layer: int) -> str:
     other = "the layer before" if comparison.alone else escaped(_called(comparison.reference))
     before = [study.prediction.sentence]
     if finding is not None:
-        before = [f"{finding.kept} {finding.certainty}", proof_sentence(finding), expectation_sentence(study)]
+        before = [f"{finding.kept} {finding.certainty}", finding.proof_sentence, study.expectation]
     other_layer = finding is not None and finding.answer.best_layer != layer
     if finding is not None and other_layer:
         before.insert(0, f"Layer {layer} was asked for; the study keeps layer {finding.answer.best_layer}.")

@@ -18,10 +18,9 @@ from layerprobe.results.table import Column, Table, interval_title, layer_column
 from layerprobe.scoring.values import behind_columns, floor_columns
 from layerprobe.stats.seeds import SeedScores
 from layerprobe.stats.sentences import best_sentence, drawn_anew_in_all, floor_sentence, none_above_floor, with_interval
-from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor
+from layerprobe.stats.values import AgainstBest, ClaimVerdict, CrossedInterval, Floor
 from layerprobe.training.values import check_protocol
 
-Verdict = Literal["confirmed", "refuted", "undecided"]
 Weighting = Literal["falling", "equal", "random", "sandwich"]
 """How much each layer's loss counts in a joint run, see `layer_weights`."""
 
@@ -584,7 +583,7 @@ class SavedSeeds:
 class Confirmation(Shown):
     """What fine-tuning says about a prediction."""
 
-    verdict: Verdict
+    verdict: ClaimVerdict
     """confirmed, refuted or undecided."""
     compared_layers: tuple[int, int]
     """The recommended layer and the layer it is compared with."""

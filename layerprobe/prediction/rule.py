@@ -5,16 +5,19 @@ parameters that were fitted before.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
 from layerprobe.prediction.values import Truth
+from layerprobe.readings.reading import Reading
 from layerprobe.readings.values import LayerCurve
+from layerprobe.registry import Registry
 
 Array = NDArray[np.float64]
 
@@ -222,3 +225,89 @@ def obstacle(rule: Rule, models: Sequence[KnownDrop]) -> str | None:
     if rule.parameters and len(families) < 2:
         return f"it has parameters, and there is one family only{f' with {names}' if names else ''}"
     return None
+
+
+# ---- what one would do without --------------------------------------------------------------------------
+
+
+# Three quarters of the depth: layer 9 of 12, where the paper's ELECTRA is best.
+FRACTION = 0.75
+
+
+def last_layer(n_blocks: int) -> int:
+    """Return the whole model's layer, as everybody does by default."""
+    return n_blocks
+
+
+def fixed_fraction(n_blocks: int, *, fraction: float = FRACTION) -> int:
+    """Return the layer at a fixed fraction of the depth, rounded half up.
+
+    Examples:
+        >>> fixed_fraction(12)
+        9
+    """
+    return math.floor(fraction * n_blocks + 0.5)
+
+
+def compared_layers(
+    recommended_layer: int, *, drops: bool, baselines: Mapping[str, int], n_blocks: int
+) -> tuple[int, int]:
+    """Return the earlier layer and the last layer between which fine-tuning decides.
+
+    Where a drop is predicted, the earlier one is the recommended layer; where none is, it is the best earlier layer
+    that a baseline would take, `best zero-shot layer` or `fixed fraction of depth`.
+
+    Examples:
+        >>> compared_layers(12, drops=False, baselines={"fixed fraction of depth": 9}, n_blocks=12)
+        (9, 12)
+    """
+    if drops:
+        return recommended_layer, n_blocks
+    names = ("best zero-shot layer", "fixed fraction of depth")
+    rivals = [baselines[name] for name in names if name in baselines]
+    earlier = [layer for layer in rivals if layer != n_blocks]
+    return (earlier[0] if earlier else max(n_blocks - 1, 0)), n_blocks
+
+
+# ---- families of rules ----------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class RuleFamily(Protocol):
+    """A function that makes rules of the readings there are."""
+
+    def __call__(self, readings: Mapping[str, Reading], others: Sequence[Rule], /) -> Iterable[Rule]:
+        """Return rules that read some of the readings, or choose among the rules of the families before it."""
+
+
+LAST = "best rule"
+"""Chooses among the rules of all others."""
+RULES = Registry(
+    "layerprobe.rules",
+    RuleFamily,  # type: ignore[type-abstract]  # a function is one
+    what="family of rules",
+    shipped={
+        "depth": "layerprobe.prediction.rules.simple:depth_rules",
+        "plateau": "layerprobe.prediction.rules.plateau:rules",
+        "best layer": "layerprobe.prediction.rules.simple:best_layer_rules",
+        "published": "layerprobe.prediction.rules.published:rules",
+        "fall": "layerprobe.prediction.rules.simple:fall_rules",
+        "logistic": "layerprobe.prediction.rules.logistic:rules",
+        LAST: "layerprobe.prediction.rules.simple:best_rule_rules",
+    },
+)
+"""A new one is a function in a module of its own and a row here, or an entry point of another package."""
+
+
+def rules_for(readings: Mapping[str, Reading]) -> list[Rule]:
+    """Return every rule that reads no more than these readings: those of no reading, of one each, and of several.
+
+    The best of all these, chosen on other families, come last.
+    """
+    order = {name: number for number, name in enumerate(readings)}
+    rules: list[Rule] = []
+    for name, family in RULES.usable().items():
+        if name != LAST:
+            rules += [rule for rule in family(readings, rules) if set(rule.curves) <= readings.keys()]
+    rules.sort(key=lambda rule: (min(len(rule.curves), 2), order[rule.curves[0]] if len(rule.curves) == 1 else 0))
+    return [*rules, *RULES[LAST](readings, rules)]

@@ -4,21 +4,155 @@ Parameters and records stand in `rules.json`; nothing is fitted here, but rules 
 """
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FunctionType
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
+from layerprobe.files.folders import parsed_as
 from layerprobe.names import nearest
-from layerprobe.prediction.parameters import FittedRule, fitted_parameters
-from layerprobe.prediction.redraws import DRAWS, drop_probability, redraw
-from layerprobe.prediction.registry import RULES, rules_for
-from layerprobe.prediction.rule import Call, Fit, HasCurves, ModelCurves, Predictor, Rule
+from layerprobe.prediction.rule import RULES, Call, Fit, HasCurves, ModelCurves, Predictor, Rule, rules_for
 from layerprobe.prediction.values import DropProbability, Record
 from layerprobe.readings.registry import reading_of
 from layerprobe.readings.values import LayerCurve
 from layerprobe.registry import Registry
+from layerprobe.similarity.values import Matrix
+
+FILE = Path(__file__).with_name("rules.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedTo:
+    """The models that something was fitted to."""
+
+    zoos: dict[str, str]
+    """sha256 of each zoo by the name of its file."""
+    budgets: tuple[str, ...]
+    """Of their fine-tuning."""
+    models: int
+    families: int
+    """Pretraining objectives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedRule:
+    """A rule with its parameters, as a file holds it."""
+
+    name: str
+    curves: tuple[str, ...]
+    """The readings that it needs of a model."""
+    labelled: bool
+    """Whether it needs labels."""
+    parameters: dict[str, Any]
+    """By name, such as a threshold; empty for a rule that has none."""
+    record: Record
+    """How it fares on families that it was not fitted to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InfonceWorth:
+    """What a nat of InfoNCE is worth in a search, in points of the score after fine-tuning."""
+
+    fitted_to: FittedTo
+    slope: float
+    """Expected."""
+    slope_sd: float
+    """Standard deviation of what it is worth for one model and task."""
+    log_bayes_factor: float
+    """How much more likely it makes the scores of those models than InfoNCE that is worth nothing, in nats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedParameters:
+    """All that was fitted."""
+
+    version: Literal[1]
+    """Of the format."""
+    fitted_to: FittedTo
+    """The models that the rules are of."""
+    rules: tuple[FittedRule, ...]
+    search: InfonceWorth
+
+    @property
+    def by_name(self) -> dict[str, FittedRule]:
+        """The rules by name."""
+        return {rule.name: rule for rule in self.rules}
+
+
+@functools.cache
+def fitted_parameters() -> FittedParameters:
+    """Return what comes with layerprobe."""
+    try:
+        parameters, checksum = parsed_as(FittedParameters, FILE.read_bytes())
+        if checksum is None:
+            raise DataError("it has no checksum")
+        return parameters
+    except (OSError, DataError) as error:
+        raise DataError(f"cannot read the rules that come with layerprobe ({error}): install it again") from error
+
+
+# ---- redrawn curves -------------------------------------------------------------------------------------
+
+
+Array: TypeAlias = NDArray[np.float64]
+
+DRAWS = 10_000
+"""A share of a half is then right to a point, the end of an interval to a thirtieth of a standard error."""
+
+
+def redraw(values: Sequence[float], covariance: Matrix, *, draws: int = DRAWS, seed: int = 0) -> Array:
+    """Draw curves from the normal distribution around the observed one, with the covariance of its layers' errors.
+
+    Returns:
+        (draws, layers); not clamped to the range of the measure.
+    """
+    if draws < 1:
+        raise DataError(f"expected at least one draw, got {draws}")
+    root = _root(np.array(covariance))
+    noise = np.random.default_rng(seed).standard_normal((draws, len(root)))
+    drawn: Array = np.array(values) + noise @ root.T
+    return drawn
+
+
+def drop_probability(onsets: NDArray[np.intp], *, n_layers: int, seed: int) -> DropProbability:
+    """Count what a rule says of redrawn curves: the first drop layer of each, the number of layers where there is none.
+
+    The redraws vary as the curve of another sample of as many texts would, were the observed curve the true one.
+    For best-match the reference's layers stay those of the observed curve.
+
+    Source: the parametric bootstrap, Efron and Tibshirani 1993 (An Introduction to the Bootstrap), section 6.5.
+    """
+    draws = len(onsets)
+    counts = np.bincount(onsets, minlength=n_layers + 1)
+    flagged = np.cumsum(counts)[:-1] / draws
+    return DropProbability(
+        draws=draws,
+        seed=seed,
+        by_layer=tuple(flagged.tolist()),
+        any_drop=float(flagged[-1]),
+        recommended=tuple((counts[1:] / draws).tolist()),
+    )
+
+
+def decline_interval(drawn: Array, plateau_layers: Sequence[int], *, level: float) -> tuple[float, float]:
+    """Return the interval of the median of some layers less the last layer, of (draws, layers) curves."""
+    declines = np.median(drawn[:, list(plateau_layers)], axis=1) - drawn[:, -1]
+    low, high = np.quantile(declines, ((1 - level) / 2, (1 + level) / 2))
+    return float(low), float(high)
+
+
+def _root(covariance: Array) -> Array:
+    """Return a root of the covariance, which has no Cholesky factor where two layers are copies of each other."""
+    values, vectors = np.linalg.eigh(covariance)
+    # The symmetric one, which rounding does not turn around as it does eigenvectors.
+    root: Array = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    return root
+
 
 FITTERS: Registry[FunctionType] = Registry("layerprobe.fitters", FunctionType, what="way to fit rules", shipped={})
 """What fits a rule of another package, whose parameters are not in the file: the lab, which adds an entry point."""

@@ -1,7 +1,7 @@
 """Where to look first for the layer to keep, and why."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from layerprobe.checks import check_level
 from layerprobe.errors import DataError
@@ -12,16 +12,15 @@ from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown, from_layer
 from layerprobe.results.table import Column, Table, chance
 from layerprobe.similarity.values import CurveUncertainty
+from layerprobe.stats import sentences
 
 PLATEAU = "plateau of CKA"
 """The rule that flags the final layers which lie below the plateau before them."""
-LOOK_FIRST = "Where to look first"
-"""How the sentence of a drop begins, which the heading of its page repeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """The numbers behind a prediction."""
+class Decline:
+    """How far CKA declines in the final layers, and what counts as a decline."""
 
     plateau_layers: tuple[int, ...]
     """The layers just before the decline."""
@@ -123,6 +122,25 @@ class Record:
     def __post_init__(self) -> None:
         _check_counts(self)
 
+    def sentence(self, rule: str) -> str:
+        """Return how the rule of this name does, and whether its flag says nothing of encoders that drop or do not."""
+        if not self.parts:
+            return sentences.older_record_sentence(
+                rule,
+                sentences.flags_phrase(
+                    models=self.models, drops=self.drops, caught=self.caught, false_alarms=self.false_alarms
+                ),
+                budget=self.budget,
+                models=self.models,
+                families=self.families,
+                mean_regret=self.mean_regret,
+                median_regret=self.median_regret,
+            )
+        dropping = [part for part in self.parts if part.drops]
+        always = bool(dropping) and all(part.caught + part.false_alarms >= part.models for part in dropping)
+        phrases = [sentences.record_part_phrase(**asdict(part)) for part in self.parts]
+        return sentences.record_sentence(rule, self.budget, phrases, always_flags=always)
+
 
 def _check_counts(record: Record | RecordPart) -> None:
     others = record.models - record.drops
@@ -142,7 +160,7 @@ class DropPrediction(Shown):
     """Where to look first; without a flag the last layer."""
     rule: str
     """Name of the rule."""
-    evidence: Evidence | None
+    evidence: Decline | None
     """Of the decline of CKA, also where the rule reads other numbers; None without a reference."""
     sentence: str
     """The prediction in plain words."""
@@ -169,6 +187,18 @@ class DropPrediction(Shown):
             n_layers = len(self.read.get(name, ()))
             if n_layers != errors.n_layers:
                 raise DataError(f"expected {name} of {errors.n_layers} layers, as its errors are, got {n_layers}")
+
+    @property
+    def record_sentence(self) -> str:
+        """How the rule does on DropBench: on the encoders that it was chosen by, and on others; empty if not known."""
+        return "" if self.record is None else self.record.sentence(self.rule)
+
+    @property
+    def trusted(self) -> tuple[str, ...]:
+        """What is predicted, how far to trust the rule, and last of how many texts it is: a sentence each."""
+        n, available = self.n_texts or (None, 0)
+        texts = sentences.texts_sentence(n, available, self.same)
+        return (self.sentence, *filter(None, (self.record_sentence, texts)))
 
     @property
     def by_plateau(self) -> bool:
@@ -277,7 +307,7 @@ class DropPrediction(Shown):
     @property
     def rest(self) -> str:
         """Why."""
-        return self.sentence.partition(". ")[2] if self.sentence.startswith(LOOK_FIRST) else self.sentence
+        return self.sentence.partition(". ")[2] if self.sentence.startswith(sentences.LOOK_FIRST) else self.sentence
 
     @property
     def summary(self) -> str:

@@ -131,7 +131,7 @@ def solved(sums: Sums, penalties: Iterable[float] = PENALTIES, pull: Array | Non
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Fit:
+class RidgeFit:
     """Ridge regression of all folds but one."""
 
     train: Sums
@@ -142,7 +142,7 @@ class Fit:
     """Mean squared error across the other folds, by which the penalty was chosen."""
 
 
-def chosen_fits(sums: list[Sums], predicted: Iterable[int]) -> dict[int, Fit]:
+def chosen_fits(sums: list[Sums], predicted: Iterable[int]) -> dict[int, RidgeFit]:
     """Return, by fold, the fit on all others.
 
     The error of a penalty is that on each of the other folds of the regression on the rest; both are left out together,
@@ -164,11 +164,11 @@ def chosen_fits(sums: list[Sums], predicted: Iterable[int]) -> dict[int, Fit]:
         train = Sums.of(sums[fold] for fold in others)
         ((weights, bias),) = solved(train, PENALTIES[best : best + 1])
         loss = float(errors[best]) / train.n
-        fits[left_out] = Fit(train=train, penalty=PENALTIES[best], weights=weights, bias=bias, loss=loss)
+        fits[left_out] = RidgeFit(train=train, penalty=PENALTIES[best], weights=weights, bias=bias, loss=loss)
     return fits
 
 
-def pulls(sums: list[Sums], fits: dict[int, Fit]) -> tuple[Array, Array]:
+def pulls(sums: list[Sums], fits: dict[int, RidgeFit]) -> tuple[Array, Array]:
     """Return the factors that give the influence of a training row on the correlation, except its residual.
 
     A fit moves by A^-1 (x - mean) e with the weight of a training row of residual e, and the correlation of all outputs

@@ -26,7 +26,7 @@ from layerprobe.probing.jackknife import jackknife
 from layerprobe.probing.probes import UNITS, Fitted, Problem
 from layerprobe.probing.targets import as_groups, as_targets
 from layerprobe.probing.values import METHODS, ProbedLayer, ProbeSettings, Probing, TargetKind
-from layerprobe.stats.best import Statement, of_highest, state
+from layerprobe.stats.best import of_highest, state
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance
 from layerprobe.stats.links import Links
 from layerprobe.stats.values import CrossedInterval, Floor
@@ -112,8 +112,8 @@ class Board:
             difference=difference,
         )
 
-    def stated(self) -> Statement | None:
-        """Return the joint statement about the layers; sets the intervals of layers and combinations."""
+    def stated(self) -> tuple[tuple[int, ...], tuple[float, ...]] | None:
+        """Return which layers may be the best, and how far each is behind it at most; sets all intervals."""
         n, count = len(self.psi[0]), len(self.layers)
         if self.links is not None and self.links.units <= 1:
             return None
@@ -352,10 +352,9 @@ def finish(
     model: ModelDescription | None,
 ) -> Probing:
     """Build the result from the scored layers."""
-    statement = board.stated()
+    stated = board.stated()
     numbers = [layer.layer for layer in board.layers if layer.layer is not None]
-    candidates = range(len(numbers)) if statement is None else statement.candidates
-    behind = [None] * len(numbers) if statement is None else statement.behind
+    candidates, behind = stated or (tuple(range(len(numbers))), [None] * len(numbers))
     report(f"probing {name}", 1, 1)
     return Probing(
         name=name,
@@ -365,7 +364,7 @@ def finish(
         method=method,
         primary=board.primary,
         layers=tuple(replace(layer, behind=gap) for layer, gap in zip(board.layers, behind, strict=True)),
-        together=tuple(board.compared(tuple(candidates))),
+        together=tuple(board.compared(candidates)),
         left_out=board.left_out,
         floors=floors or {},
         candidates=tuple(numbers[index] for index in candidates),

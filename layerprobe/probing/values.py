@@ -9,11 +9,11 @@ from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import metric_title, points
-from layerprobe.names import listed, plural, short_name
+from layerprobe.names import plural, short_name
 from layerprobe.results.charts import Chart, Line
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, columns_of, interval_title
-from layerprobe.stats.sentences import best_sentence, score_of_best
+from layerprobe.stats.sentences import best_sentence, score_of_best, together_sentences
 from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor
 
 TargetKind = Literal["scores", "classes", "labels", "pairs", "queries"]
@@ -270,20 +270,7 @@ class Probing(Shown):
 
     @property
     def _together_said(self) -> str:
-        if not self.together:
-            return ""
-        sentences = []
-        for combination in self.together:
-            if combination.better and combination.gain is not None:
-                low, high = combination.gain.interval
-                gain = f"{combination.gain.value:.1f} more ({low:.1f} to {high:.1f})"
-                sentences.append(f"The {combination.name} scores {gain}, better than any single layer.")
-        rest = [f"the {combination.name}" for combination in self.together if not combination.better]
-        if rest:
-            verb = "is" if len(rest) == 1 else "are"
-            names = listed(rest)
-            sentences.append(f"{names[0].upper()}{names[1:]} {verb} not shown to be better than a single layer.")
-        return " ".join(sentences)
+        return together_sentences({several.name: several.gain if several.better else None for several in self.together})
 
     @property
     def cost(self) -> str:

@@ -1,11 +1,12 @@
 """The numbers by layer that have a name. Knows names, loads no model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.values import LayerCurve
 from layerprobe.registry import Registry
 from layerprobe.results.table import Column, Table
+from layerprobe.stats.sentences import highest_and_last
 
 CKA, SELF_CKA, INFONCE, ZERO_SHOT = "CKA", "self CKA", "InfoNCE", "zero-shot"
 LOG_EVIDENCE, H_SCORE, CONTRASTIVE_LOSS = "LogME", "H-score", "contrastive loss"
@@ -66,6 +67,12 @@ def reading_of(name: str) -> Reading:
 def alone() -> list[str]:
     """Return the names of the readings that need nothing but the model and texts."""
     return [name for name, reading in READINGS.usable().items() if reading.alone]
+
+
+def course(curves: Mapping[str, Sequence[float]], *, first: int = 0) -> str:
+    """Return where each of some curves is highest, from a layer on, and where it ends, with the units of readings."""
+    units = {name: READINGS[name].unit for name in curves if name in READINGS}
+    return highest_and_last(curves, first=first, units=units)
 
 
 def curves_table(curves: Mapping[str, LayerCurve]) -> Table:

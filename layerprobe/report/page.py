@@ -8,7 +8,6 @@ from layerprobe.comparison.values import Comparisons
 from layerprobe.finetuning.values import Protocol, outcome_charts, outcomes_table
 from layerprobe.metrics.names import metric_title, split_title
 from layerprobe.names import listed
-from layerprobe.prediction.sentence import record_sentence, trusted
 from layerprobe.report.comparison import Compared, compared_models, diagnosed, last_and_fall, maps, provenance
 from layerprobe.report.facts import size_facts
 from layerprobe.report.maps import curve_figure
@@ -25,7 +24,6 @@ from layerprobe.results.table import Table, stacked
 from layerprobe.results.values import Figure, Page, Part, Section
 from layerprobe.scoring.values import LayerScores, scores_chart
 from layerprobe.study.commands import next_commands, run_command, serve_commands
-from layerprobe.study.sentence import expectation_sentence, headline, summary
 from layerprobe.study.tables import runs_table
 from layerprobe.study.values import Study
 from layerprobe.tasks.kind import KINDS
@@ -41,10 +39,10 @@ def study_page(study: Study) -> Page:
     )
     return page_of(
         study,
-        heading=headline(study),
+        heading=study.headline,
         kind="study",
         about=f"{compared.about} on {study.provenance.task}",
-        lead=(summary(study),),
+        lead=(study.lead,),
         facts=_facts_line(study),
         first=first,
         warnings=sum((one.warnings for one in compared.measured[0].comparisons), study.provenance.warnings),
@@ -231,8 +229,7 @@ def _further(study: Study) -> Iterator[Part]:
 def _expected(study: Study) -> tuple[str, ...]:
     """Return what was expected before training, and where the search disagrees."""
     prediction = study.prediction
-    record = () if prediction.record is None else (record_sentence(prediction.rule, prediction.record),)
-    return (expectation_sentence(study), prediction.sentence, *record)
+    return (study.expectation, prediction.sentence, *filter(None, [prediction.record_sentence]))
 
 
 def _predicted(study: Study) -> tuple[str, ...]:
@@ -240,9 +237,9 @@ def _predicted(study: Study) -> tuple[str, ...]:
     prediction, tested = study.prediction, study.confirmation
     if tested is None:
         untested = "No layer has been fine-tuned: this is what is expected before any training."
-        return (badge(None, untested), *trusted(prediction)[1:])
+        return (badge(None, untested), *prediction.trusted[1:])
     layers = f"Fine-tuned at layers {listed([outcome.layer for outcome in study.outcomes], 'and')}."
-    return (badge(tested.verdict, layers), prediction.sentence, *trusted(prediction)[1:])
+    return (badge(tested.verdict, layers), prediction.sentence, *prediction.trusted[1:])
 
 
 def _baselines(study: Study) -> Section:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from layerprobe.comparison.values import Comparisons
-from layerprobe.prediction.sentence import highest_and_last, trusted
-from layerprobe.prediction.values import PLATEAU, DropPrediction, Evidence
+from layerprobe.prediction.values import PLATEAU, DropPrediction
+from layerprobe.readings.registry import course
 from layerprobe.report.comparison import compared_models, diagnosed, maps, provenance
 from layerprobe.report.facts import size_facts
 from layerprobe.report.maps import curve_figure
@@ -29,7 +29,7 @@ def prediction_page(prediction: Prediction) -> Page:
     other = "the layer before" if compared.alone else compared.references[0]
     name = f"{compared.first.map.measure.short_name} with {other}"
     # alone, the first layer has none before it and is compared with itself
-    finding = highest_and_last({name: curve.values}, first=drop.first_layer + compared.alone)
+    finding = course({name: curve.values}, first=drop.first_layer + compared.alone)
     figure = curve_figure(compared.measured[0], "curve", f"{numbers.capitalised(finding)}.")
     page = drop_page(drop, prediction.table)
     against = f"Similarity to the {'layer before' if compared.alone else 'reference'}, layer by layer"
@@ -63,7 +63,7 @@ def drop_page(drop: DropPrediction, table: Table | None = None) -> Page:
         table=drawn_table,
         kind="prediction, before any training",
         blocks=Blocks.upto(last, drop.recommended_layer),
-        account=trusted(drop)[1:],
+        account=drop.trusted[1:],
         sections=(_baselines(drop, drawn_table),),
         provenance=(definitions({"Rule": f"{drop.rule}{how}"}),),
     )
@@ -109,7 +109,7 @@ def by_plateau(prediction: DropPrediction) -> DropPrediction:
     return replace(prediction, rule=PLATEAU, drop_layers=drop, onset=onset, recommended_layer=layer, probability=None)
 
 
-def _decline(evidence: Evidence) -> str:
+def _decline(evidence: Decline) -> str:
     """Return by how much the curve declines, with its interval where it has one."""
     value, ends = numbers.number(evidence.decline, 3), evidence.decline_interval
     return value if ends is None else f"{value} {numbers.interval(ends, 3)}"

@@ -11,9 +11,8 @@ from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.kinds.summaries.values import SummaryScores
 from layerprobe.metrics.names import points
 from layerprobe.names import counted, distinct_names, listed, plural
-from layerprobe.prediction.sentence import highest_and_last
 from layerprobe.readings.reading import Reading
-from layerprobe.readings.registry import READINGS, curves_table
+from layerprobe.readings.registry import READINGS, course, curves_table
 from layerprobe.readings.values import LayerCurve
 from layerprobe.report.facts import about, layer_facts, models, size_facts
 from layerprobe.results import numbers
@@ -26,7 +25,6 @@ from layerprobe.results.table import stacked
 from layerprobe.results.values import Figure, Page
 from layerprobe.scoring.values import AcrossTasks, LayerMean, LayerMeans, LayerScores, ScoresOfModels
 from layerprobe.study.models import FoundModels
-from layerprobe.study.sentence import grounds_of_models
 from layerprobe.study.tables import runs_table
 
 METHODS = {
@@ -181,7 +179,7 @@ def found_models_page(models: FoundModels) -> Page:
         about=models.task,
         facts=size_facts(models.best.parameters, models.best.best_layer),
         warnings=models.failures,
-        account=grounds_of_models(models)[:-1],
+        account=models.grounds[:-1],
         sections=(section("runs", "Runs", folded("All runs, in order by model", table_of(made))),),
     )
 
@@ -240,7 +238,7 @@ def _promised(curves: Mapping[str, LayerCurve], readings: Mapping[str, Reading])
 
 
 def _course(name: str, curve: LayerCurve) -> str:
-    return highest_and_last({name: curve.values}, first=_first_layer(name, curve))
+    return course({name: curve.values}, first=_first_layer(name, curve))
 
 
 def _first_layer(name: str, curve: LayerCurve) -> int:

@@ -24,7 +24,6 @@ from layerprobe.results.parts import folded, section, table_of
 from layerprobe.results.shown import Shown, make_page
 from layerprobe.results.values import Page, Section
 from layerprobe.stats.values import Floor
-from layerprobe.study.sentence import found_drop_sentence, proof_sentence
 from layerprobe.study.tables import runs_table
 from layerprobe.study.values import Finding
 
@@ -68,16 +67,15 @@ def finding_facts(finding: Finding) -> tuple[str, ...]:
     speed = finding.speed(best)
     fast = () if speed is None or best == len(finding.parameters) - 1 else (times_as_fast(speed),)
     proof = finding.against_last
-    proven = () if proof is None else (f"{BADGES[proof.verdict]}: {numbers.signed(proof.difference.value)} on test",)
+    proven = () if proof is None else (f"{BADGES[proof.verdict()]}: {numbers.signed(proof.value)} on test",)
     return (ends, *proven, *size_facts(finding.parameters, best), *fast)
 
 
 def account(finding: Finding) -> tuple[str, ...]:
     """Return the test against the last layer, the drop, the doubts and the cost."""
-    proof = finding.against_last
-    tested = proof is not None or finding.best_layer != len(finding.parameters) - 1
-    proved = badge(proof.verdict if proof else None, proof_sentence(finding)) if tested else ""
-    return tuple(filter(None, (proved, found_drop_sentence(finding), finding.doubt, finding.spent)))
+    tested = finding.against_last is not None or finding.best_layer != finding.last_layer
+    proved = badge(finding.proof_verdict, finding.proof_sentence) if tested else ""
+    return tuple(filter(None, (proved, finding.drop_sentence, finding.doubt, finding.spent)))
 
 
 # ---- layers ---------------------------------------------------------------------------------------------

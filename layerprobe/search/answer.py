@@ -1,14 +1,12 @@
 """Evidence -> which layer to keep, how certain that is, and what is uncertain. Knows numbers; trains nothing."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 from scipy.special import ndtri
 
 from layerprobe.search.plan import next_run
 from layerprobe.search.posterior import Array, Posterior, posterior
-from layerprobe.search.sentence import search_sentence
 from layerprobe.search.values import Decision, Doubt, Evidence, LayerBelief, SearchAnswer, SearchSettings
 
 
@@ -27,7 +25,7 @@ def answer(
     best, within = beliefs.best_layer, claimed.chances_within(settings.tolerance)
     sufficient = [layer for layer in claimed.tested.tolist() if within[layer] >= settings.level]
     candidates, worse = claimed.statement(settings.tolerance, settings.level)
-    result = SearchAnswer(
+    return SearchAnswer(
         best_layer=best,
         chance=float(claimed.chances[best]),
         candidates=tuple(sorted({*candidates, best})),
@@ -41,8 +39,7 @@ def answer(
         sentence="",
         first_layer=evidence.first_layer,
         worse=tuple(layer for layer in worse if layer != best),
-    )
-    return replace(result, sentence=search_sentence(result))
+    ).worded
 
 
 def _beliefs(

@@ -17,7 +17,6 @@ from layerprobe.search.posterior import (
     square_root,
     standard_normal,
 )
-from layerprobe.search.sentence import stop_reason
 from layerprobe.search.values import (
     SWEPT_BLOCKS,
     Decision,
@@ -28,6 +27,7 @@ from layerprobe.search.values import (
     StopReason,
 )
 from layerprobe.stats.seeds import best_of
+from layerprobe.stats.sentences import stop_reason
 
 LEAST_RUN_GAIN = 0.001
 """Points that a single run must promise: a cheap one that cannot matter is not made to spend what is left."""
@@ -285,7 +285,8 @@ def _seeds(evidence: Evidence, layer: int, pending: Sequence[PlannedRun]) -> int
 
 
 def _over(stop: StopReason, settings: SearchSettings, models: Mapping[int, Evidence]) -> Decision:
-    return Decision(run=None, stop=stop, why=stop_reason(stop, settings, several=len(models) > 1))
+    why = stop_reason(stop, tolerance=settings.tolerance, seeds=settings.seeds, several=len(models) > 1)
+    return Decision(run=None, stop=stop, why=why)
 
 
 def _fine_tune(evidence: Evidence, layer: int, why: str, pending: Sequence[PlannedRun]) -> Decision:

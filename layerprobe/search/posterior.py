@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
 from layerprobe.errors import DataError
-from layerprobe.prediction.parameters import fitted_parameters
+from layerprobe.prediction.tuned import fitted_parameters
 from layerprobe.search.values import Evidence, Score
 from layerprobe.stats.seeds import best_of
 

@@ -3,23 +3,21 @@
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
+from typing import Literal, Self
 
 from layerprobe.checks import LEVEL, as_declared, check_level, read_share
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.similarity.values import Matrix
+from layerprobe.stats import sentences
+from layerprobe.stats.values import Verdict
 
 StopReason = Literal["settled", "gain", "seeds", "budget"]
 """settled: the best layer is within the tolerance, with the requested confidence; gain: further seeds would not
 noticeably improve the choice; seeds: all layers that may be the best have all their seeds; budget: the next run would
 exceed it."""
-
-Verdict = Literal["decided", "within the tolerance", "undecided", "nothing to cut"]
-"""decided: no other layer may be the best; within the tolerance: the layer to keep is close to the best, whichever that
-is; undecided: it is the best guess; nothing to cut: the whole model is within the tolerance of the best, and no smaller
-one is. Each at the requested level."""
 
 TOLERANCE = 0.5
 """Points of the metric x 100 of score loss that is accepted for a smaller model."""
@@ -285,15 +283,19 @@ class SearchAnswer:
     @property
     def verdict(self) -> Verdict:
         """How much is known of the layer to keep: what headlines say."""
-        best, last = self.layers[self.best_layer], len(self.layers) - 1
         if self.spoilt:
             return "undecided"
-        near = best.chance_within >= self.settings.level
-        if near and self.best_layer == last and self.smallest_sufficient in (None, last):
+        near = self.layers[self.best_layer].chance_within >= self.settings.level
+        if near and self.best_layer == self.n_blocks and self.smallest_sufficient in (None, self.n_blocks):
             return "nothing to cut"
         if len(self.candidates) == 1:
             return "decided"
         return "within the tolerance" if near else "undecided"
+
+    @property
+    def n_blocks(self) -> int:
+        """Of the whole model."""
+        return len(self.layers) - 1
 
     @property
     def drop_layers(self) -> tuple[int, ...]:
@@ -309,3 +311,87 @@ class SearchAnswer:
     def share(self) -> float:
         """Cost as a share of the full sweep."""
         return self.spent / self.full_sweep
+
+    # ---- in words ---------------------------------------------------------------------------------------
+
+    @property
+    def worded(self) -> Self:
+        """The same with its sentence."""
+        expected = f"{self.kept}: {self.expected()}."
+        claims = (self.sureness, self.sufficient())
+        if self.spoilt:
+            claims = (sentences.spoilt_sentence(self.spoilt), "")
+        parts = (expected, *claims, self.cost(), self.doubts())
+        return replace(self, sentence=" ".join(filter(None, parts)))
+
+    @property
+    def kept(self) -> str:
+        """Which layer to keep, worded by what is known of it: the start of a sentence."""
+        if self.spoilt:
+            return f"Layer {self.best_layer} of {self.n_blocks} scores highest"
+        return sentences.kept_phrase(
+            self.best_layer,
+            self.n_blocks,
+            self.verdict,
+            chance_best=self.chance,
+            tolerance=self.settings.tolerance,
+        )
+
+    def expected(self, unit: str = "") -> str:
+        """Return what the layer to keep is expected to score, in a unit."""
+        best = self.layers[self.best_layer]
+        interval = None if self.spoilt else best.interval
+        return sentences.expected_phrase(best.mean, interval, self.settings.level, unit=unit)
+
+    @property
+    def sureness(self) -> str:
+        """Which layers may be the best, or with what chance the one to keep is."""
+        unrun = [layer for layer in self.candidates if not self.layers[layer].runs]
+        return sentences.sureness_sentence(
+            self.candidates,
+            range(self.first_layer, len(self.layers)),
+            chance_best=self.chance,
+            level=self.settings.level,
+            bare=[layer for layer in unrun if not self.layers[layer].failed],
+            failed=[layer for layer in unrun if self.layers[layer].failed],
+        )
+
+    def sufficient(self, gains: str = "") -> str:
+        """Return the smallest layer that will do, and what it saves; nothing of layer 0, which none is below."""
+        return sentences.sufficient_sentence(
+            self.best_layer,
+            self.smallest_sufficient,
+            chance_within=self.layers[self.best_layer].chance_within,
+            tolerance=self.settings.tolerance,
+            level=self.settings.level,
+            gains=gains,
+        )
+
+    def cost(self, *, proof: int = 0, seconds: float = 0.0) -> str:
+        """Return what was spent, how much of it on a comparison with the last layer, and why no more was."""
+        return sentences.spent_sentence(
+            self.share,
+            seeds=self.settings.seeds,
+            why="" if self.spoilt else self.decision.why,
+            over=bool(self.spoilt) or self.decision.stop is not None,
+            proof=proof / self.spent if proof else 0.0,
+            seconds=seconds,
+        )
+
+    def doubts(self, unit: str = "item") -> str:
+        """Return what is uncertain and what it would take; nothing where the best layer is settled."""
+        if self.decision.stop == "settled" or self.spoilt:
+            return ""
+        doubt, reach = self.doubt, NormalDist().inv_cdf((1 + self.settings.level) / 2)
+        pair = sorted((self.best_layer, doubt.rival))
+        return sentences.doubt_sentence(
+            pair,
+            doubt.difference,
+            items=reach * doubt.item_error,
+            seeds=None if doubt.seed_error is None else reach * doubt.seed_error,
+            bare=[layer for layer in pair if not self.layers[layer].runs],
+            tolerance=self.settings.tolerance,
+            unit=unit,
+            items_needed=doubt.items_needed,
+            more_seeds=self.decision.stop != "gain",
+        )

@@ -1,10 +1,14 @@
-"""The embeddings of the last layer, by torch or a graph, with all features or fewer. Knows loaded encoders."""
+"""The embeddings of the last layer, by torch or a graph, with all features or fewer by a map. Knows loaded encoders."""
 
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.numpy import save_file
 from torch import Tensor
 
 from layerprobe.encoders.backends.graph import Graph
@@ -13,6 +17,7 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.model import Pooling
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.extraction.embed import budget_of, in_halves
+from layerprobe.files.folders import folder_errors, new_folder
 from layerprobe.files.images import prompted
 
 Vectors = NDArray[np.float32]
@@ -66,3 +71,27 @@ def tokenized(model: SharedModel, texts: Sequence[str]) -> Prepared:
     """Tokenise texts for the model, with its prompt."""
     options = model.options
     return model.encoder.tokenize(prompted(options.prompt, texts), max_length=options.max_length)
+
+
+# ---- fewer dimensions -----------------------------------------------------------------------------------
+
+
+def fewer(embeddings: NDArray[Any], dimensions: int) -> NDArray[np.float32]:
+    """Return the (dimensions, width) map of (text, width) embeddings to fewer features; its rows are orthonormal.
+
+    It adds nothing to embeddings: centring them would change every cosine. It keeps the directions along which
+    normalised embeddings are largest, so that their inner products change least (Eckart and Young 1936).
+    """
+    values = np.asarray(embeddings, dtype=np.float64)
+    unit = values / np.linalg.norm(values, axis=1, keepdims=True)
+    directions = np.linalg.eigh(unit.T @ unit)[1].T[::-1][:dimensions]
+    return np.ascontiguousarray(directions, dtype=np.float32)
+
+
+def write_dense(folder: Path, weight: NDArray[np.float32]) -> None:
+    """Write a (dimensions, width) map as a Dense module, whole or not at all; StoreError if it cannot be written."""
+    identity, advice = "torch.nn.modules.linear.Identity", "choose another folder with --cache-dir"
+    keys = {"in_features": weight.shape[1], "out_features": len(weight), "bias": False, "activation_function": identity}
+    with folder_errors(folder, advice=advice), new_folder(folder, replace=True) as new:
+        (new / "config.json").write_text(json.dumps(keys, indent=2) + "\n")
+        save_file({"linear.weight": weight}, new / "model.safetensors")

@@ -23,7 +23,7 @@ from layerprobe.results.table import Column, Table, interval_title
 from layerprobe.shrinking.order import evenly_spaced, kept_order
 from layerprobe.shrinking.points_lost import Scored, difference, tuned
 from layerprobe.shrinking.values import Size, read_size
-from layerprobe.stats.sentences import range_of, spoilt_sentence
+from layerprobe.stats.sentences import blocks_compared_sentence, spoilt_sentence
 from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.overlaps import checked_task, spoilt_items
 from layerprobe.tasks.values import Task
@@ -77,11 +77,9 @@ class EqualSize(Shown):
         first, *others = self.candidates
         sentences = []
         for other in others:
-            (low, high), value = other.interval, fmean(other.scores) - fmean(first.scores)
-            how = "better than" if low > 0 else "worse than" if high < 0 else "not significantly different from"
-            ends = range_of((low, high), digits=1)
-            points = f"{value:+.1f} points of {metric_title(self.metric)} ({ends})"
-            sentences.append(f"{_named(other)} {how} the first {len(first.blocks)}: {points}.")
+            value = fmean(other.scores) - fmean(first.scores)
+            size = len(first.blocks)
+            sentences.append(blocks_compared_sentence(other.blocks, size, value, other.interval, self.metric))
         choices = "block" if len(first.blocks) == 1 else f"{len(first.blocks)} blocks"
         return " ".join([*sentences, f"Of {choices}, keep {', '.join(map(str, self.keep.blocks))}."])
 
@@ -130,12 +128,6 @@ class EqualSize(Shown):
             notes=("Differences are from the first blocks, over items and seeds; all intervals hold at once.",),
             marks=tuple("chosen" if row is self.keep else None for row in rows),
         )
-
-
-def _named(candidate: Candidate) -> str:
-    return f"Block{'s' * (len(candidate.blocks) > 1)} {', '.join(map(str, candidate.blocks))} " + (
-        "are" if len(candidate.blocks) > 1 else "is"
-    )
 
 
 def equal_size(

@@ -3,7 +3,8 @@
 Knows resolved models and a task; knows nothing of how the smaller one was made.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -12,15 +13,23 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL
 from layerprobe.encoders.architecture import count_blocks
+from layerprobe.encoders.backends.backend import TORCH, engines
+from layerprobe.encoders.backends.choice import timed_rounds
+from layerprobe.encoders.backends.graph import Graph, open_graph
+from layerprobe.encoders.backends.int8 import int8_graphs
+from layerprobe.encoders.first_use import dtype_name, load
 from layerprobe.encoders.loading import Checkpoint
+from layerprobe.encoders.timing import median_range
 from layerprobe.encoders.workers import SharedModel
+from layerprobe.errors import MissingPackageError, ModelError
 from layerprobe.finetuning.losses import Criterion, criterion_of, prepared_sides
 from layerprobe.finetuning.outputs import ScoredSplit
 from layerprobe.finetuning.tuning import finetune, items_of, with_prompts
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.scoring.probes import Probe
-from layerprobe.shrinking.embedding import Embed, embedder
-from layerprobe.shrinking.values import Loss
+from layerprobe.shrinking.embedding import Embed, Vectors, embedder, tokenized
+from layerprobe.shrinking.teacher import Taught, agreement
+from layerprobe.shrinking.values import PointsLost, Served
 from layerprobe.stats.crossed import crossed, errors_known
 from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
@@ -112,7 +121,7 @@ class Compared:
 
     def losses(
         self, models: Sequence[tuple[SharedModel, Embed]], seeds: Sequence[int], split: str
-    ) -> tuple[Loss | None, Loss | None]:
+    ) -> tuple[PointsLost | None, PointsLost | None]:
         """Return the loss of smaller models, one a seed, by their embeddings, and after fine-tuning both."""
         split = cast(ScoredSplit, split)
         as_it_is = None
@@ -128,11 +137,11 @@ class Compared:
             self.whole_scored[split] = self._untrained(self.whole, split, embedder(self.whole))
         return self.whole_scored[split]
 
-    def _loss(self, whole: Sequence[Scored], small: Sequence[Scored], split: ScoredSplit) -> Loss:
+    def _loss(self, whole: Sequence[Scored], small: Sequence[Scored], split: ScoredSplit) -> PointsLost:
         primary = self.task.primary
         scores, smaller = ([evaluation.metrics[primary] for evaluation, _ in scored] for scored in (whole, small))
         whole = [*whole] * (len(small) if len(whole) == 1 else 1)
-        return Loss(
+        return PointsLost(
             metric=primary,
             whole=tuple(scores),
             small=tuple(smaller),
@@ -141,7 +150,7 @@ class Compared:
             failure=failing(whole, small, self.task, split),
         )
 
-    def _after_tuning(self, models: Sequence[SharedModel], seeds: Sequence[int], split: ScoredSplit) -> Loss:
+    def _after_tuning(self, models: Sequence[SharedModel], seeds: Sequence[int], split: ScoredSplit) -> PointsLost:
         for model in (self.whole, *models):
             model.forget()  # fine-tuning loads its own
         whole, small = (
@@ -199,3 +208,51 @@ class Compared:
             u, *v = (values[side] for side in prepared.sides)
             features.append(probe.features(u, v[0] if v else None))
         return probe.fit(features[0], np.asarray(task.train.gold), features[1])
+
+
+# ---- ways to run them -----------------------------------------------------------------------------------
+
+
+logger = logging.getLogger(__name__)
+
+
+def served(
+    model: SharedModel, blocks: tuple[int, ...], compared: Compared | None, held_out: Taught, dense: Vectors | None
+) -> Iterator[Served]:
+    """Yield speed and loss of every way to run a model of some blocks; with `dense` also in fewer dimensions.
+
+    Speed and agreement are measured on the texts held out, the loss on the test split of a task.
+    """
+    graphs, encoder, dtype = _graphs(model), model.encoder, dtype_name(model.options)
+    lengths, seconds = timed_rounds(encoder, graphs, model.options, held_out.texts)
+    texts = tokenized(model, held_out.texts)
+    for name in (TORCH, *graphs):
+        milliseconds, low, high = median_range([1e3 * elapsed / len(lengths) for elapsed in seconds[name]])
+        for weight in (None, dense)[: 1 + (dense is not None)]:
+            embed = embedder(model, graph=graphs.get(name), dense=weight)
+            yield Served(
+                blocks=blocks,
+                run_by=name if dtype == "float32" or "int8" in name else f"{name} {dtype}",
+                dimensions=encoder.description.hidden_size if weight is None else len(weight),
+                milliseconds=milliseconds,
+                interval=(low, high),
+                agreement=100 * agreement(embed(texts), held_out.gold),
+                loss=None if compared is None else compared.losses([(model, embed)], (0,), "test")[0],
+            )
+
+
+def _graphs(model: SharedModel) -> dict[str, Graph]:
+    """Return the model as a graph of every installed backend, also in 8 bits; failures are logged."""
+    # of its own: an export may change a model
+    encoder, options, graphs = load(model.checkpoint), model.options, dict[str, Graph]()
+    for name, engine in engines().items():
+        try:
+            engine.check(encoder.device.type, dtype_name(options))
+            graphs[name] = open_graph(engine, encoder, model.checkpoint, options)[0]
+        except ModelError as error:
+            logger.log(logging.INFO if isinstance(error, MissingPackageError) else logging.WARNING, "%s", error)
+    try:
+        return graphs | int8_graphs(encoder, options.pooling)
+    except ModelError as error:
+        logger.warning("%s", error)
+        return graphs

@@ -32,11 +32,9 @@ from layerprobe.names import counted, short_name, times_as_fast
 from layerprobe.profiling.measuring import profile_layers
 from layerprobe.profiling.values import ProfileSettings
 from layerprobe.results.estimate import Estimate
-from layerprobe.shrinking.dimensions import fewer, write_dense
-from layerprobe.shrinking.embedding import Vectors, embedder, tokenized
-from layerprobe.shrinking.front import served
+from layerprobe.shrinking.embedding import Vectors, embedder, fewer, tokenized, write_dense
 from layerprobe.shrinking.order import N_TEXTS, kept_order
-from layerprobe.shrinking.points_lost import Compared, has_untrained_outputs
+from layerprobe.shrinking.points_lost import Compared, has_untrained_outputs, served
 from layerprobe.shrinking.teacher import TEACHER, Taught, agreement
 from layerprobe.shrinking.values import (
     TRAINING,

@@ -20,10 +20,17 @@ from layerprobe.results.blocks import Blocks
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of, interval_title, millions
-from layerprobe.stats.margin import MarginVerdict, items_needed, margin_verdict, upper_end
+from layerprobe.stats.margin import items_needed, margin_verdict, upper_end
 from layerprobe.stats.seeds import front_beyond_noise
-from layerprobe.stats.sentences import drawn_anew_in_all, loss_phrase, points, would_settle
-from layerprobe.stats.values import CrossedInterval
+from layerprobe.stats.sentences import (
+    agreement_phrase,
+    blocks_phrase,
+    drawn_anew_in_all,
+    loss_phrase,
+    margin_sentence,
+    would_settle,
+)
+from layerprobe.stats.values import CrossedInterval, MarginVerdict
 
 TRAINING = Protocol(learning_rate=2e-4, epochs=1, batch_size=64, dropout=False, evaluations=5)
 """How a smaller model is trained to agree with the whole one, where nobody says."""
@@ -105,7 +112,7 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class PointsLost:
     """By how much the smaller model is worse on a split of the task."""
 
     metric: str
@@ -176,11 +183,11 @@ class Smaller:
     """Share of the ten nearest held-out texts that are so in the whole model, 0 to 100, by seed."""
     on_task: float | None
     """Agreement on the texts of the task; None without a task."""
-    chosen_by: Loss | None
+    chosen_by: PointsLost | None
     """On the validation split, by which a size was chosen; None where it was given."""
-    as_it_is: Loss | None = None
+    as_it_is: PointsLost | None = None
     """On the test split, without fine-tuning; None where it was not measured, or the kind needs fine-tuning."""
-    tuned: Loss | None = None
+    tuned: PointsLost | None = None
     """On the test split, both fine-tuned."""
 
     @property
@@ -189,7 +196,7 @@ class Smaller:
         return times_as_fast((self.speed, *self.speed_range)) if self.speed and self.speed_range else ""
 
     @property
-    def loss(self) -> Loss | None:
+    def loss(self) -> PointsLost | None:
         """What counts: after fine-tuning where there was any."""
         return self.tuned or self.as_it_is
 
@@ -210,7 +217,7 @@ class Served:
     """Of 95 %, of the median over rounds."""
     agreement: float
     """With the whole model on held-out texts, -100 to 100."""
-    loss: Loss | None
+    loss: PointsLost | None
     """On the test split, without fine-tuning; None without a task, or where its kind needs fine-tuning."""
 
     @property
@@ -281,20 +288,17 @@ class Shrunk(Shown):
     def kept(self) -> str:
         """Which blocks are kept and what that saves, in words."""
         small = self.smaller
-        fewer = 1 - small.parameters / self.model.parameters[-1]
-        fast = f", {small.faster}" if small.faster else ""
-        which = ", ".join(map(str, small.blocks))
-        features = "" if self.dimensions is None else f", {self.dimensions} of {self.model.hidden_size} dimensions"
-        blocks = f"{len(small.blocks)} of {self.model.n_blocks} blocks ({which}){features}"
-        return f"{blocks}, {fewer:.0%} fewer parameters{fast}"
+        return blocks_phrase(
+            small.blocks,
+            self.model.n_blocks,
+            fewer=1 - small.parameters / self.model.parameters[-1],
+            faster=small.faster,
+            dimensions=None if self.dimensions is None else (self.dimensions, self.model.hidden_size),
+        )
 
     @property
     def _agreed(self) -> str:
-        alike, shared = fmean(self.smaller.agreement), fmean(self.smaller.neighbours)
-        return (
-            f"its similarities of held-out texts agree with the whole model's by {alike:.1f} of 100, and it shares "
-            f"{shared:.0f}% of their ten nearest neighbours"
-        )
+        return agreement_phrase(fmean(self.smaller.agreement), fmean(self.smaller.neighbours))
 
     @property
     def sentence(self) -> str:
@@ -304,12 +308,7 @@ class Shrunk(Shown):
             return f"{self.kept}: {self._agreed}. That is no task: give one to know what it costs there."
         after = " after fine-tuning both" if small.tuned else ""
         about = f"{self.kept}: {loss.said} on {short_name(self.task)}{after}"
-        if loss.verdict == "within":
-            return f"{about}: within the {self.within:g} that you allowed."
-        if loss.verdict == "worse":
-            return f"{about}: more than the {self.within:g} that you allowed; keep more blocks, or train on more texts."
-        more = loss.needed or "keep one more block, or train on more texts"
-        return f"{about}. We cannot yet rule out a loss of more than {points(self.within)}: {more}."
+        return margin_sentence(about, loss.verdict, self.within, loss.needed)
 
     @property
     def blocks(self) -> Blocks:

@@ -13,7 +13,6 @@ error of what was chosen: Berk et al. 2013 (Annals of Statistics 41).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,17 +30,9 @@ DRAWS = 20_000
 """Of the errors; a level of 95 % is then right to 0.2 points."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Statement:
-    """Statements about the best score that hold jointly at the level."""
-
-    candidates: tuple[int, ...]
-    """Numbers of the scores of which one is the best, ascending."""
-    behind: tuple[float, ...]
-    """By how much the best is ahead of each at most, at least 0."""
-
-
-def state(scores: Array, covariance: Array, *, level: float, freedom: float, least: float = 0.0) -> Statement:
+def state(
+    scores: Array, covariance: Array, *, level: float, freedom: float, least: float = 0.0
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Compare scores with the best of them.
 
     Args:
@@ -51,8 +42,12 @@ def state(scores: Array, covariance: Array, *, level: float, freedom: float, lea
         freedom: Degrees of freedom of the covariance.
         least: The variance that a difference has at least.
 
+    Returns:
+        Numbers of the scores of which one is the best, ascending; and by how much the best is ahead of each score at
+        most, at least 0. All of it holds jointly at the level.
+
     Examples:
-        >>> state(np.array([70.0, 75.0, 74.9]), np.eye(3), level=0.95, freedom=1000).candidates
+        >>> state(np.array([70.0, 75.0, 74.9]), np.eye(3), level=0.95, freedom=1000)[0]
         (1, 2)
     """
     k, errors = len(scores), _drawn_errors(covariance, freedom)
@@ -71,7 +66,7 @@ def state(scores: Array, covariance: Array, *, level: float, freedom: float, lea
     bounds = (ahead + critical[:, None] * spread)[candidates]
     bounds[np.arange(len(candidates)), candidates] = 0  # the best is not ahead of itself
     behind = np.maximum(bounds.max(axis=0), 0)
-    return Statement(candidates=tuple(candidates.tolist()), behind=tuple(behind.tolist()))
+    return tuple(candidates.tolist()), tuple(behind.tolist())
 
 
 def against_best(
@@ -111,13 +106,13 @@ def against_best(
     plain, chosen = float(stats.t.ppf((1 + level) / 2, freedom)), int(np.argmax(scores))
     below = np.full(len(scores), plain)
     below[chosen] = of_highest(covariance, level=level, freedom=freedom, least=least)
-    statement = state(scores, covariance, level=level, freedom=freedom, least=least)
+    candidates, behind = state(scores, covariance, level=level, freedom=freedom, least=least)
     ends = zip((scores - below * errors).tolist(), (scores + plain * errors).tolist(), strict=True)
     return AgainstBest(
         scores=tuple(map(float, values)),
         intervals=tuple(bounded(metric, interval) for interval in ends),
-        behind=statement.behind,
-        candidates=statement.candidates,
+        behind=behind,
+        candidates=candidates,
         level=level,
         tolerance=tolerance,
         floor=floor,
@@ -156,12 +151,13 @@ def best_over_seeds(
     means, errors = by_seed.mean(axis=1), crossed_errors(by_seed, influences, links)
     if errors is None:
         return None
-    statement = state(means, errors.covariance, level=level, freedom=errors.freedom, least=errors.least)
+    covariance, least, freedom = errors
+    candidates, behind = state(means, covariance, level=level, freedom=freedom, least=least)
     return AgainstBest(
         scores=tuple(means.tolist()),
         intervals=tuple(intervals),
-        behind=statement.behind,
-        candidates=statement.candidates,
+        behind=behind,
+        candidates=candidates,
         level=level,
         tolerance=tolerance,
         floor=floor,

@@ -10,7 +10,6 @@ Medicine 26), of readers and cases; Owen 2007 (Annals of Applied Statistics 1), 
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -196,19 +195,9 @@ def crossed(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Errors:
-    """Of the differences of several scores."""
-
-    covariance: Array
-    """(k, k), in squared units of the score."""
-    least: float
-    """The variance that a difference has at least."""
-    freedom: float
-    """Degrees of freedom of the covariance."""
-
-
-def crossed_errors(values: ArrayLike, influences: ArrayLike | None, links: Links | None = None) -> Errors | None:
+def crossed_errors(
+    values: ArrayLike, influences: ArrayLike | None, links: Links | None = None
+) -> tuple[Array, float, float] | None:
     """Return the errors of differences of the means of k scores over the same S seeds and items.
 
     With C_st the covariance over items of all scores with seed s and all with seed t, and r the scores without the
@@ -226,7 +215,8 @@ def crossed_errors(values: ArrayLike, influences: ArrayLike | None, links: Links
         links: Which items share texts; none by default.
 
     Returns:
-        None for a single seed without influences.
+        (k, k) covariance, in squared units of the score; the variance that a difference has at least; and the degrees
+        of freedom. None for a single seed without influences.
     """
     scores = np.atleast_2d(np.asarray(values, dtype=np.float64))
     k, n_seeds = scores.shape
@@ -250,7 +240,7 @@ def crossed_errors(values: ArrayLike, influences: ArrayLike | None, links: Links
     seeds, items = (_of_differences(part) for part in (of_seeds, of_items))
     share = seeds / (seeds + items) if seeds + items > 0 else float(n_seeds > 1)
     freedom = 1 / (share / (max(k - 1, 1) * max(n_seeds - 1, 1)) + (1 - share) / item_freedom)
-    return Errors(covariance=of_seeds + of_items, least=least, freedom=freedom)
+    return of_seeds + of_items, least, freedom
 
 
 def _of_differences(covariance: Array) -> float:

@@ -8,13 +8,9 @@ Source: Wilson 1927 (Journal of the American Statistical Association 22).
 """
 
 import math
-from typing import Literal
 
 from layerprobe.metrics.names import bounded
-from layerprobe.stats.values import CrossedInterval
-
-MarginVerdict = Literal["within", "not shown", "worse"]
-"""Whether a loss is shown to be within the margin, shown to be above it, or neither."""
+from layerprobe.stats.values import CrossedInterval, MarginVerdict
 
 MANY_TIMES = 1e6
 """More times the items than these are no advice."""

@@ -4,11 +4,12 @@ Every result uses these, so that one thing is said in one way; a language would 
 them, with examples of every case, stand in `tests/stats/sentences.txt`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from layerprobe.context import duration
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, in_percent, listed, plural, told_apart
-from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor
+from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor, MarginVerdict, Verdict
 
 Ends = tuple[float, float]
 
@@ -16,6 +17,8 @@ MANY = 8
 """More names than these are counted in a sentence."""
 FEW = 2
 """Of so many that are ruled out, these are named, and not those that are left."""
+LOOK_FIRST = "Where to look first"
+"""How the sentence of a drop begins, which the heading of its page repeats."""
 CLOSE = 0.4
 """Of two parts of a variance, neither is most of it where both have a larger share than this."""
 
@@ -387,3 +390,528 @@ def spoilt_sentence(n: int) -> str:
         f"Scores are spoilt by {examples} in two splits, so nothing is claimed: leave such examples out, without "
         "--keep-overlaps (keep_overlaps=True)."
     )
+
+
+def kept_phrase(layer: int, n_blocks: int, verdict: Verdict, *, chance_best: float, tolerance: float) -> str:
+    """Return which layer a search says to keep, worded by what is known of it: the start of a sentence."""
+    if verdict == "undecided":
+        guess = f"All {n_blocks} layers are" if layer == n_blocks else f"Layer {layer} of {n_blocks} is"
+        return f"{guess} the best guess, with a chance of {percents(chance_best)}"
+    near = f", within {points(tolerance)} of the best" * (verdict == "within the tolerance")
+    return f"{keep_phrase(layer, n_blocks)}{near}"
+
+
+def expected_phrase(mean: float, interval: Ends | None, level: float, *, unit: str = "") -> str:
+    """Return what a layer is expected to score, in a unit; without an interval where nothing is claimed."""
+    if interval is None:
+        return f"{mean:.1f}{unit and f' ({unit})'}"
+    return f"{mean:.1f} ({unit and f'{unit}, '}{in_percent(level)} interval {interval[0]:.1f} to {interval[1]:.1f})"
+
+
+def sureness_sentence(
+    candidates: Sequence[int],
+    layers: Sequence[int],
+    *,
+    chance_best: float,
+    level: float,
+    bare: Sequence[int] = (),
+    failed: Sequence[int] = (),
+) -> str:
+    """Return which of some layers may be the best, or with what chance the one to keep is.
+
+    Args:
+        candidates: Those that may be, ascending.
+        layers: All.
+        chance_best: Of the one to keep.
+        level: With which the best is among the candidates.
+        bare: Candidates without a run.
+        failed: Candidates whose runs failed.
+    """
+    ruled_out = [layer for layer in layers if layer not in candidates]
+    if len(candidates) == 1:
+        return f"There is {chance(chance_best)} that it is the best layer."
+    if not ruled_out:
+        return f"There is {chance(chance_best)} that it is the best layer; no other layer can be ruled out."
+    end = inferred_clauses(bare, failed)
+    if len(ruled_out) <= FEW < len(candidates):
+        return f"Only {_names(list(map(str, ruled_out)), 'layer')} can be ruled out ({in_percent(level)} sure){end}."
+    return f"{in_percent(level)} sure that the best layer is {either(candidates)}{end}."
+
+
+def inferred_clauses(bare: Sequence[int], failed: Sequence[int]) -> str:
+    """Return which layers had no run, or none with a score, the end of a sentence; empty where all had one."""
+    were = "layer {} was" if len(bare) == 1 else "layers {} were"
+    what = [f"{were.format(listed(spans(bare)))} not run, but inferred from the others"] if bare else []
+    what += [f"the run of layer {layer} failed, and its score is inferred from the others" for layer in failed]
+    return "".join(f"; {clause}" for clause in what)
+
+
+def sufficient_sentence(
+    best: int, smallest: int | None, *, chance_within: float, tolerance: float, level: float, gains: str = ""
+) -> str:
+    """Return the smallest layer that will do, and what it saves; nothing of layer 0, which none is below."""
+    near, sure = points(tolerance), f"{in_percent(level)} sure"
+    if smallest == best:
+        return f"No smaller layer is {sure} to be within {near} of it." if best else ""
+    if smallest is not None:
+        return f"The smallest layer within {near} of the best ({sure}) is {smallest}{gains and f': {gains}'}."
+    return f"There is {chance(chance_within)} that layer {best} is within {near} of the best."
+
+
+def stop_reason(stop: str, *, tolerance: float, seeds: int, several: bool = False) -> str:
+    """Return why a search is over, of one model or of several."""
+    reasons = {
+        "settled": f"no other layer{' of any model' if several else ''} is likely to be more than {points(tolerance)} "
+        "better",
+        "gain": "more seeds would not improve the choice",
+        "seeds": f"every layer that may be the best has all {seeds} seeds",
+        "budget": "the next run would exceed the budget",
+    }
+    return reasons[stop]
+
+
+def spent_sentence(
+    share: float, *, seeds: int, why: str, over: bool = True, proof: float = 0.0, seconds: float = 0.0
+) -> str:
+    """Return what a search spent, and why no more, or what comes next.
+
+    Args:
+        share: Of a full sweep.
+        seeds: Of that.
+        why: The search is over, or the next run is made; empty where scores are spoilt.
+        over: Whether it is.
+        proof: Share of what was spent for a comparison with the last layer.
+        seconds: Of training.
+    """
+    spent = f"{share:.1%} of a full sweep (every layer with {counted(seeds, 'seed')})"
+    if proof:
+        spent += f", {part(proof)} of it to compare with the last layer"
+    if seconds:
+        spent += f", {duration(seconds)} of training"
+    if not over:
+        return f"Cost so far: {spent}; next run: {why}."
+    return f"Cost: {spent}.{why and f' The search stopped because {why}.'}"
+
+
+def doubt_sentence(
+    layers: Sequence[int],
+    difference: float,
+    *,
+    items: float,
+    seeds: float | None,
+    bare: Sequence[int],
+    tolerance: float,
+    unit: str,
+    items_needed: int | None,
+    more_seeds: bool,
+) -> str:
+    """Return how far two layers are known to differ, and what it would take to know it to within the tolerance.
+
+    Args:
+        layers: The best and its rival, ascending.
+        difference: Of their expected scores, in points.
+        items: Half-width of its interval over items; 0 where that is not known.
+        seeds: The same over seeds; None where one of them has no run.
+        bare: Those without a run.
+        tolerance: In points.
+        unit: What an item is called.
+        items_needed: How many would do; None where that is not known.
+        more_seeds: Whether they could help.
+    """
+    errors = [f"±{items:.1f} over {plural(unit)}"] if items > 0 else []
+    if seeds is not None:
+        errors.append(f"±{seeds:.1f} over seeds")
+    sentence = f"Layers {listed(layers)} differ by {abs(difference):.1f} points"
+    if errors:
+        sentence += f", {' and '.join(errors)}"
+    if seeds is None:
+        sentence += f"; no run yet at layer{'s' * (len(bare) > 1)} {listed(bare)}"
+    needs = []
+    if items > tolerance:
+        number = "more" if items_needed is None else f"about {int(float(f'{items_needed:.1e}')):,}"
+        needs.append(f"{number} {plural(unit)}")
+    if more_seeds and (seeds is None or seeds > tolerance):
+        needs.append("more seeds at these layers")
+    return f"{sentence}. Resolving {points(tolerance)} would need {' and '.join(needs)}." if needs else f"{sentence}."
+
+
+def smallest_of_models_sentence(name: str, size: str, *, tolerance: float, level: float) -> str:
+    """Return the smallest of all layers of all models that will do; without a name that there is none."""
+    near, sure = points(tolerance), f"{in_percent(level)} sure"
+    if not name:
+        return f"No layer is {sure} to be within {near} of the best."
+    return f"The smallest that is within {near} of the best, {sure}: {name} ({size})."
+
+
+def best_of_models_sentence(
+    layers: str, *, level: float, candidates: int, bare: int, failed: int, chances: Mapping[str, float]
+) -> str:
+    """Return which layers of which models may be the best, and the chance of each model to have it.
+
+    Args:
+        layers: The candidates in words, see `layers_of_models`.
+        level: With which the best is among them.
+        candidates: How many they are.
+        bare: How many of them had no run.
+        failed: How many had runs that failed only.
+        chances: By model.
+    """
+    ways = ((bare, "not run"), (failed, "with failed runs only"))
+    unseen = " and ".join(f"{n} of these {candidates} {how}" for n, how in ways if n)
+    unseen = unseen and f" ({unseen}, but inferred from the others)"
+    shares = listed([f"{percents(share)} {label}" for label, share in chances.items()])
+    return (
+        f"{in_percent(level)} sure that the best is {layers}{unseen}. The chance that a model has the best layer: "
+        f"{shares}."
+    )
+
+
+def spent_on_models_sentence(share: float, *, seeds: int, seconds: float, runs: Mapping[str, int], why: str) -> str:
+    """Return what a search of several models spent, with the runs of each, and why no more."""
+    cost = f"{share:.1%} of the full sweeps of all models (every layer with {counted(seeds, 'seed')})"
+    made = listed([f"{n} {label}" for label, n in runs.items()])
+    return f"Cost: {cost}, {duration(seconds)} of training. Runs: {made}. The search stopped because {why}."
+
+
+# ---- what was expected, and what was found ---------------------------------------------------------------
+
+
+def layer_span(layers: Sequence[int]) -> str:
+    """Return layers in words, by their ends where they are side by side.
+
+    Examples:
+        >>> layer_span([8]), layer_span([2, 3, 4]), layer_span([9, 11])
+        ('layer 8', 'layers 2 to 4', 'layers 9 and 11')
+    """
+    if len(layers) == 1:
+        return f"layer {layers[0]}"
+    return f"layers {layers[0]} to {layers[-1]}" if len(layers) > layers[-1] - layers[0] else f"layers {listed(layers)}"
+
+
+def not_compared(best: int, last: int) -> str:
+    """Return why the layer to keep was not compared with the last one."""
+    if best == last:
+        return "The layer to keep is already the last one: there is nothing to compare it with."
+    return f"Layer {best} was not compared with the last layer, {last}, on the test split."
+
+
+def found_drop_sentence(
+    dropped: Sequence[int], bare: Sequence[int], *, chance_of_drop: float, tolerance: float, level: float
+) -> str:
+    """Return whether the last layers are worse than the best one, as found on validation.
+
+    Args:
+        dropped: The layers that are.
+        bare: Those from the first of them on that had no run.
+        chance_of_drop: That the last one is.
+        tolerance: Points below the best that are none.
+        level: With which they are.
+    """
+    far, sure = points(tolerance), f"{in_percent(level)} sure"
+    if dropped:
+        they_are = "it is" if len(dropped) == 1 else "they are"
+        rest = f"; {layer_span(bare)} had no run" if bare else ""
+        below = f"{they_are} more than {far} below the best{rest}"
+        return f"On validation, scores drop at {layer_span(dropped)}: {sure} that {below}."
+    if chance_of_drop <= 1 - level:
+        return f"On validation, scores do not drop: {sure} that the last layer is within {far} of the best."
+    number = percents(chance_of_drop)
+    if 0.01 <= chance_of_drop <= 0.99:
+        nearest = 100 * level if chance_of_drop > 0.5 else 100 - 100 * level
+        number = f"{told_apart(100 * chance_of_drop, nearest, 0)}%"
+    return (
+        "On validation, it is unclear whether the last layers hurt: the chance that the last one is more than "
+        f"{far} below the best is {number}."
+    )
+
+
+def predicted_sentence(layer: int, flagged: Sequence[int]) -> str:
+    """Return what was predicted before training."""
+    what = f" first, {layer_span(flagged)} flagged" if flagged else ", and no drop"
+    return f"Predicted before training: layer {layer}{what}."
+
+
+def agreement_sentence(
+    expected: int,
+    flagged: Sequence[int],
+    *,
+    best: int,
+    may_be: bool,
+    behind: float,
+    dropped: Sequence[int],
+    no_drop: bool,
+    any_flag: bool,
+) -> str:
+    """Return where training agrees with what was predicted.
+
+    Args:
+        expected: The layer that was predicted.
+        flagged: Those of the flagged layers that were fine-tuned.
+        best: The layer to keep.
+        may_be: Whether the predicted one may be the best.
+        behind: Points that it is below the layer to keep.
+        dropped: Layers that are worse, as found.
+        no_drop: Whether the last layer is surely none of these.
+        any_flag: Whether any layer was flagged.
+    """
+    as_expected = tuple(flagged) == tuple(dropped)
+    agreed = (may_be, as_expected and (bool(dropped) if any_flag else no_drop))
+    verdict = "agrees" if all(agreed) else "agrees in part" if any(agreed) else "disagrees"
+    layer = f"layer {expected} is {behind:.1f} points below layer {best}"
+    if expected == best:
+        layer = f"layer {expected} is the one to keep"
+    elif may_be:
+        layer = f"layer {expected} may be the best, as layer {best} may"
+    drop = "no drop was found" if no_drop else "it is unclear whether the last layer drops"
+    if dropped:
+        only = " only" if set(dropped) < set(flagged) else ""
+        drop = "the drop is as expected" if as_expected else f"a drop was found at {layer_span(dropped)}{only}"
+    return f"Training {verdict}: {layer}, and {drop}."
+
+
+# ---- predictions -----------------------------------------------------------------------------------------
+
+
+def no_drop_sentence(model: str, last: int, grounds: str = "") -> str:
+    """Return that the last layer is recommended, and why."""
+    keep = f"layer {last}, the last one, is recommended; confirm it by fine-tuning."
+    return f"No drop of {model} is expected{grounds and f' ({grounds})'}; {keep}"
+
+
+def look_first_sentence(model: str, grounds: str, flagged: range) -> str:
+    """Return where to look first, why, and that a flag is no more than that."""
+    are, they = ("is", "it scores") if len(flagged) == 1 else ("are", "they score")
+    return (
+        f"{LOOK_FIRST}: layer {flagged[0] - 1} of {model}. {grounds and f'{capitalised(grounds)}. '}"
+        f"{capitalised(layer_span(flagged))} {are} flagged; whether {they} lower after fine-tuning, only fine-tuning "
+        "can say."
+    )
+
+
+def plateau_sentence(
+    measure: str,
+    *,
+    model: str,
+    reference: str,
+    plateau: float,
+    plateau_layers: Sequence[int],
+    last_value: float,
+    decline: float,
+    decline_interval: Ends | None,
+    threshold: float,
+    onset: int,
+    last: int,
+) -> str:
+    """Return what the decline of a similarity says; an onset behind the last layer is no drop."""
+    if onset > last:
+        return (
+            f"No drop is expected: {measure} of {model} with {reference} falls no more in the final layers than it "
+            f"varies before them ({last_value:.2f} at layer {last}); layer {last}, the last one, is recommended; "
+            "confirm it by fine-tuning."
+        )
+    by = ""
+    if decline_interval is not None:
+        by = f"by {decline:.2f} [{decline_interval[0]:.2f}, {decline_interval[1]:.2f}], "
+    return look_first_sentence(
+        model,
+        f"{measure} with {reference} falls from {plateau:.2f} ({layer_span(plateau_layers)}) to {last_value:.2f} at "
+        f"layer {last}, {by}where {threshold:.2f} counts as a fall",
+        range(onset, last + 1),
+    )
+
+
+def highest_and_last(
+    curves: Mapping[str, Sequence[float]], *, first: int = 0, units: Mapping[str, str] | None = None
+) -> str:
+    """Return where each of some curves is highest, from a layer on, and where it ends.
+
+    Examples:
+        >>> highest_and_last({"InfoNCE": (1.0, 2.0, 1.5), "LiDAR": (3.0, 4.0, 5.0)}, units={"InfoNCE": "nats"})
+        'InfoNCE falls by 0.5 nats, from 2 at layer 1 to 1.5 at layer 2; LiDAR is highest at the last layer, 2, 5'
+    """
+    phrases = []
+    for name, values in curves.items():
+        highest, last = max(range(first, len(values)), key=values.__getitem__), len(values) - 1
+        if values[highest] == values[last]:
+            phrases.append(f"{name} is highest at the last layer, {last}, {values[last]:.4g}")
+            continue
+        fall = f"{values[highest] - values[last]:.4g} {(units or {}).get(name, '')}".strip()
+        ends = f"from {values[highest]:.4g} at layer {highest} to {values[last]:.4g} at layer {last}"
+        phrases.append(f"{name} falls by {fall}, {ends}")
+    return "; ".join(phrases)
+
+
+def flags_phrase(*, models: int, drops: int, caught: int, false_alarms: int) -> str:
+    """Return how often a rule flags models that drop and others."""
+    return f"flags {caught} of {drops} that drop and {false_alarms} of {models - drops} that do not"
+
+
+def record_part_phrase(
+    *, encoders: str, models: int, drops: int, caught: int, false_alarms: int, mean_regret: float, last_regret: float
+) -> str:
+    """Return how a rule does on some encoders; the arguments are those of `RecordPart`."""
+    if not drops:
+        return f"on {models} {encoders}, none of which drops, it flags {false_alarms or 'none'}"
+    flags = flags_phrase(models=models, drops=drops, caught=caught, false_alarms=false_alarms)
+    return (
+        f"on {models} {encoders}, it {flags}, and its layer is {mean_regret:.1f} points below the best (the last layer "
+        f"{last_regret:.1f})"
+    )
+
+
+def record_sentence(rule: str, budget: str, parts: Sequence[str], *, always_flags: bool) -> str:
+    """Return how a rule does on DropBench, by `record_part_phrase` of each part, and whether its flag is idle."""
+    worth = " It flags every small pretrained encoder, dropping or not: the flag says nothing there, its layer does."
+    return f'The rule "{rule}" on DropBench, under {budget} fine-tuning: {"; ".join(parts)}.{worth * always_flags}'
+
+
+def older_record_sentence(
+    rule: str, flags: str, *, budget: str, models: int, families: int, mean_regret: float, median_regret: float
+) -> str:
+    """Return the same of a record that does not say which encoders it is of."""
+    return (
+        f"On DropBench, {models} small encoders of {families} pretraining objectives under {budget} fine-tuning, the "
+        f'rule "{rule}" {flags}; its layer is {mean_regret:.1f} points below the best on average (median '
+        f"{median_regret:.1f})."
+    )
+
+
+def texts_sentence(n: int | None, available: int, same: float | None) -> str:
+    """Return how many texts were read, and in what share of resamples they say the same, as far as that is known."""
+    read = "" if n is None else f"Read {f'{n:,} of' if n < available else 'all'} {available:,} texts."
+    if same is None:
+        return read
+    share = "over 99%" if same >= 0.995 else f"{same:.0%}" if same >= 0.005 else "under 1%"
+    return (
+        f"{read} Resampled, the texts give the same layer {share} of the time: the same for other texts like these, "
+        "which does not make it right."
+    ).strip()
+
+
+# ---- confirmations ---------------------------------------------------------------------------------------
+
+
+def claim_phrase(verdict: str, *, earlier: int, last: int, drops: bool, margin: float) -> str:
+    """Return what fine-tuning says of a claim about the last layer.
+
+    Args:
+        verdict: confirmed, refuted or undecided.
+        earlier: The layer that it was compared with.
+        last: The last layer.
+        drops: Whether it was said to be worse.
+        margin: Points that count as none.
+    """
+    lower = f"the last layer, {last}, scores lower than layer {earlier}"
+    if verdict == "undecided":
+        return f"Fine-tuning is inconclusive on whether {lower}"
+    if drops != (verdict == "confirmed"):
+        lower = f"the last layer, {last}, scores less than {margin:g} below layer {earlier}"
+    return f"Fine-tuning {'confirms that' if verdict == 'confirmed' else 'refutes the prediction:'} {lower}"
+
+
+def confirmation_sentences(
+    claim: str,
+    *,
+    layers: tuple[int, int],
+    means: tuple[float, float],
+    metric: str,
+    difference: CrossedInterval | None,
+    level: float,
+    seeds: str,
+    looks: int = 0,
+    flagged: int = 0,
+    undecided: bool = False,
+    saved: str = "",
+) -> str:
+    """Return a claim with the scores of two layers and their difference, and what would be detectable.
+
+    Args:
+        claim: See `claim_phrase`.
+        layers: The earlier and the last one.
+        means: Their test scores.
+        metric: What is scored by.
+        difference: Of the scores; None where nothing is said of its error.
+        level: Of the interval, over all looks together.
+        seeds: How many were run, in words.
+        looks: How many its interval allows for; 0 for a single one.
+        flagged: Layers that a prediction flags.
+        undecided: Whether nothing is shown.
+        saved: What a verdict that was settled early saved, in words.
+    """
+    spread = "no interval"
+    if difference is not None:
+        spread = f"{range_of(difference.interval, level)} {error_sources(difference)}"
+        spread += f"; adjusted to {counted(looks, 'look')}" * bool(looks)
+    (earlier, _), (first, second) = layers, means
+    sentences = [
+        f"{claim}: layer {earlier} scores {first:.2f} and the last layer {second:.2f} (effect {first - second:+.2f} "
+        f"{metric_title(metric)} x 100, {spread}; {seeds})."
+    ]
+    if flagged > 1:
+        sentences.append(f"Of the {flagged} flagged layers, only the last was compared with layer {earlier}.")
+    if undecided and difference is not None:
+        counts = [] if difference.n_items is None else [counted(difference.n_items, difference.unit)]
+        counts += [] if difference.seeds_error is None else [counted(difference.n_seeds, "seed")]
+        sentences.append(f"{' and '.join(counts)} can detect a difference of {difference.visible:.1f} points or more.")
+    return " ".join([*sentences, *filter(None, [saved])])
+
+
+def saved_seeds_sentence(seeds: int, runs: int, seconds: float) -> str:
+    """Return what a verdict that was settled early saved."""
+    return f"That saved the other {counted(seeds, 'seed')}: {counted(runs, 'run')}, about {duration(seconds)}."
+
+
+# ---- smaller models --------------------------------------------------------------------------------------
+
+
+def blocks_phrase(
+    blocks: Sequence[int], n_blocks: int, *, fewer: float, faster: str = "", dimensions: tuple[int, int] | None = None
+) -> str:
+    """Return which blocks of a model are kept, of how many dimensions, and what that saves."""
+    features = "" if dimensions is None else f", {dimensions[0]} of {dimensions[1]} dimensions"
+    kept = f"{len(blocks)} of {n_blocks} blocks ({', '.join(map(str, blocks))}){features}"
+    return f"{kept}, {fewer:.0%} fewer parameters{faster and f', {faster}'}"
+
+
+def agreement_phrase(alike: float, shared: float) -> str:
+    """Return how far embeddings agree with the full model's, of 100, and the share of common neighbours."""
+    return (
+        f"its similarities of held-out texts agree with the whole model's by {alike:.1f} of 100, and it shares "
+        f"{shared:.0f}% of their ten nearest neighbours"
+    )
+
+
+def margin_sentence(about: str, verdict: MarginVerdict, margin: float, needed: str = "") -> str:
+    """Return whether a loss is within the margin that was allowed, and what would settle it."""
+    if verdict == "within":
+        return f"{about}: within the {margin:g} that you allowed."
+    if verdict == "worse":
+        return f"{about}: more than the {margin:g} that you allowed; keep more blocks, or train on more texts."
+    more = needed or "keep one more block, or train on more texts"
+    return f"{about}. We cannot yet rule out a loss of more than {points(margin)}: {more}."
+
+
+def blocks_compared_sentence(blocks: Sequence[int], first: int, value: float, interval: Ends, metric: str) -> str:
+    """Return how a model of some blocks compares with that of as many first ones."""
+    named = f"Block{'s' * (len(blocks) > 1)} {', '.join(map(str, blocks))} {'are' if len(blocks) > 1 else 'is'}"
+    low, high = interval
+    how = "better than" if low > 0 else "worse than" if high < 0 else "not significantly different from"
+    ends = f"{value:+.1f} points of {metric_title(metric)} ({range_of(interval, digits=1)})"
+    return f"{named} {how} the first {first}: {ends}."
+
+
+# ---- several layers together -----------------------------------------------------------------------------
+
+
+def together_sentences(gains: Mapping[str, CrossedInterval | None]) -> str:
+    """Return which combinations of layers score more than any single one; None of those that are not shown to."""
+    sentences = [
+        f"The {name} scores {gain.value:.1f} more ({gain.interval[0]:.1f} to {gain.interval[1]:.1f}), better than any "
+        "single layer."
+        for name, gain in gains.items()
+        if gain is not None
+    ]
+    if rest := [f"the {name}" for name, gain in gains.items() if gain is None]:
+        verb = "is" if len(rest) == 1 else "are"
+        sentences.append(f"{capitalised(listed(rest))} {verb} not shown to be better than a single layer.")
+    return " ".join(sentences)

@@ -11,7 +11,13 @@ TOLERANCE = 1.0
 POWER = 0.8
 """How often a difference that could have been seen is seen."""
 Verdict = Literal["decided", "within the tolerance", "undecided", "nothing to cut"]
-"""How much is known of the one to keep: it is the best; it is close enough to the best; neither; it is the last one."""
+"""decided: no other may be the best; within the tolerance: the one to keep is close to the best, whichever that is;
+undecided: it is the best guess; nothing to cut: the whole is within the tolerance of the best, and no smaller one is.
+Each at the requested level."""
+ClaimVerdict = Literal["confirmed", "refuted", "undecided"]
+"""Whether a difference bears out what is claimed of it."""
+MarginVerdict = Literal["within", "not shown", "worse"]
+"""Whether a loss is shown to be within a margin, shown to be above it, or neither."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +51,17 @@ class CrossedInterval:
     def sign(self) -> int:
         """1 where all of the interval is above 0, -1 where all of it is below, and else 0."""
         return (self.interval[0] > 0) - (self.interval[1] < 0)
+
+    def verdict(self, *, claimed: bool = True, margin: float = 0.0) -> ClaimVerdict:
+        """Return whether this bears out that the first score is higher, or where that is not claimed that it is not.
+
+        An interval above 0 says that it is, whatever the size; one below the margin that it is not.
+        """
+        if self.interval[0] > 0:
+            return "confirmed" if claimed else "refuted"
+        if self.interval[1] < margin:
+            return "refuted" if claimed else "confirmed"
+        return "undecided"
 
     @property
     def visible(self) -> float:
@@ -103,16 +120,6 @@ class AgainstBest:
     def on_floor(self) -> bool:
         """Whether none is above the floor with its error: then none is recommended."""
         return self.floor is not None and self.floor.unbeaten(self.intervals[self.best])
-
-    @property
-    def verdict(self) -> Verdict:
-        """How much is known of the best one."""
-        near = self.behind[self.best] <= self.tolerance and not self.on_floor
-        if near and self.best == len(self.scores) - 1 == self.smallest():
-            return "nothing to cut"
-        if self.candidates == (self.best,) and not self.on_floor:
-            return "decided"
-        return "within the tolerance" if near else "undecided"
 
     def smallest(self, costs: Sequence[float] = ()) -> int | None:
         """Return the cheapest, by default the first, that is shown to be within the tolerance; None where none is."""

@@ -2,33 +2,23 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from layerprobe.checks import LEVEL, Seeds, check_level, check_seeds
-from layerprobe.context import current, duration
+from layerprobe.context import current
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError
 from layerprobe.finetuning.outcomes import differences, outcomes
 from layerprobe.finetuning.outputs import NO_ITEMS, RunItems
 from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_layers, finetune, items_of
-from layerprobe.finetuning.values import (
-    MARGIN,
-    Confirmation,
-    FineTuningRun,
-    LayerOutcome,
-    Protocol,
-    SavedSeeds,
-    Verdict,
-)
-from layerprobe.metrics.names import metric_title
+from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, Protocol, SavedSeeds
 from layerprobe.names import counted
-from layerprobe.prediction.baselines import compared_layers
+from layerprobe.prediction.rule import compared_layers
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.stats.crossed import crossed
-from layerprobe.stats.sentences import error_sources, range_of, spoilt_sentence
-from layerprobe.stats.values import CrossedInterval
-from layerprobe.study.interim import FIRST_LOOK, level_at_look
+from layerprobe.stats.sentences import claim_phrase, confirmation_sentences, saved_seeds_sentence, spoilt_sentence
+from layerprobe.stats.values import ClaimVerdict
 from layerprobe.study.predict import predict
 from layerprobe.study.values import Finding, Prediction, Study
 from layerprobe.tasks.overlaps import checked_task, spoilt_items
@@ -39,26 +29,19 @@ SAME = 1e-9
 accuracy, agree by chance, which Student's t knows nothing of, so that no look is taken while more seeds are to come."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """A prediction about the last layer, made by a rule or a search."""
-
-    recommended_layer: int
-    """Where to truncate."""
-    drops: bool
-    """Whether the last layer is said to be worse."""
-    drop_layers: tuple[int, ...]
-    """Layers that are said to be worse."""
-    baselines: Mapping[str, int] = field(default_factory=dict)
-    """What simpler rules recommend."""
-
-
-def claim_of(result: object) -> DropPrediction | Claim:
+def claim_of(result: object) -> DropPrediction:
     """Return the claim about the last layer of a prediction, finding or study; DataError for anything else."""
     if isinstance(result, Finding):
-        last = len(result.parameters) - 1
-        drops = result.best_layer != last
-        return Claim(recommended_layer=result.best_layer, drops=drops, drop_layers=(last,) * drops)
+        drops = (result.last_layer,) * (result.best_layer != result.last_layer)
+        return DropPrediction(
+            drop_layers=drops,
+            onset=drops[0] if drops else None,
+            recommended_layer=result.best_layer,
+            rule="search",
+            evidence=None,
+            sentence=result.kept,
+            baselines={},
+        )
     claim = getattr(result, "drop", None) or getattr(result, "prediction", result)
     if not isinstance(claim, DropPrediction):
         raise DataError(
@@ -120,7 +103,7 @@ def confirm(
     return confirmed(runs)
 
 
-def layers_to_confirm(prediction: DropPrediction | Claim, n_blocks: int) -> tuple[int, int]:
+def layers_to_confirm(prediction: DropPrediction, n_blocks: int) -> tuple[int, int]:
     """Return the layers that decide: the recommended one, or without a drop the baselines' best, and the last."""
     return compared_layers(
         prediction.recommended_layer, drops=prediction.drops, baselines=prediction.baselines, n_blocks=n_blocks
@@ -128,7 +111,7 @@ def layers_to_confirm(prediction: DropPrediction | Claim, n_blocks: int) -> tupl
 
 
 def confirmation(
-    prediction: DropPrediction | Claim,
+    prediction: DropPrediction,
     runs: Sequence[FineTuningRun],
     n_blocks: int,
     *,
@@ -175,7 +158,9 @@ def confirmation(
         same = statistics.pstdev(values) <= SAME and (influences is None or bool((abs(influences) <= SAME).all()))
         if same and planned is not None and n_seeds < planned:
             error = None
-    verdict = _verdict(error, predicted_drop=prediction.drops)
+    verdict: ClaimVerdict = "undecided"
+    if error is not None and error.seeds_error is not None:
+        verdict = error.verdict(claimed=prediction.drops, margin=MARGIN)
     if planned is not None and planned <= FIRST_LOOK:
         planned = None  # the only look is the ordinary one
     early = planned is not None and n_seeds < planned and verdict != "undecided"
@@ -192,9 +177,20 @@ def confirmation(
         saved=_saved(runs, planned - n_seeds) if planned is not None and early else None,
         error=error,
     )
-    sentence = _sentence(result, by_layer[earlier], by_layer[last], prediction)
-    sentence = f"{spoilt_sentence(spoilt)} {sentence}" if spoilt else sentence
-    return replace(result, sentence=sentence)
+    sentence = confirmation_sentences(
+        claim_phrase(verdict, earlier=earlier, last=last, drops=prediction.drops, margin=MARGIN),
+        layers=(earlier, last),
+        means=(by_layer[earlier].mean, by_layer[last].mean),
+        metric=result.primary,
+        difference=error,
+        level=level,
+        seeds=counted(n_seeds, "seed") if planned is None else f"{n_seeds} of {planned} seeds",
+        looks=0 if planned is None else planned - FIRST_LOOK + 1,
+        flagged=len(prediction.drop_layers),
+        undecided=verdict == "undecided",
+        saved="" if (saved := result.saved) is None else saved_seeds_sentence(saved.seeds, saved.runs, saved.seconds),
+    )
+    return replace(result, sentence=f"{spoilt_sentence(spoilt)} {sentence}" if spoilt else sentence)
 
 
 def _saved(runs: Sequence[FineTuningRun], seeds: int) -> SavedSeeds:
@@ -203,58 +199,39 @@ def _saved(runs: Sequence[FineTuningRun], seeds: int) -> SavedSeeds:
     return SavedSeeds(seeds=seeds, runs=seeds * len(layers), seconds=seeds * seconds)
 
 
-def _verdict(error: CrossedInterval | None, *, predicted_drop: bool) -> Verdict:
-    if error is None or error.seeds_error is None:
-        return "undecided"
-    low, high = error.interval
-    if low > 0:
-        return "confirmed" if predicted_drop else "refuted"
-    if high < MARGIN:
-        return "refuted" if predicted_drop else "confirmed"
-    return "undecided"
+# ---- looks after each seed ------------------------------------------------------------------------------
 
 
-def _sentence(
-    result: Confirmation, earlier: LayerOutcome, last: LayerOutcome, prediction: DropPrediction | Claim
-) -> str:
-    error, planned, n_seeds = result.error, result.planned_seeds, len(last.seeds)
-    spread = "no interval"
-    if error is not None:
-        spread = f"{range_of(error.interval, result.level)} {error_sources(error)}"
-        if planned is not None:
-            spread += f"; adjusted to {counted(planned - FIRST_LOOK + 1, 'look')}"
-    seeds = counted(n_seeds, "seed") if planned is None else f"{n_seeds} of {planned} seeds"
-    sentence = (
-        f"{_claim(result, predicted_drop=prediction.drops)}: layer {earlier.layer} scores {earlier.mean:.2f} and the "
-        f"last layer {last.mean:.2f} (effect {result.effect:+.2f} {metric_title(last.primary)} x 100, {spread}; "
-        f"{seeds})."
-    )
-    if len(prediction.drop_layers) > 1:
-        n_flagged = len(prediction.drop_layers)
-        sentence += f" Of the {n_flagged} flagged layers, only the last was compared with layer {earlier.layer}."
-    if result.verdict == "undecided" and error is not None:
-        sentence += f" {_visible(error)}"
-    if saved := result.saved:
-        sentence += (
-            f" That saved the other {counted(saved.seeds, 'seed')}: {counted(saved.runs, 'run')}, about "
-            f"{duration(saved.seconds)}."
-        )
-    return sentence
+FIRST_LOOK = 3
+"""Seeds before the first look: of two, the error over seeds has one degree of freedom and its tails settle nothing."""
+SPENDING_POWER = 5
+"""Error is spent as (looks' seeds / planned seeds) ** 5: two thirds of it are left for the last of five seeds."""
 
 
-def _claim(result: Confirmation, *, predicted_drop: bool) -> str:
-    """Return the tested claim about the last layer."""
-    earlier, last = result.compared_layers
-    lower = f"the last layer, {last}, scores lower than layer {earlier}"
-    if result.verdict == "undecided":
-        return f"Fine-tuning is inconclusive on whether {lower}"
-    drops = predicted_drop == (result.verdict == "confirmed")
-    what = lower if drops else f"the last layer, {last}, scores less than {MARGIN:g} below layer {earlier}"
-    return f"Fine-tuning {'confirms that' if result.verdict == 'confirmed' else 'refutes the prediction:'} {what}"
+def looks(planned: int) -> tuple[int, ...]:
+    """Return after how many seeds there is a look: each from the third on, and the last."""
+    return tuple(range(FIRST_LOOK, planned + 1)) or (planned,)
 
 
-def _visible(error: CrossedInterval) -> str:
-    """Return the smallest difference that was detectable."""
-    drawn = [counted(error.n_seeds, "seed")] if error.seeds_error is not None else []
-    drawn = [*([] if error.n_items is None else [counted(error.n_items, error.unit)]), *drawn]
-    return f"{' and '.join(drawn)} can detect a difference of {error.visible:.1f} points or more."
+def level_at_look(seeds: int, level: float, *, planned: int) -> float | None:
+    """Return the level of the interval after so many seeds; None where there is no look.
+
+    An interval at the same level after every seed errs more often than the level says: 10 % instead of 5 % over three
+    looks at seeds alone. Here the share of error is spent over the looks, little of it early: those after the first k
+    of the planned seeds spend (1 - level) (k / planned)^5. Each interval is at the level of its share (Bonferroni), so
+    that all together cover the effect at the level whatever the errors of the looks have in common. A single look has
+    all of it.
+
+    Source: Lan and DeMets 1983, Biometrika 70, 659-663 (spending); Jennison and Turnbull 1989, JRSS B 51, 305-361
+    (repeated intervals).
+
+    Examples:
+        >>> [round(level_at_look(k, 0.95, planned=5), 4) for k in (3, 4, 5)]
+        [0.9961, 0.9875, 0.9664]
+        >>> level_at_look(3, 0.95, planned=3), level_at_look(2, 0.95, planned=3)
+        (0.95, None)
+    """
+    if seeds not in looks(planned):
+        return None
+    before = ((seeds - 1) / planned) ** SPENDING_POWER if seeds - 1 in looks(planned) else 0.0
+    return 1 - (1 - level) * ((seeds / planned) ** SPENDING_POWER - before)

@@ -45,7 +45,6 @@ from layerprobe.scoring.zero_shot import score_split
 from layerprobe.search.answer import answer
 from layerprobe.search.plan import Schedule, next_run
 from layerprobe.search.posterior import layer_steps, posterior, side_by_side
-from layerprobe.search.sentence import search_sentence
 from layerprobe.search.values import (
     SEEDS,
     TOLERANCE,
@@ -57,11 +56,11 @@ from layerprobe.search.values import (
     SearchSettings,
 )
 from layerprobe.stats.crossed import item_covariance, item_units, least_variance, pooled_covariance
-from layerprobe.stats.values import Floor
+from layerprobe.stats.values import CrossedInterval, Floor
 from layerprobe.store.store import Store
 from layerprobe.study.models import FoundModels
 from layerprobe.study.predict import DEFAULT_RULE, default_rule
-from layerprobe.study.values import AgainstLast, Finding, LostRun, MadeRun, Weights
+from layerprobe.study.values import Finding, LostRun, MadeRun, Weights
 from layerprobe.tasks.folds import folds_of
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
@@ -91,20 +90,32 @@ class RareSettings(TypedDict, total=False):
 
 
 class FindSettings(RareSettings, total=False):
-    """All others."""
+    """All others that `run` takes, too."""
 
     tolerance: float
     budget: float | None
     seeds: Seeds
     against_last: int
-    protocol: Protocol | None
-    save_models: bool
 
 
 @overload
-def find(model: ModelLike, task: Task, **settings: Unpack[FindSettings]) -> Finding: ...
+def find(
+    model: ModelLike,
+    task: Task,
+    *,
+    protocol: Protocol | None = None,
+    save_models: bool = False,
+    **settings: Unpack[FindSettings],
+) -> Finding: ...
 @overload
-def find(model: list[Any], task: Task, **settings: Unpack[FindSettings]) -> FoundModels: ...
+def find(
+    model: list[Any],
+    task: Task,
+    *,
+    protocol: Protocol | None = None,
+    save_models: bool = False,
+    **settings: Unpack[FindSettings],
+) -> FoundModels: ...
 def find(
     model: ModelLike | list[Any],
     task: Task,
@@ -495,17 +506,14 @@ class _Search:
             if (layer, seed) not in done
         ]
 
-    def _against_last(self, best: int, settings: SearchSettings) -> AgainstLast | None:
+    def _against_last(self, best: int, settings: SearchSettings) -> CrossedInterval | None:
         """Return the difference over the seeds that both layers have scores of; None where there is none."""
         runs = {(made.run.layer, made.run.seed): made.run for made in self.runs if not made.scan}
         seeds = [seed for layer, seed in sorted(runs) if layer == best and (self.n_blocks, seed) in runs]
         if not seeds or best == self.n_blocks:
             return None
         best_runs, last = ([runs[layer, seed] for seed in seeds] for layer in (best, self.n_blocks))
-        ahead = difference(best_runs, last, (self._items, self._items), level=settings.level)
-        if ahead is None:
-            return None
-        return AgainstLast(layer=best, last=self.n_blocks, primary=self.folds[0].primary, difference=ahead)
+        return difference(best_runs, last, (self._items, self._items), level=settings.level)
 
     @property
     def _items(self) -> RunItems:
@@ -591,7 +599,7 @@ def _stated(answered: SearchAnswer, task: Task) -> SearchAnswer:
     answered = replace(answered, layers=tuple(layers))
     if n:
         answered = replace(answered, spoilt=n, chance=1 / len(choices), candidates=choices, smallest_sufficient=None)
-    return replace(answered, sentence=search_sentence(answered))
+    return answered.worded
 
 
 def _covariance(scored: Sequence[tuple[int, Array | None]], folds: Sequence[Task]) -> Array:

@@ -4,14 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from layerprobe.context import duration
-from layerprobe.names import counted, distinct_names, in_percent, listed
+from layerprobe.names import distinct_names
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, millions, stacked
 from layerprobe.scoring.values import LayerOfModel
 from layerprobe.search.values import SearchSettings
 from layerprobe.stats.seeds import pareto_front
-from layerprobe.stats.sentences import layers_of_models, percents, points
+from layerprobe.stats.sentences import (
+    best_of_models_sentence,
+    layers_of_models,
+    smallest_of_models_sentence,
+    spent_on_models_sentence,
+)
 from layerprobe.study.tables import expected_charts
 from layerprobe.study.values import Finding
 
@@ -122,32 +126,36 @@ class FoundModels(Shown):
         """Which layers may be the best, which model has it with what chance, and which small one will do."""
         if self.best.answer.spoilt:
             return self.best.certainty
-        labels, level = self.labels, in_percent(self.settings.level)
+        labels, settings, smallest = self.labels, self.settings, self.smallest_sufficient
         beliefs = [self.findings[i].answer.layers[layer] for i, layer in self.candidates]
-        bare = sum(not belief.runs and not belief.failed for belief in beliefs)
-        failed = sum(not belief.runs and belief.failed > 0 for belief in beliefs)
-        ways = ((bare, "not run"), (failed, "with failed runs only"))
-        unseen = " and ".join(f"{n} of these {len(beliefs)} {how}" for n, how in ways if n)
-        unseen = unseen and f" ({unseen}, but inferred from the others)"
-        chances = [f"{percents(sum(of_layers))} {label}" for label, of_layers in zip(labels, self.chances, strict=True)]
-        near, smallest = points(self.settings.tolerance), self.smallest_sufficient
-        enough = f"No layer is {level} sure to be within {near} of the best."
-        if smallest is not None:
-            size = millions(smallest.parameters)
-            enough = f"The smallest that is within {near} of the best, {level} sure: {self.name(smallest)} ({size})."
-        return (
-            f"{level} sure that the best is {layers_of_models(labels, self.candidates)}{unseen}. "
-            f"The chance that a model has the best layer: {listed(chances)}. {enough}"
+        best = best_of_models_sentence(
+            layers_of_models(labels, self.candidates),
+            level=settings.level,
+            candidates=len(beliefs),
+            bare=sum(not belief.runs and not belief.failed for belief in beliefs),
+            failed=sum(not belief.runs and belief.failed > 0 for belief in beliefs),
+            chances={label: sum(of_layers) for label, of_layers in zip(labels, self.chances, strict=True)},
         )
+        name, size = ("", "") if smallest is None else (self.name(smallest), millions(smallest.parameters))
+        enough = smallest_of_models_sentence(name, size, tolerance=settings.tolerance, level=settings.level)
+        return f"{best} {enough}"
 
     @property
     def spent(self) -> str:
         """What the runs cost, and why there are no more, as a sentence."""
-        training, why = duration(sum(finding.seconds for finding in self.findings)), self.best.answer.decision.why
-        n = self.settings.seeds
-        cost = f"{self.share:.1%} of the full sweeps of all models (every layer with {counted(n, 'seed')})"
-        runs = listed([f"{len(finding.fine_tuned) + len(finding.scans)} {name}" for finding, name in self._named()])
-        return f"Cost: {cost}, {training} of training. Runs: {runs}. The search stopped because {why}."
+        return spent_on_models_sentence(
+            self.share,
+            seeds=self.settings.seeds,
+            seconds=sum(finding.seconds for finding in self.findings),
+            runs={name: len(finding.fine_tuned) + len(finding.scans) for finding, name in self._named()},
+            why=self.best.answer.decision.why,
+        )
+
+    @property
+    def grounds(self) -> tuple[str, ...]:
+        """The proof, whether the model to keep drops, and the cost of the search of all: a line each."""
+        label = self.labels[self.best_model]
+        return *(f"{label}: {line}" for line in self.best.grounds[:-1]), self.spent
 
     def _named(self) -> Sequence[tuple[Finding, str]]:
         return tuple(zip(self.findings, self.labels, strict=True))
@@ -165,9 +173,7 @@ class FoundModels(Shown):
     @property
     def parts(self) -> tuple[Table | str, ...]:
         """The answer, the table of models and layers, and the evidence."""
-        from layerprobe.study.sentence import grounds_of_models
-
-        return f"{self.kept} {self.certainty}\n", self.table, "", *grounds_of_models(self)
+        return f"{self.kept} {self.certainty}\n", self.table, "", *self.grounds
 
     @property
     def table(self) -> Table:

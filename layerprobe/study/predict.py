@@ -22,14 +22,12 @@ from layerprobe.extraction.readability import data_quality
 from layerprobe.files.images import readable_as
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_names
-from layerprobe.prediction.baselines import fixed_fraction, last_layer
-from layerprobe.prediction.rule import Call, ModelCurves, truncated
+from layerprobe.prediction.rule import Call, ModelCurves, fixed_fraction, last_layer, truncated
 from layerprobe.prediction.rules.plateau import check_depth, plateau_rule
-from layerprobe.prediction.sentence import call_sentence
 from layerprobe.prediction.tuned import TunedRule, rule_curves, tuned_rule
 from layerprobe.prediction.values import PLATEAU, DropPrediction
 from layerprobe.readings.frozen import layer_curve
-from layerprobe.readings.registry import CKA, INFONCE, READINGS, SELF_CKA
+from layerprobe.readings.registry import CKA, INFONCE, READINGS, SELF_CKA, course
 from layerprobe.readings.source import read_curves
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.scoring.values import LayerScores
@@ -37,6 +35,7 @@ from layerprobe.scoring.zero_shot import score_split
 from layerprobe.similarity.checks import MIN_SAMPLES
 from layerprobe.similarity.measures import cka
 from layerprobe.similarity.values import Alignment, Measure
+from layerprobe.stats.sentences import look_first_sentence, no_drop_sentence
 from layerprobe.study.values import Prediction
 from layerprobe.tasks.quality import TokenQuality
 from layerprobe.tasks.values import Items, Task, TextFile, TextSplit
@@ -254,13 +253,17 @@ def predict_drop(
         baselines[PLATEAU] = by_plateau.recommended_layer
     read = {name: by_name[name] for name in tuned.rule.curves if name != CKA}
     values = {name: curve.values for name, curve in read.items()}
+    grounds = course(values, first=max(first, 1))
+    flagged = range(n_blocks + 1 if call.onset is None else call.onset, n_blocks + 1)
     return DropPrediction(
-        drop_layers=tuple(range(call.onset, n_blocks + 1)) if call.onset is not None else (),
+        drop_layers=tuple(flagged),
         onset=call.onset,
         recommended_layer=call.recommended_layer,
         rule=rule,
         evidence=by_plateau.evidence if by_plateau else None,
-        sentence=call_sentence(model, values, onset=call.onset, n_blocks=n_blocks, first=first),
+        sentence=look_first_sentence(model, grounds, flagged)
+        if flagged
+        else no_drop_sentence(model, n_blocks, grounds),
         baselines=baselines,
         probability=tuned.probability(seen),
         record=record,

@@ -3,9 +3,9 @@
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
-from layerprobe.checks import LEVEL, Seeds, check_count, check_keywords
+from layerprobe.checks import LEVEL, check_count, check_keywords
 from layerprobe.context import current
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all, resolve_device
 from layerprobe.encoders.model import changed
@@ -15,7 +15,7 @@ from layerprobe.finetuning.values import LayerOutcome, Protocol
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.search.values import SEEDS, SearchSettings
 from layerprobe.similarity.values import Alignment, Measure
-from layerprobe.study.find import RareSettings, find
+from layerprobe.study.find import FindSettings, find
 from layerprobe.study.predict import NumberOfTexts, References, as_models, predict
 from layerprobe.study.values import Finding, Provenance, Study
 from layerprobe.tasks.overlaps import checked_task
@@ -24,32 +24,20 @@ from layerprobe.versions import __version__, versions
 
 logger = logging.getLogger(__name__)
 
+PREDICTING = ("rule", "measure", "alignment", "split", "n_texts")
+"""Arguments of `predict`."""
 AGAINST_LAST = 3
 """Seeds of the layer to keep and of the last one, for the difference between them on the test split."""
 
 
-class Searching(RareSettings, total=False):
-    """Arguments of `find`."""
-
-    tolerance: float
-    budget: float | None
-    seeds: Seeds
-    against_last: int
-
-
-class Predicting(TypedDict, total=False):
-    """Arguments of `predict`."""
+class RunSettings(FindSettings, total=False):
+    """Arguments of `find` and `predict`, and how the study was requested, which is kept in its provenance."""
 
     rule: str | None
     measure: Measure | None
     alignment: Alignment | None
     split: TextSplit
     n_texts: NumberOfTexts
-
-
-class RunSettings(Searching, Predicting, total=False):
-    """Arguments of `find` and `predict`, and how the study was requested, which is kept in its provenance."""
-
     command: str
     finetune_command: str
     """The command line that fine-tunes so; from Python there is none."""
@@ -89,8 +77,10 @@ def run(
     task = checked_task(task)
     check_keywords(settings, RunSettings.__annotations__, function="run")
     seeds = check_count(settings.get("seeds", SEEDS))
-    searching: dict[str, Any] = {name: value for name, value in settings.items() if name in Searching.__annotations__}
-    predicting: dict[str, Any] = {name: value for name, value in settings.items() if name in Predicting.__annotations__}
+    searching: dict[str, Any] = {
+        name: value for name, value in settings.items() if name in FindSettings.__annotations__
+    }
+    predicting: dict[str, Any] = {name: value for name, value in settings.items() if name in PREDICTING}
     searching |= {"seeds": seeds, "against_last": settings.get("against_last", min(AGAINST_LAST, seeds))}
     if fine_tuning:  # refused before any work
         named = {name: searching[name] for name in ("tolerance", "budget", "seeds") if name in searching}

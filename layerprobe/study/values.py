@@ -1,50 +1,32 @@
-"""Results of the pipeline: a prediction, a finding and the whole study."""
+"""Results of the pipeline: a prediction, a finding and the whole study, which is read from study.json."""
 
 import itertools
 import statistics
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
 
 from layerprobe.checks import LEVEL
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.model import check_layers
 from layerprobe.encoders.timing import Speedup, speedup
 from layerprobe.errors import DataError
+from layerprobe.files.atomic import from_home
+from layerprobe.files.folders import parsed_as, warn_of_older
+from layerprobe.files.inputs import read_document
 from layerprobe.files.serialisation import RARE
-from layerprobe.finetuning.values import (
-    Confirmation,
-    FineTuningRun,
-    LayerOutcome,
-    Protocol,
-    Verdict,
-    outcomes_table,
-)
+from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol, outcomes_table
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_name, times_as_fast
-from layerprobe.prediction.sentence import trusted
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.results.blocks import Blocks
 from layerprobe.results.numbers import capitalised
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table
 from layerprobe.scoring.values import LayerScores
-from layerprobe.search.sentence import (
-    doubt_sentence,
-    expected_phrase,
-    kept_phrase,
-    spent_sentence,
-    sufficient_sentence,
-    sureness_sentence,
-)
 from layerprobe.search.values import SearchAnswer
-from layerprobe.stats.sentences import (
-    against_last,
-    floor_sentence,
-    from_full_model,
-    none_above_floor,
-    part,
-    spoilt_sentence,
-)
-from layerprobe.stats.values import CrossedInterval, Floor
+from layerprobe.stats import sentences
+from layerprobe.stats.values import ClaimVerdict, CrossedInterval, Floor
 from layerprobe.study.tables import finding_table, prediction_table, study_table
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.quality import DataQuality
@@ -145,7 +127,7 @@ class Prediction(Shown):
                 other = drop.rule != self.drop.rule
                 by = f", by the {drop.rule}, as the other rule reads the model alone" if other else ""
                 parts.append(f"{chr(10) if parts else ''}Against {comparison.reference.name}{by}:")
-            answer, *grounds = trusted(drop)
+            answer, *grounds = drop.trusted
             others = ", ".join(f"{name} {layer}" for name, layer in drop.baselines.items())
             parts += [f"{answer}\n", table, "", *grounds, f"Other ways to choose a layer: {others}."]
         return tuple(parts)
@@ -194,29 +176,6 @@ class Weights:
     """Whether they are there; else the run is one of the layer to keep with seed 0, to be made with --save-models."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgainstLast:
-    """How much better the layer to keep is than the last one, on the test split, which chose neither."""
-
-    layer: int
-    last: int
-    primary: str
-    """The metric of the difference."""
-    difference: CrossedInterval
-    """Score at the layer less that at the last one, x 100, over paired seeds and test items."""
-
-    @property
-    def verdict(self) -> Verdict:
-        """confirmed: the last layer scores lower; refuted: it scores higher; undecided: neither is shown."""
-        verdicts: dict[int, Verdict] = {1: "confirmed", -1: "refuted", 0: "undecided"}
-        return verdicts[self.difference.sign]
-
-    @property
-    def sentence(self) -> str:
-        """The verdict in plain words."""
-        return against_last(self.layer, self.last, self.difference, self.primary)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Finding(Shown):
     """Which layer to keep, and the runs that say so."""
@@ -240,8 +199,9 @@ class Finding(Shown):
     """Of these seconds by round, of which they are the median."""
     outcomes: tuple[LayerOutcome, ...] = ()
     """The runs of truncated models put together by layer, ascending."""
-    against_last: AgainstLast | None = None
-    """None where that was not requested, or the last layer is the one to keep."""
+    against_last: CrossedInterval | None = None
+    """Test score at the layer to keep less that at the last one, x 100, over paired seeds and test items, which chose
+    neither; None where that was not requested, or the last layer is the one to keep."""
     proof_cost: int = 0
     """Of what was spent, in block-steps: runs that were made for it alone, when the search was over."""
     weights: Weights | None = None
@@ -253,10 +213,21 @@ class Finding(Shown):
     lost: tuple[LostRun, ...] = field(default=(), metadata=RARE)
     """Runs without a score, which cost as much as others; not known in files of before."""
 
+    @classmethod
+    def class_of(cls, values: dict[str, Any]) -> tuple[type[Self], dict[str, Any]]:
+        """Return what JSON of any version says: until 0.3 the difference from the last layer stood in a record."""
+        proof = values.get("against_last")
+        return cls, {**values, "against_last": proof["difference"]} if proof and "difference" in proof else values
+
     @property
     def best_layer(self) -> int:
         """With the highest expected score."""
         return self.answer.best_layer
+
+    @property
+    def last_layer(self) -> int:
+        """That of the whole model."""
+        return len(self.parameters) - 1
 
     @property
     def sentence(self) -> str:
@@ -264,13 +235,54 @@ class Finding(Shown):
         return " ".join(filter(None, (self.kept, self.certainty, self.spent, self.doubt)))
 
     @property
+    def proof_verdict(self) -> ClaimVerdict | None:
+        """confirmed: the last layer scores lower on test; refuted: it scores higher; undecided: neither is shown."""
+        return None if self.against_last is None else self.against_last.verdict()
+
+    @property
+    def proof_sentence(self) -> str:
+        """What comparing the layer to keep with the last one on the test split showed, or that it was not done."""
+        if self.against_last is None:
+            return sentences.not_compared(self.best_layer, self.last_layer)
+        return sentences.against_last(self.best_layer, self.last_layer, self.against_last, self.primary)
+
+    @property
+    def drop_sentence(self) -> str:
+        """Whether the last layers are worse than the best one, as found on validation; empty of spoilt scores."""
+        if self.answer.spoilt:
+            return ""
+        dropped, beliefs, settings = self.drop_layers, self.answer.layers, self.answer.settings
+        return sentences.found_drop_sentence(
+            dropped,
+            [belief.layer for belief in beliefs[dropped[0] :] if not belief.runs] if dropped else (),
+            chance_of_drop=self.drop_chance,
+            tolerance=settings.tolerance,
+            level=settings.level,
+        )
+
+    @property
+    def no_drop(self) -> bool:
+        """Whether the last layer is surely within the tolerance of the best."""
+        return self.drop_chance <= 1 - self.answer.settings.level
+
+    @property
+    def grounds(self) -> tuple[str, ...]:
+        """The proof, whether the model drops, and the cost: a line each."""
+        proof = "" if self.proof_verdict is None else f"{self.proof_verdict.capitalize()}: "
+        return (
+            f"{proof}{self.proof_sentence}",
+            *filter(None, (self.drop_sentence,)),
+            " ".join(filter(None, (self.spent, self.doubt))),
+        )
+
+    @property
     def headline(self) -> str:
         """Which layer to keep, the start of a sentence; where the test split says otherwise, that it does."""
-        if self.against_last is not None and self.against_last.verdict == "refuted":
+        if self.proof_verdict == "refuted":
             return f"Validation chose layer {self.best_layer}, but the full model scores higher on test"
         if self.on_floor and self.floor is not None:
             return f"No layer predicts better than {self.floor.by}"
-        return kept_phrase(self.answer)
+        return self.answer.kept
 
     @property
     def on_floor(self) -> bool:
@@ -282,8 +294,8 @@ class Finding(Shown):
     def kept(self) -> str:
         """Which layer to keep, what it scores, how that compares with the whole model, and what it saves."""
         if self.on_floor and self.floor is not None:
-            name, score = f"layer {self.best_layer}, the highest,", expected_phrase(self.answer, unit="on validation")
-            return none_above_floor(self.floor, self.primary, name, score)
+            name, score = f"layer {self.best_layer}, the highest,", self.answer.expected("on validation")
+            return sentences.none_above_floor(self.floor, self.primary, name, score)
         return f"{self.headline}: {self.promise}."
 
     @property
@@ -297,34 +309,33 @@ class Finding(Shown):
         title = f"{metric_title(self.primary)} x 100"
         tested = next((outcome for outcome in self.outcomes if outcome.layer == self.best_layer), None)
         if tested is None:
-            return f"expected score {expected_phrase(self.answer, unit=f'{title} on validation')}"
+            return f"expected score {self.answer.expected(f'{title} on validation')}"
         return f"{tested.mean:.1f} ({title} on test)"
 
     @property
     def _comparison(self) -> str:
         """How the layer to keep compares with the whole model on the test split; empty of the whole model itself."""
-        if self.best_layer == len(self.parameters) - 1:
+        if self.best_layer == self.last_layer:
             return ""
         if self.against_last is None:
             return "not compared with the full model on test"
-        return from_full_model(self.against_last.difference)
+        return sentences.from_full_model(self.against_last)
 
     @property
     def certainty(self) -> str:
         """Which layers may be the best, and which smaller one will do, in sentences."""
         if self.answer.spoilt:
-            return spoilt_sentence(self.answer.spoilt)
+            return sentences.spoilt_sentence(self.answer.spoilt)
         if self.on_floor:
             return ""
         smallest = self.answer.smallest_sufficient
-        gains = "" if smallest is None else self.gains(smallest)
-        sufficient = sufficient_sentence(self.answer, gains=gains)
-        return " ".join(filter(None, (sureness_sentence(self.answer), sufficient, floor_sentence(self.floor))))
+        sufficient = self.answer.sufficient("" if smallest is None else self.gains(smallest))
+        return " ".join(filter(None, (self.answer.sureness, sufficient, sentences.floor_sentence(self.floor))))
 
     @property
     def spent(self) -> str:
         """What the runs cost, and why there are no more, as a sentence."""
-        return spent_sentence(self.answer, proof=self.proof_cost, seconds=self.seconds)
+        return self.answer.cost(proof=self.proof_cost, seconds=self.seconds)
 
     @property
     def seconds(self) -> float:
@@ -334,10 +345,8 @@ class Finding(Shown):
     @property
     def doubt(self) -> str:
         """What is uncertain and what it would take, in sentences; empty where the best layer is settled."""
-        if self.answer.spoilt:
-            return ""
         errors = (error for outcome in self.outcomes for error in (outcome.validation_error, outcome.error) if error)
-        return doubt_sentence(self.answer, unit=next((error.unit for error in errors), "item"))
+        return self.answer.doubts(next((error.unit for error in errors), "item"))
 
     def saved(self, layer: int) -> float:
         """Return the share of the whole model's parameters that one truncated at a layer does without."""
@@ -348,9 +357,9 @@ class Finding(Shown):
 
         Example: `two fifths smaller, 1.5 times as fast [1.4 to 1.6]`.
         """
-        if layer == len(self.parameters) - 1:
+        if layer == self.last_layer:
             return ""
-        speed, smaller = self.speed(layer), f"{part(self.saved(layer))} smaller"
+        speed, smaller = self.speed(layer), f"{sentences.part(self.saved(layer))} smaller"
         return smaller if speed is None else f"{smaller}, {times_as_fast(speed)}"
 
     def speed(self, layer: int) -> Speedup | None:
@@ -421,9 +430,7 @@ class Finding(Shown):
     @property
     def parts(self) -> tuple[Table | str, ...]:
         """The answer, the table of layers, and the evidence."""
-        from layerprobe.study.sentence import grounds
-
-        return f"{self.kept} {self.certainty}\n", self.table, "", *grounds(self)
+        return f"{self.kept} {self.certainty}\n", self.table, "", *self.grounds
 
     @property
     def table(self) -> Table:
@@ -542,8 +549,6 @@ class Study(Shown):
     @property
     def parts(self) -> tuple[Table | str, ...]:
         """The answer, the table of layers, what was fine-tuned besides, and the evidence."""
-        from layerprobe.study.sentence import grounds
-
         finding, parts = self.finding, list[Table | str]([self.table])
         if finding is not None:
             parts.insert(0, f"{finding.kept} {finding.certainty}\n")
@@ -551,10 +556,64 @@ class Study(Shown):
             parts += ["\nFine-tuned:", outcomes_table(self.outcomes)]
         if self.reference_outcomes:
             parts += [f"\nThe reference, {self.comparison.reference.name}:", outcomes_table(self.reference_outcomes)]
-        parts += ["", *(trusted(self.prediction) if finding is None else grounds(finding, self))]
+        parts += ["", *self.grounds]
         if finding is None and self.confirmation is not None:
             parts += [self.confirmation.sentence, f"Verdict: {self.confirmation.verdict}"]
         return tuple(parts)
+
+    @property
+    def headline(self) -> str:
+        """Which layer to keep, as found, as tested or as expected: the start of a sentence."""
+        if self.finding is not None:
+            return self.finding.headline
+        n_blocks, layer = self.comparison.model.n_blocks, self.prediction.recommended_layer
+        if self.confirmation is None:
+            if self.prediction.drops:
+                return f"Before training: look first at layer {layer} of {n_blocks}"
+            expected = sentences.keep_phrase(layer, n_blocks)
+            return f"Predicted before training: {expected[0].lower()}{expected[1:]}"
+        earlier, last = self.confirmation.compared_layers
+        if self.confirmation.verdict == "undecided":
+            return f"Layer {earlier} or layer {last} of {n_blocks}: not decided"
+        dropped = self.prediction.drops == (self.confirmation.verdict == "confirmed")
+        return sentences.keep_phrase(earlier if dropped else last, n_blocks)
+
+    @property
+    def lead(self) -> str:
+        """The scores, the savings and the certainty behind the headline."""
+        if self.finding is not None:
+            return f"{sentences.capitalised(self.finding.promise)}. {self.finding.certainty}"
+        return self.prediction.sentence if self.confirmation is None else self.confirmation.sentence
+
+    @property
+    def expectation(self) -> str:
+        """What was expected before training, and where the search disagrees; DataError without a search."""
+        finding, prediction = self.finding, self.prediction
+        if finding is None:
+            raise DataError("expected a study with a search, got none: run it without --no-fine-tuning")
+        expected, best = prediction.recommended_layer, finding.best_layer
+        predicted = sentences.predicted_sentence(expected, prediction.drop_layers)
+        if finding.answer.spoilt:
+            return predicted
+        agreement = sentences.agreement_sentence(
+            expected,
+            [layer for layer in prediction.drop_layers if finding.answer.layers[layer].runs],
+            best=best,
+            may_be=expected in finding.answer.candidates,
+            behind=finding.answer.layers[best].mean - finding.answer.layers[expected].mean,
+            dropped=finding.drop_layers,
+            no_drop=finding.no_drop,
+            any_flag=prediction.drops,
+        )
+        return f"{predicted} {agreement}"
+
+    @property
+    def grounds(self) -> tuple[str, ...]:
+        """What a search rests on, with what had been expected; without one how far to trust the rule: a line each."""
+        if self.finding is None:
+            return self.prediction.trusted
+        *found, cost = self.finding.grounds
+        return *found, self.expectation, cost
 
     @property
     def summary(self) -> str:
@@ -566,3 +625,21 @@ class Study(Shown):
     def table(self) -> Table:
         """One row per layer, with all results of the study."""
         return study_table(self)
+
+
+def read_study(path: str | Path) -> Study:
+    """Return the study that `layerprobe run` wrote.
+
+    Raises:
+        DataError: If the file cannot be read or is no study.
+    """
+    try:
+        study, checksum = parsed_as(Study, read_document(from_home(path)))
+    except OSError as error:
+        reason = error.strerror or error
+        raise DataError(f"cannot read {path}: {reason}; expected the study.json of `layerprobe run`") from error
+    except DataError as error:
+        raise DataError(f"{path} is no study: {error}; expected the study.json of `layerprobe run`") from error
+    if checksum is None:
+        warn_of_older(str(path))
+    return study

@@ -22,7 +22,6 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, sealed
 from layerprobe.results.terminal import spelled
 from layerprobe.study.commands import next_commands
-from layerprobe.study.sentence import expectation_sentence, found_drop_sentence, proof_sentence
 from layerprobe.study.values import Finding, Study
 from tests.few import few
 
@@ -113,8 +112,8 @@ def test_run_writes_report_and_study(
     flagged = [line.split()[0] for line in lines[5:9] if "keep" in re.split(r"[ ,]+", line)]
     assert flagged == [str(study.finding.best_layer)]
     said = (
-        found_drop_sentence(study.finding),
-        expectation_sentence(study),
+        study.finding.drop_sentence,
+        study.expectation,
         " ".join(filter(None, (study.finding.spent, study.finding.doubt))),
         f"Report: {tmp_path / 'out' / 'report.html'}",
         "Next:",
@@ -122,7 +121,7 @@ def test_run_writes_report_and_study(
     )
     places = [lines.index(spelled(line, None)) for line in said]
     assert places == sorted(places)
-    assert any(line.endswith(spelled(proof_sentence(study.finding), None)) for line in lines)
+    assert any(line.endswith(spelled(study.finding.proof_sentence, None)) for line in lines)
     assert (tmp_path / "out" / "report.html").stat().st_size > 1_000_000
 
 

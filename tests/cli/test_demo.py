@@ -8,7 +8,6 @@ import pytest
 
 from layerprobe.files.serialisation import from_json
 from layerprobe.results.terminal import spelled
-from layerprobe.study.sentence import expectation_sentence
 from layerprobe.study.values import Study
 from layerprobe.tasks.loading import load_task
 
@@ -50,5 +49,5 @@ def test_the_demo_finds_the_layer_to_keep(layerprobe: Layerprobe, tmp_path: Path
     lines = done.out.splitlines()
     assert len(lines) <= 29
     assert spelled(f"{finding.kept} {finding.certainty}", None) in lines
-    assert spelled(expectation_sentence(study), None) in lines
+    assert spelled(study.expectation, None) in lines
     assert (tmp_path / "demo" / "report.html").stat().st_size > 1_000_000

@@ -7,8 +7,7 @@ import dataclasses
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.finetuning.values import Confirmation, LayerOutcome
-from layerprobe.prediction.values import DropPrediction
-from layerprobe.prediction.values import Evidence as DropEvidence
+from layerprobe.prediction.values import Decline, DropPrediction
 from layerprobe.scoring.values import LayerScores
 from layerprobe.search.answer import answer
 from layerprobe.search.values import Evidence, Score
@@ -51,7 +50,7 @@ def study_of(model: ModelDescription, *, reference: str = "org/reference", sente
             onset=3,
             recommended_layer=2,
             rule="plateau of CKA",
-            evidence=DropEvidence(plateau_layers=(0, 1, 2), plateau=0.88, decline=0.48, wobble=0.015, threshold=0.05),
+            evidence=Decline(plateau_layers=(0, 1, 2), plateau=0.88, decline=0.48, wobble=0.015, threshold=0.05),
             sentence=sentence or f"A drop is expected at layer 3 of {model.name}; layer 2 is recommended.",
             baselines={"last layer": 3},
         ),

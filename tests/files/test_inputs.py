@@ -19,7 +19,7 @@ from layerprobe.files.inputs import BYTES, text_lines
 from layerprobe.files.serialisation import parse_json
 from layerprobe.files.toml import parse_toml, read_toml
 from layerprobe.lab.dropbench.zoo import read_zoo
-from layerprobe.study.files import read_study
+from layerprobe.study.values import read_study
 from layerprobe.tasks.hub import hub_tables
 from layerprobe.tasks.loading import load_corpus
 from layerprobe.tasks.tables import read_table

@@ -24,7 +24,7 @@ from layerprobe.metrics.influence import correlation_influences
 from layerprobe.metrics.scores import correlations
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.values import CrossedInterval
-from layerprobe.study.interim import level_at_look, looks
+from layerprobe.study.confirmation import level_at_look, looks
 
 Array = NDArray[np.float64]
 

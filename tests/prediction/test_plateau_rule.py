@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
 from layerprobe.errors import DataError
-from layerprobe.prediction.baselines import fixed_fraction, last_layer
+from layerprobe.prediction.rule import fixed_fraction, last_layer
 from layerprobe.prediction.rules.plateau import MINIMUM_DECLINE, WOBBLES, plateau_rule
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.similarity.values import SimilarityCurve
@@ -225,19 +225,6 @@ def test_the_sentence_names_layers_models_and_numbers() -> None:
         "Where to look first: layer 3 of electra. CKA with bert falls from 0.90 (layers 1 to 3) to 0.55 at layer 5, "
         "where 0.05 counts as a fall. Layers 4 to 5 are flagged; whether they score lower after fine-tuning, only "
         "fine-tuning can say."
-    )
-
-
-def test_the_sentence_speaks_of_one_layer_in_the_singular() -> None:
-    sentence = predicted([0.9, 0.9, 0.9, 0.9, 0.5]).sentence
-    assert sentence.startswith("Where to look first: layer 3 of the model. ")
-    assert sentence.endswith("Layer 4 is flagged; whether it scores lower after fine-tuning, only fine-tuning can say.")
-
-
-def test_the_sentence_says_so_where_no_drop_is_expected() -> None:
-    assert plateau_rule(curve_of([0.9] * 13), model="roberta", reference="bert").sentence == (
-        "No drop is expected: CKA of roberta with bert falls no more in the final layers than it varies before them "
-        "(0.90 at layer 12); layer 12, the last one, is recommended; confirm it by fine-tuning."
     )
 
 

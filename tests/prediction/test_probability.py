@@ -14,10 +14,8 @@ from scipy import stats
 
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.prediction.redraws import decline_interval, redraw
 from layerprobe.prediction.rules.plateau import plateau_rule
-from layerprobe.prediction.sentence import trusted
-from layerprobe.prediction.tuned import tuned_rule
+from layerprobe.prediction.tuned import decline_interval, redraw, tuned_rule
 from layerprobe.prediction.values import DropPrediction, DropProbability
 from layerprobe.similarity.values import SimilarityCurve
 
@@ -212,16 +210,16 @@ def test_resampling_is_said_last_and_not_as_certainty() -> None:
         "Resampled, the texts give the same layer over 99% of the time: the same for other texts like these, which "
         "does not make it right."
     )
-    assert trusted(predicted) == (predicted.sentence, resampled)
+    assert predicted.trusted == (predicted.sentence, resampled)
     recorded = dataclasses.replace(predicted, record=tuned_rule("plateau of CKA").record, n_texts=(128, 2552))
-    assert trusted(recorded)[1].startswith('The rule "plateau of CKA" on DropBench, under converged fine-tuning: ')
-    assert trusted(recorded)[2] == f"Read 128 of 2,552 texts. {resampled}"
+    assert recorded.trusted[1].startswith('The rule "plateau of CKA" on DropBench, under converged fine-tuning: ')
+    assert recorded.trusted[2] == f"Read 128 of 2,552 texts. {resampled}"
 
 
 def test_no_drop_is_resampled_too() -> None:
     flat = plateau_rule(uncertain([0.9] * 13, equicorrelated(13, 0.001)))
     assert flat.sentence.endswith("layer 12, the last one, is recommended; confirm it by fine-tuning.")
-    assert "same layer over 99% of the time" in trusted(flat)[1]
+    assert "same layer over 99% of the time" in flat.trusted[1]
 
 
 def test_the_sentence_names_the_measure() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from layerprobe.prediction.registry import rules_for
-from layerprobe.prediction.rule import Call, ModelCurves, Rule
+from layerprobe.prediction.rule import Call, ModelCurves, Rule, rules_for
 from layerprobe.readings.registry import reading_of
 from layerprobe.readings.values import LayerCurve
 

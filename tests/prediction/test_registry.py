@@ -15,8 +15,7 @@ from layerprobe.lab.dropbench import rules
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.rules import tuned_rules
 from layerprobe.prediction import tuned
-from layerprobe.prediction.registry import RULES, rules_for
-from layerprobe.prediction.rule import ModelCurves, Rule, fixed, truncated
+from layerprobe.prediction.rule import RULES, ModelCurves, Rule, fixed, rules_for, truncated
 from layerprobe.prediction.tuned import rule_names, tuned_rule
 from layerprobe.readings.registry import reading_of
 from layerprobe.readings.values import LayerCurve

@@ -13,14 +13,11 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import CHECKSUM, from_json, to_json
-from layerprobe.prediction import parameters
-from layerprobe.prediction.parameters import fitted_parameters
-from layerprobe.prediction.redraws import redraw
+from layerprobe.prediction import tuned
 from layerprobe.prediction.rule import ModelCurves
-from layerprobe.prediction.sentence import call_sentence, record_sentence
-from layerprobe.prediction.tuned import rule_curves, tuned_rule
+from layerprobe.prediction.tuned import fitted_parameters, redraw, rule_curves, tuned_rule
 from layerprobe.prediction.values import Record, RecordPart
-from layerprobe.readings.registry import READINGS
+from layerprobe.readings.registry import READINGS, course
 from layerprobe.readings.values import LayerCurve
 from tests.prediction.curves import equicorrelated, matrix, uncertain
 
@@ -39,9 +36,9 @@ def test_what_is_no_rule_is_reported() -> None:
 
 def test_a_damaged_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     damaged = tmp_path / "rules.json"
-    whole = parameters.FILE.read_text()
+    whole = tuned.FILE.read_text()
     without = {key: value for key, value in json.loads(whole).items() if key != CHECKSUM}
-    monkeypatch.setattr(parameters, "FILE", damaged)
+    monkeypatch.setattr(tuned, "FILE", damaged)
     for text, problem in (
         (None, "No such file"),
         (whole.replace('"threshold": 0.01', '"threshold": 0.02', 1), "its checksum is not that of its content"),
@@ -117,16 +114,10 @@ def test_no_probability_without_errors_or_of_several_curves() -> None:
 RECORD = {"budget": "long", "families": 2, "models": 9, "drops": 5, "caught": 4, "false_alarms": 1}
 
 
-def test_sentences() -> None:
-    said = record_sentence("r", Record(**RECORD, mean_regret=1.26, median_regret=0.5))
-    assert '9 small encoders of 2 pretraining objectives under long fine-tuning, the rule "r" flags 4 of 5 ' in said
-    assert "and 1 of 4 that do not; its layer is 1.3 points below the best on average (median 0.5)." in said
-    assert call_sentence("m", {}, onset=3, n_blocks=4) == (
-        "Where to look first: layer 2 of m. Layers 3 to 4 are flagged; whether they score lower after fine-tuning, "
-        "only fine-tuning can say."
+def test_what_a_rule_read_is_told_with_its_unit() -> None:
+    assert course({"InfoNCE": (9.0, 2.0, 1.5, 0.5)}, first=1) == (
+        "InfoNCE falls by 1.5 nats, from 2 at layer 1 to 0.5 at layer 3"
     )
-    called = call_sentence("m", {"InfoNCE": (9.0, 2.0, 1.5, 0.5)}, onset=2, n_blocks=3)
-    assert ". InfoNCE falls by 1.5 nats, from 2 at layer 1 to 0.5 at layer 3. Layers 2 to 3 are flagged" in called
 
 
 def test_a_record_says_what_it_is_of() -> None:
@@ -136,14 +127,14 @@ def test_a_record_says_what_it_is_of() -> None:
 
     parts = part("pretrained ones", 7, 5, 5, 2), part("random ones", 2, 0, 0, 0)
     record = Record(**RECORD, mean_regret=1.26, median_regret=0.5, parts=parts)
-    assert record_sentence("r", record) == (
+    assert record.sentence("r") == (
         'The rule "r" on DropBench, under long fine-tuning: on 7 pretrained ones, it flags 5 of 5 that drop and 2 of 2 '
         "that do not, and its layer is 0.7 points below the best (the last layer 3.0); on 2 random ones, none of which "
         "drops, it flags none. It flags every small pretrained encoder, dropping or not: the flag says nothing there, "
         "its layer does."
     )
     tells = replace(record, parts=(part("pretrained ones", 7, 5, 5, 1), part("random ones", 2, 0, 0, 1)))
-    assert record_sentence("r", tells).endswith("on 2 random ones, none of which drops, it flags 1.")
+    assert tells.sentence("r").endswith("on 2 random ones, none of which drops, it flags 1.")
     assert from_json(Record, to_json(record)) == record
     assert '"parts"' not in to_json(replace(record, parts=()))
 

@@ -12,8 +12,7 @@ import pytest
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol
-from layerprobe.prediction.values import DropPrediction
-from layerprobe.prediction.values import Evidence as DropEvidence
+from layerprobe.prediction.values import Decline, DropPrediction
 from layerprobe.report.page import study_page
 from layerprobe.results.page import render
 from layerprobe.scoring.values import LayerScores
@@ -23,7 +22,7 @@ from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
 from layerprobe.stats.seeds import seed_scores
 from layerprobe.stats.values import CrossedInterval
-from layerprobe.study.values import AgainstLast, Finding, MadeRun, Provenance, Study
+from layerprobe.study.values import Finding, MadeRun, Provenance, Study
 from tests.few import few
 
 from .similarities import with_intervals
@@ -120,7 +119,7 @@ def study(
             onset=drop[0] if drop else None,
             recommended_layer=recommended,
             rule="plateau of CKA",
-            evidence=DropEvidence(
+            evidence=Decline(
                 plateau_layers=plateau, plateau=level, decline=level - values[-1], wobble=0.012, threshold=0.05
             ),
             sentence=f"After fine-tuning, {flagged} than an earlier one; truncate at layer {recommended}.",
@@ -234,7 +233,6 @@ def found(
         n_seeds=2,
     )
     tested = tested and answered.best_layer != last
-    proof = AgainstLast(layer=answered.best_layer, last=last, primary="spearman", difference=difference)
     seconds = {answered.smallest_sufficient: 0.5, answered.best_layer: 0.6, last: 0.9}
     return dataclasses.replace(
         plain,
@@ -249,7 +247,7 @@ def found(
             n_folds=n_folds,
             n_items=(1500, 1379),
             outcomes=tuple(outcome_of(by_layer[layer]) for layer in sorted(by_layer)),
-            against_last=proof if tested else None,
+            against_last=difference if tested else None,
             proof_cost=2 * (last + 1) if tested else 0,
             seconds_by_layer=tuple(seconds.get(layer) for layer in layers),
             rounds_by_layer=tuple(by_round(seconds.get(layer), last=layer == last) for layer in layers),

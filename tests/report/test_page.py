@@ -410,7 +410,7 @@ def test_a_search_reads_from_its_verdict_to_what_it_cost(searched: Study) -> Non
         "After fine-tuning",
         "What to do next",
         "How it was decided",
-        numbers.typeset_text(searched.finding.against_last.sentence).replace("\u00a0", " "),
+        numbers.typeset_text(searched.finding.proof_sentence).replace("\u00a0", " "),
         "On validation, scores drop at layer 12: 95 % sure",
         "Cost: 14.9 % of a full sweep",
         "Predicted before training",

@@ -9,7 +9,6 @@ import pytest
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.search.answer import answer
-from layerprobe.search.sentence import kept_phrase
 from layerprobe.search.values import Evidence, Score, SearchAnswer, SearchSettings
 from tests.search.worlds import search, world
 
@@ -121,7 +120,7 @@ def test_a_headline_says_what_is_known(
     layers = tuple(replace(each, chance_within=within) for each in result.layers)
     answered = replace(result, best_layer=best, chance=0.62, layers=layers, candidates=candidates)
     answered = replace(answered, smallest_sufficient=sufficient)
-    assert (answered.verdict, kept_phrase(answered)) == (verdict, said)
+    assert (answered.verdict, answered.kept) == (verdict, said)
     assert replace(answered, spoilt=3).verdict == "undecided"
 
 

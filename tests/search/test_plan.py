@@ -10,7 +10,6 @@ from layerprobe.errors import DataError
 from layerprobe.search.answer import answer
 from layerprobe.search.plan import LOOKING, Schedule, gain_of_run, gain_of_scan, gain_of_seeds, next_run
 from layerprobe.search.posterior import NOTHING, posterior
-from layerprobe.search.sentence import without_runs
 from layerprobe.search.values import Evidence, PlannedRun, Score, SearchSettings
 from tests.search.worlds import World, search, world
 
@@ -153,9 +152,9 @@ def test_a_layer_whose_runs_all_fail_is_not_kept() -> None:
 
 def test_a_run_that_failed_is_not_told_as_none() -> None:
     known = answer(Evidence(n_blocks=6, scores=runs_of((3, 68.0), (4, None))))
-    assert without_runs(known, [2, 3, 4]) == (
+    assert replace(known, candidates=(2, 3, 4)).sureness.endswith(
         "; layer 2 was not run, but inferred from the others"
-        "; the run of layer 4 failed, and its score is inferred from the others"
+        "; the run of layer 4 failed, and its score is inferred from the others."
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from layerprobe.files.serialisation import to_json
 from layerprobe.shrinking.points_lost import Compared
-from layerprobe.shrinking.values import Loss
+from layerprobe.shrinking.values import PointsLost
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.values import Examples, Task
 
@@ -43,7 +43,7 @@ def test_the_upper_end_is_exceeded_in_at_most_a_twentieth(kind: str, n: int) -> 
 
 def drawn(
     rng: np.random.Generator, kind: str, n: int, gold: np.ndarray, whole: np.ndarray, small: np.ndarray
-) -> tuple[list[Loss], float]:
+) -> tuple[list[PointsLost], float]:
     """What is said of n items, drawn again and again, and the loss on all there are."""
     truth = [evaluate_outputs(kind, each, gold) for each in (whole, small)]
     primary = next(iter(truth[0].metrics))
@@ -65,7 +65,7 @@ def drawn(
     return losses, loss
 
 
-def within(losses: list[Loss], margin: float) -> float:
+def within(losses: list[PointsLost], margin: float) -> float:
     """The share of losses that are said to be within a margin."""
     return float(np.mean([dataclasses.replace(loss, margin=margin).verdict == "within" for loss in losses]))
 

@@ -36,7 +36,7 @@ from layerprobe.shrinking import run as shrinking
 from layerprobe.shrinking.page import shrunk_page
 from layerprobe.shrinking.run import plan_shrinking, shrink
 from layerprobe.shrinking.teacher import agreement
-from layerprobe.shrinking.values import Loss, Served, ShrinkSettings, Shrunk
+from layerprobe.shrinking.values import PointsLost, Served, ShrinkSettings, Shrunk
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.values import Task
@@ -458,7 +458,7 @@ def test_texts_that_the_task_tests_are_left_out(folder: str) -> None:
 # ---- what is said ----------------------------------------------------------------------------------------
 
 
-def loss(value: float, half: float, *, margin: float = 1.0) -> Loss:
+def loss(value: float, half: float, *, margin: float = 1.0) -> PointsLost:
     error = CrossedInterval(
         value=value,
         standard_error=half / 1.65,
@@ -471,7 +471,7 @@ def loss(value: float, half: float, *, margin: float = 1.0) -> Loss:
         n_seeds=1,
         unit="pair",
     )
-    return Loss(metric="spearman", whole=(82.0,), small=(82.0 - value,), error=error, margin=margin)
+    return PointsLost(metric="spearman", whole=(82.0,), small=(82.0 - value,), error=error, margin=margin)
 
 
 @pytest.mark.parametrize(
@@ -507,7 +507,7 @@ def test_what_would_show_a_loss_counts_the_error_of_seeds(items: float, seeds: f
     error = crossed([0.4 - seeds, 0.4 + seeds], psi, unit="pair")
     assert error is not None
     assert (error.items_error, error.seeds_error) == (pytest.approx(items), pytest.approx(seeds))
-    found = Loss(metric="spearman", whole=(82.0,), small=(81.6,), error=error, margin=margin)
+    found = PointsLost(metric="spearman", whole=(82.0,), small=(81.6,), error=error, margin=margin)
     assert (found.verdict, found.needed) == ("not shown", said)
     if said.startswith("about") and "seeds" not in said:
         more = crossed([0.4 - seeds, 0.4 + seeds], np.tile(psi, 4)[:, :3900])

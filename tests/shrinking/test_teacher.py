@@ -9,8 +9,7 @@ from scipy.stats import pearsonr
 
 from layerprobe.errors import DataError
 from layerprobe.finetuning.losses import PreparedItems
-from layerprobe.shrinking.loss import LikeTeacher
-from layerprobe.shrinking.teacher import Taught, agreement, agreement_by_text, shared_neighbours
+from layerprobe.shrinking.teacher import LikeTeacher, Taught, agreement, agreement_by_text, shared_neighbours
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 
 RNG = np.random.default_rng(0)

@@ -13,11 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from layerprobe.search.answer import answer
-from layerprobe.search.sentence import search_sentence
 from layerprobe.search.values import SearchSettings
 from layerprobe.stats import sentences
-from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor
-from layerprobe.study.sentence import expectation_sentence, found_drop_sentence, grounds, headline, summary
+from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor, MarginVerdict
 from tests.report.conftest import HOSTILE, STUDIES, found, study
 from tests.search.worlds import search, world
 
@@ -91,7 +89,7 @@ def of_comparisons() -> Iterator[Line]:
         best = compared.best
         names = [str(number) for number in range(len(compared.scores))]
         headline = f"Layer {best} scores best: {sentences.score_of_best(compared)}"
-        yield f"{case} ({compared.verdict})", sentences.best_sentence(compared, names, headline, metric="accuracy")
+        yield case, sentences.best_sentence(compared, names, headline, metric="accuracy")
     names = ["large at layer 2", "large at layer 3", "small at layer 2", "small at layer 3"]
     headline = f"{names[1]} scores best: {sentences.score_of_best(LAYERS)}"
     for tolerance in (1.0, 17.0):
@@ -132,6 +130,90 @@ def of_losses() -> Iterator[Line]:
         yield f"an objective, {mean:+g}", sentences.drop_sentence("rtd, gentle", mean, ends, 0.95, pairs=2)
 
 
+def of_predictions() -> Iterator[Line]:
+    """Yield what is said of predictions before training."""
+    curves, units = {"InfoNCE": (9.0, 2.0, 1.5, 0.5), "LiDAR": (3.0, 4.0, 5.0, 6.0)}, {"InfoNCE": "nats"}
+    read = sentences.highest_and_last(curves, first=1, units=units)
+    for flagged in range(2, 4), range(3, 4):
+        for grounds in "", read:
+            yield f"flagged {flagged}", sentences.look_first_sentence("electra", grounds, flagged)
+    for grounds in "", read:
+        yield "no drop", sentences.no_drop_sentence("electra", 3, grounds)
+    for onset, ends in (5, None), (3, None), (3, (0.2, 0.4)):
+        yield (
+            f"plateau, from layer {onset}",
+            sentences.plateau_sentence(
+                "CKA",
+                model="electra",
+                reference="bert",
+                plateau=0.83,
+                plateau_layers=(1, 2),
+                last_value=0.53,
+                decline=0.3,
+                decline_interval=ends,
+                threshold=0.05,
+                onset=onset,
+                last=4,
+            ),
+        )
+    flags = {"models": 9, "drops": 5, "caught": 4, "false_alarms": 1}
+    older = sentences.older_record_sentence(
+        "r", sentences.flags_phrase(**flags), budget="long", models=9, families=2, mean_regret=1.26, median_regret=0.5
+    )
+    yield "an older record", older
+    for drops, caught, alarms in (5, 5, 2), (0, 0, 0), (0, 0, 1):
+        part = sentences.record_part_phrase(
+            encoders="pretrained ones",
+            models=7,
+            drops=drops,
+            caught=caught,
+            false_alarms=alarms,
+            mean_regret=0.74,
+            last_regret=3.0,
+        )
+        yield "a record", sentences.record_sentence("r", "long", [part], always_flags=drops > 0)
+    for n, same in itertools.product((None, 128, 2552), (None, 0.001, 0.976, 1.0)):
+        yield f"{n} texts, {same} alike", sentences.texts_sentence(n, 2552, same)
+
+
+def of_confirmations() -> Iterator[Line]:
+    """Yield what fine-tuning says of a prediction."""
+    for verdict, drops in itertools.product(("confirmed", "refuted", "undecided"), (True, False)):
+        claim = sentences.claim_phrase(verdict, earlier=9, last=12, drops=drops, margin=0.5)
+        for error, looks in (None, 0), (DIFFERENCES["not shown"], 0), (DIFFERENCES["one seed"], 3):
+            yield (
+                f"{verdict}, drops: {drops}",
+                sentences.confirmation_sentences(
+                    claim,
+                    layers=(9, 12),
+                    means=(70.4, 70.0),
+                    metric="spearman",
+                    difference=error,
+                    level=0.95,
+                    seeds="3 of 5 seeds",
+                    looks=looks,
+                    flagged=2,
+                    undecided=verdict == "undecided",
+                    saved="" if verdict == "undecided" else sentences.saved_seeds_sentence(2, 4, 360.0),
+                ),
+            )
+
+
+def of_blocks() -> Iterator[Line]:
+    """Yield what is said of smaller models, and of several layers together."""
+    for faster, dimensions in ("", None), ("1.9 times as fast [1.8 to 2.0]", (64, 128)):
+        kept = sentences.blocks_phrase((1, 5, 6), 6, fewer=0.24, faster=faster, dimensions=dimensions)
+        yield "blocks", f"{kept}: {sentences.agreement_phrase(93.2, 61.0)}."
+    verdicts: tuple[MarginVerdict, ...] = ("within", "worse", "not shown")
+    for verdict, needed in itertools.product(verdicts, ("", "more seeds would settle it")):
+        yield verdict, sentences.margin_sentence("3 of 6 blocks", verdict, 1.0, needed)
+    for blocks, ends in ((2,), (0.1, 1.0)), ((2, 3), (-1.0, -0.1)), ((2, 3), (-1.0, 1.0)):
+        yield "equal size", sentences.blocks_compared_sentence(blocks, len(blocks), 0.5, ends, "spearman")
+    gain = DIFFERENCES["above 0"]
+    for gains in {"mean": None}, {"mean": gain, "weighted sum": None, "pair of layers": None}, {"mean": gain}:
+        yield "layers together", sentences.together_sentences(gains)
+
+
 def of_searches() -> Iterator[Line]:
     """Yield what is said of searches of one model."""
     evidence, _ = search(world(np.random.default_rng(7), 8, item_error=2.0), SearchSettings())
@@ -161,7 +243,7 @@ def of_searches() -> Iterator[Line]:
         ),
         "spoilt": replace(settled, spoilt=3),
     }
-    yield from ((case, search_sentence(found)) for case, found in cases.items())
+    yield from ((case, searched.worded.sentence) for case, searched in cases.items())
 
 
 def of_findings() -> Iterator[Line]:
@@ -171,8 +253,7 @@ def of_findings() -> Iterator[Line]:
     assert finding is not None
     assert finding.against_last is not None
     for value, ends in (0.5, (-1.0, 2.0)), (-2.0, (-3.5, -1.0)):
-        error = replace(finding.against_last.difference, value=value, interval=ends)
-        tested = replace(finding, against_last=replace(finding.against_last, difference=error))
+        tested = replace(finding, against_last=replace(finding.against_last, value=value, interval=ends))
         yield f"{value:+g} from the full model", tested.sentence
     for chance in (0.0, 0.0501, 0.4, 0.96):
         layers = tuple(
@@ -180,13 +261,13 @@ def of_findings() -> Iterator[Line]:
         )
         worse = finding.answer.worse if chance <= 0.05 else ()
         other = replace(finding, answer=replace(finding.answer, layers=layers, worse=worse))
-        yield f"the last layer is within the tolerance by {chance:g}", found_drop_sentence(other)
+        yield f"the last layer is within the tolerance by {chance:g}", other.drop_sentence
         for recommended, drop in (9, (10, 11, 12)), (8, (9, 10, 11, 12)), (9, (12,)), (12, ()), (9, ()):
             claim = replace(
                 searched.prediction, recommended_layer=recommended, drop_layers=drop, onset=drop[0] if drop else None
             )
             case = f"expected {recommended}, drop {drop}, within by {chance:g}"
-            yield case, expectation_sentence(replace(searched, prediction=claim, finding=other))
+            yield case, replace(searched, prediction=claim, finding=other).expectation
 
 
 def of_studies() -> Iterator[Line]:
@@ -196,10 +277,10 @@ def of_studies() -> Iterator[Line]:
             continue
         made = make()
         assert HOSTILE not in made.summary
-        yield f"{case}: headline", headline(made)
-        yield f"{case}: summary", summary(made)
+        yield f"{case}: headline", made.headline
+        yield f"{case}: summary", made.lead
         if made.finding is not None:
-            yield from ((f"{case}: grounds", line) for line in grounds(made.finding, made))
+            yield from ((f"{case}: grounds", line) for line in made.grounds)
 
 
 PARTS = {
@@ -207,6 +288,9 @@ PARTS = {
     "Differences": of_differences,
     "Losses": of_losses,
     "Several tasks": of_tasks,
+    "Predictions": of_predictions,
+    "Confirmations": of_confirmations,
+    "Smaller models": of_blocks,
     "Searches": of_searches,
     "Findings": of_findings,
     "Studies": of_studies,

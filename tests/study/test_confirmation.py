@@ -25,8 +25,7 @@ from layerprobe.similarity.values import SimilarityCurve
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.links import Links
 from layerprobe.stats.seeds import mean_interval, seed_scores
-from layerprobe.study.confirmation import confirmation, layers_to_confirm
-from layerprobe.study.interim import level_at_look
+from layerprobe.study.confirmation import confirmation, layers_to_confirm, level_at_look
 
 N_BLOCKS = 6
 ALONE = "over new seeds only, as outputs by item were not kept"

@@ -269,15 +269,15 @@ def test_the_last_layer_is_held_against_on_the_test_split(six: Path, cache: Path
     values, influences = [], []
     for seed, fold in enumerate(folds_of(TASK, 5)[:2]):
         folder = run_folder(given(checkpoint, options), fold, QUICK)
-        kept, last = (folder.load(layer, seed) for layer in (proof.layer, 6))
+        kept, last = (folder.load(layer, seed) for layer in (finding.best_layer, 6))
         assert kept is not None
         assert last is not None
         values.append(kept.test["spearman"] - last.test["spearman"])
-        outputs = [read_outputs(folder.run_path(layer, seed)) for layer in (proof.layer, 6)]
+        outputs = [read_outputs(folder.run_path(layer, seed)) for layer in (finding.best_layer, 6)]
         both = [item_influences("sts", out.of(out.layers[0]), targets) for out in outputs if out is not None]
         influences.append(both[0] - both[1])
-    assert proof.difference == crossed(values, np.array(influences), unit="pair", metric="spearman")
-    assert f"scores {abs(proof.difference.value):.2f} Spearman x 100 " in proof.sentence
+    assert proof == crossed(values, np.array(influences), unit="pair", metric="spearman")
+    assert f"scores {abs(proof.value):.2f} Spearman x 100 " in finding.proof_sentence
 
 
 # ---- other models and tasks ---------------------------------------------------------------------------

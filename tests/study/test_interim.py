@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from layerprobe.stats.crossed import crossed
-from layerprobe.study.interim import level_at_look, looks
+from layerprobe.study.confirmation import level_at_look, looks
 from tests.stats.test_crossed import Array, studies
 
 

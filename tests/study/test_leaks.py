@@ -14,7 +14,6 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.study import find as find_module
 from layerprobe.study.confirmation import confirm
 from layerprobe.study.find import find
-from layerprobe.study.sentence import grounds
 from layerprobe.study.values import Finding
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Task
@@ -72,7 +71,7 @@ def test_a_search_learns_from_no_test_pair_although_validation_is_the_test_split
 
     said = "Scores are spoilt by 40 examples that stand in two splits, so nothing is claimed"
     words = " ".join(
-        (spoilt.heading, spoilt.rest, spoilt.sentence, spoilt.summary, spoilt.answer.sentence, *grounds(spoilt))
+        (spoilt.heading, spoilt.rest, spoilt.sentence, spoilt.summary, spoilt.answer.sentence, *spoilt.grounds)
     )
     assert said in spoilt.sentence
     assert said in spoilt.answer.sentence

@@ -8,7 +8,8 @@ import re
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.study.sentence import expectation_sentence, found_drop_sentence, headline, proof_sentence, summary
+from layerprobe.files.serialisation import from_dict, to_dict
+from layerprobe.stats.sentences import against_last
 from layerprobe.study.values import Finding, Study
 from tests.report.conftest import confirmed, found, rendered, study
 
@@ -19,25 +20,9 @@ def searched() -> Study:
     return found(study())
 
 
-def expecting(searched: Study, recommended: int, drop: tuple[int, ...]) -> Study:
-    onset = drop[0] if drop else None
-    prediction = dataclasses.replace(searched.prediction, recommended_layer=recommended, drop_layers=drop, onset=onset)
-    return dataclasses.replace(searched, prediction=prediction)
-
-
 def finding_of(searched: Study) -> Finding:
     assert searched.finding
     return searched.finding
-
-
-def with_last(finding: Finding, chance_within: float) -> Finding:
-    """The same finding with another chance that the last layers are within the tolerance."""
-    layers = [
-        dataclasses.replace(each, chance_within=max(each.chance_within, chance_within))
-        for each in finding.answer.layers
-    ]
-    worse = finding.answer.worse if chance_within <= 1 - finding.answer.settings.level else ()
-    return dataclasses.replace(finding, answer=dataclasses.replace(finding.answer, layers=tuple(layers), worse=worse))
 
 
 GUESSED = "Layer 9 of 12 is the best guess, with a chance of 77%"
@@ -60,42 +45,23 @@ def test_the_answer_says_what_is_saved(searched: Study) -> None:
         assert dataclasses.replace(finding, rounds_by_layer=unmeasured).kept.endswith(", a fifth smaller.")
 
 
-@pytest.mark.parametrize(
-    ("value", "interval", "said"),
-    [
-        (0.5, (-1.0, 2.0), "no significant difference from the full model (+0.5 points, 95% interval -1.0 to +2.0)"),
-        (-2.0, (-3.5, -1.0), "2.0 points below the full model (95% interval 1.0 to 3.5)"),
-    ],
-)
-def test_only_what_the_test_split_shows_is_claimed(
-    value: float, interval: tuple[float, float], said: str, searched: Study
-) -> None:
-    finding = finding_of(searched)
-    assert finding.against_last
-    difference = dataclasses.replace(finding.against_last.difference, value=value, interval=interval)
-    tested = dataclasses.replace(finding, against_last=dataclasses.replace(finding.against_last, difference=difference))
-    assert f"(Spearman x 100 on test), {said}, a fifth smaller" in tested.kept
-    refuted = "Validation chose layer 9, but the full model scores higher on test"
-    assert tested.headline == (refuted if value < 0 else GUESSED)
-
-
 def test_a_study_without_a_search_says_what_was_tested_or_is_expected() -> None:
     plain = study()
-    assert headline(plain) == "Before training: look first at layer 9 of 12"
-    assert summary(plain) == plain.prediction.sentence
-    assert headline(study(drop=(), recommended=12)) == "Predicted before training: keep all 12 layers"
+    assert plain.headline == "Before training: look first at layer 9 of 12"
+    assert plain.lead == plain.prediction.sentence
+    assert study(drop=(), recommended=12).headline == "Predicted before training: keep all 12 layers"
     tested = confirmed(plain)
     assert tested.confirmation
-    assert (headline(tested), summary(tested)) == ("Keep layer 9 of 12", tested.confirmation.sentence)
+    assert (tested.headline, tested.lead) == ("Keep layer 9 of 12", tested.confirmation.sentence)
     for verdict, said in ("refuted", "Keep all 12 layers"), ("undecided", "Layer 9 or layer 12 of 12: not decided"):
         confirmation = dataclasses.replace(tested.confirmation, verdict=verdict)
-        assert headline(dataclasses.replace(tested, confirmation=confirmation)) == said
+        assert dataclasses.replace(tested, confirmation=confirmation).headline == said
     held = dataclasses.replace(study(drop=(), recommended=12), confirmation=tested.confirmation)
-    assert headline(held) == "Keep all 12 layers"  # what was confirmed is that nothing drops
+    assert held.headline == "Keep all 12 layers"  # what was confirmed is that nothing drops
     searched = found(plain)
     assert searched.finding
-    assert headline(searched) == GUESSED
-    assert summary(searched) == f"{searched.finding.promise}. {searched.finding.certainty}"
+    assert searched.headline == GUESSED
+    assert searched.lead == f"{searched.finding.promise}. {searched.finding.certainty}"
 
 
 @pytest.mark.parametrize(("level", "percent"), [(0.999, "99.9"), (0.975, "97.5"), (0.9999, "99.99")])
@@ -106,9 +72,9 @@ def test_a_level_is_not_rounded(searched: Study, level: float, percent: str) -> 
     finding = dataclasses.replace(
         finding,
         answer=dataclasses.replace(finding.answer, settings=settings),
-        against_last=dataclasses.replace(proof, difference=dataclasses.replace(proof.difference, level=level)),
+        against_last=dataclasses.replace(proof, level=level),
     )
-    told = proof_sentence(finding), finding.kept, finding.certainty, found_drop_sentence(finding)
+    told = finding.proof_sentence, finding.kept, finding.certainty, finding.drop_sentence
     assert [sentence for sentence in told if f"{percent}% " not in sentence] == []
     page = rendered(dataclasses.replace(searched, finding=finding))
     assert f"{percent}\u00a0% interval" in page
@@ -119,15 +85,15 @@ def test_a_level_is_not_rounded(searched: Study, level: float, percent: str) -> 
 def test_what_was_not_tested_is_not_called_proof(searched: Study) -> None:
     finding = finding_of(searched)
     assert finding.against_last
-    assert proof_sentence(finding) == finding.against_last.sentence
+    assert finding.proof_sentence == against_last(9, 12, finding.against_last, "spearman")
     untested = dataclasses.replace(finding, against_last=None)
-    assert proof_sentence(untested) == "Layer 9 was not compared with the last layer, 12, on the test split."
+    assert untested.proof_sentence == "Layer 9 was not compared with the last layer, 12, on the test split."
 
 
 def test_one_layer_drops() -> None:
     finding = finding_of(found(study(), peak=11))
     assert finding.drop_layers == (12,)
-    assert "drop at layer 12: 95% sure that it is more than" in found_drop_sentence(finding)
+    assert "drop at layer 12: 95% sure that it is more than" in finding.drop_sentence
 
 
 # ---- what was expected ----------------------------------------------------------------------------------
@@ -135,4 +101,12 @@ def test_one_layer_drops() -> None:
 
 def test_without_a_search_there_is_nothing_to_compare() -> None:
     with pytest.raises(DataError, match="expected a study with a search, got none: run it without --no-fine-tuning"):
-        expectation_sentence(study())
+        _ = study().expectation
+
+
+def test_the_difference_from_the_last_layer_is_read_from_the_record_of_before(searched: Study) -> None:
+    finding = finding_of(searched)
+    data = to_dict(finding)
+    older = {"layer": 9, "last": 12, "primary": "spearman", "difference": data["against_last"]}
+    assert from_dict(Finding, data) == from_dict(Finding, {**data, "against_last": older}) == finding
+    assert from_dict(Finding, {**data, "against_last": None}).against_last is None

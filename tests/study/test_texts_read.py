@@ -15,7 +15,6 @@ from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.errors import DataError
 from layerprobe.extraction import embeddings
 from layerprobe.extraction.embeddings import as_read, extract, extract_read
-from layerprobe.prediction.sentence import trusted
 from layerprobe.readings.source import text_views
 from layerprobe.readings.values import Views
 from layerprobe.store.shards import StoredEmbeddings
@@ -57,10 +56,10 @@ def test_few_texts_are_enough_where_they_settle_it(
     assert drop.same is not None
     assert drop.same >= 0.99
     assert embedded["texts"] <= 3 * 64
-    assert trusted(drop)[-1].startswith(f"Read 64 of {len(TEXTS)} texts. Resampled, the texts give the same layer ")
+    assert drop.trusted[-1].startswith(f"Read 64 of {len(TEXTS)} texts. Resampled, the texts give the same layer ")
     everything = lp.predict(model, TEXTS, n_texts="all").drop
     assert everything.n_texts == (len(TEXTS), len(TEXTS))
-    assert trusted(everything)[-1].startswith(f"Read all {len(TEXTS)} texts. Resampled, the texts give the same layer ")
+    assert everything.trusted[-1].startswith(f"Read all {len(TEXTS)} texts. Resampled, the texts give the same layer ")
     assert everything.recommended_layer == drop.recommended_layer
     # the number is of as many competing texts
     np.testing.assert_allclose(drop.read["InfoNCE"][:2], everything.read["InfoNCE"][:2], atol=0.3)
@@ -108,7 +107,7 @@ def test_what_is_in_the_store_is_opened_once_for_all_new_shards(
 def test_a_number_is_what_was_requested(model: lp.Model) -> None:
     prediction = lp.predict(model, TEXTS, n_texts=50)
     assert prediction.drop.n_texts == (50, len(TEXTS))
-    assert trusted(prediction.drop)[-1].startswith(
+    assert prediction.drop.trusted[-1].startswith(
         f"Read 50 of {len(TEXTS)} texts. Resampled, the texts give the same layer "
     )
     assert prediction.comparison.map.n_samples == 50

@@ -37,7 +37,6 @@ def confirm(
     listed, measure, task = check_seeds(seeds), similarity.settings(), o.load(source)
 
     from layerprobe.finetuning.tuning import check_layers, plan_tuning
-    from layerprobe.prediction.sentence import trusted
     from layerprobe.study.plan import search_begun
 
     (checkpoint,) = o.resolved(model, items=task.readable)
@@ -54,7 +53,7 @@ def confirm(
     )
     return Done(
         result=confirmation,
-        parts=(confirmation.sentence, "", confirmation.table, "", *trusted(prediction.drop)),
+        parts=(confirmation.sentence, "", confirmation.table, "", *prediction.drop.trusted),
         as_json={
             "prediction": prediction.drop,
             "confirmation": confirmation,

@@ -62,7 +62,7 @@ def export(
         revision: The branch, made if needed. By default main.
         commit_message: Of the commit. By default what was exported.
     """
-    from layerprobe.study.files import read_study
+    from layerprobe.study.values import read_study
 
     if push_to_hub is None and (public or revision is not None or commit_message is not None):
         raise typer.BadParameter("expected --push-to-hub USER/NAME with --public, --revision and --commit-message")

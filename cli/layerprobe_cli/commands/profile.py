@@ -47,7 +47,7 @@ def profile(
         raise typer.BadParameter("expected --train with --lora and --gradient-checkpointing")
     training = Protocol(lora=lora, gradient_checkpointing=gradient_checkpointing) if train else None
     settings = dataclasses.replace(settings, training=training)
-    from layerprobe.study.files import read_study
+    from layerprobe.study.values import read_study
 
     studies = [read_study(path) for path in study or ()]
 

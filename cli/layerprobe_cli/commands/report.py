@@ -23,7 +23,7 @@ def report(
         study: The study.json that `layerprobe run` wrote.
         out: The HTML file to write.
     """
-    from layerprobe.study.files import read_study
+    from layerprobe.study.values import read_study
 
     path = lp.write_report(read_study(study), out, plotly=plotly)
     return Done(result={"report": str(path)}, parts=[str(path)])

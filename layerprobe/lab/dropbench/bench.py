@@ -25,10 +25,18 @@ from layerprobe.lab.dropbench.strategies import Recorded, Strategy, rule_strateg
 from layerprobe.lab.dropbench.truth import cost_share, regrets, truth
 from layerprobe.lab.dropbench.zoo import OTHER_SEED, Zoo, ZooEntry
 from layerprobe.names import counted
-from layerprobe.prediction.baselines import compared_layers, fixed_fraction
-from layerprobe.prediction.registry import rules_for
-from layerprobe.prediction.rule import Call, HasCurves, KnownDrop, Rule, leave_one_family_out, obstacle
-from layerprobe.prediction.rules.depth import CONTROL
+from layerprobe.prediction.rule import (
+    Call,
+    HasCurves,
+    KnownDrop,
+    Rule,
+    compared_layers,
+    fixed_fraction,
+    leave_one_family_out,
+    obstacle,
+    rules_for,
+)
+from layerprobe.prediction.rules.simple import CONTROL
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import CKA, READINGS, RIVALS, ZERO_SHOT, cka_with, reading_of
 from layerprobe.readings.values import LayerCurve

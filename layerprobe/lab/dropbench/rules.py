@@ -31,11 +31,9 @@ from layerprobe.lab.dropbench.zoo import (
     read_searched,
     read_zoo,
 )
-from layerprobe.prediction.parameters import FILE, FittedParameters, FittedRule, FittedTo, InfonceWorth
-from layerprobe.prediction.registry import rules_for
-from layerprobe.prediction.rule import Fit, HasCurves, KnownDrop, ModelCurves, Rule, fitted, obstacle
-from layerprobe.prediction.rules import depth
-from layerprobe.prediction.tuned import TunedRule
+from layerprobe.prediction.rule import Fit, HasCurves, KnownDrop, ModelCurves, Rule, fitted, obstacle, rules_for
+from layerprobe.prediction.rules.simple import depth_rules
+from layerprobe.prediction.tuned import FILE, FittedParameters, FittedRule, FittedTo, InfonceWorth, TunedRule
 from layerprobe.prediction.values import Record, RecordPart, Truth
 from layerprobe.readings.registry import CKA, INFONCE, SELF_CKA, cka_with
 from layerprobe.readings.values import LayerCurve
@@ -119,7 +117,7 @@ def tuned_rules() -> list[Rule]:
         curves = tuple(REFERENCE if name == CKA else name for name in rule.curves)
         return replace(rule, curves=curves, fit=lambda _: lambda model: predict(_as_read(model)), parameters=0)
 
-    return [as_tuned(rule) for rule in (*depth.rules({}, []), *_rules())]
+    return [as_tuned(rule) for rule in (*depth_rules({}, []), *_rules())]
 
 
 def unfitted_rules(entries: Sequence[ZooEntry]) -> list[Rule]:

@@ -17,7 +17,7 @@ from layerprobe.prediction.rule import (
     check_some,
     final_run,
 )
-from layerprobe.prediction.rules.fall import falls_of
+from layerprobe.prediction.rules.simple import falls_of
 from layerprobe.readings.reading import Reading
 
 COMBINED = (

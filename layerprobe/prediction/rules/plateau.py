@@ -12,13 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
-from layerprobe.prediction.baselines import fixed_fraction, last_layer
-from layerprobe.prediction.redraws import DRAWS, Array, decline_interval, drop_probability, redraw
-from layerprobe.prediction.rule import Call, HasCurves, Predictor, Rule, chosen_of, fixed, layer_values, truncated
-from layerprobe.prediction.sentence import drop_sentence
-from layerprobe.prediction.values import PLATEAU, DropPrediction, Evidence
+from layerprobe.prediction.rule import (
+    Call,
+    HasCurves,
+    Predictor,
+    Rule,
+    chosen_of,
+    fixed,
+    fixed_fraction,
+    last_layer,
+    layer_values,
+    truncated,
+)
+from layerprobe.prediction.tuned import DRAWS, Array, decline_interval, drop_probability, redraw
+from layerprobe.prediction.values import PLATEAU, Decline, DropPrediction
 from layerprobe.readings.reading import Reading
 from layerprobe.similarity.values import SimilarityCurve
+from layerprobe.stats.sentences import plateau_sentence
 
 SOURCE = "Rep, Dukic and Snajder 2024 (2402.13130)"
 # A decline counts when it exceeds both of these.
@@ -139,13 +149,18 @@ def plateau_rule(
         recommended_layer=onset - 1,
         rule=PLATEAU,
         evidence=evidence,
-        sentence=drop_sentence(
-            curve.values,
-            evidence,
+        sentence=plateau_sentence(
+            measure,
             model=model,
             reference=reference,
-            measure=measure,
+            plateau=evidence.plateau,
+            plateau_layers=evidence.plateau_layers,
+            last_value=curve.values[-1],
+            decline=evidence.decline,
+            decline_interval=evidence.decline_interval,
+            threshold=evidence.threshold,
             onset=onset,
+            last=n_blocks,
         ),
         baselines={"last layer": last_layer(n_blocks), "fixed fraction of depth": fixed_fraction(n_blocks)},
         probability=probability,
@@ -198,10 +213,10 @@ def _plateau_before(onset: int) -> slice:
     return slice(max(0, onset - PLATEAU_LAYERS), onset)
 
 
-def _evidence(values: Array, declines: Declines, onset: int, first: int) -> Evidence:
+def _evidence(values: Array, declines: Declines, onset: int, first: int) -> Decline:
     """Return what speaks for an onset, counted from the first layer that is not left out."""
     at = (0, onset - EARLIEST)
-    return Evidence(
+    return Decline(
         plateau_layers=tuple(range(first, first + onset)[_plateau_before(onset)]),
         plateau=float(declines.plateau[at]),
         decline=float(declines.plateau[at] - values[-1]),

@@ -14,10 +14,9 @@ from layerprobe.lab.dropbench.results import RuleScores, Statistic
 from layerprobe.lab.dropbench.truth import cost_share
 from layerprobe.lab.dropbench.zoo import Zoo, ZooEntry
 from layerprobe.prediction.rule import KnownDrop, Predictor, Rule, falls, leave_one_family_out, truncated
-from layerprobe.prediction.rules.best_rule import best_rule
-from layerprobe.prediction.rules.fall import fall
 from layerprobe.prediction.rules.logistic import logistic
 from layerprobe.prediction.rules.plateau import plateau, plateau_rule
+from layerprobe.prediction.rules.simple import best_rule, fall
 from layerprobe.readings.registry import reading_of
 from layerprobe.readings.values import LayerCurve
 from layerprobe.similarity.values import SimilarityCurve

@@ -8,7 +8,7 @@ from scipy.stats import multivariate_normal
 
 from layerprobe.lab.dropbench.rules import log_likelihoods, worth_of_infonce
 from layerprobe.lab.dropbench.zoo import ZooEntry
-from layerprobe.prediction.parameters import FittedTo
+from layerprobe.prediction.tuned import FittedTo
 from layerprobe.search.posterior import score_covariances
 from layerprobe.search.values import Evidence, Score
 from tests.lab.dropbench.zoos import entry, tuned, zoo

@@ -16,9 +16,8 @@ from layerprobe.lab.dropbench import rules
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.rules import REFERENCE, fitted_rule, tuned_rules, unfitted_rules
 from layerprobe.lab.dropbench.zoo import read_zoo
-from layerprobe.prediction.parameters import FittedParameters, fitted_parameters
 from layerprobe.prediction.rule import ModelCurves
-from layerprobe.prediction.tuned import rule_curves, rule_names, tuned_rule
+from layerprobe.prediction.tuned import FittedParameters, fitted_parameters, rule_curves, rule_names, tuned_rule
 from layerprobe.prediction.values import PLATEAU
 from layerprobe.readings.registry import CKA, READINGS, alone
 

@@ -1,0 +1,166 @@
+"""Rules of the depth and of one reading, and the best of all rules. Knows numbers by layer only."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from layerprobe.prediction.rule import (
+    FRACTION,
+    Array,
+    Call,
+    HasCurves,
+    KnownDrop,
+    Predictor,
+    Rule,
+    check_some,
+    chosen_of,
+    falls,
+    final_run,
+    fitted,
+    fixed,
+    fixed_fraction,
+    layer_values,
+    leave_one_family_out,
+    loss,
+    obstacle,
+    truncated,
+)
+from layerprobe.readings.reading import Reading
+
+# ---- no model is looked at ------------------------------------------------------------------------------
+
+
+CONTROL = "control: looks at no model"
+FRACTIONS = tuple(step / 12 for step in range(12, 2, -1))
+
+
+def depth_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
+    """Return what one would do without looking at the model."""
+
+    def fraction(share: float) -> Predictor:
+        return lambda model: (truncated(fixed_fraction(model.n_blocks, fraction=share), model),)
+
+    name = "tuned fraction of depth"
+    return [
+        Rule(name="last layer", curves=(), fit=fixed(fraction(1.0)), source=CONTROL),
+        Rule(name="fixed fraction of depth", curves=(), fit=fixed(fraction(FRACTION)), source=CONTROL),
+        Rule(
+            name=name,
+            curves=(),
+            fit=chosen_of(fraction, [{"share": share} for share in FRACTIONS], name),
+            parameters=1,
+            source=CONTROL,
+        ),
+        Rule(
+            name="random layer",
+            curves=(),
+            fit=fixed(lambda model: tuple(truncated(layer, model) for layer in range(model.n_blocks + 1))),
+            source=CONTROL,
+        ),
+    ]
+
+
+# ---- the best layer of a reading ------------------------------------------------------------------------
+
+
+def best_layer_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
+    """Return one rule for each reading but similarities, which are high where nothing was learnt."""
+    return [best_layer(name, reading) for name, reading in readings.items() if not reading.similarity]
+
+
+def best_layer(name: str, reading: Reading) -> Rule:
+    """Return the rule that takes the best layer of a reading, the earlier one of equals."""
+
+    def predictor(direction: int) -> Predictor:
+        return lambda model: (truncated(int((direction * layer_values(model, name)).argmax()), model),)
+
+    title = f"best layer by {name}"
+    grid = [{"direction": direction} for direction in reading.directions]
+    tuned = len(grid) > 1
+    return Rule(
+        name=title,
+        curves=(name,),
+        fit=chosen_of(predictor, grid, title) if tuned else fixed(predictor(**grid[0])),
+        parameters=int(tuned),
+        labelled=reading.labelled,
+    )
+
+
+# ---- the final layers that fall -------------------------------------------------------------------------
+
+
+THRESHOLDS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0)
+
+
+def fall_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
+    """Return one rule for each reading."""
+    return [fall(name, reading) for name, reading in readings.items()]
+
+
+def fall(name: str, reading: Reading) -> Rule:
+    """Return the rule that flags the final layers which fall below the highest before them by a chosen share.
+
+    Whether the embedding output counts among those is chosen, too: what no block has touched can be high for reasons
+    of its own. Where both do as well, it does not count. Where the last layer lies no further below the highest than
+    the floor of the reading, none is flagged.
+    """
+
+    def predictor(first: int, direction: int, threshold: float) -> Predictor:
+        def predict(model: HasCurves) -> tuple[Call, ...]:
+            values = direction * layer_values(model, name)[first:]
+            if values.max() - values[-1] <= reading.floor:
+                return (truncated(model.n_blocks, model),)
+            return (final_run(falls_of(model, name, reading, direction=direction, first=first) > threshold, model),)
+
+        return predict
+
+    title = f"fall of {name}"
+    grid = [
+        {"first": first, "direction": direction, "threshold": threshold}
+        for first, direction, threshold in itertools.product((1, 0), reading.directions, THRESHOLDS)
+    ]
+    return Rule(
+        name=title,
+        curves=(name,),
+        fit=chosen_of(predictor, grid, title),
+        parameters=len(reading.directions) + 1,
+        labelled=reading.labelled,
+    )
+
+
+def falls_of(model: HasCurves, name: str, reading: Reading, *, direction: int, first: int = 0) -> Array:
+    """Return the falls of a reading below the highest of the layers from `first` on; 0 before it."""
+    values = direction * layer_values(model, name)[first:]
+    return np.append(np.zeros(first), falls(values, unit=reading.maximum))
+
+
+# ---- the best of the others -----------------------------------------------------------------------------
+
+
+def best_rule_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
+    """Return the best of those without labels, and where there are labels the best of all."""
+    best = [best_rule([rule for rule in others if not rule.labelled])]
+    if any(reading.labelled for reading in readings.values()):
+        best.append(best_rule(others, labelled=True))
+    return best
+
+
+def best_rule(rules: Sequence[Rule], *, labelled: bool = False) -> Rule:
+    """Return the rule that takes the one of some rules with the lowest mean loss on known models, the first of equals.
+
+    Each is scored leave-one-family-out among the known models. Of many rules the best one's own score is too good to
+    be true; that of this rule is what somebody gets who chooses among them.
+    """
+    name = f"best rule of the other families{', with labels' if labelled else ''}"
+
+    def mean_loss(rule: Rule, models: Sequence[KnownDrop]) -> float:
+        calls_of = zip(leave_one_family_out(rule, models), models, strict=True)
+        return float(np.mean([np.mean([loss(call, case) for call in calls]) for calls, case in calls_of]))
+
+    def fit(models: Sequence[KnownDrop]) -> Predictor:
+        candidates = [rule for rule in rules if obstacle(rule, models) is None]
+        check_some(candidates, name)
+        return fitted(min(candidates, key=lambda rule: mean_loss(rule, models)), models)
+
+    return Rule(name=name, curves=(), fit=fit, parameters=1, labelled=labelled)
