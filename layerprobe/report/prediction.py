@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from layerprobe.comparison.values import Comparisons
-from layerprobe.prediction.values import PLATEAU, DropPrediction
+from layerprobe.prediction.values import PLATEAU, Decline, DropPrediction
 from layerprobe.readings.registry import course
 from layerprobe.report.comparison import compared_models, diagnosed, maps, provenance
 from layerprobe.report.facts import size_facts
