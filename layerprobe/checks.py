@@ -186,7 +186,10 @@ Seeds = int | str | Iterable[int]
 def check_seeds(seeds: Seeds) -> tuple[int, ...]:
     """Return the seeds, NumPy's as Python's; raise DataError if there is none, or one that no generator takes."""
     if isinstance(seeds, str):
-        numbers = read_numbers(seeds)
+        try:
+            numbers = read_numbers(seeds)
+        except DataError:
+            raise DataError(f"expected how many seeds, such as 5, or a list such as 3,5,8, got {seeds!r}") from None
         if seeds.strip().isdecimal() and numbers[0] > MOST_SEEDS:
             raise DataError(f"expected at most {MOST_SEEDS} seeds, or a list such as 3,5,8, got {seeds!r}")
         seeds = numbers[0] if seeds.strip().isdecimal() else numbers

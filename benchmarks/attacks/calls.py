@@ -78,6 +78,7 @@ class Made:
 Call = Callable[[Made], Any]
 
 RIGHT: dict[str, Call] = {
+    "Model(blocks as a text)": lambda x: lp.Model(x.r, blocks="1,2"),
     "predict(texts from a generator)": lambda x: lp.predict(x.m, (text for text in x.task.train.texts)).sentence,
     "compare(texts from a generator)": lambda x: lp.compare(x.m, x.r, (text for text in TEXTS)).summary,
     "predict(documents of some of the texts)": lambda x: lp.predict(
@@ -212,7 +213,7 @@ WRONG: dict[str, tuple[Call, str]] = {
     "confirm(scores)": (lambda x: lp.confirm(x.m, x.task, x.scores), "expected a prediction, a finding or a study"),
     "confirm(seeds)": (lambda x: lp.confirm(x.m, x.task, x.prediction, seeds="two"), "seeds"),
     "finetune(old order)": (lambda x: lp.finetune(x.m, [1], x.task), "expected a Task"),
-    "finetune(text)": (lambda x: lp.finetune(x.m, x.task, "1-3"), "expected layers as whole numbers"),
+    "finetune(text)": (lambda x: lp.finetune(x.m, x.task, "3-1"), "expected a range such as 2-5"),
     "finetune(no such layer)": (lambda x: lp.finetune(x.m, x.task, [9], seeds=1), "expected layers from 0 to 3"),
     "finetune(float16)": (
         lambda x: lp.finetune(lp.Model(x.r, dtype="float16"), x.task, 1, seeds=1),
@@ -244,11 +245,14 @@ WRONG: dict[str, tuple[Call, str]] = {
     "Model(backend)": (lambda x: lp.Model(x.r, backend=None), "expected backend as a text such as 'torch', got None"),
     "Model(prompt)": (lambda x: lp.Model(x.r, prompt=3), "expected prompt as a text, got 3"),
     "Model(blocks=3)": (lambda x: lp.Model(x.r, blocks=3), r"expected blocks as whole numbers such as .*, got 3"),
-    "Model(blocks as a text)": (lambda x: lp.Model(x.r, blocks="1,2"), r"expected blocks as whole numbers .* '1,2'"),
+    "Model(blocks=1;2)": (
+        lambda x: lp.Model(x.r, blocks="1;2"),
+        r"expected blocks as whole numbers .* '1;2'",
+    ),
     "Protocol(epochs)": (lambda x: lp.Protocol(epochs="3"), "expected epochs as a whole number such as 10, got '3'"),
     "Protocol(epochs=1.0)": (lambda x: lp.Protocol(epochs=1.0), "expected epochs as a whole number such as 10"),
     "Protocol(learning rate)": (lambda x: lp.Protocol(learning_rate=None), "expected learning_rate as a number"),
-    "find(budget as a text)": (lambda x: lp.find(x.m, x.task, budget="10%"), "expected budget as a number, got '10%'"),
+    "find(budget as a text)": (lambda x: lp.find(x.m, x.task, budget="110%"), "expected a share from 1% to 100%"),
     "find(no tolerance)": (
         lambda x: lp.find(x.m, x.task, tolerance=None),
         "tolerance as a number such as 0.5, got None",

@@ -87,7 +87,7 @@ def test_a_study_of_another_model_is_refused_before_anything_is_measured(
         (("--lengths", "600"), 1, "expected lengths up to 64 tokens"),
         (("--repeats", "0"), 2, "expected at least one repeat"),
         (("--study", "nothing.json"), 1, "cannot read nothing.json"),
-        (("--lengths", "many"), 2, "expected whole numbers"),
+        (("--lengths", "many"), 2, "expected lengths as whole numbers"),
     ],
 )
 def test_bad_input_is_reported_in_one_line(
