@@ -39,10 +39,8 @@ def study_page(study: Study) -> Page:
     )
     return page_of(
         study,
-        heading=study.headline,
         kind="study",
         about=f"{compared.about} on {study.provenance.task}",
-        lead=(study.lead,),
         facts=_facts_line(study),
         first=first,
         warnings=sum((one.warnings for one in compared.measured[0].comparisons), study.provenance.warnings),

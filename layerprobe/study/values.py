@@ -276,7 +276,7 @@ class Finding(Shown):
         )
 
     @property
-    def headline(self) -> str:
+    def heading(self) -> str:
         """Which layer to keep, the start of a sentence; where the test split says otherwise, that it does."""
         if self.proof_verdict == "refuted":
             return f"Validation chose layer {self.best_layer}, but the full model scores higher on test"
@@ -296,7 +296,7 @@ class Finding(Shown):
         if self.on_floor and self.floor is not None:
             name, score = f"layer {self.best_layer}, the highest,", self.answer.expected("on validation")
             return sentences.none_above_floor(self.floor, self.primary, name, score)
-        return f"{self.headline}: {self.promise}."
+        return f"{self.heading}: {self.promise}."
 
     @property
     def promise(self) -> str:
@@ -411,11 +411,6 @@ class Finding(Shown):
         if self.answer.spoilt or self.on_floor:
             return None
         return Blocks.upto(len(self.parameters) - 1, self.best_layer, self.answer.candidates)
-
-    @property
-    def heading(self) -> str:
-        """Which layer to keep."""
-        return self.headline
 
     @property
     def rest(self) -> str:
@@ -562,10 +557,10 @@ class Study(Shown):
         return tuple(parts)
 
     @property
-    def headline(self) -> str:
+    def heading(self) -> str:
         """Which layer to keep, as found, as tested or as expected: the start of a sentence."""
         if self.finding is not None:
-            return self.finding.headline
+            return self.finding.heading
         n_blocks, layer = self.comparison.model.n_blocks, self.prediction.recommended_layer
         if self.confirmation is None:
             if self.prediction.drops:
@@ -579,10 +574,10 @@ class Study(Shown):
         return sentences.keep_phrase(earlier if dropped else last, n_blocks)
 
     @property
-    def lead(self) -> str:
-        """The scores, the savings and the certainty behind the headline."""
+    def rest(self) -> str:
+        """The scores, the savings and the certainty behind the heading."""
         if self.finding is not None:
-            return f"{sentences.capitalised(self.finding.promise)}. {self.finding.certainty}"
+            return self.finding.rest
         return self.prediction.sentence if self.confirmation is None else self.confirmation.sentence
 
     @property

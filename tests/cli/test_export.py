@@ -117,7 +117,7 @@ def test_a_run_and_its_evidence(
     assert done.code == 0, done.err
     study = tmp_path / "report" / "study.json"
     assert layerprobe("export", pair[0], tmp_path / "out", "--layer", "2", "--study", study).code == 0
-    headline = from_json(Study, study.read_text()).finding.headline  # type: ignore[union-attr]
+    headline = from_json(Study, study.read_text()).finding.heading  # type: ignore[union-attr]
     assert headline in (tmp_path / "out" / "README.md").read_text()
     other = layerprobe("export", pair[1], tmp_path / "other", "--layer", "2", "--study", study)
     assert "expected a study of" in other.error

@@ -277,8 +277,8 @@ def of_studies() -> Iterator[Line]:
             continue
         made = make()
         assert HOSTILE not in made.summary
-        yield f"{case}: headline", made.headline
-        yield f"{case}: summary", made.lead
+        yield f"{case}: headline", made.heading
+        yield f"{case}: summary", made.rest
         if made.finding is not None:
             yield from ((f"{case}: grounds", line) for line in made.grounds)
 

@@ -47,21 +47,21 @@ def test_the_answer_says_what_is_saved(searched: Study) -> None:
 
 def test_a_study_without_a_search_says_what_was_tested_or_is_expected() -> None:
     plain = study()
-    assert plain.headline == "Before training: look first at layer 9 of 12"
-    assert plain.lead == plain.prediction.sentence
-    assert study(drop=(), recommended=12).headline == "Predicted before training: keep all 12 layers"
+    assert plain.heading == "Before training: look first at layer 9 of 12"
+    assert plain.rest == plain.prediction.sentence
+    assert study(drop=(), recommended=12).heading == "Predicted before training: keep all 12 layers"
     tested = confirmed(plain)
     assert tested.confirmation
-    assert (tested.headline, tested.lead) == ("Keep layer 9 of 12", tested.confirmation.sentence)
+    assert (tested.heading, tested.rest) == ("Keep layer 9 of 12", tested.confirmation.sentence)
     for verdict, said in ("refuted", "Keep all 12 layers"), ("undecided", "Layer 9 or layer 12 of 12: not decided"):
         confirmation = dataclasses.replace(tested.confirmation, verdict=verdict)
-        assert dataclasses.replace(tested, confirmation=confirmation).headline == said
+        assert dataclasses.replace(tested, confirmation=confirmation).heading == said
     held = dataclasses.replace(study(drop=(), recommended=12), confirmation=tested.confirmation)
-    assert held.headline == "Keep all 12 layers"  # what was confirmed is that nothing drops
+    assert held.heading == "Keep all 12 layers"  # what was confirmed is that nothing drops
     searched = found(plain)
     assert searched.finding
-    assert searched.headline == GUESSED
-    assert searched.lead == f"{searched.finding.promise}. {searched.finding.certainty}"
+    assert searched.heading == GUESSED
+    assert searched.rest == f"{searched.finding.promise}. {searched.finding.certainty}"
 
 
 @pytest.mark.parametrize(("level", "percent"), [(0.999, "99.9"), (0.975, "97.5"), (0.9999, "99.99")])
