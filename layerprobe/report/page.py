@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from layerprobe.comparison.values import Comparisons
 from layerprobe.finetuning.values import Protocol, outcome_charts, outcomes_table
-from layerprobe.metrics.names import metric_title, split_title
+from layerprobe.metrics.names import metric_title
 from layerprobe.names import listed
 from layerprobe.report.comparison import Compared, compared_models, diagnosed, last_and_fall, maps, provenance
 from layerprobe.report.facts import size_facts
 from layerprobe.report.maps import curve_figure
-from layerprobe.report.prediction import by_plateau, references_table, ways_to_choose
+from layerprobe.report.prediction import baselines, by_plateau, references_table
+from layerprobe.report.scores import METHODS
 from layerprobe.report.tuning import BADGES, account, badge, finding_facts
 from layerprobe.results import numbers
 from layerprobe.results.charts import Line
@@ -149,27 +150,17 @@ def _zero_shot(study: Study) -> Section:
     return section(
         "zero-shot",
         heading,
-        _score_method(first, study.provenance.task_kind),
+        _scored(first, study.provenance.task_kind),
         drawn(replace(table, marks=()), chart),
         folded("Every metric", table_of(replace(table, marks=()))),
     )
 
 
-def _score_method(scores: LayerScores, kind: str) -> str:
-    """Return how untrained embeddings were scored on a kind of task, as a sentence."""
-    title, rules = numbers.capitalised(metric_title(scores.primary)), KINDS[kind]
-    if scores.method == "probe":
-        frozen = "token states" if rules.zero_shot == "own" else "embeddings"
-        probe = rules.load("probe")
-        fitted = f"{'a linear probe' if probe is None else probe.title} on the frozen {frozen}"
-        return f"{title} on {split_title(scores.split)} of {fitted}, fitted on the train split."
-    if rules.zero_shot == "own":
-        return f"{title} by the {scores.method} of frozen embeddings on {split_title(scores.split)}."
-    if rules.threshold is None:
-        return f"{title} correlation of cosine and gold score on {split_title(scores.split)}."
-    return (
-        f"{title} of the cosine on {split_title(scores.split)}, at the threshold that is best on the validation split."
-    )
+def _scored(scores: LayerScores, kind: str) -> str:
+    """Return how untrained embeddings were scored."""
+    fitted = KINDS[kind].threshold is not None and KINDS[kind].zero_shot != "own" and scores.method == "cosine"
+    threshold = " The threshold is the one that is best on the validation split." if fitted else ""
+    return f"{METHODS[scores.method]}{threshold}"
 
 
 # ---- similarity ---------------------------------------------------------------------------------------------
@@ -242,14 +233,12 @@ def _predicted(study: Study) -> tuple[str, ...]:
 
 def _baselines(study: Study) -> Section:
     """Return the layers that simpler rules recommend, with their scores from the table of layers."""
-    prediction = study.prediction
-    ways = {f"{prediction.rule} (this report)": prediction.recommended_layer, **prediction.baselines}
-    if study.finding is not None:
-        ways = {"search (this report)": study.kept_layer, prediction.rule: prediction.recommended_layer}
-        ways |= prediction.baselines
+    prediction, searched = study.prediction, study.finding is not None
+    ways = {"search (this report)": study.kept_layer} if searched else {}
+    ways |= {prediction.rule if searched else f"{prediction.rule} (this report)": prediction.recommended_layer}
     intro = "What simpler rules recommend, and what fine-tuning showed if that layer was run."
     intro += " The best zero-shot layer is by validation scores."
-    return section("baselines", "Compared with simpler rules", intro, table_of(ways_to_choose(ways, study.table)))
+    return baselines(ways | prediction.baselines, study.table, intro)
 
 
 def _next_steps(study: Study) -> Section:

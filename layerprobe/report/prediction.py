@@ -58,30 +58,27 @@ def drop_page(drop: DropPrediction, table: Table | None = None) -> Page:
     """Return the page of a prediction alone, without the comparison that it rests on."""
     drawn_table, redrawn, last = drop.table if table is None else table, drop.probability, drop.n_layers - 1
     how = "" if redrawn is None else f", also on {redrawn.draws} bootstrap samples (seed {redrawn.seed})"
+    ways = {f"{drop.rule} (this page)": drop.recommended_layer, **drop.baselines}
     return page_of(
         drop,
         table=drawn_table,
         kind="prediction, before any training",
         blocks=Blocks.upto(last, drop.recommended_layer),
         account=drop.trusted[1:],
-        sections=(_baselines(drop, drawn_table),),
+        sections=(baselines(ways, drawn_table),),
         provenance=(definitions({"Rule": f"{drop.rule}{how}"}),),
     )
 
 
-def _baselines(drop: DropPrediction, layers: Table) -> Section:
-    ways = {f"{drop.rule} (this page)": drop.recommended_layer, **drop.baselines}
-    return section("baselines", "Compared with simpler rules", table_of(ways_to_choose(ways, layers)))
-
-
-def ways_to_choose(ways: dict[str, int], layers: Table) -> Table:
+def baselines(ways: dict[str, int], layers: Table, *intro: str) -> Section:
     """Return ways to choose a layer, one row each, with the chosen layer's values from a table of layers."""
     columns = (
         replace(column, values=[column.values[layer] for layer in ways.values()])
         for column in layers.columns
         if column.name in CHOSEN
     )
-    return Table(columns=(Column("way", tuple(ways), title="rule"), *columns), title="Baselines")
+    table = Table(columns=(Column("way", tuple(ways), title="rule"), *columns), title="Baselines")
+    return section("baselines", "Compared with simpler rules", *intro, table_of(table))
 
 
 def references_table(names: Sequence[str], predictions: Sequence[DropPrediction]) -> Table:
