@@ -17,14 +17,19 @@ def profile_page(result: Profile | Profiles) -> Page:
     """Return the page of serving costs, with fine-tuned scores by layer where there are some."""
     models = result if isinstance(result, Profiles) else Profiles(profiles=(result,), scores=((),))
     profiles, several = models.profiles, len(models.profiles) > 1
-    sentences = tuple(_sentence(models, index) for index in range(len(profiles)))
+    heading = f"What {' and '.join(models.labels)} cost to serve"
+    faster = [_faster(models, profile) for profile in profiles]
+    lead = [
+        f"{label}: {_heading(models, profile)}. {more}"
+        for label, profile, more in zip(models.labels, profiles, faster, strict=True)
+    ]
     names = LETTERS[: len(profiles)] if several else ("Model",)
     return page_of(
         models,
-        heading=f"What {' and '.join(models.labels)} cost to serve" if several else _heading(models, profiles[0]),
+        heading=heading if several else numbers.capitalised(_heading(models, profiles[0])),
         kind="what it costs to serve",
         about=" and ".join(models.labels),
-        lead=sentences,
+        lead=lead if several else tuple(filter(None, faster)),
         facts=() if several else _facts_line(models, profiles[0]),
         warnings=tuple(warning for profile in profiles for warning in profile.warnings),
         provenance=(facts_table("How it was measured", names, list(map(_facts, profiles))),),
@@ -35,23 +40,17 @@ def profile_page(result: Profile | Profiles) -> Page:
 
 
 def _heading(models: Profiles, profile: Profile) -> str:
+    """Return what the whole model takes, and what half of it does."""
     last, middle = profile.layers[-1], profile.layers[len(profile.layers) // 2]
     times = [f"{milliseconds(_cost(models, layer).seconds)} at layer {layer.layer}" for layer in (last, middle)]
-    return f"{_batch(models).capitalize()} takes {', '.join(dict.fromkeys(times))}"
+    return f"{_batch(models)} takes {', '.join(dict.fromkeys(times))}"
 
 
-def _sentence(models: Profiles, index: int) -> str:
-    profile = models.profiles[index]
+def _faster(models: Profiles, profile: Profile) -> str:
     last, middle = profile.layers[-1], profile.layers[len(profile.layers) // 2]
-    whole = _cost(models, last)
-    sentence = f"{models.labels[index]} needs {milliseconds(whole.seconds)} at layer {last.layer} for {_batch(models)}"
     if middle is last:
-        return f"{sentence}."
-    part = _cost(models, middle)
-    return (
-        f"{sentence} and {milliseconds(part.seconds)} truncated at layer {middle.layer}, "
-        f"{times_as_fast(part.faster_than(whole))}."
-    )
+        return ""
+    return f"Layer {middle.layer} is {times_as_fast(_cost(models, middle).faster_than(_cost(models, last)))}."
 
 
 def _facts_line(models: Profiles, profile: Profile) -> Sequence[str]:

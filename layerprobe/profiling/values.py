@@ -251,7 +251,7 @@ class Profile(Shown):
                 cost(
                     "seconds",
                     attrgetter("quantiles"),
-                    title="5-95 %",
+                    title="5 to 95 %",
                     form=".5g",
                     scale=1e3,
                     interval=True,

@@ -114,7 +114,7 @@ def map_page(heatmap: SimilarityMap) -> Page:
         heading=clauses(finding)[0].partition(", the least")[0],
         kind="similarity map",
         about=_measure(heatmap),
-        lead=(finding,),
+        lead=(),
         first=map_figure("map", heatmap, ("the model", "the reference")),
         provenance=(
             definitions({"Texts": str(heatmap.n_samples), "Similarity": "; ".join(heatmap.measure.conventions)}),

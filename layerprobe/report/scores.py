@@ -20,6 +20,7 @@ from layerprobe.results.charts import Chart, Line
 from layerprobe.results.draw import drawn
 from layerprobe.results.page import page_of
 from layerprobe.results.parts import definitions, folded, section, table_of
+from layerprobe.results.shown import clauses
 from layerprobe.results.style import styled
 from layerprobe.results.table import stacked
 from layerprobe.results.values import Figure, Page
@@ -179,7 +180,8 @@ def found_models_page(models: FoundModels) -> Page:
         about=models.task,
         facts=size_facts(models.best.parameters, models.best.best_layer),
         warnings=models.failures,
-        account=models.grounds[:-1],
+        lead=(clauses(f"{models.kept} {models.certainty}")[1],),
+        account=models.grounds,
         sections=(section("runs", "Runs", folded("All runs, in order by model", table_of(made))),),
     )
 

@@ -134,8 +134,6 @@ class Chart:
             parts.append("Green: may be the best.")
         if "drop" in table.marks and self.kind != "cost":
             parts.append(f"{diamonds}: {self.drops}.")
-        if self.kind == "cost":
-            parts.append("Faint: another is cheaper and better by more than both intervals.")
         return " ".join(dict.fromkeys(parts))
 
     def _intervals(self, table: Table) -> list[str]:

@@ -99,8 +99,10 @@ def drawn(table: Table, chart: Chart) -> Figure:
             shade(figure, best, CANDIDATE)  # type: ignore[arg-type]
         drops = [layer for mark, layer in by_mark if mark == "drop"]
         shade_drop(figure, drops, what=chart.drops.removesuffix(" layers"))  # type: ignore[arg-type]
-    finding = chart.finding or _course(table, chart, curves)
-    return Figure(chart.name, styled(figure), finding, chart.reading(table), kind=f"plot {chart.height}".strip())
+    finding, reading = chart.finding or _course(table, chart, curves), chart.reading(table)
+    if chart.kind == "cost" and any(FADED in (trace.marker.opacity or ()) for trace in figure.data if trace.text):
+        reading = f"{reading} Faint: another is cheaper and better by more than both intervals."
+    return Figure(chart.name, styled(figure), finding, reading.strip(), kind=f"plot {chart.height}".strip())
 
 
 def _curves(table: Table, chart: Chart) -> list[_Curve]:
@@ -355,7 +357,7 @@ def _costs(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
             textposition=[sides[point] or "top right" for point in group],
             textfont={"color": INK, "size": 11},
             cliponaxis=False,
-            marker=look.marker | {"opacity": [0.35 if point in beaten else 1.0 for point in group]},
+            marker=look.marker | {"opacity": [FADED if point in beaten else 1.0 for point in group]},
             hovertext=_texts(table, chart, drawn_line, rows, name if len(curves) > 1 else ""),
             hovertemplate="%{hovertext}<extra></extra>",
             error_x=bars([(point.cost, *point.across) for point in group], look.colour) if chart.x_interval else None,
@@ -380,6 +382,8 @@ def _beats(one: Bounds, other: Bounds, lower: bool) -> bool:
 
 SIDES = {"top right": (1.0, 1.0), "bottom right": (1.0, -1.0), "top left": (-1.0, 1.0), "bottom left": (-1.0, -1.0)}
 """Beside the bars of intervals, which go up and across."""
+FADED = 0.35
+"""How opaque a point is that another beats."""
 WIDTH, HEIGHT = 0.035, 0.055
 """Of a label, as shares of a figure."""
 

@@ -287,7 +287,7 @@ def test_images_have_one_length(tmp_path: Path) -> None:
     assert "1 x an image" in found.summary
     assert from_json(Profile, to_json(found)) == found
     page = profile_page(found)
-    assert "one image of 5 tokens" in page.lead[0]
+    assert "One image of 5 tokens" in page.heading
     assert any("images per second" in fact for fact in page.facts)
     with pytest.raises(DataError, match=r"expected no lengths for .*, which makes 5 tokens of every image, got 4, 10"):
         profile(given(model, Options(device="cpu")), settings=QUICK)
