@@ -362,66 +362,6 @@ def text_of(study: Study) -> str:
     return text[text.index("layerprobe · study") : text.rindex("Table of layers")]
 
 
-def ordered(text: str, parts: list[str]) -> None:
-    places = [text.index(part) for part in parts]
-    assert places == sorted(places)
-
-
-def test_a_tested_prediction_reads_from_its_verdict_to_its_provenance(whole: Study) -> None:
-    assert whole.confirmation
-    parts = [
-        "layerprobe · study · electra-base-discriminator compared with bert-base-cased on stsb",
-        "Keep layer 9 of 12",
-        whole.confirmation.sentence,
-        "✓ confirmed: +11.70 [9.80, 13.60] test Spearman, layer 9 less layer 12",
-        "87.63 M parameters, 20 % fewer",
-        "9 of 12 blocks kept.",
-        "Test Spearman × 100: electra-base-discriminator is 78.16 at layer 9, the layer to keep,",
-        "Table of layers",
-        "After fine-tuning",
-        "Similarity to the reference",
-        "Before fine-tuning",
-        "Compared with simpler rules",
-        "What to do next",
-        "Warnings (1)",
-        "206 duplicate",
-        "How it was decided",
-        "✓ confirmed Fine-tuned at layers 3, 8, 9, 10, 11 and 12.",
-        whole.prediction.sentence,
-        "Where the numbers come from",
-        "Glossary",
-    ]
-    ordered(text_of(whole), parts)
-
-
-def test_a_search_reads_from_its_verdict_to_what_it_cost(searched: Study) -> None:
-    assert searched.finding
-    assert searched.finding.against_last
-    parts = [
-        "Layer 9 of 12 is the best guess, with a chance of 77 %",
-        "Only layer 12 can be ruled out (95 % sure)",
-        "Spearman 82.0 expected on validation [81.7, 82.2]",
-        "✓ confirmed: +7.50 on test",
-        "9 of 12 blocks kept; 11 undecided",
-        "expected is 82.0 at layer 9, the layer to keep",
-        "each on 1,500 validation examples of its own part of the data (5 parts)",
-        "Runs of the search",
-        "Expected score versus size",
-        "After fine-tuning",
-        "What to do next",
-        "How it was decided",
-        numbers.typeset_text(searched.finding.proof_sentence).replace("\u00a0", " "),
-        "On validation, scores drop at layer 12: 95 % sure",
-        "Cost: 14.9 % of a full sweep",
-        "Predicted before training",
-        searched.prediction.sentence,
-    ]
-    aria = rendered(searched).replace("\u00a0", " ")
-    assert 'aria-label="9 of 12 blocks kept; 11 undecided"' in aria
-    ordered(text_of(searched), [part for part in parts if "undecided" not in part])
-    assert "share the examples" not in text_of(searched), "each seed has examples of its own"
-
-
 def test_the_glossary_has_the_words_of_the_page_alone(searched: Study, plain: Study) -> None:
     def glossary(study: Study) -> str:
         return text_of(study).rpartition("Glossary")[2]

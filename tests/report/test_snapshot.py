@@ -14,7 +14,7 @@ from layerprobe.results.shown import make_page
 from .test_shown import CASES
 
 FILE = Path(__file__).parent / "pages.txt"
-STUDIES = {"plain", "confirmed", "found", "found in a scan alone", "intervals", "one seed"}
+STUDIES = {"plain", "confirmed", "found", "found in a scan alone", "intervals", "one seed", "reference"}
 KINDS = [
     kind
     for kind in CASES
