@@ -43,13 +43,12 @@ from layerprobe.lab.ensembles.values import Ensemble, Member
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import AdaptationProtocol, EncoderSize, PretrainingProtocol
 from layerprobe.lab.studies.values import LabStudy, LabTask
-from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence, Record, RecordPart
+from layerprobe.prediction.values import Decline, DropPrediction, DropProbability, Record, RecordPart
 from layerprobe.probing.values import ProbedLayer, ProbeSettings, Probing
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles, ProfileSettings
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.scoring.values import LayerMeans, LayerScores
-from layerprobe.search.values import Evidence as SearchEvidence
-from layerprobe.search.values import Score, SearchSettings
+from layerprobe.search.values import Evidence, Score, SearchSettings
 from layerprobe.shrinking.values import ShrinkSettings
 from layerprobe.similarity.measures.cka import RBFCKA
 from layerprobe.similarity.registry import MEASURES
@@ -155,7 +154,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         **dict.fromkeys(("validation", "test"), st.tuples(*[st.none() | BY_METRIC] * 3)),
     },
     Score: {"layer": LAYER},
-    SearchEvidence: {
+    Evidence: {
         "n_blocks": st.just(2),
         "scores": st.lists(st.deferred(lambda: values_of(Score)), max_size=1).map(tuple),
         "item_covariance": st.just(()),
@@ -174,7 +173,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     },
     Provenance: {"task_kind": st.just("sts")},
     Task: {"kind": st.just("sts"), "labels": st.just(())},
-    Evidence: {"plateau_layers": LAYERS, "level": st.none() | st.floats(0.5, 0.99)},
+    Decline: {"plateau_layers": LAYERS, "level": st.none() | st.floats(0.5, 0.99)},
     DropPrediction: {
         "drop_layers": st.just((2,)),
         "onset": st.just(2),
@@ -540,7 +539,7 @@ STUDY = Study(
         onset=2,
         recommended_layer=1,
         rule="plateau of CKA",
-        evidence=Evidence(plateau_layers=(0, 1), plateau=0.8, decline=0.6, wobble=0.1, threshold=0.2),
+        evidence=Decline(plateau_layers=(0, 1), plateau=0.8, decline=0.6, wobble=0.1, threshold=0.2),
         sentence=".",
         baselines={"last layer": 2},
     ),
