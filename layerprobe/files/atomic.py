@@ -93,6 +93,24 @@ def make_directory(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
 
+@contextlib.contextmanager
+def locked(root: Path, path: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Hold the lock that is a file below `root`; yields False where another process has it and is not waited for."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(inside(root, path))
+    make_directory(path.parent)
+    with store_errors("lock", path), contextlib.suppress(Timeout):
+        lock.acquire(timeout=-1 if wait else 0)
+    if not lock.is_locked:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file of the store: whole or not at all."""
     with store_errors("write", path):

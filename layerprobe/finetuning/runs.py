@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from filelock import FileLock, Timeout
-
 from layerprobe.context import part
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.loading import Checkpoint
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import InsufficientMemoryError, TrainingError
-from layerprobe.files.atomic import inside, make_directory, remove_leftovers, store_errors
+from layerprobe.files.atomic import inside, locked, remove_leftovers, store_errors
 from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.epochs import forget_epochs
 from layerprobe.finetuning.outputs import RunOutputs
@@ -160,15 +158,8 @@ class RunSet:
         """
         directory = self.directory(job)
         self.folder.keep_origin()
-        make_directory(inside(runs_root(directory), directory))
-        lock = FileLock(inside(directory, directory / "lock"))
-        with store_errors("lock", Path(lock.lock_file)):
-            try:
-                held = lock.acquire(timeout=0)
-            except Timeout:
-                return None
-        with held:
-            return self.read(job) or self._made(job, directory, load)
+        with locked(runs_root(directory), directory / "lock") as held:
+            return (self.read(job) or self._made(job, directory, load)) if held else None
 
     def _made(self, job: RunJob, directory: Path, load: Callable[[], Encoder]) -> Run:
         if not self.retry_failed and (failed := load_failure(directory)):

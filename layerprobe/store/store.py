@@ -13,13 +13,13 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from platformdirs import user_cache_path
 
@@ -29,6 +29,7 @@ from layerprobe.files.atomic import (
     folder_bytes,
     from_home,
     inside,
+    locked,
     make_directory,
     readable_size,
     store_errors,
@@ -245,39 +246,29 @@ class Store:
                 raise DataError(f"expected a name of letters, digits, dots and hyphens, got {name!r}")
         return inside(self.root, self.root / "results" / kind / f"{key}.json")
 
-    def _lock(self, fingerprint: str) -> FileLock:
-        path = inside(self.root, self.root / "locks" / f"{fingerprint}.lock")
-        make_directory(path.parent)
-        return FileLock(path)
+    def _lock(self, fingerprint: str, *, wait: bool = False) -> AbstractContextManager[bool]:
+        # Not in the entry's directory: pruning would remove the lock that another process waits for.
+        return locked(self.root, self.root / "locks" / f"{fingerprint}.lock", wait=wait)
 
     @contextlib.contextmanager
     def _locked(self, fingerprint: str) -> Iterator[None]:
-        # Not in the entry's directory: pruning would remove the lock that another process waits for.
-        lock = self._lock(fingerprint)
-        with store_errors("lock", Path(lock.lock_file)):
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
+        with contextlib.ExitStack() as held:
+            if not held.enter_context(self._lock(fingerprint)):
                 log.info("waiting for another process that writes %s", self._directory(fingerprint))
-                lock.acquire()
-        try:
+                held.enter_context(self._lock(fingerprint, wait=True))
             yield
-        finally:
-            lock.release()
 
     def _remove(self, fingerprint: str) -> bool:
         """Remove an entry unless a process is writing it."""
-        directory, lock = self._directory(fingerprint), self._lock(fingerprint)
-        with store_errors("remove", directory):
-            try:
-                with lock.acquire(timeout=0):
-                    # First: what an interruption leaves is then an entry without shards, not a damaged one.
-                    (directory / MANIFEST).unlink(missing_ok=True)
-                    shutil.rmtree(directory)
-            except Timeout:
+        directory = self._directory(fingerprint)
+        with self._lock(fingerprint) as held, store_errors("remove", directory):
+            if held:
+                # First: what an interruption leaves is then an entry without shards, not a damaged one.
+                (directory / MANIFEST).unlink(missing_ok=True)
+                shutil.rmtree(directory)
+            else:
                 log.warning("%s is being written: not removed", directory)
-                return False
-        return True
+        return held
 
     def _remove_results(self, *, dry_run: bool) -> int:
         folder = inside(self.root, self.root / "results")

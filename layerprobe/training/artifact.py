@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from filelock import FileLock, Timeout
 from huggingface_hub import ModelCardData
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreError
-from layerprobe.files.atomic import from_home, inside, make_directory, remove_leftovers, store_errors
+from layerprobe.files.atomic import from_home, locked, remove_leftovers, store_errors
 from layerprobe.files.folders import SUMS, folder_errors, folder_problems, new_folder, read_kept
 from layerprobe.files.serialisation import sealed
 from layerprobe.store.manifest import is_fingerprint
@@ -50,21 +49,17 @@ class SavedSteps(Generic[S]):
     @contextlib.contextmanager
     def locked(self, busy: str) -> Iterator[None]:
         """Keep other processes away, or raise StoreError; a folder without a saved step is removed in the end."""
-        make_directory(inside(self.root, self.path))
-        lock = FileLock(inside(self.path, self.path / "lock"))
-        with store_errors("lock", Path(lock.lock_file)):
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
-                raise StoreError(busy) from None
+        unfinished = True
         try:
-            if not self.path.is_dir():  # removed by the process that was done just now
-                raise StoreError(busy)
-            remove_leftovers(self.path)
-            yield
+            with locked(self.root, self.path / "lock") as held:
+                if not held or not self.path.is_dir():  # removed by the process that was done just now
+                    raise StoreError(busy)
+                remove_leftovers(self.path)
+                try:
+                    yield
+                finally:
+                    unfinished = bool(self.folders())
         finally:
-            unfinished = bool(self.folders())
-            lock.release()
             if not unfinished:
                 shutil.rmtree(self.path, ignore_errors=True)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from filelock import FileLock
 
 from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder
@@ -304,7 +305,7 @@ def test_a_lock_that_cannot_be_had_is_an_error(folder: Path, tmp_path: Path, mon
     def refuse(*arguments: Any, **options: Any) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(runs.FileLock, "acquire", refuse)
+    monkeypatch.setattr(FileLock, "acquire", refuse)
     with pytest.raises(StoreError, match=r"cannot lock .*lock: Read-only file system: choose another folder"):
         sweep(folder, tmp_path)
 

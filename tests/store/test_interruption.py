@@ -174,7 +174,7 @@ def test_a_lock_that_cannot_be_made(store, texts, fill, monkeypatch):
     def denied(*_, **__):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("layerprobe.store.store.FileLock.acquire", denied)
+    monkeypatch.setattr("filelock.FileLock.acquire", denied)
     with pytest.raises(StoreError, match=r"cannot lock .*\.lock: Permission denied: choose another folder"):
         fill(store, texts)
 

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock
 
 from layerprobe.checks import check_seeds
 from layerprobe.encoders.encoder import Encoder, save_checkpoint
 from layerprobe.encoders.first_use import computed_on, load
 from layerprobe.encoders.loading import Checkpoint, ModelLike, quiet_transformers, resolve_checkpoint
 from layerprobe.errors import DamagedStoreError, DataError, TrainingError
-from layerprobe.files.atomic import inside, make_directory, store_errors
+from layerprobe.files.atomic import inside, locked
 from layerprobe.files.serialisation import digest, to_dict
 from layerprobe.lab.pretraining.run import Begun, train_into
 from layerprobe.lab.pretraining.values import Adaptation, AdaptationMetrics, AdaptationProtocol
@@ -225,11 +224,7 @@ def adapt_in_store(
     path, stored = stored_adaptation(model, texts, protocol=protocol, seed=seed)
     if stored is not None:
         return path, stored
-    make_directory(path.parent)
-    lock = FileLock(inside(path.parent, path.with_name(f"{path.name}.lock")))
-    with store_errors("lock", Path(lock.lock_file)):
-        held = lock.acquire()
-    with held:
+    with locked(path.parent, path.with_name(f"{path.name}.lock"), wait=True):
         path, stored = stored_adaptation(model, texts, protocol=protocol, seed=seed)
         # what is there now is not as it was written
         return path, stored or adapt(model, texts, path, protocol=protocol, seed=seed, overwrite=True)

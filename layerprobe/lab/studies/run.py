@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock, Timeout
 
 from layerprobe.context import current, labelled
 from layerprobe.embedded.pair import TASK_SIZES, embedded_task
@@ -23,7 +22,7 @@ from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, Options
 from layerprobe.encoders.workers import taken_over, workers_of
 from layerprobe.errors import DamagedStoreError, DataError, LayerProbeError, LostWorkerError, TrainingError
-from layerprobe.files.atomic import inside, make_directory, store_errors
+from layerprobe.files.atomic import inside, locked, make_directory
 from layerprobe.files.folders import read_kept, write_kept
 from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.saved import load_finished
@@ -159,22 +158,9 @@ class _LabRun:
     def file(self, job: Job) -> Path:
         return self.out / "entries" / f"{self.study.entry_name(*job)}.json"
 
-    @contextlib.contextmanager
-    def lock(self, name: str, *, wait: bool) -> Iterator[bool]:
-        """Keep other processes away; yields False where one has the lock and is not waited for."""
-        path = inside(self.out, self.out / "locks" / f"{name}.lock")
-        make_directory(path.parent)
-        lock = FileLock(path)
-        with store_errors("lock", Path(lock.lock_file)):
-            try:
-                lock.acquire(timeout=-1 if wait else 0)
-            except Timeout:
-                yield False
-                return
-        try:
-            yield True
-        finally:
-            lock.release()
+    def lock(self, name: str, *, wait: bool) -> AbstractContextManager[bool]:
+        """Keep other processes away; False where one has the lock and is not waited for."""
+        return locked(self.out, self.out / "locks" / f"{name}.lock", wait=wait)
 
     # ---- one model ---------------------------------------------------------------------------------------
 
