@@ -176,11 +176,9 @@ def keep_first_use(checkpoint: Checkpoint, few: Encoder) -> FirstUse:
 
 def _use_key(checkpoint: Checkpoint, **more: int) -> str:
     options = checkpoint.options
-    folder = checkpoint.revision.startswith("sha256:")
     return digest(
         {
-            "model": "" if folder else checkpoint.source,
-            **checkpoint.identity,
+            **checkpoint.store_identity,
             "attn": options.attn,
             "device": resolve_device(options.device).type,
             "version": FIRST_USE_VERSION,

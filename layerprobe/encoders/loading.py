@@ -203,6 +203,11 @@ class Checkpoint:
             **({} if self.blocks is None else {"blocks": self.blocks}),
         }
 
+    @property
+    def store_identity(self) -> dict[str, Any]:
+        """`identity` with the hub id, which names what the store keeps; a folder is known by its content alone."""
+        return {"model": "" if self.revision.startswith("sha256:") else self.source, **self.identity}
+
     def of_blocks(self, blocks: tuple[int, ...] | None) -> "Checkpoint":
         """Return it with some of its blocks alone; ModelError if it has no such blocks."""
         whole = self.whole or self.config

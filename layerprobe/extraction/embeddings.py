@@ -480,9 +480,7 @@ def _open(store: Store, key: StoreKey) -> StoredEmbeddings | None:
 
 def _store_key(checkpoint: Checkpoint, texts: Sequence[str], options: Settled, first_layers: FirstUse) -> StoreKey:
     return StoreKey(
-        # a folder is known by its content, wherever it lies
-        model="" if checkpoint.revision.startswith("sha256:") else checkpoint.source,
-        **checkpoint.identity,
+        **checkpoint.store_identity,
         pooling=options.pooling,
         max_length=options.max_length or 0,
         dtype=dtype_name(options),
@@ -697,7 +695,7 @@ def embed_elsewhere(
     """Embed the pending shards; a killed node costs only its current ones."""
     directory, manifest = writer.place
     model = SharedModel(replace(checkpoint, options=options), items=readable_as(texts), workers=workers)
-    setting = _Setting(model=model, options=options, directory=directory.absolute(), manifest=manifest)
+    setting = model, options, directory.absolute(), manifest
     plan: Plan[tuple[int, int, int], StoredFile] = Plan(
         jobs={shard: float(shard[2] - shard[1]) for shard in writer.pending},
         sent=lambda shard: (shard[0], list(texts[shard[1] : shard[2]])),
@@ -712,32 +710,23 @@ def embed_elsewhere(
             writer.note(answer)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Setting:
-    """What a worker needs to embed shards."""
-
-    model: SharedModel
-    options: Settled
-    directory: Path
-    manifest: Manifest
-
-
 class _Worker:
-    """Embeds and writes one shard after another."""
+    """Embeds and writes one shard after another: with which model and options, into which folder and manifest."""
 
-    def __init__(self, setting: _Setting, share: Share) -> None:
-        setting.model.take_over(share)
-        self.setting, self.encoder = setting, setting.model.encoder
+    def __init__(self, setting: tuple[SharedModel, Settled, Path, Manifest], share: Share) -> None:
+        model, self.options, self.directory, self.manifest = setting
+        model.take_over(share)
+        self.encoder = model.encoder
         try:
-            self.graph = graph_of(self.encoder, setting.model.checkpoint, setting.model.options)
+            self.graph = graph_of(self.encoder, model.checkpoint, model.options)
         except ModelError as error:  # where the command runs, it is there
             raise WorkerError(str(error)) from error
 
     def __call__(self, shard: tuple[int, list[str]]) -> StoredFile:
         """Return what is to be noted of a shard."""
-        (index, texts), options = shard, self.setting.options
-        tokens = self.encoder.tokenize(prompted(options.prompt, texts), max_length=options.max_length)
+        (index, texts), options = shard, self.options
+        tokens = _tokenize(self.encoder, texts, options)
         layers = embed_layers(
             self.encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, graph=self.graph
         )
-        return write_shard(self.setting.directory, self.setting.manifest, index, layers, n_cut=tokens.n_truncated)
+        return write_shard(self.directory, self.manifest, index, layers, n_cut=tokens.n_truncated)

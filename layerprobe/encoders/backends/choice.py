@@ -182,8 +182,7 @@ def _key(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> str | No
         return None
     return digest(
         {
-            "model": "" if checkpoint.revision.startswith("sha256:") else checkpoint.source,
-            **checkpoint.identity,
+            **checkpoint.store_identity,
             "options": [options.pooling, options.attn, encoder.description.norm, dtype_name(options)],
             "machine": [platform.node(), platform.machine(), torch.get_num_threads()],
             "version": GRAPH_VERSION,

@@ -190,8 +190,7 @@ def _folder(engine: Engine, encoder: Encoder, checkpoint: Checkpoint, options: S
     """
     key = digest(
         {
-            "model": "" if checkpoint.revision.startswith("sha256:") else checkpoint.source,
-            **{name: value for name, value in checkpoint.identity.items() if name != "tokenizer"},
+            **{name: value for name, value in checkpoint.store_identity.items() if name != "tokenizer"},
             "features": sorted(probes(encoder)[0]),
             "pooling": options.pooling,
             "norm": encoder.description.norm,

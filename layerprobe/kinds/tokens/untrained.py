@@ -72,8 +72,7 @@ def _key(checkpoint: Checkpoint, task: Task, split: Split) -> str:
     return digest(
         {
             "versions": [WORD_PROBE_VERSION, LOGISTIC.version, WORDS],
-            "model": "" if checkpoint.revision.startswith("sha256:") else checkpoint.source,
-            **checkpoint.identity,
+            **checkpoint.store_identity,
             "task": [task.digest, split],
             "options": [options.max_length or 0, options.norm, options.attn, computed_on(options)],
         }
