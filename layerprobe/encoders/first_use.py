@@ -192,9 +192,7 @@ def _use_key(checkpoint: Checkpoint, **more: int) -> str:
 
 def load_unchecked(checkpoint: Checkpoint) -> Encoder:
     """Load the weights of a checkpoint as its options say, whatever its layers are."""
-    options = checkpoint.options
-    dtype = dtype_name(options)
-    return load_encoder(checkpoint, device=options.device, dtype=dtype, norm=options.norm, attn=options.attn)
+    return load_encoder(checkpoint, dtype=dtype_name(checkpoint.options))
 
 
 def dtype_name(options: Options) -> str:

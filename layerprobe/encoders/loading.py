@@ -56,7 +56,6 @@ from layerprobe.encoders.model import (
     ModelSpec,
     Options,
     Settled,
-    check_attn,
     labelled,
 )
 from layerprobe.encoders.recipe import (
@@ -412,34 +411,26 @@ def _loaded_checkpoint(model: PreTrainedModel, tokenizer: Any, configured: Recip
 
 
 @plain_torch()
-def load_encoder(
-    checkpoint: ModelLike,
-    *,
-    device: str = "auto",
-    dtype: str = "float32",
-    norm: str = "final",
-    attn: str = "auto",
-    share: bool = False,
-) -> Encoder:
-    """Load an encoder with its tokenizer.
+def load_encoder(source: ModelLike, *, share: bool = False, **changes: Any) -> Encoder:
+    """Load an encoder with its tokenizer, as the options of the model say.
+
+    In reduced precision weights stay float32, under autocast.
 
     Args:
-        checkpoint: The model.
-        device: auto, cpu, cuda, cuda:1 or mps.
-        dtype: float32, bfloat16 or float16 (autocast over float32 weights), or auto: bfloat16 where it is faster.
-        norm: final applies the final norm of pre-norm models at every layer, as truncated models do; raw leaves out.
-        attn: auto, or an attention implementation of transformers.
+        source: The model.
         share: Take a model that was given loaded itself, in evaluation mode, and not a copy.
+        changes: Options that are others here, such as device.
     """
-    check_attn(attn)
-    if norm not in ("final", "raw"):
-        raise ModelError(f"expected norm final or raw, got {norm!r}")
-    place = resolve_device(device)
-    autocast = autocast_dtype(dtype, place)
+    # refused before the model is sought
+    options = replace(getattr(source, "options", DEFAULT_OPTIONS), **changes)
+    norm, attn, place = options.norm, options.attn, resolve_device(options.device)
+    autocast = autocast_dtype(options.dtype, place)
     flash = "flash" in attn
     if flash and autocast is None:
-        raise ModelError(f"expected dtype bfloat16 or float16 with attn {attn}, which takes no float32, got {dtype}")
-    checkpoint = resolve_checkpoint(checkpoint)
+        raise ModelError(
+            f"expected dtype bfloat16 or float16 with attn {attn}, which takes no float32, got {options.dtype}"
+        )
+    checkpoint = resolve_checkpoint(source)
     config, tokenizer = copy.deepcopy(checkpoint.whole or checkpoint.config), checkpoint.tokenizer
     with one_line_errors(checkpoint.name):
         parameters = count_parameters(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])

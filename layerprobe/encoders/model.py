@@ -196,6 +196,8 @@ class Options:
             raise DataError(f"expected pooling by one of {', '.join(get_args(Pooling))}, got {self.pooling!r}")
         check_backend(self.backend)
         check_attn(self.attn)
+        if self.norm not in ("final", "raw"):
+            raise ModelError(f"expected norm final or raw, got {self.norm!r}")
         if self.store_dtype not in get_args(StoreDtype):
             raise DataError(f"expected embeddings in {' or '.join(get_args(StoreDtype))}, got {self.store_dtype!r}")
         if self.max_length is not None and self.max_length < 2:
