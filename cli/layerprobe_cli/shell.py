@@ -216,9 +216,10 @@ def command(*words: str) -> str:
 
 
 def _parts(done: Done, page: Path | None) -> Iterator[Table | str]:
-    answer, *parts = done.result.parts if done.parts is None else done.parts
-    yield from _with_blocks(answer, getattr(done.result, "blocks", None))
-    yield from parts
+    parts = done.result.parts if done.parts is None else done.parts
+    if parts:
+        yield from _with_blocks(parts[0], getattr(done.result, "blocks", None))
+    yield from parts[1:]
     if done.next:
         yield "\n  ".join(("\nNext:", *done.next))
     yield from (f"{what}: {place}" for what, place in done.files.items())
