@@ -35,7 +35,7 @@ from transformers.utils import logging as transformers_logging
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.values import Protocol
-from layerprobe.kinds.retrieval.items import RetrievalItems
+from layerprobe.kinds.retrieval.kind import RetrievalItems
 from layerprobe.kinds.retrieval.loss import MultipleNegatives
 from layerprobe.tasks.loading import load_task
 

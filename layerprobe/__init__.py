@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from layerprobe.finetuning.values import Protocol as Protocol
     from layerprobe.probing.run import probe as probe
     from layerprobe.results.shown import write_report as write_report
-    from layerprobe.scoring.across import score as score
+    from layerprobe.scoring.score import score as score
     from layerprobe.shrinking.run import shrink as shrink
     from layerprobe.similarity.cka import cka_interval as cka_interval
     from layerprobe.similarity.cka import linear_cka as linear_cka
@@ -57,7 +57,7 @@ _MODULES = {
     "embedded.pair": "embedded_model embedded_task",
     "probing.run": "probe",
     "results.shown": "write_report",
-    "scoring.across": "score",
+    "scoring.score": "score",
     "files.serialisation": "from_json to_json",
     "shrinking.run": "shrink",
     "similarity.cka": "cka_interval linear_cka",

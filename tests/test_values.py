@@ -34,8 +34,6 @@ from layerprobe.finetuning.values import (
     RunsOrigin,
     TuningResult,
 )
-from layerprobe.kinds.retrieval.values import RetrievalScores
-from layerprobe.kinds.summaries.values import SummaryScores
 from layerprobe.lab.chains.values import AdaptStep, Chain, ChainCurve, FinetuneStep
 from layerprobe.lab.dropbench.results import BudgetScores
 from layerprobe.lab.dropbench.zoo import ItemErrors, ScanScores, TunedLayers, Zoo, ZooEntry
@@ -47,7 +45,7 @@ from layerprobe.prediction.values import Decline, DropPrediction, DropProbabilit
 from layerprobe.probing.values import ProbedLayer, ProbeSettings, Probing
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles, ProfileSettings
 from layerprobe.readings.values import LayerCurve, Views
-from layerprobe.scoring.values import LayerMeans, LayerScores
+from layerprobe.scoring.values import ItemScores, LayerScores, Scores, TaskScores
 from layerprobe.search.values import Evidence, Score, SearchSettings
 from layerprobe.shrinking.values import ShrinkSettings
 from layerprobe.similarity.measures.cka import RBFCKA
@@ -128,12 +126,17 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "drops": st.tuples(st.deferred(lambda: values_of(DropPrediction))),
     },
     SimilarityCurve: {"values": THREE, "reference_layers": st.tuples(LAYER, LAYER, LAYER)},
-    SummaryScores: {"primary": PRIMARY},
-    LayerMeans: {"primary": PRIMARY},
     LayerScores: {"primary": PRIMARY, "metrics": st.fixed_dictionaries({"spearman": THREE, "pearson": THREE})},
-    RetrievalScores: {
-        "query_ids": st.just(("p", "q")),
-        "by_query": st.fixed_dictionaries({"ndcg@10": st.tuples(*[st.tuples(NUMBERS, NUMBERS)] * 3)}),
+    TaskScores: {"model": st.just(0)},
+    Scores: {
+        "models": st.tuples(st.deferred(lambda: values_of(ModelDescription))),
+        "tasks": st.tuples(st.deferred(lambda: values_of(TaskScores))),
+        "ways": st.none(),
+        "means": st.none(),
+    },
+    ItemScores: {
+        "ids": st.just(("p", "q")),
+        "by_item": st.fixed_dictionaries({"ndcg@10": st.tuples(*[st.tuples(NUMBERS, NUMBERS)] * 3)}),
         "means": st.fixed_dictionaries({"ndcg@10": st.tuples(*[st.deferred(lambda: values_of(Interval))] * 3)}),
         "differences": st.tuples(*[st.deferred(lambda: values_of(Difference))] * 2),
     },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from layerprobe.kinds.answers.items import Answer, Questions
+from layerprobe.kinds.answers.kind import Answer, Questions
 from layerprobe.tasks.values import Task
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from layerprobe.kinds.retrieval.items import RetrievalItems
-from layerprobe.kinds.summaries.items import SummaryItems
+from layerprobe.kinds.retrieval.kind import RetrievalItems
+from layerprobe.kinds.summaries.kind import SummaryItems
 from layerprobe.kinds.summaries.metrics import greedy_oracle
-from layerprobe.kinds.tokens.items import TaggedSentences
-from layerprobe.kinds.triplets.items import Triplets
+from layerprobe.kinds.tokens.kind import TaggedSentences
+from layerprobe.kinds.triplets.kind import Triplets
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Examples, Items, Task
 

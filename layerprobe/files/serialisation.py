@@ -1,7 +1,8 @@
 """Plain data of JSON and TOML to values and back, and the digests of values: the one reader of both.
 
 A dataclass may name class attributes in `json_tags`, which JSON then has beside the fields, and have a class method
-`class_of`, which returns the class and its fields for such JSON: so a value of one of several classes is read back.
+`class_of`, which returns the class and its fields for such JSON: so a value of one of several classes is read back. It
+may have a method `as_plain`, which returns its fields in the form that JSON has them in, and `class_of` reads.
 """
 
 import dataclasses
@@ -53,7 +54,8 @@ def to_dict(value: Any) -> Any:
             *getattr(value, "json_tags", ()),
             *(f.name for f in dataclasses.fields(value) if not _left_out(f, value)),
         ]
-        return {name: to_dict(getattr(value, name)) for name in names}
+        values = {name: to_dict(getattr(value, name)) for name in names}
+        return value.as_plain(values) if hasattr(value, "as_plain") else values
     if value is None or isinstance(value, (str, bytes, int, float)):
         return value
     numpy = sys.modules.get("numpy")  # which the command line's --help does not load

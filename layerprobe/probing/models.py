@@ -34,7 +34,7 @@ def probe_model(model: Any, task: Task, *, settings: ProbeSettings, combinations
     """Embed the items of a task at every layer, or take that from the store, and say which layer to use.
 
     Kinds with a probe of whole embeddings are predicted across folds of all their items; others are scored as
-    `layerprobe.scoring.across.score` does, pairs with scores and queries with combinations of layers as well.
+    `layerprobe.scoring.score.score` does, pairs with scores and queries with combinations of layers as well.
     """
     task = checked_task(task)
     checkpoint, kind = resolve_checkpoint(model, items=task.readable), KINDS[task.kind]

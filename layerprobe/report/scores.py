@@ -1,21 +1,18 @@
-"""Pages of numbers by layer before fine-tuning: scores, summaries, retrieval, readings, several tasks and models."""
+"""Pages of numbers by layer before fine-tuning: scores, readings, and what was found of several models."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import plotly.graph_objects as go
 
-from layerprobe.encoders.model import ModelDescription
-from layerprobe.kinds.retrieval.values import RetrievalScores
-from layerprobe.kinds.summaries.values import SummaryScores
 from layerprobe.metrics.names import points
-from layerprobe.names import counted, distinct_names, listed, plural
+from layerprobe.names import listed, plural
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import READINGS, course, curves_table
 from layerprobe.readings.values import LayerCurve
-from layerprobe.report.facts import about, layer_facts, models, size_facts
+from layerprobe.report.facts import about, models, size_facts
 from layerprobe.results import numbers
+from layerprobe.results.blocks import Blocks
 from layerprobe.results.charts import Chart, Line
 from layerprobe.results.draw import drawn
 from layerprobe.results.page import page_of
@@ -23,151 +20,114 @@ from layerprobe.results.parts import definitions, folded, section, table_of
 from layerprobe.results.shown import clauses
 from layerprobe.results.style import styled
 from layerprobe.results.table import stacked
-from layerprobe.results.values import Figure, Page
-from layerprobe.scoring.values import AcrossTasks, LayerMean, LayerMeans, LayerScores, ScoresOfModels
+from layerprobe.results.values import Figure, Page, Section
+from layerprobe.scoring.values import LayerMean, LayerMeans, LayerScores, Scores
 from layerprobe.study.models import FoundModels
 from layerprobe.study.tables import runs_table
 
 METHODS = {
     "cosine": "By the cosines of embeddings, without any fine-tuning.",
+    "dot": "By the inner products of embeddings, without any fine-tuning.",
     "probe": "By a linear model on the frozen embeddings, fitted on the train split.",
     "centrality": "By the mean cosine of a sentence with the others of its document: the highest are the summary.",
 }
 
 
-def scores_page(scores: LayerScores, *, model: ModelDescription | None = None, task: str = "") -> Page:
-    """Return the page of every layer's scores before fine-tuning, with their provenance."""
-    best, compared = scores.best_layer, scores.compared
-    candidates = () if compared is None else [scores.first_layer + i for i in compared.candidates]
-    score = f"{scores.table.column(scores.primary).head} {numbers.number(scores.scores[best])}"
-    score += "" if compared is None else f" {numbers.interval(compared.intervals[compared.best])}"
-    about_best = layer_facts(
-        best,
-        model,
-        candidates=candidates,
-        n_blocks=len(scores.scores) - 1,
-        score=score,
-        claimed=not scores.on_floor,
-    )
+def scores_page(result: Scores) -> Page:
+    """Return the page of every layer's scores before fine-tuning, with what the kind has besides."""
+    model = result.models[0].name if len(result.models) == 1 else ""
     return page_of(
-        scores,
-        table=scores.table if model is None else scores.table.with_columns(model.parameters_column, after="layer"),
+        result,
         kind="scores before fine-tuning",
-        about=about(model.name if model else "", task),
-        account=(METHODS[scores.method],),
-        **about_best,
+        about=about(model, "" if result.several_tasks else result.tasks[0].task),
+        facts=_facts(result),
+        account=tuple(_account(result)),
+        sections=tuple(_further(result)),
+        provenance=(*models(*result.models), definitions(_provenance(result))),
     )
 
 
-def layer_means_page(result: LayerMeans) -> Page:
-    """Return the page of means of two layers as embeddings."""
-    layers = [str(result.first_layer + i) for i in range(len(result.by_layer))]
-    title = points(result.primary, "validation").title
+def layer_scores_page(scores: LayerScores) -> Page:
+    """Return the page of a model's scores by layer whose model and task are not known."""
+    best = Blocks.upto(len(scores.scores) - 1, scores.best_layer)
+    return page_of(scores, kind="scores before fine-tuning", blocks=best, account=(METHODS[scores.method],))
+
+
+def _facts(result: Scores) -> tuple[str, ...]:
+    """Return the best score and the size of its model."""
+    if result.ways is not None or result.on_floor:
+        return ()
+    best = result.best
+    size = size_facts(result.models[best.model].parameters, best.layer)
+    if result.several_tasks:
+        return size
+    ends = "" if best.interval is None else f" {numbers.interval(best.interval)}"
+    return (f"{result.table.column(result.primary).head} {numbers.number(best.score)}{ends}", *size)
+
+
+def _account(result: Scores) -> Iterator[str]:
+    yield from dict.fromkeys(METHODS[task.scores.method] for task in result.tasks)
+    if result.ways is not None:
+        yield "Validation chooses the way and the layer. The oracle chooses with the summary known."
+    if result.several_tasks:
+        yield "The mean over tasks gives each task the same weight."
+    elif result.compared is not None:
+        level, items = numbers.confidence(result.level), plural(result.tasks[0].unit)
+        yield (
+            "At most behind: points that the best is ahead at most, all layers at once at "
+            f"{level}, by paired differences over {items}."
+        )
+        if any(layer.letters for layer in result.layers):
+            yield f"Layers that share a letter do not differ significantly, all pairs at once at {level}."
+
+
+def _provenance(result: Scores) -> dict[str, str | None]:
+    named = {} if len(result.names) == 1 else dict(zip(result.names, result.by_task, strict=True))
+    tasks = named or {"Task": result.tasks[0]}
+    facts: dict[str, str | None] = {
+        name: f"{task.task} ({task.kind}, sha256 {task.task_digest})" for name, task in tasks.items()
+    }
+    (first, *_) = result.tasks
+    if first.n_items and not named:
+        facts[numbers.capitalised(plural(first.unit))] = f"{first.n_items:,}"
+        facts |= {numbers.capitalised(name): f"{n:,}" for name, n in (first.facts or {}).items()}
+    return facts | {"Settings": ", ".join(f"{name} {value}" for name, value in result.settings.items()) or None}
+
+
+def _further(result: Scores) -> Iterator[Section]:
+    if result.ways is not None:
+        yield section("baselines", result.ways.beside.title, table_of(result.ways.beside))
+    if result.means is not None:
+        yield section("means", "Means of two layers", _heat_map(result.means), table_of(result.means.table))
+
+
+def _heat_map(means: LayerMeans) -> Figure:
+    """Return the validation scores of every two layers as a map."""
+    layers = [str(means.first_layer + i) for i in range(len(means.by_layer))]
+    title = points(means.primary, "validation").title
     heat = go.Heatmap(
-        z=_square(result, result.best),
+        z=_square(means, means.best),
         x=layers,
         y=layers,
         colorbar={"title": {"text": title}},
         hovertemplate="layers %{x} and %{y}: %{z:.2f}<extra></extra>",
     )
     figure = go.Figure(heat).update_xaxes(title="Layer", type="category").update_yaxes(title="Layer", type="category")
-    finding = f"On the validation split {result.best.name} score highest."
-    return page_of(
-        result,
-        kind="means of layers without fine-tuning",
-        about=about(result.model.name, result.task),
-        first=Figure("pairs", styled(figure), finding, "Single layers are on the diagonal."),
-        account=(METHODS[result.method],),
-        provenance=models(result.model),
-    )
+    finding = f"On the validation split {means.best.name} score highest."
+    return Figure("pairs", styled(figure), finding, "Single layers are on the diagonal.")
 
 
-def _square(result: LayerMeans, mean: LayerMean) -> list[list[float]]:
+def _square(means: LayerMeans, mean: LayerMean) -> list[list[float]]:
     """Return the validation scores of every two layers as a map, with single layers on its diagonal."""
-    scores = dict(zip(result.pairs, mean.by_pair, strict=True))
-    layers = range(result.first_layer, result.first_layer + len(result.by_layer))
+    scores = dict(zip(means.pairs, mean.by_pair, strict=True))
+    layers = range(means.first_layer, means.first_layer + len(means.by_layer))
     return [
-        [result.by_layer[a - result.first_layer] if a == b else scores[min(a, b), max(a, b)] for b in layers]
+        [means.by_layer[a - means.first_layer] if a == b else scores[min(a, b), max(a, b)] for b in layers]
         for a in layers
     ]
 
 
-def summaries_page(result: SummaryScores) -> Page:
-    """Return the page of extractive summaries by layer."""
-    documents = {"Documents": f"{result.documents:,}", "Sentences chosen of each": str(result.keep)}
-    return page_of(
-        result,
-        kind="extractive summaries without fine-tuning",
-        about=about(result.model.name, result.task),
-        sections=(section("baselines", "First sentences and oracle", table_of(result.baselines)),),
-        account=("The oracle chooses with the summary known.",),
-        provenance=(*models(result.model), definitions(documents)),
-    )
-
-
-def across_page(result: AcrossTasks) -> Page:
-    """Return the page of what every layer scores on several tasks."""
-    best = layer_facts(result.best_layer, result.model, candidates=result.candidates, claimed=not result.on_floor)
-    tasks = definitions({task.task: f"sha256 {task.task_digest}" for task in result.tasks})
-    return page_of(
-        result,
-        kind=f"{counted(len(result.tasks), 'task')} without fine-tuning",
-        about=about(result.model.name),
-        account=("The mean over tasks gives each task the same weight.",),
-        **best | {"provenance": (*best["provenance"], tasks)},
-    )
-
-
-def retrieval_page(*scores: RetrievalScores) -> Page:
-    """Return the page of retrieval scores by layer and model."""
-    first, labels = scores[0], distinct_names([score.model.name for score in scores])
-    facts = {
-        "Task": f"{first.task} (sha256 {first.task_digest})",
-        "Queries": f"{len(first.query_ids):,}",
-        "Documents": f"{first.n_documents:,}",
-        "Ranked by": "cosine" if first.ranking == "cosine" else "inner product",
-        "Settings": ", ".join(f"{name} {value}" for name, value in first.settings.items()) or None,
-    }
-    described: dict[str, Any] = {
-        "kind": "retrieval",
-        "about": " and ".join([about(name) for name in labels]),
-        "provenance": (*models(*(score.model for score in scores)), definitions(facts)),
-    }
-    if len(scores) == 1:
-        return page_of(first, **layer_facts(first.best_layer, first.model) | described)
-    return page_of(
-        first,
-        table=stacked([score.table for score in scores], by=("model",)),
-        heading=f"{counted(len(scores), 'model')} on {first.task}",
-        lead=[f"{label}: {score.sentence}" for label, score in zip(labels, scores, strict=True)],
-        warnings=[warning for score in scores for warning in score.warnings],
-        **described,
-    ).of(scores)
-
-
 # ---- several models -------------------------------------------------------------------------------------
-
-
-def models_page(result: ScoresOfModels) -> Page:
-    """Return the page of every layer of several models on one task."""
-    level, items = numbers.confidence(result.level), plural(result.unit)
-    letters = f" Layers that share a letter do not differ significantly, all pairs at once at {level}."
-    best = result.best_of_each[0]
-    return page_of(
-        result,
-        kind="models by layers without fine-tuning",
-        about=result.task,
-        facts=size_facts(result.models[best.model].parameters, best.layer),
-        account=(
-            METHODS[result.method],
-            "At most behind: points that the best is ahead at most, all layers at once at "
-            f"{level}, by paired differences over {items}.{letters if any(e.letters for e in result.layers) else ''}",
-        ),
-        provenance=(
-            *models(*result.models),
-            definitions({"Task": f"{result.task} ({result.kind}, sha256 {result.task_digest})"}),
-        ),
-    )
 
 
 def found_models_page(models: FoundModels) -> Page:

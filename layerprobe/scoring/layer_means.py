@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.context import current, report
-from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.loading import Checkpoint
 from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.metrics.correlation import DIGITS
@@ -27,7 +27,6 @@ from layerprobe.store.shards import StoredLayer
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
-from layerprobe.tasks.overlaps import checked_task
 from layerprobe.tasks.values import Examples, Task
 
 Array = NDArray[np.float64]
@@ -40,7 +39,7 @@ CHUNK = 2**22
 """Numbers of embeddings in float64 at once."""
 
 
-def layer_means(model: ModelLike, task: Task) -> LayerMeans:
+def layer_means(checkpoint: Checkpoint, task: Task) -> LayerMeans:
     """Score the mean of every two layers as an embedding, without fine-tuning, and compare the best with one layer.
 
     A text's embedding is (a / |a| + b / |b|) / 2 of layers a and b, or (a + b) / 2 as they are. Norms grow with depth
@@ -52,11 +51,9 @@ def layer_means(model: ModelLike, task: Task) -> LayerMeans:
     By cosines no mean is ever made: the inner products of all layers of the two texts of a pair give all of them.
     """
     level = current().level
-    task = checked_task(task)
     kind = KINDS[task.kind]
     if kind.zero_shot == "own":
         raise DataError(f"expected a task that is scored by cosines or by a probe, got one of kind {task.kind}")
-    checkpoint = resolve_checkpoint(model)
     splits: tuple[Split, ...] = ("validation", "test") if kind.zero_shot == "cosine" else get_args(Split)
     embedded = {split: extract_split(checkpoint, task, split) for split in splits}
     test = embedded["test"]
@@ -84,10 +81,6 @@ def layer_means(model: ModelLike, task: Task) -> LayerMeans:
             )
         )
     return LayerMeans(
-        model=test.model,
-        task=task.name,
-        kind=task.kind,
-        method=kind.zero_shot,
         primary=task.primary,
         first_layer=test.first_layer,
         layer=single,

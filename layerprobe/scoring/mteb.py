@@ -16,19 +16,21 @@ from layerprobe.errors import DataError
 from layerprobe.files.atomic import make_directory, write_whole
 from layerprobe.files.serialisation import digest
 from layerprobe.names import short_name
-from layerprobe.scoring.values import AcrossTasks, TaskScores
+from layerprobe.scoring.values import Scores, TaskScores
 
 UNDETERMINED = "und-Zyyy"
 """Language and script that nobody named, by ISO 639-3 and ISO 15924; mteb reads no score without a language."""
 
 
-def write_mteb(result: AcrossTasks, folder: str | Path) -> list[Path]:
+def write_mteb(result: Scores, folder: str | Path) -> list[Path]:
     """Write the scores of every layer and task below `folder`/results, and return the files of the tasks.
 
     Scores are fractions there, as mteb has them. A layer that is left out has no folder. A model without an
     organisation is one of `local`. Files that are there are written over, each whole or not at all.
     """
-    model, written = result.model, []
+    if len(result.models) > 1:
+        raise DataError(f"expected one model, got {len(result.models)}: write each by itself")
+    (model,), written = result.models, []
     names = list(map(_task_name, result.tasks))
     if len(set(names)) < len(names):
         raise DataError(f"expected tasks of different names, got {', '.join(names)}: rename a file")
@@ -64,12 +66,12 @@ def _revision(model: ModelDescription) -> str:
     return re.sub(r"[^\w.-]+", "-", model.revision) or "no_revision_available"
 
 
-def _experiment(result: AcrossTasks, layer: int) -> dict[str, Any]:
+def _experiment(result: Scores, layer: int) -> dict[str, Any]:
     """Return the layer and settings that identify an experiment of the model, as mteb's name needs them."""
     settings = dict(result.settings)
-    if "prompt" in settings:
-        start = re.sub(r"[^\w.-]+", "-", settings["prompt"])[:16]
-        settings["prompt"] = f"{start}-{digest(settings['prompt'])[:8]}".lstrip("-")
+    for name in settings.keys() & {"prompt", "query_prompt", "document_prompt"}:
+        start = re.sub(r"[^\w.-]+", "-", settings[name])[:16]
+        settings[name] = f"{start}-{digest(settings[name])[:8]}".lstrip("-")
     return {"layer": layer, **settings}
 
 

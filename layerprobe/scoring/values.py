@@ -1,21 +1,30 @@
-"""How well untrained embeddings do a task, layer by layer."""
+"""How well untrained embeddings do tasks: models x tasks x layers, as values. Computes nothing."""
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
-from typing import Literal
+from typing import Any, Literal
 
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DataError, unreliable
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title, points, split_title
-from layerprobe.names import distinct_names, plural, short_name
+from layerprobe.names import counted, distinct_names, in_percent, plural, short_name
+from layerprobe.results.blocks import Blocks
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown, brief, from_layer
 from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
+from layerprobe.similarity.values import Difference, Interval
 from layerprobe.stats.seeds import best_of, front_beyond_noise, pareto_front
-from layerprobe.stats.sentences import across_sentence, best_sentence, gain_in_brackets, layers_of_models, score_of_best
+from layerprobe.stats.sentences import (
+    across_models_sentence,
+    across_sentence,
+    best_sentence,
+    gain_in_brackets,
+    layers_of_models,
+    score_of_best,
+)
 from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor
 
 REVERSED = -20.0
@@ -23,18 +32,21 @@ REVERSED = -20.0
 MeanForm = Literal["unit", "plain"]
 """Of the embeddings of two layers: each divided by its norm, so that both count alike, or as they are."""
 FORMS = {"unit": "at unit norm", "plain": "as they are"}
-ScoreMethod = Literal["cosine", "probe", "centrality"]
+ScoreMethod = Literal["cosine", "dot", "probe", "centrality"]
+
+
+# ---- one model on one task ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LayerScores(Shown):
-    """How well untrained embeddings do a task, layer by layer."""
+    """How well untrained embeddings of one model do a task, layer by layer."""
 
     split: str
     """validation, test, or all."""
     method: ScoreMethod
-    """cosine of the two embeddings of a pair; probe: a linear model fitted on the embeddings of the train split; or
-    centrality of sentences in their document."""
+    """cosine of the two embeddings of a pair, or of a query and a document; dot, their inner product; probe: a linear
+    model fitted on the embeddings of the train split; or centrality of sentences in their document."""
     primary: str
     """The metric that chooses a layer."""
     metrics: dict[str, tuple[float, ...]]
@@ -43,6 +55,9 @@ class LayerScores(Shown):
     """The first layer that is not left out; scores before it repeat its own."""
     influences: tuple[tuple[float, ...], ...] = field(default=(), metadata=RARE)
     """By layer, what each item adds to the primary metric, see `layerprobe.metrics.influence`; empty where that was not
+    kept."""
+    by_item: dict[str, tuple[tuple[float, ...], ...]] | None = field(default=None, metadata=RARE)
+    """By metric and layer, the score of each item, x 100, where scores are means over items; None where that was not
     kept."""
     cautions: tuple[str, ...] = field(default=(), metadata=RARE)
     """What a reader should know about the embeddings, in plain words; empty where that stands beside the scores."""
@@ -88,57 +103,26 @@ class LayerScores(Shown):
     @property
     def table(self) -> Table:
         """One row per layer: its scores by every metric."""
-        layers = range(len(self.scores))
-        return Table(
-            columns=(
-                *layer_columns(layers),
-                *(
-                    column
-                    for name, by_layer in self.metrics.items()
-                    for column in (
-                        Column(
-                            name,
-                            from_layer(self.first_layer, by_layer),
-                            title=metric_title(name),
-                            form=".2f",
-                            quantity=points(name, self.split),
-                        ),
-                        *(compared_columns(self.compared, self.first_layer) if name == self.primary else ()),
-                    )
-                ),
-                Column("flag", tuple(map(self._flag, layers))),
-            ),
-            marks=tuple(map(self._mark, layers)),
-            notes=(f"{self._what}.",),
-            charts=(scores_chart(self.primary, self.compared),),
-        )
-
-    def _mark(self, layer: int) -> str | None:
-        if self.on_floor:
-            return None
-        candidates = () if self.compared is None else self.compared.candidates
-        if layer == self.best_layer:
-            return "chosen"
-        return "candidate" if layer - self.first_layer in candidates else None
-
-    def _flag(self, layer: int) -> str | None:
-        if self.compared is not None:
-            return self.compared.flag(layer - self.first_layer)
-        return "best" if layer == self.best_layer else None
+        return _table_of_layers([self], self.compared)
 
     @property
-    def _what(self) -> str:
+    def what(self) -> str:
+        """The metric, how it is computed, and the split."""
         return f"{metric_title(self.primary)} x 100 by {self.method} on {split_title(self.split)}"
 
     @property
     def summary(self) -> str:
         """What it says, in one line."""
-        return f"{self._what}: {self.sentence} By layer: {brief(from_layer(self.first_layer, self.scores))}"
+        return f"{self.what}: {self.sentence} By layer: {brief(from_layer(self.first_layer, self.scores))}"
 
     @property
     def sentence(self) -> str:
         """Which layer is best and how sure that is, which may be, and the smallest that will do."""
-        best, last, compared = self.best_layer, len(self.scores) - 1, self.compared
+        return self.sentence_of(self.compared)
+
+    def sentence_of(self, compared: AgainstBest | None) -> str:
+        """Return the sentence by a comparison of its layers."""
+        best, last = self.best_layer, len(self.scores) - 1
         score = f"{self.scores[best]:.2f}" if compared is None else score_of_best(compared)
         which = f"The last layer, {last}," if best == last else f"Layer {best}"
         ahead = "" if best == last else f"; the last layer, {last}, {self.scores[last]:.2f}"
@@ -162,25 +146,25 @@ def scores_chart(score: str, compared: AgainstBest | None, *, by: str = "", name
     )
 
 
-def compared_columns(compared: AgainstBest | None, first: int = 0) -> tuple[Column, ...]:
-    """Return the columns interval, at most behind, and floor; rows before the first layer are empty."""
+def compared_columns(compared: AgainstBest | None, rows: Sequence[int | None] = ()) -> tuple[Column, ...]:
+    """Return the columns interval, at most behind, and floor; `rows` are numbers of what was compared, None for no."""
     if compared is None:
         return ()
+    column = columns_of(rows or range(len(compared.scores)))
     about = "On other items; the lower end of the best score allows for its having been chosen."
     behind = "Points that the best is ahead at most, true of all rows together."
-    before = (None,) * first
     return (
-        Column(
+        column(
             "interval",
-            (*before, *compared.intervals),
-            interval_title(compared.level),
-            ".2f",
+            compared.intervals.__getitem__,
+            title=interval_title(compared.level),
+            form=".2f",
             meaning=about,
             interval=True,
             over="over new items",
         ),
-        Column("behind", (*before, *compared.behind), "at most behind", ".2f", meaning=behind),
-        *floor_columns([None] * first + [compared.floor] * len(compared.scores)),
+        column("behind", compared.behind.__getitem__, title="at most behind", form=".2f", meaning=behind),
+        *floor_columns([None if row is None else compared.floor for row in rows or compared.scores]),
     )
 
 
@@ -197,6 +181,262 @@ def floor_columns(floors: Sequence[Floor | None]) -> tuple[Column, ...]:
     by = dict.fromkeys(floor.by for floor in floors if floor is not None)
     meaning = f"By {', or '.join(by)}."
     return (columns_of(floors)("floor", lambda floor: floor.value, form=".2f", meaning=meaning),) if by else ()
+
+
+Place = tuple[int, int]
+"""The number of a model, and a layer of it."""
+
+
+def _table_of_layers(
+    models: Sequence[LayerScores],
+    compared: AgainstBest | None,
+    *,
+    first: Sequence[Column] = (),
+    further: Sequence[Column] = (),
+    costs: Sequence[float] = (),
+    charts: Sequence[Chart] = (),
+) -> Table:
+    """Return a row a model and layer of one task: its scores by every metric, and how it compares with the best.
+
+    Args:
+        models: The scores of each.
+        compared: Their layers, without those that are left out, in their order.
+        first: Columns before the scores; by default that of layers.
+        further: Columns before the flag.
+        costs: Of what is compared, by which one is the smallest; by default the first is.
+        charts: Its figures; by default the primary metric by layer.
+    """
+    one = models[0]
+    places = [(model, layer) for model, scores in enumerate(models) for layer in range(len(scores.scores))]
+    included = {place: row for row, place in enumerate(p for p in places if p[1] >= models[p[0]].first_layer)}
+    rows = [included.get(place) for place in places]
+    of_place = columns_of(place if place in included else None for place in places)
+    scored = [
+        (
+            of_place(
+                name,
+                lambda place, name=name: models[place[0]].metrics[name][place[1]],
+                title=metric_title(name),
+                form=".2f",
+                quantity=points(name, one.split),
+                shown=len(models) == 1 or name == one.primary,
+            ),
+            *(compared_columns(compared, rows) if name == one.primary else ()),
+        )
+        for name in one.metrics
+    ]
+    on_floor = compared is not None and compared.on_floor
+    flags = columns_of([None if row is None else place for row, place in zip(rows, places, strict=True)])(
+        "flag", lambda place: _flag(place, included[place], models, compared, costs)
+    )
+    chosen = _best_place(models)
+    candidates = [] if compared is None else [place for place, row in included.items() if row in compared.candidates]
+    return Table(
+        columns=(
+            *(first or layer_columns(layer for _, layer in places)),
+            *itertools.chain.from_iterable(scored),
+            *further,
+            flags,
+        ),
+        title="Table of layers" if len(models) == 1 else "Table of models and layers",
+        marks=tuple(
+            None if on_floor else "chosen" if place == chosen else "candidate" if place in candidates else None
+            for place in places
+        ),
+        notes=(f"{one.what}.",),
+        charts=tuple(charts) or (scores_chart(one.primary, compared),),
+    )
+
+
+def _best_place(models: Sequence[LayerScores]) -> Place:
+    """Return the model and layer with the highest score, the earlier of equals."""
+    best = best_of([scores.scores[scores.best_layer] for scores in models])
+    return best, models[best].best_layer
+
+
+def _flag(
+    place: Place, row: int, models: Sequence[LayerScores], compared: AgainstBest | None, costs: Sequence[float]
+) -> str | None:
+    """Return what is to be said of a model's layer in a table."""
+    if compared is not None and compared.on_floor:
+        return None
+    is_best = place == _best_place(models)
+    flags = ["best of its model"] if place[1] == models[place[0]].best_layer and not is_best else []
+    if compared is None:
+        flags = ["best"] if is_best else flags
+    else:
+        flags.append(compared.flag(row, costs) or "")
+    return ", ".join(filter(None, flags)) or None
+
+
+# ---- what a kind gives besides --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemScores:
+    """The score of every item at every layer, where scores are means over items, such as queries."""
+
+    ids: tuple[str, ...]
+    """Of the items."""
+    by_item: dict[str, tuple[tuple[float, ...], ...]]
+    """By metric, layer and item, x 100."""
+    means: dict[str, tuple[Interval, ...]]
+    """By metric and layer, over items, x 100, each with Student's t interval at the level."""
+    differences: tuple[Difference, ...]
+    """The primary metric of every layer but the last less that of the last, over paired items, x 100.
+
+    Intervals and p-values hold for all layers together (Bonferroni), so also for the best one, which is chosen on the
+    same items.
+    """
+
+    def __post_init__(self) -> None:
+        n_layers, n_items = len(self.differences) + 1, len(self.ids)
+        for metric, layers in self.by_item.items():
+            if len(layers) != n_layers or any(len(values) != n_items for values in layers):
+                raise DataError(f"expected {metric} of {n_items} items at each of {n_layers} layers")
+            if (n_means := len(self.means.get(metric, ()))) != n_layers:
+                raise DataError(f"expected the mean {metric} of {n_layers} layers, got {n_means}")
+
+    def columns(self, scores: LayerScores) -> Iterator[Column]:
+        """Yield, by layer, the intervals of further metrics, and how the primary one differs from the last layer's."""
+        for metric, means in self.means.items():
+            if metric != scores.primary:
+                yield columns_of(from_layer(scores.first_layer, means))(
+                    f"{metric}_interval",
+                    attrgetter("lower", "upper"),
+                    title=interval_title(means[0].level),
+                    form=".2f",
+                    interval=True,
+                    shown=False,
+                )
+        less = columns_of([*from_layer(scores.first_layer, self.differences), None])
+        yield less("less_last", attrgetter("value"), title="difference to the last", form="+.2f")
+        yield less(
+            "less_last_interval",
+            attrgetter("lower", "upper"),
+            title="interval, all layers together",
+            form="+.2f",
+            meaning=f"Of the difference in {metric_title(scores.primary)} to the last layer.",
+            interval=True,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One way to make outputs of embeddings, at every layer, compared with a baseline."""
+
+    name: str
+    validation: tuple[float, ...]
+    """The primary metric by layer, x 100."""
+    test: dict[str, tuple[float, ...]]
+    """By metric and layer, x 100."""
+    gains: tuple[CrossedInterval | None, ...]
+    """By layer: the primary metric on test less that of the first baseline, over items; None where nothing is known of
+    its error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """Several ways to make outputs of embeddings, of which validation chooses one and its layer, beside baselines."""
+
+    primary: str
+    """The metric that chooses way and layer."""
+    n_items: int
+    """Of the test split."""
+    unit: str
+    """What an item is called."""
+    first_layer: int
+    """The first layer that is not left out."""
+    baselines: dict[str, dict[str, float]]
+    """By name and metric, on test, x 100: first what the ways are compared with."""
+    ways: tuple[Way, ...]
+
+    @property
+    def best(self) -> tuple[Way, int]:
+        """The way and layer with the highest primary metric on the validation split, the earlier of equals."""
+        layers = range(self.first_layer, len(self.ways[0].validation))
+        return max(((way, layer) for way in self.ways for layer in layers), key=lambda row: row[0].validation[row[1]])
+
+    @property
+    def lead(self) -> tuple[str, float]:
+        """The name of the first baseline and its score by the primary metric."""
+        name, scores = next(iter(self.baselines.items()))
+        return name, scores[self.primary]
+
+    @property
+    def table(self) -> Table:
+        """One row per layer: test scores of each way and their gain over the first baseline."""
+        layers = range(self.first_layer, len(self.ways[0].validation))
+        (best, best_layer), (name, lead) = self.best, self.lead
+        drawn = sorted(self.ways, key=lambda way: way is not best)
+        return Table(
+            columns=(
+                *layer_columns(layers),
+                *(column for way in self.ways for column in self._columns(way, layers)),
+                Column("lead", (lead,) * len(layers), shown=False, meaning=f"By the {name}."),
+                Column("flag", tuple(f"best: {best.name}" if layer == best_layer else None for layer in layers)),
+            ),
+            charts=(
+                Chart(
+                    lines=tuple(Line(f"{way.name}_{self.primary}", name=way.name) for way in drawn),
+                    name="ways",
+                    floor="lead",
+                ),
+            ),
+            marks=tuple("chosen" if layer == best_layer else None for layer in layers),
+        )
+
+    def _columns(self, way: Way, layers: range) -> Iterator[Column]:
+        """Yield the scores of a way by every metric, on screens by the primary one, and its gain."""
+        (name, lead), gains = self.lead, [way.gains[layer] for layer in layers]
+        for metric, scores in way.test.items():
+            yield Column(
+                f"{way.name}_{metric}",
+                tuple(scores[layer] for layer in layers),
+                title=f"{way.name}: {metric_title(metric)}",
+                form=".2f",
+                meaning=f"On {self.n_items:,} test {plural(self.unit)}, x 100.",
+                quantity=points(metric, "test"),
+                shown=metric == self.primary,
+            )
+        more = tuple(way.test[self.primary][layer] - lead for layer in layers)
+        yield Column(f"{way.name}_gain", more, title="gain", form="+.2f", meaning=f"Over the {name}.")
+        bounds = tuple(None if gain is None else gain.interval for gain in gains)
+        yield Column(f"{way.name}_interval", bounds, title="interval", form="+.2f", interval=True)
+
+    @property
+    def beside(self) -> Table:
+        """Test scores of the best way beside the baselines, by every metric."""
+        way, layer = self.best
+        (first, lead), *others = self.baselines.items()
+        chosen = {metric: scores[layer] for metric, scores in way.test.items()}
+        rows = {first: lead, f"{way.name}, layer {layer}": chosen, **dict(others)}
+        return Table(
+            columns=(
+                Column("what", tuple(rows)),
+                *(
+                    Column(metric, tuple(row[metric] for row in rows.values()), title=metric_title(metric), form=".2f")
+                    for metric in lead
+                ),
+            ),
+            title="Compared with baselines",
+        )
+
+    @property
+    def sentence(self) -> str:
+        """The best way by validation compared with the baselines, as a sentence."""
+        (way, layer), title, (name, lead) = self.best, metric_title(self.primary), self.lead
+        score = way.test[self.primary][layer]
+        gain, spread, verdict = way.gains[layer], "no interval", "whether that differs is not known"
+        if gain is not None:
+            low, high = gain.interval
+            spread = f"{in_percent(gain.level)} interval {low:+.2f} to {high:+.2f} over new {plural(self.unit)}"
+            verdict = {1: "better", -1: "worse", 0: "no significant difference"}[gain.sign]
+        others = (f" The {other} has {scores[self.primary]:.2f}." for other, scores in list(self.baselines.items())[1:])
+        return (
+            f"By validation {way.name} at layer {layer} is best: {title} {score:.2f} on test, {score - lead:+.2f} "
+            f"compared with the {name} ({spread}): {verdict}.{''.join(others)}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,15 +460,10 @@ class LayerMean:
         return f"layers {self.layers[0]} and {self.layers[1]} {FORMS[self.form]}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class LayerMeans(Shown):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerMeans:
     """Means of every two layers as embeddings, without fine-tuning, compared with the best single layer."""
 
-    model: ModelDescription
-    task: str
-    """As the user gave it."""
-    kind: str
-    method: ScoreMethod
     primary: str
     """The metric that chooses layers."""
     first_layer: int
@@ -288,209 +523,168 @@ class LayerMeans(Shown):
             f"validation {gain_in_brackets(best.gain, over)}"
         )
 
-    @property
-    def summary(self) -> str:
-        """What it says, in one line."""
-        return f"{short_name(self.model.name)} on {self.task}: {self.sentence}"
+
+# ---- models x tasks x layers ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskScores:
-    """The scores of every layer on one task."""
+    """The scores of every layer of a model on a task."""
 
     task: str
     """As the user gave it."""
     task_digest: str
     kind: str
     scores: LayerScores
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerAcross:
-    """One layer on all tasks."""
-
-    layer: int
-    mean: float
-    """Of the primary metrics, x 100."""
-    behind: float
-    """Mean over tasks of what the best layer scores more, in points; 0 for that layer."""
-    interval: tuple[float, float] | None
-    """Of that difference on other tasks like these: Student's t over tasks, paired, at a level that all layers share.
-    It holds the error over items, as each task has its own. None for the best layer, and for one task."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class AcrossTasks(Shown):
-    """Every layer of a model on several tasks."""
-
-    model: ModelDescription
-    tasks: tuple[TaskScores, ...]
-    layers: tuple[LayerAcross, ...]
-    level: float
-    """Of the intervals."""
-    settings: dict[str, str] = field(default_factory=dict, metadata=RARE)
-    """How texts were embedded, where that is not the model's own way: pooling, prompt, norm, max_length."""
-    warnings: tuple[str, ...] = field(default=(), metadata=RARE)
-    """What a reader should know, in plain words, each with the task that it is of."""
-
-    @property
-    def best_layer(self) -> int:
-        """The layer with the highest mean, the earlier one of equals."""
-        return self.first_layer + best_of([layer.mean for layer in self.layers[self.first_layer :]])
-
-    @property
-    def first_layer(self) -> int:
-        """The first layer that no task leaves out."""
-        return max(task.scores.first_layer for task in self.tasks)
-
-    @property
-    def table(self) -> Table:
-        """One row per layer: its score on every task, their mean, and how far that is behind the best layer."""
-        sure = interval_title(self.level)
-        column = columns_of(layer if layer.layer >= self.first_layer else None for layer in self.layers)
-        names = distinct_names([task.task for task in self.tasks])
-        splits = list(dict.fromkeys(task.scores.split for task in self.tasks))
-        lines = [Line("mean", name="mean over tasks"), *(map(Line, names) if len(splits) == 1 else ())]
-        return Table(
-            columns=(
-                *layer_columns((layer.layer for layer in self.layers), self.model.parameters),
-                *(
-                    Column(
-                        name,
-                        tuple(task.scores.own(layer.layer) for layer in self.layers),
-                        form=".2f",
-                        quantity=Quantity("score × 100", task.scores.split, "higher"),
-                    )
-                    for name, task in zip(names, self.tasks, strict=True)
-                ),
-                column(
-                    "mean",
-                    form=".2f",
-                    meaning="Of the tasks, x 100.",
-                    quantity=Quantity("score × 100", "all" if len(splits) > 1 else splits[0], "higher"),
-                ),
-                column("behind", form=".2f", meaning="Below the best layer, mean over tasks."),
-                column(
-                    "interval",
-                    title=sure,
-                    form=".2f",
-                    meaning="Of that difference, on other tasks like these; all layers share the level.",
-                    interval=True,
-                ),
-                Column("flag", tuple(self._flag(layer.layer) for layer in self.layers)),
-            ),
-            marks=tuple("chosen" if self._flag(layer.layer) == "best" else None for layer in self.layers),
-            charts=(Chart(lines=tuple(lines), name="across", chosen="the best layer"),),
-            notes=tuple(
-                f"{name}: {task.scores.floor.by} scores {task.scores.floor.value:.2f}."
-                for name, task in zip(names, self.tasks, strict=True)
-                if task.scores.floor is not None
-            ),
-        )
-
-    def _flag(self, layer: int) -> str | None:
-        if self.on_floor:
-            return None
-        if layer == self.best_layer:
-            return "best"
-        return "may be best" if len(self.tasks) > 1 and layer in self.candidates else None
-
-    @property
-    def candidates(self) -> tuple[int, ...]:
-        """The layers one of which is best on other tasks like these, at the level; all where there is one task.
-
-        Those whose intervals do not say that the best layer is better.
-        """
-        layers = self.layers[self.first_layer :]
-        return tuple(layer.layer for layer in layers if layer.interval is None or layer.interval[0] <= 0)
-
-    @property
-    def summary(self) -> str:
-        """What it says, in one line."""
-        means = [layer.mean for layer in self.layers]
-        return f"{short_name(self.model.name)}: {self.sentence} By layer: {brief(from_layer(self.first_layer, means))}"
-
-    @property
-    def sentence(self) -> str:
-        """Which layer is best on all tasks, which may be as good, and which tasks no layer does."""
-        floors = [f"On {task.task}: {task.scores.sentence}" for task in self.tasks if task.scores.on_floor]
-        return " ".join(([] if self.on_floor else [self._best_sentence]) + floors)
-
-    @property
-    def on_floor(self) -> bool:
-        """Whether no layer is above the floor on any task: then none is recommended."""
-        return all(task.scores.on_floor for task in self.tasks)
-
-    @property
-    def _best_sentence(self) -> str:
-        best, last = self.layers[self.best_layer], self.layers[-1]
-        return across_sentence(
-            best=best.layer,
-            last=last.layer,
-            n_tasks=len(self.tasks),
-            mean=best.mean,
-            behind=last.behind,
-            interval=last.interval,
-            level=self.level,
-            rivals=[layer for layer in self.candidates if layer != best.layer],
-        )
+    model: int = field(default=0, metadata=RARE)
+    """Which of the models, from 0."""
+    n_items: int = field(default=0, metadata=RARE)
+    """That were scored; 0 in older files."""
+    unit: str = field(default="item", metadata=RARE)
+    """What an item is called."""
+    facts: dict[str, int] | None = field(default=None, metadata=RARE)
+    """What else there is of the items, by what it is called, such as documents."""
+    items: ItemScores | None = field(default=None, metadata=RARE)
+    """Of each item; None where scores are no means over items."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerOfModel:
-    """One layer of one of several models on a task, without fine-tuning."""
+    """One layer of one of several models, without fine-tuning."""
 
-    model: int
-    """Which of the models, from 0."""
     layer: int
     score: float
-    """The primary metric, x 100."""
-    interval: tuple[float, float]
-    """Of this score on other items, Student's t; that of the best allows for its having been chosen."""
+    """The primary metric, x 100; of several tasks their mean."""
+    interval: tuple[float, float] | None
+    """Of this score on other items, Student's t; that of the best allows for its having been chosen. Of several tasks,
+    of the distance from the best layer on other tasks like these; all layers share the level. None where nothing is
+    known of its error, as of the best of several tasks."""
     parameters: int
     """Of the truncated model, without the pooler."""
-    milliseconds: float | None = None
+    model: int = 0
+    """Which of the models, from 0."""
+    behind: float | None = field(default=None, metadata=RARE)
+    """Of several tasks: how far it is below the best layer, mean over tasks."""
+    milliseconds: float | None = field(default=None, metadata=RARE)
     """What one text or image takes, the median over rounds; None where it was not measured."""
     milliseconds_range: tuple[float, float] | None = field(default=None, metadata=RARE)
     """Of the rounds."""
-    letters: str = ""
+    letters: str = field(default="", metadata=RARE)
     """Two share one where they do not differ, see `compact_letters`; empty where not all pairs were compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ScoresOfModels(Shown):
-    """Every layer of several models on one task, without fine-tuning."""
+class Scores(Shown):
+    """How well untrained embeddings do tasks: every layer of one model or several, on one task or several.
+
+    In JSON, what there is one of stands by itself: `model` in the place of `models`, and the fields of the one
+    `TaskScores` in the place of `tasks`. JSON of version 0.2.0, in its three shapes, is read, too.
+    """
 
     models: tuple[ModelDescription, ...]
-    task: str
-    """As the user gave it."""
-    task_digest: str
-    kind: str
-    split: str
-    """validation, test, or all."""
-    method: ScoreMethod
-    primary: str
-    """The metric that is scored by."""
-    n_items: int
-    unit: str
-    """What an item is called."""
+    tasks: tuple[TaskScores, ...]
+    """By task, and of each by model."""
+    layers: tuple[LayerOfModel, ...]
+    """By model and layer, without those that are left out."""
     level: float
     """Of each interval, and of all that is said of the best, or by letters, together."""
-    layers: tuple[LayerOfModel, ...]
-    """By model and layer, without those that are left out of a model."""
-    warnings: tuple[str, ...] = ()
-    """What a reader should know, in plain words."""
     compared: AgainstBest | None = field(default=None, metadata=RARE)
-    """The layers, in their order; None in older files."""
+    """The layers on one task, in their order; None where nothing is known of the errors, and of several tasks."""
+    ways: Ways | None = field(default=None, metadata=RARE)
+    """Further ways to make outputs of the embeddings, where the kind of the one task has them."""
+    means: LayerMeans | None = field(default=None, metadata=RARE)
+    """Means of two layers as embeddings; None where they were not requested."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """How texts were embedded, where that is not the model's own way: pooling, prompts, norm, max_length."""
+    warnings: tuple[str, ...] = ()
+    """What a reader should know, in plain words, with the task or the model that it is of where there are several."""
+
+    def __post_init__(self) -> None:
+        if not self.models or not self.tasks:
+            raise DataError("expected scores of at least one model on at least one task, got none")
+
+    def as_plain(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the values as JSON has them."""
+        (model, *others), (task, *more) = values.pop("models"), values.pop("tasks")
+        of_models = {"models": [model, *others]} if others else {"model": model}
+        return {**of_models, **({"tasks": [task, *more]} if more else task), **values}
+
+    @classmethod
+    def class_of(cls, data: dict[str, Any]) -> tuple[type["Scores"], dict[str, Any]]:
+        """Return the fields of JSON, also of that of version 0.2.0."""
+        from layerprobe.scoring.old import current_shape
+
+        data = current_shape(dict(data))
+        if "model" in data and "models" not in data:
+            data["models"] = [data.pop("model")]
+        if "tasks" not in data:
+            names = [f.name for f in fields(TaskScores)]
+            data["tasks"] = [{name: data.pop(name) for name in names if name in data}]
+        return cls, data
+
+    # ---- what there is of each
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The names of the models in tables and plots."""
         return tuple(distinct_names([model.name for model in self.models]))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the tasks in tables."""
+        return tuple(distinct_names([task.task for task in self.by_task]))
+
+    @property
+    def by_task(self) -> tuple[TaskScores, ...]:
+        """The scores of the first model, by task."""
+        return self.tasks[:: len(self.models)]
+
     def of_model(self, model: int) -> tuple[LayerOfModel, ...]:
         """Return the layers of a model."""
         return tuple(layer for layer in self.layers if layer.model == model)
+
+    def of_task(self, task: int = 0) -> tuple[LayerScores, ...]:
+        """Return the scores on a task, by model."""
+        n = len(self.models)
+        return tuple(one.scores for one in self.tasks[task * n : (task + 1) * n])
+
+    @property
+    def first(self) -> LayerScores:
+        """The scores of the first model on the first task: of one model on one task all there are."""
+        return self.tasks[0].scores
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """By layer of the first model, the primary metric x 100, or its mean over tasks."""
+        curves = [task.scores.scores for task in self.by_task]
+        return tuple(sum(scores) / len(curves) for scores in zip(*curves, strict=True))
+
+    @property
+    def metrics(self) -> dict[str, tuple[float, ...]]:
+        """By metric of the first task and layer of the first model, x 100."""
+        return self.first.metrics
+
+    @property
+    def split(self) -> str:
+        """Of the first task: validation, test, or all."""
+        return self.first.split
+
+    @property
+    def method(self) -> ScoreMethod:
+        """How embeddings become outputs on the first task."""
+        return self.first.method
+
+    @property
+    def primary(self) -> str:
+        """The metric that the first task is scored by."""
+        return self.first.primary
+
+    @property
+    def first_layer(self) -> int:
+        """The first layer of the first model that no task leaves out."""
+        return min(layer.layer for layer in self.of_model(0))
+
+    # ---- which is best
 
     @property
     def best_of_each(self) -> tuple[LayerOfModel, ...]:
@@ -499,8 +693,37 @@ class ScoresOfModels(Shown):
         return tuple(sorted(best, key=lambda layer: (-layer.score, layer.parameters)))
 
     @property
+    def best(self) -> LayerOfModel:
+        """The layer with the highest score of all."""
+        return self.best_of_each[0]
+
+    @property
+    def best_layer(self) -> int:
+        """The layer with the highest score, of its model, the earlier one of equals."""
+        return self.best.layer
+
+    @property
+    def candidates(self) -> tuple[LayerOfModel, ...]:
+        """The layers of which one is the best at the level: on other items, or of several tasks on other tasks."""
+        if self.several_tasks:
+            return tuple(layer for layer in self.layers if layer.interval is None or layer.interval[0] <= 0)
+        return () if self.compared is None else tuple(self.layers[i] for i in self.compared.candidates)
+
+    @property
+    def several_tasks(self) -> bool:
+        """Whether layers are compared over tasks."""
+        return any(layer.behind is not None for layer in self.layers)
+
+    @property
+    def floor(self) -> Floor | None:
+        """What a trivial answer scores on the first task; None where there is none."""
+        return self.first.floor
+
+    @property
     def on_floor(self) -> bool:
-        """Whether no layer is above the floor with its error: then none is recommended."""
+        """Whether no layer is above the floor with its error, of several tasks on any: then none is recommended."""
+        if self.several_tasks:
+            return all(task.scores.on_floor for task in self.tasks)
         return self.compared is not None and self.compared.on_floor
 
     @property
@@ -522,85 +745,177 @@ class ScoresOfModels(Shown):
         """Return the name of a layer in a sentence."""
         return f"{self.labels[layer.model]} at layer {layer.layer}"
 
+    # ---- as a table
+
     @property
     def table(self) -> Table:
-        """One row per model and layer: score, interval, distance from the best, cost, and the Pareto front."""
-        labels, column, best = self.labels, columns_of(self.layers), self.best_of_each
-        fronts = {"size": self.front("parameters"), "time": self.front("milliseconds")}
-        on_front = (", ".join(name for name, front in fronts.items() if layer in front) for layer in self.layers)
-        layer, parameters = layer_columns(map(attrgetter("layer"), self.layers), [e.parameters for e in self.layers])
+        """One row per model and layer: its scores, and how it compares with the best; of further ways, these."""
+        if self.ways is not None:
+            return self.ways.table
+        return self._across if self.several_tasks else self._on_task
+
+    @property
+    def parts(self) -> Sequence[Table | str]:
+        """What a terminal shows of it: the answer, its table, baselines of further ways, and means of layers."""
+        parts: list[Table | str] = [self.sentence, "", self.table]
+        if self.ways is not None:
+            parts += ["", self.ways.beside]
+        return parts if self.means is None else [*parts, "", self.means.table]
+
+    @property
+    def blocks(self) -> Blocks | None:
+        """The blocks of one model up to the best layer; None where none is recommended, or validation chooses."""
+        if self.on_floor or self.ways is not None or len(self.models) > 1:
+            return None
+        return Blocks.upto(self.models[0].n_blocks, self.best_layer, [layer.layer for layer in self.candidates])
+
+    @property
+    def _places(self) -> list[Place]:
+        """The rows of tables, those of layers that are left out among them."""
+        return [(i, layer) for i, model in enumerate(self.models) for layer in range(model.n_layers)]
+
+    @property
+    def _rows(self) -> list[LayerOfModel | None]:
+        included = {(layer.model, layer.layer): layer for layer in self.layers}
+        return [included.get(place) for place in self._places]
+
+    @property
+    def _first_columns(self) -> tuple[Column, ...]:
+        parameters = [self.models[i].parameters[layer] for i, layer in self._places]
+        model = Column("model", tuple(self.labels[i] for i, _ in self._places), shown=len(self.models) > 1)
+        return (model, *layer_columns((layer for _, layer in self._places), parameters))
+
+    @property
+    def _on_task(self) -> Table:
+        """The scores by every metric on the one task."""
+        several, facts, column = len(self.models) > 1, self.tasks[0].facts or {}, columns_of(self._rows)
+        fronts = {"size": self.front("parameters"), "time": self.front("milliseconds")} if several else {}
         time = {
             "title": "ms",
             "over": "over rounds",
             "quantity": Quantity("milliseconds for one item"),
             "form": ".3g",
             "meaning": "Of one item by itself.",
-            "shown": bool(fronts["time"]),
+            "shown": bool(fronts.get("time")),
         }
-        return Table(
-            columns=(
-                column("model", lambda row: labels[row.model]),
-                layer,
-                column(
-                    "score",
-                    title=metric_title(self.primary),
-                    form=".2f",
-                    meaning=f"On {self.n_items:,} items, x 100.",
-                    quantity=points(self.primary, self.split),
-                ),
-                *(
-                    compared_columns(self.compared)
-                    or [
-                        column(
-                            "interval",
-                            title=interval_title(self.level),
-                            form=".2f",
-                            interval=True,
-                            over="over new items",
-                        )
-                    ]
-                ),
-                column("letters", meaning="Who shares one does not differ significantly, all pairs at once."),
-                parameters,
+        of_items = [task.items.columns(task.scores) for task in self.tasks if task.items is not None]
+        further = [
+            replace(columns[0], values=tuple(itertools.chain.from_iterable(column.values for column in columns)))
+            for columns in zip(*of_items, strict=True)
+        ]
+        if several:
+            further += [
                 column("milliseconds", **time),
                 column(
                     "milliseconds_range", **time | {"title": "range", "meaning": "Of the rounds.", "interval": True}
                 ),
-                Column("front", tuple(on_front), meaning="No other is both cheaper and better."),
-                Column("flag", tuple(map(self._flag, range(len(self.layers))))),
-            ),
-            title="Table of models and layers",
+                column(
+                    "front",
+                    lambda row: ", ".join(name for name, front in fronts.items() if row in front),
+                    meaning="No other is both cheaper and better.",
+                ),
+            ]
+        counts = [counted(self.tasks[0].n_items, self.tasks[0].unit), *(f"{n:,} {what}" for what, n in facts.items())]
+        letters = column("letters", meaning="Who shares one does not differ significantly, all pairs at once.")
+        table = _table_of_layers(
+            self.of_task(),
+            self.compared,
+            first=self._first_columns,
+            further=(letters, *further),
+            costs=self._costs,
             charts=self._charts,
-            marks=tuple("chosen" if layer == best[0] and not self.on_floor else None for layer in self.layers),
         )
+        return replace(table, notes=(*table.notes, f"{', '.join(counts)}.")) if facts else table
 
     @property
     def _charts(self) -> tuple[Chart, ...]:
-        """Charts of the score by layer, by size and, where it was measured, by time."""
-        score = Line("score", interval="interval")
-        floor = "floor" if self.compared and self.compared.floor else ""
-        cost = Chart(kind="cost", lines=(score,), by="model", label="layer", chosen="the highest score")
+        """Charts of the score by layer and, of several models, by size and, where it was measured, by time."""
+        if len(self.models) == 1:
+            return (scores_chart(self.primary, self.compared),)
+        by_layer = replace(scores_chart(self.primary, self.compared, by="model"), name="models")
+        cost = Chart(kind="cost", lines=by_layer.lines, by="model", label="layer", chosen="the highest score")
         size = replace(cost, name="score-parameters", heading="Score versus size", x="parameters")
         time = replace(size, name="score-milliseconds", heading="Score versus time", x="milliseconds")
         time = replace(time, x_interval="milliseconds_range")
-        by_layer = Chart(name="models", lines=(score,), by="model", band=True, floor=floor, chosen="the highest score")
         return (by_layer, size, time) if self.front("milliseconds") else (by_layer, size)
 
-    def _flag(self, number: int) -> str | None:
-        layer, (best, *others) = self.layers[number], self.best_of_each
-        if self.compared is None:
-            return "best" if layer == best else "best of its model" if layer in others else None
-        flags = ["best of its model"] if layer in others and not self.on_floor else []
-        return ", ".join(filter(None, [*flags, self.compared.flag(number, self._costs)])) or None
+    @property
+    def _across(self) -> Table:
+        """The primary metric on every task, the mean, and how far that is behind the best layer."""
+        column = columns_of(self._rows)
+        splits = list(dict.fromkeys(task.scores.split for task in self.tasks))
+        one_split, several = len(splits) == 1, len(self.models) > 1
+        lines = [Line("mean", name="mean over tasks"), *(map(Line, self.names) if one_split and not several else ())]
+        chart = Chart(lines=tuple(lines), name="across", by="model" if several else "", chosen="the best layer")
+        return Table(
+            columns=(
+                *self._first_columns,
+                *(
+                    Column(
+                        name,
+                        tuple(self.of_task(number)[i].own(layer) for i, layer in self._places),
+                        form=".2f",
+                        quantity=Quantity("score × 100", task.scores.split, "higher"),
+                    )
+                    for number, (name, task) in enumerate(zip(self.names, self.by_task, strict=True))
+                ),
+                column(
+                    "mean",
+                    attrgetter("score"),
+                    form=".2f",
+                    meaning="Of the tasks, x 100.",
+                    quantity=Quantity("score × 100", splits[0] if one_split else "all", "higher"),
+                ),
+                column("behind", form=".2f", meaning="Below the best layer, mean over tasks."),
+                column(
+                    "interval",
+                    title=interval_title(self.level),
+                    form=".2f",
+                    meaning="Of that difference, on other tasks like these; all layers share the level.",
+                    interval=True,
+                ),
+                column("flag", self._flag_across),
+            ),
+            marks=tuple("chosen" if row == self.best and not self.on_floor else None for row in self._rows),
+            charts=(chart,),
+            notes=tuple(
+                f"{name}: {task.scores.floor.by} scores {task.scores.floor.value:.2f}."
+                for name, task in zip(self.names, self.by_task, strict=True)
+                if task.scores.floor is not None
+            ),
+        )
+
+    def _flag_across(self, layer: LayerOfModel) -> str | None:
+        if self.on_floor:
+            return None
+        if layer == self.best:
+            return "best"
+        return "may be best" if len(self.names) > 1 and layer in self.candidates else None
+
+    # ---- in words
 
     @property
     def summary(self) -> str:
         """What it says, in one line."""
-        return f"{len(self.models)} models on {self.task}: {self.sentence}"
+        tasks = counted(len(self.names), "task") if self.several_tasks else self.tasks[0].task
+        if len(self.models) > 1:
+            return f"{len(self.models)} models on {tasks}: {self.sentence}"
+        by_layer = brief(from_layer(self.first_layer, self.scores))
+        curve = "" if self.ways is not None else f" By layer: {by_layer}"
+        return f"{short_name(self.models[0].name)} on {tasks}: {self.sentence}{curve}"
 
     @property
     def sentence(self) -> str:
-        """Which layer of which model is best and how sure that is, and the smallest that will do."""
+        """Which layer is best and how sure that is, which may be, the smallest that will do, and what else gains."""
+        further = [part.sentence for part in (self.ways, self.means) if part is not None]
+        if self.ways is not None:
+            return " ".join(further)
+        return " ".join([*further, self._sentence_across if self.several_tasks else self._sentence_on_task])
+
+    @property
+    def _sentence_on_task(self) -> str:
+        if len(self.models) == 1:
+            return self.first.sentence_of(self.compared)
         (best, *others), compared = self.best_of_each, self.compared
         score = f"{best.score:.2f}" if compared is None else score_of_best(compared)
         title = f"{metric_title(self.primary)} {score}"
@@ -611,6 +926,37 @@ class ScoresOfModels(Shown):
         if compared is None:
             return f"{'; '.join(highest)}."
         names = [self.name(layer) for layer in self.layers]
-        places = [(self.layers[i].model, self.layers[i].layer) for i in compared.candidates]
-        may_be = layers_of_models(self.labels, places)
+        may_be = layers_of_models(self.labels, [(layer.model, layer.layer) for layer in self.candidates])
         return best_sentence(compared, names, "; ".join(highest), metric=self.primary, costs=self._costs, may_be=may_be)
+
+    @property
+    def _sentence_across(self) -> str:
+        """Which layer is best on all tasks, which may be as good, and which tasks no layer does."""
+        tasks = zip(self.names, self.tasks[:: len(self.models)], strict=True)
+        floors = [f"On {name}: {task.scores.sentence}" for name, task in tasks if task.scores.on_floor]
+        return " ".join(([] if self.on_floor else [self._best_across]) + floors)
+
+    @property
+    def _best_across(self) -> str:
+        best, rivals = self.best, [layer for layer in self.candidates if layer != self.best]
+        if len(self.models) > 1:
+            others = [(self.name(other), other.behind or 0.0, other.interval) for other in self.best_of_each[1:]]
+            return across_models_sentence(
+                best=self.name(best),
+                mean=best.score,
+                others=others,
+                n_tasks=len(self.names),
+                level=self.level,
+                rivals=layers_of_models(self.labels, [(layer.model, layer.layer) for layer in rivals]),
+            )
+        last = self.layers[-1]
+        return across_sentence(
+            best=best.layer,
+            last=last.layer,
+            n_tasks=len(self.names),
+            mean=best.score,
+            behind=last.behind or 0.0,
+            interval=last.interval,
+            level=self.level,
+            rivals=[layer.layer for layer in rivals],
+        )

@@ -17,12 +17,9 @@ from layerprobe.files.serialisation import digest
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerScores, ScoreMethod
-from layerprobe.stats.best import against_best
-from layerprobe.stats.values import TOLERANCE
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.links import links_of
 from layerprobe.tasks.overlaps import checked_task
 from layerprobe.tasks.values import Items, Task, TextSplit
 
@@ -142,31 +139,6 @@ def score_by_item(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -> tu
             f"expected a kind of task that says what each item adds to a score, got {task.kind}: use score of one model"
         )
     return scores, embeddings
-
-
-def score_compared(
-    model: ModelLike, task: Task, *, split: TextSplit | None = None, tolerance: float = TOLERANCE
-) -> tuple[LayerScores, Embeddings]:
-    """Return scores as `score_split` does, with intervals and the layers compared with the best, where possible.
-
-    A kind of task that does not say what items add to a score has neither.
-    """
-    task = checked_task(task)
-    split = split or task.scored
-    with settings(by_item=True):
-        scores, embeddings = score_split(model, task, split=split)
-    compared, first = None, scores.first_layer
-    if scores.influences:
-        compared = against_best(
-            scores.scores[first:],
-            scores.influences[first:],
-            metric=scores.primary,
-            links=links_of(task.split(split)),
-            level=current().level,
-            tolerance=tolerance,
-            floor=scores.floor,
-        )
-    return replace(scores, influences=(), compared=compared), embeddings
 
 
 def layer_scores(

@@ -323,6 +323,35 @@ def across_sentence(
     return f"{headline}. On other tasks like these, {_names(list(map(str, rivals)), 'layer')} may be as good."
 
 
+def across_models_sentence(
+    *,
+    best: str,
+    mean: float,
+    others: Sequence[tuple[str, float, Ends | None]],
+    n_tasks: int,
+    level: float,
+    rivals: str,
+) -> str:
+    """Return which layer of which model is best over several tasks, and which may be as good.
+
+    Args:
+        best: The name of the best layer of all.
+        mean: Its mean score.
+        others: Of the best layer of each other model: its name, how far it is behind, and the interval of that.
+        n_tasks: Tasks.
+        level: Of the intervals.
+        rivals: Those that may be as good, as a phrase; empty where there are none.
+    """
+    parts = [f"{best} scores best over {counted(n_tasks, 'task')}, {mean:.1f} in the mean"]
+    for name, behind, interval in others:
+        bounds = "" if interval is None else f" ({in_percent(level)} {interval[0]:.1f} to {interval[1]:.1f})"
+        parts.append(f"{name}, the highest of its model, scores {behind:.1f} less{bounds}")
+    headline = "; ".join(parts)
+    if n_tasks == 1:
+        return f"{headline}; one task says nothing about others."
+    return f"{headline}. On other tasks like these, {rivals or 'no other'} may be as good."
+
+
 def rivals_sentence(compared: AgainstBest, names: Sequence[str], what: str = "layer", shorter: str = "") -> str:
     """Return which may be the best, and by how much the chosen one is behind that at most; nothing of a single one."""
     best, level = compared.best, in_percent(compared.level)

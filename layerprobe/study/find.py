@@ -40,7 +40,7 @@ from layerprobe.jobs.processes import available_cores
 from layerprobe.metrics.names import bounded
 from layerprobe.readings.registry import INFONCE, SELF_CKA
 from layerprobe.readings.source import read_curves
-from layerprobe.scoring.models import check_different
+from layerprobe.scoring.score import check_different
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.search.answer import answer
 from layerprobe.search.plan import Schedule, next_run

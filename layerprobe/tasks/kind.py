@@ -113,6 +113,8 @@ class Kind:
     outputs: str | None = None
     """What `untrained` does with the embeddings of one layer: (text, width), which rows texts have, and the items ->
     outputs as `score` takes them. None where it reads states of tokens."""
+    ways: str | None = None
+    """Further ways to make outputs of frozen embeddings, beside baselines: a checkpoint and a task -> `Ways`."""
     floors: Callable[[Any], dict[str, Floor]] = _no_floors
     """The items of a split -> what a trivial answer scores, by metric; metrics without one are left out."""
     primary_if_rare: str | None = None

@@ -14,13 +14,13 @@ from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted
 from layerprobe.tasks.columns import Columns, named_column, text_columns
 from layerprobe.tasks.discovery import split_files
-from layerprobe.tasks.examples import headless_as, kind_of, parsed, read_rows, task_of
+from layerprobe.tasks.examples import MIN_EXAMPLES, headless_as, kind_of, parsed, read_rows, task_of
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.hub import hub_tables, is_on_hub
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.memory import table_of, tables_of
 from layerprobe.tasks.overlaps import with_counts, without_overlaps
-from layerprobe.tasks.splitting import SPLITS, check_ratios
+from layerprobe.tasks.splitting import SPLITS, Whole, check_ratios, with_all_splits
 from layerprobe.tasks.tables import (
     Table,
     check_file,
@@ -59,6 +59,44 @@ class TaskSource:
     def other_splits(self) -> dict[str, object]:
         """The validation and the test split, where they are given."""
         return {role: data for role in SPLITS[1:] if (data := getattr(self, role)) is not None}
+
+
+def checked_splits(
+    source: TaskSource, splits: Mapping[str, Whole], keys: Iterable[tuple[str, ...]], *, unit: str, together: str = ""
+) -> tuple[dict[str, Whole], list[str]]:
+    """Return splits as `with_all_splits` does, by ratios and seed of a source; TaskError if one is too small."""
+    filled, notes = with_all_splits(splits, keys, source.split_ratios, seed=source.seed, unit=unit, together=together)
+    for role in SPLITS:
+        if (n := len(filled[role])) < MIN_EXAMPLES:
+            other = "" if role == "train" else f", or another file with --{role}"
+            raise TaskError(
+                f"the {role} split has {counted(n, unit)}, expected at least {MIN_EXAMPLES}: give more{other}"
+            )
+    return filled, notes
+
+
+def whole_rows(
+    table: Table, columns: Sequence[int], unit: str
+) -> tuple[dict[int, list[str]], EmptyCells, tuple[str, ...]]:
+    """Return the cleaned texts of these columns by number of the row, where none is empty.
+
+    Args:
+        table: Of which a row is an item.
+        columns: Those of texts.
+        unit: What an item is called.
+
+    Returns:
+        The texts, the empty cells, and warnings of what was changed.
+    """
+    cleaner, empty, rows = Cleaner(), EmptyCells(table.name, table.unit), dict[int, list[str]]()
+    for i, row in enumerate(table.rows):
+        texts = [cleaner.clean(row[column]) for column in columns]
+        for column, text in zip(columns, texts, strict=True):
+            if not text.strip():
+                empty.add(table.column(column), table.numbers[i])
+        if all(text.strip() for text in texts):
+            rows[i] = texts
+    return rows, empty, cleaner.warnings(table.name, unit)
 
 
 class RareSource(TypedDict, total=False):

@@ -49,6 +49,8 @@ class Table:
     """What could have been understood another way, with the options that choose."""
     nested: Mapping[int, int] = field(default_factory=dict)
     """Columns with cells that are neither text nor number, such as lists, each with the first row that has one."""
+    ambiguous: Mapping[int, str] = field(default_factory=dict)
+    """Columns of numbers whose commas could stand before decimals or group thousands, each with a cell."""
 
     @property
     def width(self) -> int:
@@ -65,8 +67,13 @@ class Table:
         return f"column {index}" if self.header is None else self.header[index][:40] or f"column {index}"
 
     def check_cells(self, columns: Iterable[int]) -> None:
-        """Raise TaskError if a cell of these columns is neither text nor number."""
+        """Raise TaskError if a cell of these columns is neither text nor number, or could be two numbers."""
         for column in columns:
+            if (cell := self.ambiguous.get(column)) is not None:
+                raise TaskError(
+                    f"{self.name}: {cell[:40]} in {self.column(column)} could be {_with_point(cell)} or "
+                    f"{_ungrouped(cell)}: say which, with --format decimal=, or --format decimal=."
+                )
             if (row := self.nested.get(column)) is not None:
                 raise TaskError(
                     f"{self.place(row)}: expected a text or a number in {self.column(column)}, got "
@@ -215,11 +222,11 @@ def with_points(table: Table, decimal: str | None = None) -> Table:
     """Return a table whose numbers have a decimal point and no commas.
 
     A column is of decimal commas if nothing but whole numbers and numbers such as 1,5 is below its first row; with a
-    decimal mark of "." commas group thousands. Where all could be either, a warning says so.
+    decimal mark of "." commas group thousands. Where all could be either, `check_cells` refuses the column.
     """
     first = 0 if table.header is not None or table.headless or len(table.rows) < 2 else 1
     columns: dict[int, Callable[[str], str]] = {}
-    either: list[str] = []
+    ambiguous: dict[int, str] = {}
     for column in range(table.width):
         cells = [row[column].strip() for row in itertools.islice(table.rows, first, first + 1)]
         if not cells or not (cells[0] == "" or _LIKE_NUMBER.fullmatch(cells[0])):
@@ -228,20 +235,15 @@ def with_points(table: Table, decimal: str | None = None) -> Table:
         with_comma = [cell for cell in cells if "," in cell]
         if with_comma and decimal != "." and all(map(_COMMA_NUMBER.fullmatch, cells)):
             columns[column] = _with_point
-            either += [] if decimal else with_comma[:1] if all(map(_GROUPED.fullmatch, with_comma)) else []
+            if decimal is None and all(map(_GROUPED.fullmatch, with_comma)):
+                ambiguous[column] = with_comma[0]
         elif with_comma and decimal == "." and all(map(_POINT_NUMBER.fullmatch, cells)):
             columns[column] = _ungrouped
     if not columns:
         return table
     rows = tuple(tuple(columns[i](cell) if i in columns else cell for i, cell in enumerate(row)) for row in table.rows)
-    notes, warnings = table.detected, table.warnings
-    if decimal is None:
-        notes = (*notes, "decimal commas")
-    for cell in either:
-        point, grouped = _with_point(cell), _ungrouped(cell)
-        warning = f"{table.name}: numbers such as {cell[:40]} are read as {point}, and could be {grouped}"
-        warnings = (*warnings, f"{warning}: choose with --format decimal=, or decimal=.")
-    return dataclasses.replace(table, rows=rows, detected=notes, warnings=warnings)
+    notes = table.detected if decimal else (*table.detected, "decimal commas")
+    return dataclasses.replace(table, rows=rows, detected=notes, ambiguous=ambiguous)
 
 
 # Whole numbers, numbers with a decimal comma, and numbers whose thousands commas group.

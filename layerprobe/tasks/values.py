@@ -39,7 +39,9 @@ class Items(abc.ABC):
         """Return the class of items that has these fields, and the fields; DataError if no kind of task has one."""
         for kind in KINDS.usable().values():
             items: type[Items] = kind.load("items")
-            if issubclass(items, cls) and {field.name for field in dataclasses.fields(items)} == values.keys():
+            names = {field.name: field.metadata == RARE for field in dataclasses.fields(items)}
+            needed = {name for name, rare in names.items() if not rare}
+            if issubclass(items, cls) and needed <= values.keys() <= names.keys():
                 return items, values
         raise DataError(f"expected the items of a kind of task, got fields {', '.join(sorted(values))}")
 
@@ -103,6 +105,16 @@ class Items(abc.ABC):
     def with_prompts(self, query: str | None, document: str | None) -> Self:
         """Return queries and documents with these prompts where they have none; other items as they are."""
         return self
+
+    @property
+    def facts(self) -> dict[str, int]:
+        """What else there is of them, by what it is called, such as documents to be ranked."""
+        return {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What each is called: by default its number."""
+        return tuple(map(str, range(len(self))))
 
     @property
     def one_target(self) -> bool:

@@ -33,7 +33,16 @@ def test_one_layer_for_several_tasks(
     assert len(list((tmp_path / "results").rglob("fewer.json"))) == 4
     found = layerprobe("score", pair[0], *both, "--json").json
     scores = [task["scores"]["metrics"]["spearman"] for task in found["tasks"]]
-    assert found["layers"][2]["mean"] == pytest.approx((scores[0][2] + scores[1][2]) / 2)
+    assert found["layers"][2]["score"] == pytest.approx((scores[0][2] + scores[1][2]) / 2)
+
+
+def test_several_models_on_several_tasks(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], two: tuple[Path, Path]
+) -> None:
+    done = layerprobe("score", *pair, "-t", two[0], "-t", two[1], "--no-time")
+    assert done.code == 0, done.err
+    assert [line.split()[0] for line in done.table[2:10]] == ["electra"] * 4 + ["bert"] * 4
+    assert "scores best over 2 tasks" in done.out
 
 
 def test_what_is_odd_about_embeddings_is_said_once_a_task(
@@ -48,7 +57,7 @@ def test_what_is_odd_about_embeddings_is_said_once_a_task(
 
 def test_a_build_can_check_a_threshold(layerprobe: Layerprobe, pair: tuple[Path, Path], two: tuple[Path, Path]) -> None:
     both = ("-t", two[0], "-t", two[1])
-    last = layerprobe("score", pair[0], *both, "--json").json["layers"][-1]["mean"]
+    last = layerprobe("score", pair[0], *both, "--json").json["layers"][-1]["score"]
     assert layerprobe("score", pair[0], *both, "--fail-below", f"{last - 0.01}").code == 0
     failed = layerprobe("score", pair[0], *both, "--fail-below", f"{last + 0.01:.6f}")
     assert failed.code == 3

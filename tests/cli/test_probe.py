@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layerprobe.scoring.across import score
+from layerprobe.scoring.score import score
 from layerprobe.tasks.loading import load_task
 from tests.probing.data import layered, scores_of
 

@@ -34,24 +34,25 @@ def test_a_table_of_every_layer(layerprobe: Layerprobe, pair: tuple[Path, Path],
     assert lines[0].split()[:4] == ["layer", "parameters", "nDCG@10", "95"]
     assert [line.split()[0] for line in lines[2:6]] == ["0", "1", "2", "3"]
     assert sum(line.endswith("  best") for line in lines) == 1, "others may be best"
-    assert "29 queries, 40 documents, by cosine." in done.out
+    assert "nDCG@10 x 100 by cosine on the test split.\n29 queries, 40 documents.\n" in done.out
     assert "note: left out 1 of 30 queries without a relevant document" in done.err
 
 
 def test_json_has_every_query(layerprobe: Layerprobe, pair: tuple[Path, Path], beir: Path) -> None:
     options = ("--ranking", "dot", "--query-prompt", "a ", "--document-prompt", "b ", "--level", "0.9")
-    first, second = layerprobe("score", *pair, "-t", beir, *options, "--json").json["retrieval"]
-    assert (first["model"]["name"], second["model"]["name"]) == tuple(map(str, pair))
-    assert first["by_query"] != second["by_query"]
-    assert first["settings"] == {"query_prompt": "a ", "document_prompt": "b "}
-    assert (first["ranking"], first["means"]["mrr"][0]["level"]) == ("dot", 0.9)
-    assert len(first["query_ids"]) == len(first["by_query"]["ndcg@10"][3]) == 29
+    found = layerprobe("score", *pair, "-t", beir, *options, "--no-time", "--json").json
+    first, second = found["tasks"]
+    assert [model["name"] for model in found["models"]] == list(map(str, pair))
+    assert first["items"]["by_item"] != second["items"]["by_item"]
+    assert found["settings"] == {"query_prompt": "a ", "document_prompt": "b "}
+    assert (first["scores"]["method"], first["items"]["means"]["mrr"][0]["level"]) == ("dot", 0.9)
+    assert len(first["items"]["ids"]) == len(first["items"]["by_item"]["ndcg@10"][3]) == 29
 
 
-def test_two_models_follow_each_other(layerprobe: Layerprobe, pair: tuple[Path, Path], beir: Path) -> None:
-    out = layerprobe("score", *pair, "-t", beir, "--quiet").out
-    assert out.index(f"{pair[0]}:") < out.index(f"{pair[1]}:")
-    assert out.count("best nDCG@10") == 2
+def test_two_models_are_compared(layerprobe: Layerprobe, pair: tuple[Path, Path], beir: Path) -> None:
+    done = layerprobe("score", *pair, "-t", beir, "--quiet", "--no-time")
+    assert [line.split()[0] for line in done.table[2:10]] == ["electra"] * 4 + ["bert"] * 4
+    assert "the highest of its model" in done.out
 
 
 def test_a_table_of_pairs(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:

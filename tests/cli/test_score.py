@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.kinds.tokens.items import TaggedSentences
+from layerprobe.kinds.tokens.kind import TaggedSentences
 from layerprobe.metrics.names import metric_title
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task

@@ -33,7 +33,7 @@ def test_a_table_beside_lead_and_oracle(
     assert [row.split()[0] for row in rows if row.startswith(("first", "oracle"))] == ["first", "oracle"]
     assert "The oracle chooses with the summary known" in page.read_text()
     result = layerprobe("score", pair[0], "-t", articles, "--json").json
-    assert [each["name"] for each in result["methods"]] == ["degree", "centroid", "probe"]
+    assert [each["name"] for each in result["ways"]["ways"]] == ["degree", "centroid", "probe"]
     other = layerprobe("score", pair[0], "-t", articles, "--kind", "classification")
     assert other.code == 1
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import layerprobe as lp
-from layerprobe.kinds.retrieval.items import RetrievalItems
+from layerprobe.kinds.retrieval.kind import RetrievalItems
 from layerprobe.probing import arrays, jackknife, models, probes
 from layerprobe.probing.values import ProbeSettings
 from layerprobe.tasks.kind import KINDS

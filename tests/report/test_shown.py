@@ -23,20 +23,18 @@ from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, JointEpoch, JointRun, Protocol, TuningResult
-from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.names import short_name
 from layerprobe.profiling.run import side_by_side
 from layerprobe.readings.values import LayerCurve
 from layerprobe.report.comparison import comparison_page
-from layerprobe.report.scores import readings_page, scores_page
+from layerprobe.report.scores import layer_scores_page, readings_page
 from layerprobe.results.page import render
 from layerprobe.results.shown import PAGES, Shown, make_page
 from layerprobe.results.table import Table
-from layerprobe.scoring.across import across_tasks
-from layerprobe.scoring.values import AcrossTasks, LayerOfModel, ScoresOfModels, TaskScores
+from layerprobe.scoring.score import across_tasks, item_scores
+from layerprobe.scoring.values import LayerOfModel, LayerScores, Scores, TaskScores, Way, Ways
 from layerprobe.shrinking.equal import EqualSize
 from layerprobe.similarity.measures.rsa import RSA
-from layerprobe.similarity.values import Difference, Interval
 from layerprobe.study.models import FoundModels
 from layerprobe.study.values import Prediction
 from tests.models import HIDDEN, N_BLOCKS, given, save_tiny
@@ -79,38 +77,34 @@ def joint_run() -> JointRun:
     )
 
 
-def retrieval(name: str = "intfloat/e5-small", last: float = 0.0) -> RetrievalScores:
-    by_query = tuple(tuple(40.0 + layer + 2.0 * query for query in range(4)) for layer in (0, 1, 3, 2 + last))
-    means = [statistics.fmean(values) for values in by_query]
-    return RetrievalScores(
-        model=model(name, 3),
-        task="scifact",
-        task_digest="0" * 64,
-        n_documents=100,
-        ranking="cosine",
-        query_ids=("a", "b", "c", "d"),
-        by_query={"ndcg@10": by_query},
-        means={
-            "ndcg@10": tuple(
-                Interval(value=mean, standard_error=1.0, lower=mean - 2, upper=mean + 2, level=0.95) for mean in means
-            )
-        },
-        differences=tuple(
-            Difference(
-                label=f"layer {layer} less layer 3",
-                value=mean - means[3],
-                standard_error=0.5,
-                lower=mean - means[3] - 1,
-                upper=mean - means[3] + 1,
-                level=0.95,
-                p_value=0.04,
-            )
-            for layer, mean in enumerate(means[:3])
+def retrieval(*names: str, first_layer: int = 0) -> Scores:
+    """Scores of queries by models of four layers, of which each one's last is better than the one's before."""
+    names, tasks = names or ("intfloat/e5-small",), []
+    for number in range(len(names)):
+        by_query = tuple(tuple(40.0 + layer + 2.0 * query for query in range(4)) for layer in (0, 1, 3, 2 + 5 * number))
+        scores = LayerScores(
+            split="test",
+            method="cosine",
+            primary="ndcg@10",
+            metrics={"ndcg@10": tuple(map(statistics.fmean, by_query)), "mrr": (50.0,) * 4},
+            first_layer=first_layer,
+        )
+        items = item_scores(("a", "b", "c", "d"), {"ndcg@10": by_query, "mrr": ((50.0, 40.0, 60.0, 50.0),) * 4})
+        about = {"task": "scifact", "task_digest": "0" * 64, "kind": "retrieval", "unit": "query", "n_items": 4}
+        tasks.append(TaskScores(scores=scores, items=items, facts={"documents": 100}, model=number, **about))
+    return Scores(
+        models=tuple(model(name, 3) for name in names),
+        tasks=tuple(tasks),
+        layers=tuple(
+            LayerOfModel(model=i, layer=layer, score=task.scores.scores[layer], interval=None, parameters=layer + 1)
+            for i, task in enumerate(tasks)
+            for layer in range(first_layer, 4)
         ),
+        level=0.95,
     )
 
 
-def across() -> AcrossTasks:
+def across() -> Scores:
     scores = STUDIES["reference"]().zero_shot
     assert scores is not None
     tasks = [
@@ -124,24 +118,29 @@ def across() -> AcrossTasks:
         )
         for name, shift in (("stsb", 0.0), (HOSTILE, 1.0))
     ]
-    return across_tasks(model("org/a", 12), tasks)
+    return across_tasks((model("org/a", 12),), tasks)
 
 
-def models(hostile: str = "google/electra-base-discriminator") -> ScoresOfModels:
+def models(hostile: str = "google/electra-base-discriminator", task: str = HOSTILE) -> Scores:
     described = (model(hostile, 12), model("org/b", 6))
     rng = np.random.default_rng(0)
     rows = [(i, layer) for i, each in enumerate(described) for layer in range(each.n_layers)]
     scores = [60 + 2 * layer + float(rng.normal()) for _, layer in rows]
-    return ScoresOfModels(
+    by_model = [tuple(score for (i, _), score in zip(rows, scores, strict=True) if i == number) for number in range(2)]
+    return Scores(
         models=described,
-        task=HOSTILE,
-        task_digest="0" * 64,
-        kind="sts",
-        split="test",
-        method="cosine",
-        primary="spearman",
-        n_items=1379,
-        unit="pair",
+        tasks=tuple(
+            TaskScores(
+                task=task,
+                task_digest="0" * 64,
+                kind="sts",
+                scores=LayerScores(split="test", method="cosine", primary="spearman", metrics={"spearman": curve}),
+                model=number,
+                n_items=1379,
+                unit="pair",
+            )
+            for number, curve in enumerate(by_model)
+        ),
         level=0.9,
         warnings=(hostile,),
         layers=tuple(
@@ -158,6 +157,20 @@ def models(hostile: str = "google/electra-base-discriminator") -> ScoresOfModels
             for (i, layer), score in zip(rows, scores, strict=True)
         ),
     )
+
+
+def summaries() -> Scores:
+    """Scores with further ways beside baselines, of which one gain has no interval."""
+    scores, curve = retrieval(), (20.0, 22.0, 24.0, 23.0)
+    ways = (
+        Way(name=name, validation=curve, test={"rouge-l": curve, "rouge-1": curve}, gains=(None,) * 4)
+        for name in ("degree", "probe")
+    )
+    baselines = {
+        name: {"rouge-l": value, "rouge-1": value} for name, value in (("first sentence", 21.0), ("oracle", 60.0))
+    }
+    about = {"primary": "rouge-l", "n_items": 30, "unit": "document", "first_layer": 0}
+    return dataclasses.replace(scores, ways=Ways(ways=tuple(ways), baselines=baselines, **about))
 
 
 def found_models(hostile: str = "google/electra-base-discriminator") -> FoundModels:
@@ -218,6 +231,8 @@ CASES: dict[str, Callable[[], Shown]] = {
     "runs": lambda: tuned(run()),
     "scans": lambda: tuned(joint_run()),
     "retrieval": retrieval,
+    "retrieval by two models": lambda: retrieval("org/a", "org/b"),
+    "summaries": summaries,
     "several tasks": across,
     "several models": models,
     "several models, hostile": lambda: models(HOSTILE),
@@ -228,7 +243,7 @@ CASES: dict[str, Callable[[], Shown]] = {
     "profiles": lambda: side_by_side([profile(), profile("google-bert/bert-base-cased", speed=2.0)]),
     "sweep": lambda: RESULT,
 }
-ELSEWHERE = {"ChainResult", "LabResult", "Bench", "Ensemble", "LayerMeans", "Probing", "Shrunk", "SummaryScores"}
+ELSEWHERE = {"ChainResult", "LabResult", "Bench", "Ensemble", "Probing", "Shrunk"}
 ELSEWHERE |= {EqualSize.__name__}
 """Results that take training: tested where their tests train."""
 
@@ -308,7 +323,7 @@ def test_without_plotly_there_is_one_clear_line() -> None:
 def test_a_line_needs_no_plotly_no_pandas_and_no_torch() -> None:
     code = (
         "import sys\n"
-        "import layerprobe.study.values, layerprobe.kinds.retrieval.values, layerprobe.prediction.values\n"
+        "import layerprobe.study.values, layerprobe.scoring.values, layerprobe.prediction.values\n"
         "from layerprobe.readings.values import LayerCurve\n"
         "repr(LayerCurve(values=(1.0, 2.0)))\n"
         "print([name for name in ('plotly', 'pandas', 'torch') if name in sys.modules])\n"
@@ -377,14 +392,14 @@ def test_names_cannot_add_elements_to_any_page() -> None:
     makers: list[Callable[[str], Shown]] = [
         lambda name: dataclasses.replace(STUDIES["plain"]().comparison, model=model(name, 12), warnings=(name,)),
         lambda name: dataclasses.replace(retrieval(name), warnings=(name,)),
-        lambda name: dataclasses.replace(models(), models=(model(name, 12), model("org/b", 6)), task=name),
+        lambda name: dataclasses.replace(models(task=name), models=(model(name, 12), model("org/b", 6))),
     ]
     for make in makers:
         tags = [[tag for tag, _ in Page(render(make_page(make(name)))).elements] for name in (HOSTILE, "harmless")]
         assert tags[0] == tags[1]
     zero_shot = STUDIES["reference"]().zero_shot
     assert zero_shot is not None
-    pages = [render(scores_page(zero_shot, model=model(name, 12), task=name)) for name in (HOSTILE, "harmless")]
+    pages = [render(make_page(retrieval(name))) for name in (HOSTILE, "harmless")]
     pages += [
         render(readings_page({name: LayerCurve(values=(1.0, 2.0))}, model=name)) for name in (HOSTILE, "harmless")
     ]
@@ -396,8 +411,10 @@ def test_names_cannot_add_elements_to_any_page() -> None:
 def test_scores_say_on_their_page_what_is_odd_about_embeddings() -> None:
     zero_shot = STUDIES["reference"]().zero_shot
     assert zero_shot is not None
-    assert "Warnings" not in render(scores_page(zero_shot))
-    assert "3 texts were cut" in render(scores_page(dataclasses.replace(zero_shot, cautions=("3 texts were cut",))))
+    assert "Warnings" not in render(layer_scores_page(zero_shot))
+    assert "3 texts were cut" in render(
+        layer_scores_page(dataclasses.replace(zero_shot, cautions=("3 texts were cut",)))
+    )
 
 
 def test_readings_lead_with_the_layers_that_they_promise_most_of() -> None:
@@ -414,14 +431,14 @@ def test_readings_lead_with_the_layers_that_they_promise_most_of() -> None:
 
 def test_retrieval_has_the_whole_name_and_an_interval_of_every_metric() -> None:
     table = retrieval().table
-    assert set(table.data["model"]) == {"intfloat/e5-small"}
-    ends = [name for name in table.data if name.endswith("interval_low")]
-    assert len(ends) == len(retrieval().means) + 1
-    assert [each.head for each in table.shown if each.interval] == ["95 % interval", "interval, all layers together"]
+    assert set(table.data["model"]) == {"e5-small"}
+    assert [name for name in table.data if name.endswith("_low")] == ["mrr_interval_low", "less_last_interval_low"]
+    assert [each.head for each in table.shown if each.interval] == ["interval, all layers together"]
+    assert table.notes[-1] == "4 queries, 100 documents."
 
 
 def test_a_layer_that_is_left_out_is_not_drawn() -> None:
-    (figure,) = make_page(dataclasses.replace(retrieval(), first_layer=1)).figures
+    (figure,) = make_page(retrieval(first_layer=1)).figures
     assert "at layer 0" not in str(figure)
     for trace in figure.plot.data:
         layers = range(len(trace.y)) if trace.x is None else trace.x
@@ -454,15 +471,10 @@ def test_the_first_layer_of_a_model_alone_has_none_before_it() -> None:
     assert f" at layer {highest} to " in said
 
 
-def test_retrieval_of_two_models_is_on_one_page_and_each_has_its_sentence() -> None:
-    page = make_page(retrieval(), retrieval("org/other", last=5.0))
-    assert page.lead[0].startswith("e5-small: Layer 2 has the best nDCG@10")
-    assert page.lead[1].startswith("other: The last layer, 3, has the best nDCG@10")
-    assert len([trace for trace in page.figures[0].plot.data if trace.showlegend]) == 2
-
-
-def test_retrieval_of_many_models_draws_each_in_its_own_look() -> None:
-    (figure,) = make_page(*(retrieval(f"org/model-{number}") for number in range(6))).figures
-    lines = [trace for trace in figure.plot.data if trace.showlegend]
-    assert [trace.name for trace in lines] == [f"org/model-{number}" for number in range(6)]
+def test_retrieval_by_many_models_draws_each_in_its_own_look() -> None:
+    page = make_page(retrieval(*(f"org/model-{number}" for number in range(6))))
+    assert page.heading == "model-5 at layer 3 scores best on the test split"
+    assert "70.00; model-4 at layer 3, the highest of its model, 65.00" in page.lead[0]
+    lines = [trace for trace in page.figures[0].plot.data if trace.showlegend]
+    assert [trace.name for trace in lines] == [f"model-{number}" for number in range(6)]
     assert len({(trace.line.color, trace.line.dash, trace.marker.symbol[0]) for trace in lines}) == 6

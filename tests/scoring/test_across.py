@@ -14,10 +14,9 @@ from scipy import stats
 from layerprobe.encoders.model import ModelDescription, Options
 from layerprobe.errors import DataError, StoreError
 from layerprobe.files.serialisation import digest
-from layerprobe.scoring.across import across_tasks, score_across
 from layerprobe.scoring.mteb import write_mteb
-from layerprobe.scoring.values import AcrossTasks, LayerScores, TaskScores
-from layerprobe.scoring.zero_shot import score_compared
+from layerprobe.scoring.score import across_tasks, score
+from layerprobe.scoring.values import LayerScores, Scores, TaskScores
 from tests.models import given, tiny_model, tiny_tokenizer
 from tests.toy_task import toy_task_of
 
@@ -44,31 +43,31 @@ def scored(curve: list[float], name: str) -> TaskScores:
 
 
 @pytest.fixture
-def three() -> AcrossTasks:
-    return across_tasks(model_of(), [scored(curve, f"data/{i}.csv") for i, curve in enumerate(CURVES)])
+def three() -> Scores:
+    return across_tasks((model_of(),), [scored(curve, f"data/{i}.csv") for i, curve in enumerate(CURVES)])
 
 
-def test_the_best_layer_has_the_highest_mean_and_differences_are_paired(three: AcrossTasks) -> None:
+def test_the_best_layer_has_the_highest_mean_and_differences_are_paired(three: Scores) -> None:
     curves = np.array(CURVES)
     assert three.best_layer == 2
     for layer in three.layers:
-        assert layer.mean == pytest.approx(curves[:, layer.layer].mean())
+        assert layer.score == pytest.approx(curves[:, layer.layer].mean())
         assert layer.behind == pytest.approx((curves[:, 2] - curves[:, layer.layer]).mean())
         if layer.layer != 2:
             # a paired t test is the second formula
             expected = stats.ttest_rel(curves[:, 2], curves[:, layer.layer]).confidence_interval(1 - 0.1 / 3)
             assert layer.interval == pytest.approx((expected.low, expected.high))
     assert three.layers[2].interval is None
-    assert three.candidates == (1, 2, 3)
+    assert [layer.layer for layer in three.candidates] == [1, 2, 3]
 
 
-def test_the_sentence_says_what_holds_for_other_tasks(three: AcrossTasks) -> None:
+def test_the_sentence_says_what_holds_for_other_tasks(three: Scores) -> None:
     low, high = three.layers[3].interval or (math.nan, math.nan)
     assert three.sentence == (
         f"Layer 2 of 3 scores best over 3 tasks, 61.5 in the mean; the last layer scores 9.8 less (95% {low:.1f} to "
         f"{high:.1f}). On other tasks like these, layers 1 and 3 may be as good."
     )
-    alone = across_tasks(model_of(), [scored(CURVES[0], "a")])
+    alone = across_tasks((model_of(),), [scored(CURVES[0], "a")])
     assert alone.sentence.endswith("the last layer scores 10.0 less; one task says nothing about others.")
     assert [each.interval for each in alone.layers] == [None] * 4
 
@@ -79,7 +78,7 @@ def test_intervals_hold_for_other_tasks() -> None:
     truth, covered, n = np.array([60.0, 70.0, 69.0]), 0, 400
     for _ in range(n):
         drawn = truth + rng.normal(0, 3, (6, 1)) + rng.normal(0, 1.5, (6, 3)) + rng.normal(0, 1, (6, 3))
-        result = across_tasks(model_of(2), [scored(list(curve), str(i)) for i, curve in enumerate(drawn)])
+        result = across_tasks((model_of(2),), [scored(list(curve), str(i)) for i, curve in enumerate(drawn)])
         low, high = result.layers[0].interval or (math.nan, math.nan)
         covered += low <= truth[result.best_layer] - truth[0] <= high
     assert 0.92 <= covered / n <= 0.98
@@ -90,7 +89,7 @@ def test_intervals_allow_for_the_choice_of_the_best_of_equal_layers(n_layers: in
     rng, held, n = np.random.default_rng(0), 0, 300
     for _ in range(n):
         curves = 60 + rng.normal(0, 3, (n_tasks, 1)) + rng.normal(0, 1.5, (n_tasks, n_layers))
-        result = across_tasks(model_of(n_layers - 1), [scored(list(row), str(i)) for i, row in enumerate(curves)])
+        result = across_tasks((model_of(n_layers - 1),), [scored(list(row), str(i)) for i, row in enumerate(curves)])
         low, high = result.layers[-1].interval or (0, 0)
         held += low <= 0 <= high
     assert held / n >= 0.95 - 2 * math.sqrt(0.05 * 0.95 / n)
@@ -103,8 +102,8 @@ def test_a_layer_that_is_as_good_is_seldom_ruled_out(n_tasks: int) -> None:
     excluded = np.zeros(13)
     for _ in range(200):
         curves = 60 + rng.normal(0, 3, (n_tasks, 1)) + rng.normal(0, 1.5, (n_tasks, 13))
-        result = across_tasks(model_of(12), [scored(list(curve), str(i)) for i, curve in enumerate(curves)])
-        candidates = result.candidates
+        result = across_tasks((model_of(12),), [scored(list(curve), str(i)) for i, curve in enumerate(curves)])
+        candidates = [layer.layer for layer in result.candidates]
         excluded += [layer not in candidates for layer in range(13)]
     assert excluded.mean() / 200 < 0.05
 
@@ -123,7 +122,30 @@ def test_a_layer_that_is_as_good_is_seldom_ruled_out(n_tasks: int) -> None:
 )
 def test_what_cannot_be_put_together_is_refused(tasks: list[TaskScores], said: str) -> None:
     with pytest.raises(DataError, match=said):
-        across_tasks(model_of(), tasks)
+        across_tasks((model_of(),), tasks)
+
+
+def test_models_are_compared_over_tasks() -> None:
+    """Models x tasks: the rows of both models share what the level allows."""
+    models, curves = (model_of(name="org/a"), model_of(name="org/b")), np.array(CURVES)
+    tasks = [
+        dataclasses.replace(scored([value + 1.5 * i for value in curve], str(number)), model=i)
+        for number, curve in enumerate(CURVES)
+        for i in range(2)
+    ]
+    result = across_tasks(models, tasks)
+    assert [(each.model, each.layer) for each in result.best_of_each] == [(1, 2), (0, 2)]
+    assert result.names == ("0", "1", "2")
+    other = result.of_model(0)[1]
+    gains = curves[:, 2] + 1.5 - curves[:, 1]
+    expected = stats.ttest_1samp(gains, 0).confidence_interval(1 - 0.1 / 7)
+    assert other.interval == pytest.approx((expected.low, expected.high))
+    assert result.sentence.startswith(
+        "b at layer 2 scores best over 3 tasks, 63.0 in the mean; a at layer 2, the highest of its model, scores 1.5"
+    )
+    assert result.table.data["model"] == ("a",) * 4 + ("b",) * 4
+    assert result.table.data["0"] == (*CURVES[0], *(value + 1.5 for value in CURVES[0]))
+    assert Scores.class_of(json.loads(result.to_json()))[1].keys() >= {"models", "tasks", "layers"}
 
 
 @pytest.fixture(scope="module")
@@ -137,17 +159,19 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_task_is_scored_as_alone(bert: Path, tmp_path: Path) -> None:
     options = Options(cache_dir=tmp_path)
     tasks = [toy_task_of("sts"), toy_task_of("classification")]
-    result = score_across(given(str(bert), options), tasks)
+    result = score(given(str(bert), options), tasks)
     for task, found in zip(tasks, result.tasks, strict=True):
-        assert found.scores == score_compared(given(str(bert), options), task)[0]
+        alone = score(given(str(bert), options), task)
+        assert dataclasses.replace(found.scores, compared=None) == alone.first
+        assert found.scores.compared == alone.compared
     with pytest.raises(DataError, match="expected at least one task"):
-        score_across(given(str(bert), options), [])
+        score(given(str(bert), options), [])
     with pytest.raises(DataError, match=r"got toy sts and \./toy sts, which hold the same data"):
-        score_across("no such model", [tasks[0], dataclasses.replace(tasks[0], name="./toy sts")])
+        score("no such model", [tasks[0], dataclasses.replace(tasks[0], name="./toy sts")])
 
 
 @pytest.mark.slow
-def test_mteb_reads_the_results_back(three: AcrossTasks, tmp_path: Path) -> None:
+def test_mteb_reads_the_results_back(three: Scores, tmp_path: Path) -> None:
     mteb = pytest.importorskip("mteb", reason="needs mteb, of the test dependencies")
     written = write_mteb(three, tmp_path)
     assert len(written) == 4 * 3
@@ -175,7 +199,7 @@ def test_mteb_reads_the_results_back(three: AcrossTasks, tmp_path: Path) -> None
     [("google/electra@main", "google__electra"), ("/models/my model", "local__my_model"), ("bert", "local__bert")],
 )
 def test_folders_are_named_as_mteb_names_them(tmp_path: Path, name: str, folder: str) -> None:
-    write_mteb(across_tasks(model_of(name=name), [scored(CURVES[0], "a/b:c")]), tmp_path)
+    write_mteb(across_tasks((model_of(name=name),), [scored(CURVES[0], "a/b:c")]), tmp_path)
     assert [path.name for path in (tmp_path / "results").iterdir()] == [folder]
     assert (tmp_path / "results" / folder / "abc123" / "experiments" / "layer_0" / "b_c.json").is_file()
 
@@ -184,7 +208,7 @@ def test_other_settings_are_other_experiments(bert: Path, tmp_path: Path) -> Non
     mteb = pytest.importorskip("mteb", reason="needs mteb, of the test dependencies")
     for number, options in enumerate((Options(), Options(pooling="cls"), Options(pooling="cls", prompt="a: "))):
         model = given(str(bert), dataclasses.replace(options, device="cpu", cache_dir=tmp_path / "cache"))
-        result = score_across(model, [toy_task_of("sts")])
+        result = score(model, [toy_task_of("sts")])
         assert len(result.settings) == number
         write_mteb(result, tmp_path)
     names = {path.parent.name for path in tmp_path.rglob("toy_sts.json")}
@@ -197,15 +221,15 @@ def test_other_settings_are_other_experiments(bert: Path, tmp_path: Path) -> Non
 
 def test_the_digest_of_a_local_folder_is_a_name_on_any_system(tmp_path: Path) -> None:
     local = dataclasses.replace(model_of(), revision="sha256:12ab")
-    (written, *_) = write_mteb(across_tasks(local, [scored(CURVES[0], "a")]), tmp_path)
+    (written, *_) = write_mteb(across_tasks((local,), [scored(CURVES[0], "a")]), tmp_path)
     assert written.parents[2].name == "sha256-12ab"
     assert json.loads((written.parent / "model_meta.json").read_text())["revision"] == "sha256-12ab"
 
 
 def test_two_tasks_never_share_a_file_and_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    both = across_tasks(model_of(), [scored(CURVES[0], "a/x.csv"), scored(CURVES[1], "b/x.tsv")])
+    both = across_tasks((model_of(),), [scored(CURVES[0], "a/x.csv"), scored(CURVES[1], "b/x.tsv")])
     with pytest.raises(DataError, match="expected tasks of different names, got x, x: rename a file"):
         write_mteb(both, tmp_path)
     (tmp_path / "results").write_text("in the way")
     with pytest.raises(StoreError, match="cannot make the folder"):
-        write_mteb(across_tasks(model_of(), [scored(CURVES[0], "a")]), tmp_path)
+        write_mteb(across_tasks((model_of(),), [scored(CURVES[0], "a")]), tmp_path)

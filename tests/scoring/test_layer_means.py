@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders.model import Model, Options
 from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.scoring import layer_means as module
-from layerprobe.scoring.layer_means import layer_means, mean_cosines
-from layerprobe.scoring.values import LayerScores
+from layerprobe.scoring.layer_means import mean_cosines
+from layerprobe.scoring.score import score
+from layerprobe.scoring.values import LayerMeans, LayerScores
 from layerprobe.scoring.zero_shot import zero_shot
-from layerprobe.tasks.values import TextSplit
+from layerprobe.tasks.values import Task, TextSplit
 from tests.models import given, save_tiny
 from tests.shown import assert_shows_itself
 from tests.toy_task import toy_task_of
@@ -65,6 +67,12 @@ def test_a_probe_is_not_scored_on_what_it_was_fitted_on(model: str, options: Opt
         zero_shot(embeddings, task, split=split)
 
 
+def layer_means(model: Model, task: Task) -> LayerMeans:
+    means = score(model, task, layer_means=True).means
+    assert means is not None
+    return means
+
+
 def test_the_pair_is_chosen_on_validation_and_its_gain_is_on_test(model: str, options: Options) -> None:
     task = toy_task_of("sts")
     result = layer_means(given(model, options), task)
@@ -75,14 +83,14 @@ def test_the_pair_is_chosen_on_validation_and_its_gain_is_on_test(model: str, op
     assert result.test == pytest.approx(zero_shot(embeddings, task).scores[result.layer])
     (unit, plain) = result.means
 
-    def score(split: str, a: int, b: int) -> float:
+    def by_hand(split: str, a: int, b: int) -> float:
         items = task.examples(split)  # type: ignore[arg-type]
         u, v = (embeddings.layer(a)[rows] + embeddings.layer(b)[rows] for rows in map(embeddings.rows, items.sides))
         return 100 * float(stats.spearmanr(cosine_scores(u, v), items.targets).statistic)
 
-    assert plain.by_pair == pytest.approx([score("validation", *pair) for pair in result.pairs])
-    assert plain.layers == max(result.pairs, key=lambda pair: score("validation", *pair))
-    assert plain.test == pytest.approx(score("test", *plain.layers))
+    assert plain.by_pair == pytest.approx([by_hand("validation", *pair) for pair in result.pairs])
+    assert plain.layers == max(result.pairs, key=lambda pair: by_hand("validation", *pair))
+    assert plain.test == pytest.approx(by_hand("test", *plain.layers))
     for mean in (unit, plain):
         assert mean.gain is not None
         assert mean.gain.value == pytest.approx(mean.test - result.test)
@@ -101,7 +109,7 @@ def test_thresholds_and_probes_are_those_of_single_layers(model: str, options: O
 
 
 def test_it_shows_itself(model: str, options: Options, tmp_path: Path) -> None:
-    assert_shows_itself(layer_means(given(model, options), toy_task_of("sts")), tmp_path)
+    assert_shows_itself(score(given(model, options), toy_task_of("sts"), layer_means=True), tmp_path)
 
 
 @pytest.mark.parametrize(("scores", "warned"), [((0.0, -30.0, -25.5), True), ((-30.0, -30.0, -5.0), False)])
@@ -119,8 +127,9 @@ def test_no_layer_is_read_whole_for_cosines(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_read: list[int], store_dtype: str
 ) -> None:
     options, task = Options(device="cpu", cache_dir=tmp_path, store_dtype=store_dtype), toy_task_of("sts")
-    whole = layer_means(given(model, options), task)
+    checkpoint = resolve_checkpoint(given(model, options))
+    whole = module.layer_means(checkpoint, task)
     monkeypatch.setattr(module, "CHUNK", 200)
     rows_read.clear()
-    assert layer_means(given(model, options), task) == whole
+    assert module.layer_means(checkpoint, task) == whole
     assert max(rows_read) == 1

@@ -14,10 +14,9 @@ import layerprobe as lp
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, LayerProbeError, ModelError
-from layerprobe.kinds.retrieval.untrained import retrieve
 from layerprobe.profiling.run import milliseconds
-from layerprobe.scoring.models import score_models
-from layerprobe.scoring.values import AcrossTasks, LayerOfModel, LayerScores, ScoresOfModels
+from layerprobe.scoring.score import score
+from layerprobe.scoring.values import LayerOfModel, LayerScores, Scores, TaskScores
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.floors import Floor
@@ -37,25 +36,25 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Model]:
 
 
 @pytest.fixture(scope="module")
-def scored(models: list[Model]) -> ScoresOfModels:
-    return score_models(models, toy_task_of("sts"))
+def scored(models: list[Model]) -> Scores:
+    return score(models, toy_task_of("sts"))
 
 
 @pytest.mark.parametrize("kind", TOY_KINDS)
 def test_scores_of_every_kind_are_those_of_each_model_alone(models: list[Model], kind: str) -> None:
     task = toy_task_of(kind)
-    both = score_models(models, task)
+    both = score(models, task)
     for i, model in enumerate(models):
         alone = score_split(model, task)[0]
         assert alone.influences == (), "only where they are asked for"
         assert [each.score for each in both.of_model(i)] == pytest.approx(list(alone.scores), abs=1e-9)
-    assert (both.kind, both.primary, both.n_items) == (kind, task.primary, len(task.test))
+    assert (both.tasks[0].kind, both.primary, both.tasks[0].n_items) == (kind, task.primary, len(task.test))
     assert all(each.interval[0] <= each.score <= each.interval[1] for each in both.layers)
     # a second call reads probes from the store, with what items add to them
-    assert score_models(models, task) == both
+    assert score(models, task) == both
 
 
-def test_intervals_and_letters_are_of_paired_errors_over_items(scored: ScoresOfModels, models: list[Model]) -> None:
+def test_intervals_and_letters_are_of_paired_errors_over_items(scored: Scores, models: list[Model]) -> None:
     task, rows = toy_task_of("sts"), []
     for model in models:
         embeddings = score_split(model, task)[1]
@@ -71,7 +70,7 @@ def test_intervals_and_letters_are_of_paired_errors_over_items(scored: ScoresOfM
         assert each.interval[best] == pytest.approx(alone.interval[best], abs=0.5)
         assert (each.interval[0] < alone.interval[0] - 0.5) == best
     assert scored.layers[0].letters == "", "only where all pairs are asked for"
-    scored = score_models(models, task, all_pairs=True)
+    scored = score(models, task, all_pairs=True)
     # whoever shares a letter is not further apart than the paired error of one pair allows, times at least Student's t
     psi = np.array(rows)
     for i, one in enumerate(scored.layers):
@@ -85,7 +84,7 @@ def test_a_kept_probe_without_influences_is_fitted_again(tmp_path: Path) -> None
     task, place = toy_task_of("classification"), tmp_path / "cache"
     pair = [Model(save_tiny(name, tmp_path / name), cache_dir=place) for name in ("bert", "electra")]
     before = [score_split(model, task)[0] for model in pair]
-    both = score_models(pair, task)
+    both = score(pair, task)
     assert [each.score for each in both.of_model(0)] == list(before[0].scores)
     assert score_split(pair[0], task)[0] == before[0]
     kept = [path for path in Store(place).root.rglob("*.json") if "probes" in path.parts]
@@ -101,16 +100,16 @@ def test_the_python_face(models: list[Model]) -> None:
     ranges = [(each.milliseconds_range, each.milliseconds) for each in result.layers]
     assert all(ends is not None and ends[0] <= (time or 0) <= ends[1] for ends, time in ranges)
     assert result.front("milliseconds")
-    assert lp.from_json(ScoresOfModels, result.to_json()) == result
-    assert isinstance(lp.score(models[0], task), LayerScores)
+    assert lp.from_json(Scores, result.to_json()) == result
+    assert lp.score(models[0], task, timing=milliseconds).best.milliseconds is not None
 
 
 def test_other_settings_of_one_model_are_compared_under_other_names(models: list[Model]) -> None:
     bert = models[0]
     cls = dataclasses.replace(bert, pooling="cls")
     with pytest.raises(DataError, match=r"expected models of different names, got two called .*: give a display_name"):
-        score_models([bert, cls], toy_task_of("sts"))
-    named = score_models([bert, dataclasses.replace(cls, display_name="by [CLS]")], toy_task_of("sts"))
+        score([bert, cls], toy_task_of("sts"))
+    named = score([bert, dataclasses.replace(cls, display_name="by [CLS]")], toy_task_of("sts"))
     assert named.labels[1] == "by [CLS]"
 
 
@@ -121,9 +120,9 @@ def test_a_model_is_compared_with_what_became_of_it(models: list[Model]) -> None
         after.encoder.layer[1].output.dense.weight.mul_(1.5)
     given = [dataclasses.replace(models[0], name=(each, tokenizer)) for each in (before, after)]
     with pytest.raises(DataError, match="give a display_name"):
-        score_models(given, toy_task_of("sts"))
+        score(given, toy_task_of("sts"))
     tuned = dataclasses.replace(given[1], display_name="tuned")
-    scores = score_models([given[0], tuned], toy_task_of("sts"))
+    scores = score([given[0], tuned], toy_task_of("sts"))
     assert scores.labels[1] == "tuned"
     assert resolve_checkpoint(tuned).identity == resolve_checkpoint(given[1]).identity
     with pytest.raises(ModelError, match="expected what to call a model that is given loaded, got ' '"):
@@ -140,41 +139,43 @@ def test_warnings_are_the_same_however_scores_are_asked_for(
     assert "were cut at 4 tokens" in cut
     assert "is left out" in left_out
     assert "may be distances" in distances
-    assert lp.from_json(LayerScores, scores.to_json()) == scores
-    name = scores.cautions[0].partition(" for ")[2]
+    assert lp.from_json(Scores, scores.to_json()) == scores
+    name = scores.warnings[0].partition(" for ")[2]
     beside = lp.score([short, models[1]], task).warnings
     assert {cut, left_out, f"{name}: {distances}"} < set(beside)
     across = lp.score(short, [task])
     assert across.warnings == tuple(f"{task.name}: {said}" for said in scores.warnings)
-    assert lp.from_json(AcrossTasks, across.to_json()) == across
+    assert lp.from_json(Scores, across.to_json()) == across
 
 
 def test_a_model_given_by_name_is_run_like_the_first(models: list[Model]) -> None:
     first, other = (dataclasses.replace(model, pooling="cls") for model in models)
     task = toy_task_of("sts")
-    assert score_models([first, other.name], task) == score_models([first, other], task)
+    assert score([first, other.name], task) == score([first, other], task)
 
 
 def test_what_cannot_be_compared_is_one_line(models: list[Model], tmp_path: Path) -> None:
     task, bert = toy_task_of("sts"), models[0]
     with pytest.raises(DataError, match=r"expected different models, got .*bert and again, which are the same"):
-        score_models([bert, dataclasses.replace(bert, display_name="again")], task)
-    with pytest.raises(DataError, match="expected at least two models to compare, got 1"):
-        score_models([bert], task)
-    with pytest.raises(DataError, match="expected several models or several tasks, got both"):
-        lp.score(models, [task, task])  # type: ignore[call-overload]
-    with pytest.raises(DataError, match="expected a list of models with timing"):
-        lp.score(bert, task, timing=milliseconds)  # type: ignore[call-overload]
+        score([bert, dataclasses.replace(bert, display_name="again")], task)
+    with pytest.raises(DataError, match="expected at least one model, got none"):
+        score([], task)
+    with pytest.raises(DataError, match="expected one task with all_pairs or layer_means, got a list of tasks"):
+        score(models, [task, toy_task_of("classification")], all_pairs=True)
+    with pytest.raises(DataError, match="expected one model and its test split with layer_means"):
+        score(models, task, layer_means=True)
+    with pytest.raises(DataError, match="expected one model and its test split with layer_means"):
+        score(bert, task, split="validation", layer_means=True)
     for wrong in (dataclasses.replace(task, test=task.test.take([0])), "stsb"):
         with pytest.raises(LayerProbeError) as caught:
-            score_models(models, wrong)  # type: ignore[arg-type]
+            score(models, wrong)  # type: ignore[arg-type]
         assert "\n" not in str(caught.value)
 
 
 def test_a_model_that_is_not_there_is_found_before_anything_is_spent(models: list[Model], tmp_path: Path) -> None:
     good = dataclasses.replace(models[0], cache_dir=tmp_path / "cache")
     with pytest.raises(LayerProbeError, match="nothing"):
-        score_models([good, Model(tmp_path / "nothing")], toy_task_of("sts"))
+        score([good, Model(tmp_path / "nothing")], toy_task_of("sts"))
     assert not list((tmp_path / "cache").rglob("*.npy")), "expected no embeddings"
 
 
@@ -186,19 +187,18 @@ def test_what_is_done_when_a_model_fails_is_kept(models: list[Model], tmp_path: 
     weights = (broken / "model.safetensors").read_bytes()
     (broken / "model.safetensors").write_bytes(weights[:100])
     with pytest.raises(LayerProbeError, match="electra"):
-        score_models([good, Model(broken, cache_dir=place)], task)
+        score([good, Model(broken, cache_dir=place)], task)
     entries = {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file() and "embed" in str(path)}
     (broken / "model.safetensors").write_bytes(weights)
-    done = score_models([good, Model(broken, cache_dir=place)], task)
+    done = score([good, Model(broken, cache_dir=place)], task)
     assert {layer.model for layer in done.layers} == {0, 1}
     assert {path: path.stat().st_mtime_ns for path in entries} == entries
 
 
 def test_retrieval_has_the_means_of_its_queries(models: list[Model]) -> None:
     task = toy_task_of("retrieval")
-    both = score_models(models, task)
+    both = score(models, task)
     assert both.primary == KINDS["retrieval"].metrics[0]
-    assert callable(retrieve)
     assert both.compared is not None
     assert both.compared.floor is not None
     assert both.compared.floor.by == "a random order"
@@ -207,12 +207,24 @@ def test_retrieval_has_the_means_of_its_queries(models: list[Model]) -> None:
 # ---- what a result says ---------------------------------------------------------------------------------
 
 
+def task_scores(model: int, n_layers: int, rows: list[tuple[int, int, float, str, int, float | None]]) -> TaskScores:
+    """Return the scores of a model, of which layers before the first row are left out."""
+    by_layer = {layer: score for _, layer, score, *_ in rows}
+    metrics = {"spearman": tuple(by_layer.get(layer, 0.0) for layer in range(n_layers))}
+    scores = LayerScores(
+        split="test", method="cosine", primary="spearman", metrics=metrics, first_layer=min(by_layer, default=0)
+    )
+    return TaskScores(
+        task="stsb", task_digest="0" * 64, kind="sts", scores=scores, model=model, n_items=100, unit="pair"
+    )
+
+
 def result_of(
     *rows: tuple[int, int, float, str, int, float | None],
     behind: tuple[float, ...] = (),
     candidates: tuple[int, ...] = (),
     floor: Floor | None = None,
-) -> ScoresOfModels:
+) -> Scores:
     from tests.scoring.test_across import model_of
 
     compared = None
@@ -228,16 +240,9 @@ def result_of(
             tolerance=2.0,
             floor=floor,
         )
-    return ScoresOfModels(
+    return Scores(
         models=(model_of(2, "org/small"), model_of(3, "org/large")),
-        task="stsb",
-        task_digest="0" * 64,
-        kind="sts",
-        split="test",
-        method="cosine",
-        primary="spearman",
-        n_items=100,
-        unit="pair",
+        tasks=tuple(task_scores(i, n, [row for row in rows if row[0] == i]) for i, n in enumerate((3, 4))),
         level=0.95,
         compared=compared,
         layers=tuple(
@@ -294,16 +299,22 @@ def test_nothing_is_recommended_on_the_floor() -> None:
         "No layer predicts better than always naming the largest class (Spearman 79.50): large at layer 3, the "
         "highest, has 80.00 (95% 79.00 to 81.00)."
     )
-    assert low.table.data["floor"] == (79.5, 79.5)
-    assert (low.table.data["flag"], low.table.marks) == ((None, None), (None, None))
+    assert [floor for floor in low.table.data["floor"] if floor] == [79.5, 79.5]
+    assert set(low.table.data["flag"]) == set(low.table.marks) == {None}
 
 
 def test_the_fronts_are_of_size_and_of_time() -> None:
     assert [(each.model, each.layer) for each in MADE.front("parameters")] == [(0, 1), (0, 2), (1, 3)]
     assert [(each.model, each.layer) for each in MADE.front("milliseconds")] == [(0, 1), (1, 2), (0, 2), (1, 3)]
-    assert MADE.table.data["front"] == ("size, time", "size, time", "time", "size, time")
-    assert [MADE.table.data["parameters"][i] for i in (0, 3)] == [10, 40]
-    assert MADE.table.data["flag"] == (None, "best of its model, may be best, smallest sufficient", None, "best")
+    front, flag = MADE.table.data["front"], MADE.table.data["flag"]
+    assert [front[i] for i in (1, 2, 5, 6)] == ["size, time", "size, time", "time", "size, time"]
+    assert [flag[i] for i in (1, 2, 5, 6)] == [
+        None,
+        "best of its model, may be best, smallest sufficient",
+        None,
+        "best",
+    ]
+    assert {front[i] or flag[i] for i in (0, 3, 4)} == {None}, "of layers that are left out"
     # what the ranges do not tell apart beats nothing, but for the same model size measured once
     near = result_of((0, 1, 60.0, "c", 10, 2.0), (0, 2, 79.0, "ab", 20, 2.0), (1, 2, 70.0, "b", 30, 2.1))
     assert [(each.model, each.layer) for each in near.front("milliseconds")] == [(0, 2), (1, 2)]

@@ -30,7 +30,7 @@ from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.correlation import cosine_scores, spearman
-from layerprobe.scoring.across import score
+from layerprobe.scoring.score import score
 from layerprobe.shrinking import order
 from layerprobe.shrinking import run as shrinking
 from layerprobe.shrinking.page import shrunk_page

@@ -119,6 +119,12 @@ def of_tasks() -> Iterator[Line]:
             ),
         )
 
+    for n_tasks, others, rivals in (1, [], ""), (3, [("a at layer 2", 1.5, (0.5, 2.5))], "a at layer 2"), (3, [], ""):
+        line = sentences.across_models_sentence(
+            best="b at layer 3", mean=63.0, others=others, n_tasks=n_tasks, level=0.95, rivals=rivals
+        )
+        yield f"models, {n_tasks} tasks", line
+
 
 def of_losses() -> Iterator[Line]:
     """Yield what is said of losses and of objectives."""

@@ -14,7 +14,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.finetuning.runs import RunFolder
 from layerprobe.finetuning.tuning import agreed
 from layerprobe.kinds import KINDS as OWN
-from layerprobe.scoring.values import LayerScores
+from layerprobe.scoring.values import Scores
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Examples
 from tests.models import save_tiny
@@ -110,7 +110,7 @@ def test_noise_is_not_better_than_the_largest_class(tmp_path: Path) -> None:
     assert across.sentence.startswith(f"On {across.tasks[0].task}: No layer predicts better than")
     assert set(across.table.data["flag"]) == {None}
     assert "always naming the largest class scores 48.28." in across.table.text()
-    assert lp.from_json(LayerScores, scores.to_json()) == scores
+    assert lp.from_json(Scores, scores.to_json()) == scores
 
 
 def test_scores_of_one_model_have_intervals_and_what_was_chosen_a_wider_one(tmp_path: Path) -> None:
@@ -128,4 +128,4 @@ def test_scores_of_one_model_have_intervals_and_what_was_chosen_a_wider_one(tmp_
     )
     if scores.best_layer:
         assert "is the smallest shown to be within 60 points of the best" in scores.sentence
-    assert scores.influences == ()
+    assert scores.first.influences == ()

@@ -165,15 +165,17 @@ def test_the_usual_way_goes_before_others_that_read_too(tmp_path):
     assert read_table(path, Format(delimiter=";")).rows == (("a", "b,c"), ("d", "e,f"))
 
 
-def test_thousands_or_decimals_are_told(tmp_path):
+def test_thousands_or_decimals_are_asked_for(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("a;b;score\nc;d;1,234\ne;f;12\n")
-    table = read_table(path)
-    assert [row[2] for row in table.rows] == ["score", "1.234", "12"]
-    assert table.warnings == (
-        f"{path}: numbers such as 1,234 are read as 1.234, and could be 1234: choose with --format decimal=, "
-        "or decimal=.",
-    )
+    table = read_table(path).with_header()
+    table.check_cells([0, 1])
+    for columns in (None, "a,b,score"):
+        with pytest.raises(TaskError) as caught:
+            load_task(path, columns=columns, kind="sts")
+        assert str(caught.value) == (
+            f"{path}: 1,234 in score could be 1.234 or 1234: say which, with --format decimal=, or --format decimal=."
+        )
     for decimal, number in ((",", "1.234"), (".", "1234")):
         told = read_table(path, Format(decimal=decimal))
         assert (told.rows[1][2], told.warnings) == (number, ())

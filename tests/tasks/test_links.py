@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerprobe.errors import DataError
-from layerprobe.kinds.triplets.items import Triplets
+from layerprobe.kinds.triplets.kind import Triplets
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.links import Links
 from layerprobe.tasks.links import links_of

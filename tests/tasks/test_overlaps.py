@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import DataError, TaskError
-from layerprobe.kinds.triplets.items import Triplets
+from layerprobe.kinds.triplets.kind import Triplets
 from layerprobe.stats.crossed import item_covariance
 from layerprobe.tasks.folds import folds_of
 from layerprobe.tasks.links import links_of

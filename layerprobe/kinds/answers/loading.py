@@ -16,15 +16,13 @@ from layerprobe.errors import TaskError
 from layerprobe.files.atomic import from_home
 from layerprobe.files.inputs import BYTES, open_regular, read_document
 from layerprobe.files.serialisation import parse_json
-from layerprobe.kinds.answers.items import Answer, Questions, is_in
-from layerprobe.kinds.answers.kind import QUESTION_ANSWERING
+from layerprobe.kinds.answers.kind import QUESTION_ANSWERING, Answer, Questions, is_in
 from layerprobe.names import counted, some
 from layerprobe.tasks.discovery import data_files, roles_of, split_files
-from layerprobe.tasks.examples import MIN_EXAMPLES
 from layerprobe.tasks.hub import hub_splits, is_on_hub
-from layerprobe.tasks.loading import TaskSource
+from layerprobe.tasks.loading import TaskSource, checked_splits
 from layerprobe.tasks.memory import check_lengths
-from layerprobe.tasks.splitting import SPLITS, with_all_splits
+from layerprobe.tasks.splitting import SPLITS
 from layerprobe.tasks.tables import check_size, columns_in, read_json_lines
 from layerprobe.tasks.texts import Cleaner
 from layerprobe.tasks.values import Task
@@ -83,20 +81,8 @@ def load_questions(source: TaskSource) -> Task:
     records, notes = _records(source)
     warnings: list[str] = []
     splits = {role: _questions(name, rows, source.skip_empty, warnings) for role, (name, rows) in records.items()}
-    splits, drawn = with_all_splits(
-        splits,
-        [(context, "") for context in splits["train"].contexts],
-        source.split_ratios,
-        seed=source.seed,
-        unit="question",
-        together="the questions about one context",
-    )
-    for role in SPLITS:
-        if len(splits[role]) < MIN_EXAMPLES:
-            raise TaskError(
-                f"the {role} split has {counted(len(splits[role]), 'question')}, expected at least {MIN_EXAMPLES}: "
-                "give more questions, about more contexts where one file is to be split"
-            )
+    keys = [(context, "") for context in splits["train"].contexts]
+    splits, drawn = checked_splits(source, splits, keys, unit="question", together="the questions about one context")
     if not any(splits["train"].answers):
         raise TaskError(f"no question of the train split of {source.name} has an answer: expected at least one")
     train, validation, test = (splits[role] for role in SPLITS)

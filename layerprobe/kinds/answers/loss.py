@@ -17,7 +17,7 @@ from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.model import Pooling
 from layerprobe.finetuning.losses import Criterion, PreparedItems
-from layerprobe.kinds.answers.items import Questions
+from layerprobe.kinds.answers.kind import Questions
 from layerprobe.kinds.answers.windows import Windows, said_of_cut_questions, windowed
 from layerprobe.tasks.values import Items
 

@@ -27,7 +27,7 @@ from layerprobe.encoders.loading import Checkpoint, float64_device
 from layerprobe.encoders.model import Options, Settled
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest
-from layerprobe.kinds.answers.items import Questions
+from layerprobe.kinds.answers.kind import Questions
 from layerprobe.kinds.answers.metrics import ALWAYS, answer_threshold
 from layerprobe.kinds.answers.windows import Windows, said_of_cut_questions, windowed
 from layerprobe.metrics.names import Split

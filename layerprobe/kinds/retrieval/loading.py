@@ -1,28 +1,26 @@
 """Queries with documents, loaded: to train on, or to be scored alone. Knows folders, hub data sets and tables."""
 
-import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
 from layerprobe.errors import TaskError
 from layerprobe.files.atomic import from_home
-from layerprobe.files.serialisation import digest
-from layerprobe.kinds.retrieval.items import RetrievalItems, RetrievalTask
-from layerprobe.kinds.retrieval.kind import RETRIEVAL
+from layerprobe.kinds.retrieval.kind import RETRIEVAL, Ranking, RetrievalItems
+from layerprobe.metrics.names import Split
 from layerprobe.names import counted, some
 from layerprobe.tasks.columns import Columns, judgement_columns, query_columns, record_columns, training_columns
 from layerprobe.tasks.discovery import data_files, split_roles
 from layerprobe.tasks.examples import MIN_EXAMPLES
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.hub import hub_retrieval_tables, is_on_hub
-from layerprobe.tasks.loading import TaskSource, source_tables
+from layerprobe.tasks.loading import TaskSource, checked_splits, source_tables, whole_rows
 from layerprobe.tasks.scores import parse_score
-from layerprobe.tasks.splitting import SPLITS, with_all_splits
+from layerprobe.tasks.splitting import SPLITS
 from layerprobe.tasks.tables import Table, check_format, read_table
-from layerprobe.tasks.texts import Cleaner, EmptyCells, check_empty
+from layerprobe.tasks.texts import Cleaner, check_empty
 from layerprobe.tasks.values import Task
 
 MOST_NEGATIVES = 100
@@ -58,8 +56,10 @@ def load_retrieval(
     columns: Columns | None = None,
     split: str = "test",
     relevant_from: float | None = None,
-) -> RetrievalTask:
-    """Load queries, documents and which documents are relevant to which query.
+    ranking: Ranking = "cosine",
+    prompts: Prompts = (None, None),
+) -> Task:
+    """Load queries, documents and which documents are relevant to which query, to be scored and not trained on.
 
     A folder is in the layout of BEIR: `corpus` and `queries` with the columns _id, title (of documents, where there
     is one, put before the text) and text, and `qrels/test` with query-id, corpus-id and score; JSONL, CSV, TSV or
@@ -73,9 +73,12 @@ def load_retrieval(
             indices from 0, in a list or joined by commas. By default usual names are known.
         split: Which judgements of a folder or hub data set.
         relevant_from: Judgements below this are not relevant; by default all above 0 are. A judgement is the gain.
+        ranking: By what documents are ranked: cosine, or dot, the inner product.
+        prompts: Put before queries and before documents; by default what the options or the model say.
 
     Returns:
-        The task; queries without a relevant document are left out and counted.
+        The task, with a single split: validation where the judgements are named so, such as dev, and else test. Queries
+        without a relevant document are left out and counted.
     """
     if relevant_from is not None and not math.isfinite(relevant_from):
         raise TaskError(f"expected a finite relevance to begin at, got {relevant_from}")
@@ -91,12 +94,28 @@ def load_retrieval(
         collection, judgements = _of_pairs(tables["pairs"], columns)
     else:
         collection, judgements = _collection(tables), _judgements(tables["qrels"])
-    task = searched(str(source), collection, judgements, relevant_from=relevant_from)
-    notes = tuple(note for table in tables.values() for note in table.notes)
-    warnings = tuple(warning for table in tables.values() for warning in table.warnings)
-    warnings += collection.warnings
-    digest = _digest(collection, task.query_ids, _gains(collection, judgements, relevant_from)[0])
-    return dataclasses.replace(task, digest=digest, notes=(*notes, *task.notes), warnings=(*warnings, *task.warnings))
+    items, notes, warnings = searched(str(source), collection, judgements, relevant_from=relevant_from, prompts=prompts)
+    items, none = replace(items, ranking=ranking), items.take([])
+    validation = scored_split(split) == "validation"
+    return Task(
+        name=str(source),
+        kind=RETRIEVAL.name,
+        train=none,
+        validation=items if validation else none,
+        test=none if validation else items,
+        notes=(*(note for table in tables.values() for note in table.notes), *notes),
+        warnings=(
+            *(warning for table in tables.values() for warning in table.warnings),
+            *collection.warnings,
+            *warnings,
+        ),
+    )
+
+
+def scored_split(split: str) -> Split:
+    """Return the split of the task that judgements of this name are: dev is validation, what is no split is test."""
+    (role,) = split_roles([split])
+    return "validation" if role == "validation" else "test"
 
 
 def _of_pairs(table: Table, columns: Columns | None) -> tuple[Collection, Judgements]:
@@ -217,22 +236,16 @@ def _of_tables(source: TaskSource) -> Task:
     empties, changed = [], list[str]()
     for role, table in tables.items():
         table, columns, gain = training_columns(table, source.columns, negatives=(0, MOST_NEGATIVES))
-        cleaner, empty = Cleaner(), EmptyCells(table.name, table.unit)
         judgements, examples = splits.setdefault(role, []), trained.setdefault(role, {})
-        for i, row in enumerate(table.rows):
-            texts = [cleaner.clean(row[column]) for column in columns]
-            for column, text in zip(columns, texts, strict=True):
-                if not text.strip():
-                    empty.add(table.column(column), table.numbers[i])
-            if not all(text.strip() for text in texts):
-                continue
+        rows, empty, cleaned = whole_rows(table, columns, "example")
+        for i, texts in rows.items():
             query, ids = numbered.ids(*texts)
-            value = 1.0 if gain is None else parse_score(row[gain], table.place(i))
+            value = 1.0 if gain is None else parse_score(table.rows[i][gain], table.place(i))
             judgements.append((query, ids[0], value))
             if value > 0 and ids not in examples.setdefault(query, []):
                 examples[query].append(ids)
         empties.append(empty)
-        changed += cleaner.warnings(table.name, "example")
+        changed += cleaned
     warnings += [*check_empty(empties, skip=source.skip_empty), *changed]
     return _task(source, numbered.collection(), splits, trained, notes, warnings)
 
@@ -251,8 +264,9 @@ def _task(
         role: searched(source.name, collection, judgements, trained=trained.get(role), prompts=prompts)
         for role, judgements in splits.items()
     }
-    warnings = [*warnings, *collection.warnings, *dict.fromkeys(chain(*(task.warnings for task in tasks.values())))]
-    judged = {query for task in tasks.values() for query in task.query_ids}
+    left_out = dict.fromkeys(chain.from_iterable(warnings for *_, warnings in tasks.values()))
+    warnings = [*warnings, *collection.warnings, *left_out]
+    judged = {query for items, *_ in tasks.values() for query in items.ids}
     if alone := [query for query in collection.queries if query not in judged]:
         names = some([repr(name[:40]) for name in alone])
         share = f"{len(alone):,} of {counted(len(collection.queries), 'query')}"
@@ -262,17 +276,9 @@ def _task(
                 "--skip-empty (skip_empty=True)"
             )
         warnings.append(f"left out {share} without a relevant document ({names})")
-    items, drawn = with_all_splits(
-        {role: task.items for role, task in tasks.items()},
-        [(query, "") for query in tasks["train"].items.queries],
-        source.split_ratios,
-        seed=source.seed,
-        unit="query",
-    )
+    unnamed = {role: replace(items, ids=()) for role, (items, *_) in tasks.items()}
+    items, drawn = checked_splits(source, unnamed, [(query, "") for query in unnamed["train"].queries], unit="query")
     notes = [*notes, *drawn]
-    for role in SPLITS:
-        if len(items[role]) < MIN_EXAMPLES:
-            raise TaskError(f"the {role} split has {len(items[role])} queries, expected at least {MIN_EXAMPLES}")
     examples = ", ".join(f"{len(items[role].examples):,} {role}" for role in SPLITS)
     notes.append(f"read {len(collection.documents):,} documents and, as pairs of a query and a positive, {examples}")
     gains = {gain for part in items.values() for query in part.relevance for _, gain in query}
@@ -361,8 +367,8 @@ def searched(
     relevant_from: float | None = None,
     trained: Trained | None = None,
     prompts: Prompts = (None, None),
-) -> RetrievalTask:
-    """Keep the queries that can be scored and count the rest; TaskError if too few are left.
+) -> tuple[RetrievalItems, tuple[str, ...], tuple[str, ...]]:
+    """Return the queries that can be scored, notes, and warnings that count the rest; TaskError if too few are left.
 
     What is trained on are by default all pairs that belong together.
     """
@@ -386,13 +392,7 @@ def searched(
         notes.append(f"left out {left:,} of {n_queries:,} queries without a relevant document")
     items = _items(source, queries, gains, trained, prompts)
     equal = sum(query in source.documents for query in queries) - sum(document >= 0 for document in items.own)
-    return RetrievalTask(
-        name=name,
-        query_ids=tuple(queries),
-        items=items,
-        notes=tuple(notes),
-        warnings=tuple(_left_out(unknown, itself, equal)),
-    )
+    return items, tuple(notes), tuple(_left_out(unknown, itself, equal))
 
 
 def _gains(source: Collection, judgements: Judgements, relevant_from: float | None) -> tuple[Gains, int, int]:
@@ -434,6 +434,7 @@ def _items(
         own=tuple(place[query] if itself else -1 for query, itself in zip(queries, themselves, strict=True)),
         query_prompt=prompts[0],
         document_prompt=prompts[1],
+        ids=tuple(queries),
     )
 
 
@@ -448,14 +449,6 @@ def _finds_itself(query: str, source: Collection) -> bool:
 
 def _words(text: str) -> str:
     return " ".join(text.split())
-
-
-def _digest(source: Collection, queries: Sequence[str], gains: Gains) -> str:
-    """Return a sha256 of the ids and texts of the queries that are kept and of all documents, and of the gains."""
-    query, document = ({name: i for i, name in enumerate(names)} for names in (queries, source.documents))
-    relevance = [(query[a], document[b], gain) for (a, b), gain in gains.items()]
-    texts = [source.queries[name] for name in queries]
-    return digest([tuple(queries), texts, tuple(source.documents), tuple(source.documents.values()), relevance])
 
 
 def _left_out(unknown: int, itself: int, equal: int) -> Iterator[str]:

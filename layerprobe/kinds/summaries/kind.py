@@ -1,9 +1,303 @@
-"""Which sentences of a document are its summary."""
+"""Which sentences of a document are its summary: items, JSONL files, and the kind. Knows texts and ROUGE, no models."""
 
-from layerprobe.kinds.summaries.items import summary_influences, summary_scores
-from layerprobe.kinds.summaries.loading import KIND, is_summaries
-from layerprobe.kinds.summaries.metrics import ROUGE
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.errors import DataError, TaskError
+from layerprobe.files.atomic import from_home
+from layerprobe.kinds.summaries.metrics import ROUGE, greedy_oracle, readable, rouge
+from layerprobe.metrics.influence import Influences, mean_influences
+from layerprobe.names import counted
+from layerprobe.tasks.columns import Columns
+from layerprobe.tasks.discovery import folder_splits, split_files
+from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import Kind
+from layerprobe.tasks.loading import TaskSource, checked_splits
+from layerprobe.tasks.memory import splits_of
+from layerprobe.tasks.splitting import SPLITS
+from layerprobe.tasks.tables import check_format, columns_in, encoding_of, read_json_lines
+from layerprobe.tasks.texts import Cleaner
+from layerprobe.tasks.values import Items, Task
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryItems(Items):
+    """Documents as sentences, with the summary of each."""
+
+    by_item = ("documents", "summaries", "oracle")
+    documents: tuple[tuple[str, ...], ...]
+    """By document its sentences, in their order."""
+    summaries: tuple[tuple[str, ...], ...]
+    """By document the sentences of its summary."""
+    oracle: tuple[tuple[int, ...], ...]
+    """By document the numbers of the sentences that are to be learnt, see `greedy_oracle`."""
+    keep: int
+    """Sentences that are chosen of each document."""
+    prompt: str = ""
+    """Before every sentence where it is embedded; ROUGE does not read it."""
+
+    def __post_init__(self) -> None:
+        lengths = len(self.documents), len(self.summaries), len(self.oracle)
+        if len(set(lengths)) > 1:
+            raise DataError(f"expected as many documents as summaries and oracles, got {lengths}")
+        if self.keep < 1:
+            raise DataError(f"expected at least one sentence to choose of each document, got {self.keep}")
+
+    def __repr__(self) -> str:
+        return f"<SummaryItems: {len(self):,} documents>"
+
+    @property
+    def sides(self) -> tuple[tuple[str, ...], ...]:
+        """The documents, each as one text: those that are equal are not independent."""
+        return (tuple(map("\n".join, self.documents)),)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The distinct sentences in order of first appearance, document by document, with the prompt."""
+        return tuple(dict.fromkeys(self.sentences))
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Those of all documents, one after the other, with the prompt."""
+        return tuple(self.prompt + sentence for document in self.documents for sentence in document)
+
+    @property
+    def gold(self) -> SummaryItems:
+        """The items themselves: ROUGE is of the chosen sentences and the summary."""
+        return self
+
+    @property
+    def targets(self) -> Array:
+        """(sentences,) of all documents, one after the other: 1 where a sentence is to be chosen, else 0."""
+        pairs = zip(self.documents, self.oracle, strict=True)
+        return np.array([i in chosen for sentences, chosen in pairs for i in range(len(sentences))], dtype=np.float64)
+
+    def __getitem__(self, rows: Sequence[int]) -> SummaryItems:
+        return self.take(rows)
+
+    def join(self, other: SummaryItems) -> SummaryItems:
+        """Return these documents and then the others; DataError if not as many sentences are chosen of those."""
+        if self.keep != other.keep:
+            raise DataError(f"expected {self.keep} sentences to choose of each document, got {other.keep}")
+        return super(SummaryItems, self).join(other)
+
+    def prompted(self, prompt: str) -> SummaryItems:
+        """Return the documents with the prompt before every sentence."""
+        return replace(self, prompt=prompt + self.prompt)
+
+    def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
+        """Raise DataError unless every document and summary has a sentence, none empty."""
+        for name, texts in ("document", self.documents), ("summary", self.summaries):
+            for i, sentences in enumerate(texts):
+                if not sentences or not all(isinstance(sentence, str) and sentence.strip() for sentence in sentences):
+                    raise DataError(f"expected a {name} of sentences at {split}[{i}], got {sentences!r:.80}")
+
+    def arranged(self, scores: Array) -> Array:
+        """Return scores of all sentences as outputs, (documents, longest document), 0 after the end of a document."""
+        outputs = np.zeros((len(self), max(map(len, self.documents), default=0)))
+        start = 0
+        for row, sentences in zip(outputs, self.documents, strict=True):
+            row[: len(sentences)] = scores[start : start + len(sentences)]
+            start += len(sentences)
+        return outputs
+
+    def chosen(self, outputs: Array) -> list[tuple[str, ...]]:
+        """Return the sentences of each document with the highest outputs, the earlier of equals, in their order."""
+        chosen = []
+        for sentences, scores in zip(self.documents, outputs, strict=True):
+            highest = np.argsort(-scores[: len(sentences)], kind="stable")[: self.keep]
+            chosen.append(tuple(sentences[i] for i in sorted(highest.tolist())))
+        return chosen
+
+    def lead(self) -> Array:
+        """Return outputs that choose the first sentences."""
+        return self.arranged(
+            np.concatenate([-np.arange(len(document), dtype=np.float64) for document in self.documents])
+        )
+
+    def best(self) -> Array:
+        """Return outputs that choose the oracle, and where that has fewer sentences, the first others."""
+        return self.arranged(self.targets) + self.lead() / (1 + max(map(len, self.documents)))
+
+
+def summary_scores(outputs: Array, gold: SummaryItems) -> dict[str, float]:
+    """Return the mean ROUGE of the sentences with the highest outputs, (documents, longest document)."""
+    return {name: float(values.mean()) for name, values in document_scores(outputs, gold).items()}
+
+
+def summary_influences(outputs: Array, gold: SummaryItems) -> Influences:
+    """Return the influences of documents on `summary_scores`."""
+    return {name: mean_influences(values) for name, values in document_scores(outputs, gold).items()}
+
+
+def document_scores(outputs: Array, gold: SummaryItems) -> dict[str, Array]:
+    """Return ROUGE by document, 0 .. 1, of the sentences with the highest outputs."""
+    scores = [rouge(chosen, summary) for chosen, summary in zip(gold.chosen(outputs), gold.summaries, strict=True)]
+    return {name: np.array([by_metric[name] for by_metric in scores]) for name in ROUGE}
+
+
+KIND = "summarization"
+COLUMNS = ("document", "summary")
+Document = tuple[tuple[str, ...], tuple[str, ...]]
+"""Its sentences, and those of its summary."""
+_BETWEEN = re.compile(r"(?<=[.!?])\s+|\n+")
+
+
+def sentences_of(text: str) -> tuple[str, ...]:
+    """Return the sentences of a text: it is cut at line ends, and at white space after a full stop, `!` or `?`.
+
+    What has no letter and no digit is left out. Abbreviations are cut, too: give lists of sentences where that matters.
+
+    Examples:
+        >>> sentences_of("It rained . Why? Nobody knew.")
+        ('It rained .', 'Why?', 'Nobody knew.')
+    """
+    return tuple(part.strip() for part in _BETWEEN.split(text) if any(map(str.isalnum, part)))
+
+
+# ---- files ----------------------------------------------------------------------------------------------
+
+
+def is_summaries(path: Path) -> bool:
+    """Return whether a JSONL file, or the train file of a folder, has a document and a summary in its first line."""
+    try:
+        file = folder_splits(path)["train"] if path.is_dir() else path
+        if file.suffix.lower() != ".jsonl":
+            return False
+        with file.open(encoding="utf-8-sig") as opened:
+            first = json.loads(opened.readline())
+    except (OSError, ValueError, TaskError, RecursionError):
+        return False
+    return isinstance(first, dict) and set(COLUMNS) <= set(first)
+
+
+def load_summaries(source: TaskSource) -> Task:
+    """Load documents with summaries from JSONL: a file, a folder of train, validation and test, or a list of mappings.
+
+    Each line has a `document`, a text or a list of its sentences, and a `summary`, likewise; the columns can have other
+    names. Texts become sentences by `sentences_of`. Of each document as many sentences are chosen as training summaries
+    have in the median.
+    """
+    names = COLUMNS if source.columns is None else _names(source.columns)
+    rows: dict[str, list[Document]] = {}
+    notes: list[str] = []
+    warnings: list[str] = []
+    for role, data in _data(source, notes).items():
+        rows[role], remarks = _documents(data, names, f"{source.name} {role}", source)
+        warnings += remarks
+    one_piece = len(rows) == 1
+    keys = [("\n".join(document), "") for document, _ in rows["train"]]
+    rows, drawn = checked_splits(source, rows, keys, unit="document")
+    notes += drawn
+    keep = max(1, round(statistics.median(len(summary) for _, summary in rows["train"])))
+    short = sum(len(document) <= keep for part in rows.values() for document, _ in part)
+    if short:
+        warnings.append(
+            f"{counted(short, 'document')} of no more than {counted(keep, 'sentence')} leave nothing to choose"
+        )
+    train, validation, test = (_items(rows[role], keep) for role in SPLITS)
+    notes.append(f"chooses {counted(keep, 'sentence')} of each document, as the median training summary has")
+    return Task(
+        name=source.name,
+        kind=KIND,
+        train=train,
+        validation=validation,
+        test=test,
+        one_piece=one_piece,
+        notes=tuple(notes),
+        warnings=tuple(warnings),
+    )
+
+
+def _names(columns: Columns) -> tuple[str, str]:
+    listed = [part.strip() for part in columns.split(",")] if isinstance(columns, str) else list(map(str, columns))
+    if len(listed) != 2:
+        raise TaskError(f"expected two columns, such as document,summary, got {','.join(listed)}")
+    return listed[0], listed[1]
+
+
+def _data(source: TaskSource, notes: list[str]) -> Mapping[str, object]:
+    """Return files, or lists of mappings, by split."""
+    if not isinstance(source.source, (str, Path)):
+        return {role: part for role, (_, part) in splits_of(source.source, source.name).items()} | source.other_splits
+    files, remarks = split_files(from_home(source.source), source.other_splits)
+    notes += remarks
+    return {**files, **source.other_splits}
+
+
+def _documents(data: object, names: tuple[str, str], what: str, source: TaskSource) -> tuple[list[Document], list[str]]:
+    """Return the documents of a file or a list that have both texts, and warnings."""
+    cleaner, documents, empty = Cleaner(), list[Document](), list[str]()
+    for place, row in _rows(data, what, source.format):
+        texts = []
+        for name in names:
+            if name not in row:
+                has = ", ".join(map(str, row)) or "none"
+                raise TaskError(
+                    f"{place}: expected the columns {' and '.join(names)}, got {has}: name them in --columns"
+                )
+            texts.append(_sentences(row[name], cleaner, f"{place}, {name}"))
+        document, summary = texts
+        if not document or not summary:
+            empty.append(place)
+        elif not readable(" ".join(summary)):
+            raise TaskError(f"{place}: expected a summary with letters from a to z or digits, which is all ROUGE reads")
+        else:
+            documents.append((document, summary))
+    if empty and not source.skip_empty:
+        raise TaskError(
+            f"{counted(len(empty), 'document')} without sentences or without a summary (first: {empty[0]}): go on "
+            "without them with --skip-empty (skip_empty=True)"
+        )
+    warnings = [f"{what}: left out {counted(len(empty), 'document')} without sentences or summary"] if empty else []
+    return documents, [*warnings, *cleaner.warnings(what, "text")]
+
+
+def _rows(data: object, what: str, format: Format) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    if isinstance(data, (str, Path)):
+        path = from_home(data)
+        if path.suffix.lower() != ".jsonl":
+            expected = f"expected a JSONL file with the columns {' and '.join(COLUMNS)}"
+            raise TaskError(f"{expected}, got {path}{columns_in(path)}")
+        check_format(path, format, ("encoding",))
+        encoding = format.encoding or encoding_of(path)
+        rows: Iterable[tuple[str, Any]] = ((f"{path}, line {i}", row) for i, row in read_json_lines(path, encoding))
+    elif isinstance(data, Iterable):
+        rows = ((f"{what}[{i}]", row) for i, row in enumerate(data))
+    else:
+        raise TaskError(f"expected documents with summaries in a JSONL file or a list, got a {type(data).__name__}")
+    for place, row in rows:
+        if not isinstance(row, Mapping):
+            raise TaskError(f"{place}: expected an object with a document and a summary, got {row!r:.40}")
+        yield place, row
+
+
+def _sentences(value: object, cleaner: Cleaner, place: str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return sentences_of(cleaner.clean(value))
+    if isinstance(value, Sequence) and all(isinstance(sentence, str) for sentence in value):
+        cleaned = (" ".join(cleaner.clean(sentence).split()) for sentence in value)
+        return tuple(sentence for sentence in cleaned if any(map(str.isalnum, sentence)))
+    raise TaskError(f"{place}: expected a text or a list of sentences, got {value!r:.40}")
+
+
+def _items(rows: Sequence[Document], keep: int) -> SummaryItems:
+    documents, summaries = zip(*rows, strict=True)
+    oracle = (greedy_oracle(document, summary, keep=keep) for document, summary in rows)
+    return SummaryItems(documents=documents, summaries=summaries, oracle=tuple(oracle), keep=keep)
+
 
 PRIMARY = "rouge-l"
 """Defined, and seldom 0, for summaries as short as a title too; papers report all three."""
@@ -18,12 +312,13 @@ SUMMARIZATION = Kind(
     influences=summary_influences,
     loss="layerprobe.kinds.summaries.loss:SentenceScorer",
     zero_shot="own",
-    untrained="layerprobe.kinds.summaries.untrained:central_sentences",
-    outputs="layerprobe.kinds.summaries.untrained:central",
+    untrained="layerprobe.kinds.summaries.loss:central_sentences",
+    outputs="layerprobe.kinds.summaries.loss:central",
+    ways="layerprobe.kinds.summaries.loss:summary_ways",
     one_target=True,
-    items="layerprobe.kinds.summaries.items:SummaryItems",
+    items="layerprobe.kinds.summaries.kind:SummaryItems",
     item="document",
-    loader="layerprobe.kinds.summaries.loading:load_summaries",
+    loader="layerprobe.kinds.summaries.kind:load_summaries",
     recognises=is_summaries,
     averages="values",
 )

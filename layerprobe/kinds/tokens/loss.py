@@ -13,7 +13,7 @@ from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.model import Pooling
 from layerprobe.finetuning.losses import Criterion, PreparedItems
-from layerprobe.kinds.tokens.items import TaggedSentences
+from layerprobe.kinds.tokens.kind import TaggedSentences
 from layerprobe.kinds.tokens.tokenized import NO_TOKEN, TokenizedWords, tokenize_words
 from layerprobe.tasks.values import Items
 

@@ -18,7 +18,7 @@ from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.token_states import kept_token_states, token_states
 from layerprobe.files.serialisation import digest
-from layerprobe.kinds.tokens.items import TaggedSentences
+from layerprobe.kinds.tokens.kind import TaggedSentences
 from layerprobe.kinds.tokens.tokenized import NO_TOKEN, TokenizedWords, tokenize_words
 from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGISTIC, logistic_weights

@@ -1,11 +1,72 @@
-"""Triplets: which of two texts is closer to a third."""
+"""Triplets: which of two texts is closer to a third; items, tables with anchor, positive and negative, and the kind."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.errors import DataError
 from layerprobe.metrics.influence import mean_influences
 from layerprobe.stats.floors import RANDOM_ORDER, Floor
+from layerprobe.tasks.columns import training_columns
 from layerprobe.tasks.kind import Kind
+from layerprobe.tasks.loading import TaskSource, checked_splits, source_tables, whole_rows
+from layerprobe.tasks.tables import Table
+from layerprobe.tasks.texts import EmptyCells, check_empty, plain
+from layerprobe.tasks.values import Items, Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Triplets(Items):
+    """Texts, each with one that is to be closer to it than another."""
+
+    by_item = ("anchors", "positives", "negatives")
+    anchors: tuple[str, ...]
+    """The texts."""
+    positives: tuple[str, ...]
+    """What is to be closer."""
+    negatives: tuple[str, ...]
+    """What is to be farther away."""
+
+    def __post_init__(self) -> None:
+        lengths = tuple(map(len, self.sides))
+        if len(set(lengths)) > 1:
+            raise DataError(f"expected as many anchors as positives and negatives, got {lengths}")
+
+    def __repr__(self) -> str:
+        return f"<Triplets: {len(self):,}>"
+
+    @property
+    def sides(self) -> tuple[tuple[str, ...], ...]:
+        """Anchors, positives and negatives."""
+        return self.anchors, self.positives, self.negatives
+
+    @property
+    def alike(self) -> tuple[tuple[str, ...], ...]:
+        """Anchor and positive: with another negative it is learnt all the same."""
+        return tuple((plain(anchor), plain(positive)) for anchor, positive in zip(*self.sides[:2], strict=True))
+
+    @property
+    def gold(self) -> Any:
+        """(n,) ones: the sign that the difference of cosines should have."""
+        import numpy as np  # which `--help` does without
+
+        return np.ones(len(self))
+
+    def prompted(self, prompt: str) -> "Triplets":
+        """Return the triplets with the prompt before every text."""
+        anchors, positives, negatives = (tuple(prompt + text for text in side) for side in self.sides)
+        return replace(self, anchors=anchors, positives=positives, negatives=negatives)
+
+    def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
+        """Raise DataError if a text is empty."""
+        for side, texts in zip(("anchors", "positives", "negatives"), self.sides, strict=True):
+            for i, text in enumerate(texts):
+                if not isinstance(text, str) or not text.strip():
+                    raise DataError(f"expected a text at {split}.{side}[{i}], got {text!r}: leave such triplets out")
+
 
 Array = NDArray[np.float64]
 
@@ -24,12 +85,42 @@ TRIPLETS = Kind(
     influences=lambda outputs, gold: {"accuracy": mean_influences(outputs > 0)},
     loss="layerprobe.kinds.triplets.loss:CosineTriplets",
     zero_shot="own",
-    untrained="layerprobe.kinds.triplets.untrained:untrained_triplets",
-    outputs="layerprobe.kinds.triplets.untrained:triplet_outputs",
-    items="layerprobe.kinds.triplets.items:Triplets",
+    untrained="layerprobe.kinds.triplets.loss:untrained_triplets",
+    outputs="layerprobe.kinds.triplets.loss:triplet_outputs",
+    items="layerprobe.kinds.triplets.kind:Triplets",
     item="triplet",
-    loader="layerprobe.kinds.triplets.loading:load_triplets",
+    loader="layerprobe.kinds.triplets.kind:load_triplets",
     one_target=True,
     averages="values",
     floors=lambda items: {"accuracy": Floor(value=50.0, by=RANDOM_ORDER)},
 )
+
+
+def load_triplets(source: TaskSource) -> Task:
+    """Load triplets in three splits from what `load_task` takes; splits that are missing are drawn at random."""
+    tables, notes = source_tables(source)
+    read = {role: _read(table, source) for role, table in tables.items()}
+    warnings = [warning for table in tables.values() for warning in table.warnings]
+    warnings += check_empty([empty for _, empty, _ in read.values()], skip=source.skip_empty)
+    warnings += [warning for _, _, changed in read.values() for warning in changed]
+    splits = {role: triplets for role, (triplets, _, _) in read.items()}
+    whole = splits["train"]
+    keys = zip(whole.anchors, whole.positives, strict=True)
+    filled, drawn = checked_splits(source, splits, keys, unit="triplet", together="those of an anchor and a positive")
+    return Task(
+        name=source.name,
+        kind=TRIPLETS.name,
+        train=filled["train"],
+        validation=filled["validation"],
+        test=filled["test"],
+        one_piece=len(splits) == 1,
+        notes=(*notes, *drawn),
+        warnings=tuple(warnings),
+    )
+
+
+def _read(table: Table, source: TaskSource) -> tuple[Triplets, EmptyCells, tuple[str, ...]]:
+    table, columns, _ = training_columns(table, source.columns, negatives=(1, 1))
+    rows, empty, changed = whole_rows(table, columns, "triplet")
+    anchors, positives, negatives = (tuple(texts[i] for texts in rows.values()) for i in range(3))
+    return Triplets(anchors=anchors, positives=positives, negatives=negatives), empty, changed

@@ -10,7 +10,7 @@ import pytest
 
 from layerprobe.errors import DataError, TaskError
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.kinds.answers.items import Answer, Questions
+from layerprobe.kinds.answers.kind import Answer, Questions
 from layerprobe.tasks.folds import folds_of
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.loading import load_task

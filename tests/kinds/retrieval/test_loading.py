@@ -14,10 +14,11 @@ import pandas
 import pytest
 
 from layerprobe.errors import DataError, TaskError
-from layerprobe.kinds.retrieval.items import RetrievalTask
+from layerprobe.kinds.retrieval.kind import RetrievalItems
 from layerprobe.kinds.retrieval.loading import Collection, load_retrieval, searched
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.values import Task
 
 CORPUS = [
     {"_id": "d1", "title": "Apples", "text": "grow on trees"},
@@ -50,12 +51,17 @@ def beir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def pairs(task: RetrievalTask) -> set[tuple[str, str, float]]:
+def items_of(task: Task) -> RetrievalItems:
+    assert isinstance(task.test, RetrievalItems)
+    return task.test
+
+
+def pairs(task: Task) -> set[tuple[str, str, float]]:
     """Query id, document id and gain, of documents that are told by their texts."""
-    items, ids = task.items, {text: name for name, text in TEXTS.items()}
+    items, ids = items_of(task), {text: name for name, text in TEXTS.items()}
     return {
         (name, ids.get(items.documents[document], items.documents[document]), gain)
-        for name, relevant in zip(task.query_ids, items.relevance, strict=True)
+        for name, relevant in zip(items.ids, items.relevance, strict=True)
         for document, gain in relevant
     }
 
@@ -63,9 +69,9 @@ def pairs(task: RetrievalTask) -> set[tuple[str, str, float]]:
 def test_a_folder_in_the_layout_of_beir(beir: Path) -> None:
     task = load_retrieval(beir)
     assert task.name == str(beir)
-    assert task.query_ids == ("q0", "q1", "q2", "q3")
-    assert task.items.queries[2] == "question 2"
-    assert task.items.documents == tuple(TEXTS.values())[::-1], "expected the highest id first"
+    assert items_of(task).ids == ("q0", "q1", "q2", "q3")
+    assert items_of(task).queries[2] == "question 2"
+    assert items_of(task).documents == tuple(TEXTS.values())[::-1], "expected the highest id first"
     assert pairs(task) == {each for each in QRELS if each[2]}
     assert task.notes == (
         "read 4 queries, 4 documents and 5 pairs of them that belong together",
@@ -93,14 +99,14 @@ def test_judgements_without_a_header(beir: Path, rows: list[tuple[Any, ...]]) ->
 
 def test_judgements_are_of_a_split(beir: Path) -> None:
     write_tsv(beir / "qrels" / "dev.tsv", [(f"q{i}", "d1", 1) for i in range(6)])
-    assert len(load_retrieval(beir, split="dev").items) == 6
+    assert len(load_retrieval(beir, split="dev").validation) == 6
     with pytest.raises(TaskError, match=r"has no qrels/train\.tsv: expected corpus\.jsonl, .* --split"):
         load_retrieval(beir, split="train")
 
 
 def test_relevance_begins_where_it_is_asked_for(beir: Path) -> None:
     write_tsv(beir / "qrels" / "test.tsv", [(f"q{i}", "d1", 1 + i % 3) for i in range(6)])
-    assert load_retrieval(beir, relevant_from=2).query_ids == ("q1", "q2", "q4", "q5")
+    assert items_of(load_retrieval(beir, relevant_from=2)).ids == ("q1", "q2", "q4", "q5")
     assert {gain for *_, gain in pairs(load_retrieval(beir, relevant_from=2))} == {2, 3}
 
 
@@ -116,7 +122,7 @@ def test_what_cannot_be_scored_is_left_out_and_counted(beir: Path) -> None:
     write_tsv(beir / "qrels" / "test.tsv", [*QRELS, *extra])
     task = load_retrieval(beir)
     assert pairs(task) == {each for each in QRELS if each[2]}, "expected the higher of two gains"
-    assert task.items.documents[0] == "question  0"
+    assert items_of(task).documents[0] == "question  0"
     assert task.warnings[1:] == (
         f"{beir / 'corpus.jsonl'}: replaced control characters by a space in 1 text",
         f"{beir / 'queries.jsonl'}: dropped 1 text with an empty text",
@@ -133,7 +139,7 @@ def test_queries_and_documents_may_both_be_numbered_from_0(beir: Path, shift: in
     write_tsv(beir / "qrels" / "test.tsv", [(i, (i + shift) % 30, 1) for i in range(30)])
     task = load_retrieval(beir)
     assert pairs(task) == {(str(i), f"answer {(i + shift) % 30}", 1.0) for i in range(30)}
-    assert task.items.own == (-1,) * 30
+    assert items_of(task).own == (-1,) * 30
     assert task.warnings == (
         "30 documents with the id of a query but another text, or judged relevant to it: ranked like all others, which "
         "BEIR's evaluation does not do",
@@ -151,7 +157,7 @@ def test_the_query_itself_may_have_more_text_or_other_spaces() -> None:
     queries = {"a": "one two", "b": "one two", "c": "three", "d": "four", "e": "five"}
     documents = {"b": "a title one  two", "a": "one\ntwo", "c": "thirty", "d": "four and more"}
     judged = [("a", "b", 1.0), ("b", "a", 1.0), ("c", "a", 1.0), ("d", "d", 1.0), ("e", "d", 1.0)]
-    items = searched("toy", Collection(queries=queries, documents=documents), judged).items
+    items = searched("toy", Collection(queries=queries, documents=documents), judged)[0]
     assert items.documents == tuple(documents[name] for name in "dcba")
     assert items.own == (3, 2, -1, -1, -1), "c has another text, d is judged relevant, e has no document"
 
@@ -173,9 +179,11 @@ ROWS = [("a", "x", 5), ("b", "y", 4), ("a", "y", 1), ("c", "x", 2), ("d", "z", 3
 )
 def test_a_table(tmp_path: Path, header: tuple[str, ...], columns: Any) -> None:
     task = load_retrieval(write_tsv(tmp_path / "pairs.tsv", ROWS, header=header), columns=columns)
-    texts = dict(zip(task.query_ids, task.items.queries, strict=True))
+    texts = dict(zip(items_of(task).ids, items_of(task).queries, strict=True))
     assert tuple(texts.values()) == ("a", "b", "c", "d")
-    assert task.items.documents == ("w", "z", "y", "x"), "expected documents that are relevant to nothing among them"
+    assert items_of(task).documents == ("w", "z", "y", "x"), (
+        "expected documents that are relevant to nothing among them"
+    )
     assert {(texts[query], document, gain) for query, document, gain in pairs(task)} == set(ROWS[:-1])
 
 
@@ -185,7 +193,7 @@ def test_all_documents_of_a_table_without_relevance_are_relevant(
 ) -> None:
     rows = [(query, document) for query, document, _ in ROWS]
     task = load_retrieval(write_tsv(tmp_path / "pairs.tsv", rows, header=header), columns=columns)
-    assert len(task.items) == 5
+    assert len(task.test) == 5
     assert {gain for *_, gain in pairs(task)} == {1}
 
 
@@ -276,7 +284,7 @@ def test_columns_do_not_go_with_a_folder(beir: Path) -> None:
 def test_ids_of_queries_are_distinct(beir: Path) -> None:
     task = load_retrieval(beir)
     with pytest.raises(DataError, match="expected 4 distinct query ids, got 1"):
-        dataclasses.replace(task, query_ids=task.query_ids[:1] * 4)
+        dataclasses.replace(items_of(task), ids=items_of(task).ids[:1] * 4)
 
 
 @pytest.mark.parametrize("source", ["no.tsv", "no/such/folder/here"])
@@ -337,9 +345,9 @@ def test_layouts_of_the_hub(
 
 def test_a_hub_data_set_of_pairs(hub: dict[tuple[str, str], Splits]) -> None:
     hub["org/pairs", "default"] = {"train": [{"query": query, "answer": text} for query, text, _ in ROWS]}
-    assert load_retrieval("org/pairs").items.documents == ("w", "z", "y", "x")
+    assert items_of(load_retrieval("org/pairs")).documents == ("w", "z", "y", "x")
     hub["org/pairs", "default"]["test"] = [{"query": f"q{i}", "answer": f"a{i}"} for i in range(5)]
-    assert load_retrieval("org/pairs").items.documents == ("a4", "a3", "a2", "a1", "a0")
+    assert items_of(load_retrieval("org/pairs")).documents == ("a4", "a3", "a2", "a1", "a0")
 
 
 def test_an_empty_split_of_the_hub_is_an_error(hub: dict[tuple[str, str], Splits]) -> None:

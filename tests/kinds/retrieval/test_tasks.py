@@ -23,14 +23,14 @@ from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outputs import read_outputs
 from layerprobe.finetuning.tuning import finetune, saved_models, scan, with_prompts
 from layerprobe.finetuning.values import Protocol
-from layerprobe.kinds.retrieval.items import RetrievalItems
+from layerprobe.kinds.retrieval.kind import RetrievalItems
 from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.kinds.retrieval.metrics import closest_documents
-from layerprobe.kinds.retrieval.untrained import retrieve
 from layerprobe.metrics.influence import jackknife_influences
 from layerprobe.metrics.names import LISTED_METRICS
 from layerprobe.report.page import study_page
 from layerprobe.results.page import render
+from layerprobe.scoring.score import score
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.study.predict import predict
@@ -215,10 +215,11 @@ def test_scores_of_the_list_by_hand() -> None:
 
 
 def same_digits(model: str, folder: Path, options: Options, prompts: dict[str, str] | None = None) -> LayerScores:
-    """Return what `score` says of a folder, which must be what `retrieve` says of it."""
+    """Return what is scored of a folder, which must be the same where its queries are not split."""
     scores, _ = score_split(given(model, options), load_task(folder, **(prompts or {})))
-    found = retrieve(given(model, options), load_retrieval(folder), **(prompts or {}))
-    assert {metric: found.values(metric) for metric in LISTED_METRICS} == scores.metrics
+    before = (prompts or {}).get("query_prompt"), (prompts or {}).get("document_prompt")
+    found = score(given(model, options), load_retrieval(folder, prompts=before))
+    assert {metric: found.metrics[metric] for metric in LISTED_METRICS} == scores.metrics
     return scores
 
 

@@ -18,10 +18,11 @@ from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.tuning import finetune, scan
 from layerprobe.finetuning.values import Protocol
-from layerprobe.kinds.summaries.items import SummaryItems
-from layerprobe.kinds.summaries.loss import SentenceScorer
+from layerprobe.kinds.summaries.kind import SummaryItems
+from layerprobe.kinds.summaries.loss import SentenceScorer, centrality
 from layerprobe.kinds.summaries.metrics import rouge
-from layerprobe.kinds.summaries.untrained import centrality, summarize
+from layerprobe.scoring.score import score
+from layerprobe.scoring.values import Ways
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.tasks.values import Task
 from tests.models import given, save_tiny
@@ -85,38 +86,39 @@ def test_untrained_scores_are_those_of_the_most_central_sentence(model: str, opt
 # ---- all ways, beside lead and oracle ------------------------------------------------------------------
 
 
+def ways_of(model: str, options: Options, task: Task) -> Ways:
+    ways = score(given(model, options), task).ways
+    assert ways is not None
+    return ways
+
+
 def test_ways_are_held_against_the_first_sentences(model: str, options: Options, task: Task) -> None:
-    result = summarize(given(model, options), task)
-    assert [each.name for each in result.methods] == ["degree", "centroid", "probe"]
-    assert result.lead["rouge-l"] == pytest.approx(mean_rouge([0] * 32, items(task)))
-    assert result.oracle["rouge-1"] == pytest.approx(100)
-    assert result.methods[0].test["rouge-l"] == score_split(given(model, options), task)[0].scores
-    gain = result.methods[2].gains[3]
+    result = ways_of(model, options, task)
+    assert [each.name for each in result.ways] == ["degree", "centroid", "probe"]
+    assert result.lead[1] == pytest.approx(mean_rouge([0] * 32, items(task)))
+    assert result.baselines["oracle"]["rouge-1"] == pytest.approx(100)
+    assert result.ways[0].test["rouge-l"] == score_split(given(model, options), task)[0].scores
+    gain = result.ways[2].gains[3]
     assert gain is not None
-    assert gain.value == pytest.approx(result.methods[2].test["rouge-l"][3] - result.lead["rouge-l"])
+    assert gain.value == pytest.approx(result.ways[2].test["rouge-l"][3] - result.lead[1])
     assert (gain.n_items, gain.unit) == (32, "document")
     method, layer = result.best
-    assert method.validation[layer] == max(max(each.validation) for each in result.methods)
+    assert method.validation[layer] == max(max(each.validation) for each in result.ways)
 
 
 def test_the_probe_is_logistic_regression_on_the_oracle(model: str, options: Options, task: Task) -> None:
-    result = summarize(given(model, options), task)
+    result = ways_of(model, options, task)
     embeddings = extract(given(model, options), task.texts())
     assert isinstance(task.train, SummaryItems)
     train, test = (embeddings.layer(2)[embeddings.rows(each.sentences)] for each in (task.train, items(task)))
     peer = make_pipeline(StandardScaler(), LogisticRegression(C=10 / train.shape[1], max_iter=1000))
     peer.fit(train, task.train.targets)
     chosen = peer.predict_proba(test)[:, 1].reshape(32, 5).argmax(axis=1).tolist()
-    assert result.methods[2].test["rouge-l"][2] == pytest.approx(mean_rouge(chosen, items(task)), abs=1e-6)
+    assert result.ways[2].test["rouge-l"][2] == pytest.approx(mean_rouge(chosen, items(task)), abs=1e-6)
 
 
 def test_it_shows_itself(model: str, options: Options, task: Task, tmp_path: Path) -> None:
-    assert_shows_itself(summarize(given(model, options), task), tmp_path)
-
-
-def test_other_kinds_are_refused(model: str, options: Options) -> None:
-    with pytest.raises(DataError, match="expected documents with summaries, got toy sts of kind sts"):
-        summarize(given(model, options), toy_task_of("sts"))
+    assert_shows_itself(score(given(model, options), task), tmp_path)
 
 
 # ---- trained -------------------------------------------------------------------------------------------

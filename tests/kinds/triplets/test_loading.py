@@ -16,7 +16,7 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.kinds.triplets.items import Triplets
+from layerprobe.kinds.triplets.kind import Triplets
 from layerprobe.kinds.triplets.loss import CosineTriplets, EuclideanTriplets
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.scoring.zero_shot import score_split
@@ -67,7 +67,7 @@ def test_a_table_is_split(task: Task, tmp_path: Path) -> None:
             [*rows(20), {"anchor": "a", "positive": " ", "negative": "c"}],
             r"1 cell is empty: .*1 in positive \(row 21\)",
         ),
-        (rows(6), "split has . triplets, expected at least 4"),
+        (rows(6), "split has . triplets?, expected at least 4"),
     ],
 )
 def test_bad_input_is_named(given: Any, message: str) -> None:

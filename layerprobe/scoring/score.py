@@ -1,0 +1,389 @@
+"""`score`: models x tasks -> every layer with its score, error and cost, compared with the best. Knows no kind."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from layerprobe.context import current, settings
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all
+from layerprobe.encoders.model import DEFAULT_OPTIONS, ModelDescription
+from layerprobe.errors import DataError
+from layerprobe.extraction.embeddings import Embeddings
+from layerprobe.metrics.names import METRICS, bounded
+from layerprobe.names import distinct_names, plural
+from layerprobe.scoring.layer_means import layer_means as means_of_layers
+from layerprobe.scoring.values import ItemScores, LayerOfModel, LayerScores, Scores, TaskScores
+from layerprobe.scoring.zero_shot import score_split
+from layerprobe.similarity.values import Difference, Interval
+from layerprobe.stats.best import against_best
+from layerprobe.stats.crossed import least_variance
+from layerprobe.stats.letters import compact_letters, differing
+from layerprobe.stats.seeds import best_of, mean_interval
+from layerprobe.stats.values import TOLERANCE, AgainstBest
+from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.links import links_of
+from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.values import Task, TextSplit
+
+Array = NDArray[np.float64]
+Timing = Callable[[Sequence[Checkpoint]], Sequence[Sequence[tuple[float, float, float]]]]
+"""Models -> by model and layer, milliseconds of one text with their range: `layerprobe.profiling.run.milliseconds`."""
+_SAME = 1e-9
+"""Scores x 100 that differ by no more are the same."""
+
+
+def score(
+    model: ModelLike | list[Any],
+    task: Task | Sequence[Task],
+    *,
+    split: TextSplit | None = None,
+    timing: Timing | None = None,
+    tolerance: float = TOLERANCE,
+    all_pairs: bool = False,
+    layer_means: bool = False,
+) -> Scores:
+    """Return how well the pretrained embeddings of every layer of a model, or of several, do a task, or several.
+
+    On one task all layers of all models are scored on the same items, so that differences are paired, and are in one
+    statement, see `against_best`: which may be the best, and how far the best is ahead of each at most; a probe and a
+    threshold count as given. Over several tasks each counts alike, and layers are compared by their means.
+
+    By default the test split is scored, or all of data that has no predefined split where nothing is fitted; of a list
+    of tasks, be it of one, the test split of each. Models are looked up before anything is spent; what was done before
+    one fails is in the store. The same model with other options needs a `display_name`.
+
+    Args:
+        model: A name, a folder, or a `Model`; or a list of models.
+        task: What to score; or a list of tasks.
+        split: train, validation, test, or all.
+        timing: What measures milliseconds, such as `layerprobe.profiling.run.milliseconds`.
+        tolerance: Points that a smaller layer may be behind the best, on one task.
+        all_pairs: Whether letters say which of all layers differ from which, on one task.
+        layer_means: Whether the mean of every two layers is scored as an embedding, too: of one model on the test
+            split of one task, see `layerprobe.scoring.layer_means.layer_means`.
+
+    Raises:
+        ModelError: If a model cannot be loaded or truncated.
+        DataError: If it is no task, there is no such split, outputs of a layer cannot be scored, or layers of several
+            models cannot be compared.
+        StoreError: If the store cannot be written.
+    """
+    models = model if isinstance(model, list) else [model]
+    several_tasks = isinstance(task, Sequence) and not isinstance(task, str)
+    tasks = list(task) if isinstance(task, Sequence) and not isinstance(task, str) else [task]
+    if several_tasks and (all_pairs or layer_means):
+        raise DataError("expected one task with all_pairs or layer_means, got a list of tasks")
+    if layer_means and (len(models) != 1 or split not in (None, "test")):
+        raise DataError("expected one model and its test split with layer_means: validation chooses the layers")
+    tasks = [checked_task(one) for one in tasks]
+    _check_tasks(tasks)
+    checkpoints = resolve_all(models, items=tasks[0].readable) if models else []
+    if not checkpoints:
+        raise DataError("expected at least one model, got none")
+    if len(checkpoints) > 1:
+        check_different(checkpoints)
+    if several_tasks:
+        return _over_tasks(checkpoints, tasks, split or "test", timing)
+    split = split or ("test" if layer_means else default_split(tasks[0], len(checkpoints)))
+    scored = _on_task(checkpoints, tasks[0], split, timing=timing, tolerance=tolerance, all_pairs=all_pairs)
+    if layer_means:
+        scored = replace(scored, means=means_of_layers(checkpoints[0], tasks[0]))
+    return scored
+
+
+def default_split(task: Task, n_models: int = 1) -> TextSplit:
+    """Return what of one task is scored by default: the test split where validation chooses among further ways."""
+    return "test" if KINDS[task.kind].ways is not None and n_models == 1 else task.scored
+
+
+# ---- one task: items, links and baselines that the kind gives -------------------------------------------
+
+
+Scored = tuple[LayerScores, Embeddings]
+"""The scores of a model on a split of a task, with the influences of its items."""
+
+
+def _scored(checkpoint: Checkpoint, task: Task, split: TextSplit) -> Scored:
+    with settings(by_item=True):
+        return score_split(checkpoint, task, split=split)
+
+
+def _warnings(scored: Scored, several: bool) -> list[str]:
+    """Return the warnings about the embeddings and, with the name of one of several models, about its scores."""
+    scores, embeddings = scored
+    of = f"{embeddings.model.name}: " if several else ""
+    return [*embeddings.warnings, *(f"{of}{warning}" for warning in scores.warnings)]
+
+
+def _on_task(
+    checkpoints: Sequence[Checkpoint],
+    task: Task,
+    split: TextSplit,
+    *,
+    timing: Timing | None,
+    tolerance: float,
+    all_pairs: bool,
+) -> Scores:
+    several, level, kind = len(checkpoints) > 1, current().level, KINDS[task.kind]
+    scored = [_scored(checkpoint, task, split) for checkpoint in checkpoints]
+    by_model, described = [scores for scores, _ in scored], [embeddings.model for _, embeddings in scored]
+    rows = [(i, layer) for i, one in enumerate(by_model) for layer in range(one.first_layer, len(one.scores))]
+    values = [by_model[i].scores[layer] for i, layer in rows]
+    influences = [by_model[i].influences[layer] for i, layer in rows if by_model[i].influences]
+    if len(influences) < len(rows) and (several or all_pairs):
+        raise DataError(
+            f"expected a kind of task that says what each item adds to a score, got {task.kind}: use score of one model"
+        )
+    links, compared, letters = links_of(task.split(split)), None, [""] * len(rows)
+    if influences:
+        floor = by_model[0].floor
+        about: dict[str, Any] = {"links": links, "level": level}
+        compared = against_best(values, influences, metric=task.primary, tolerance=tolerance, floor=floor, **about)
+        if all_pairs and compared is not None:
+            letters = list(compact_letters(differing(values, influences, **about), values))
+    if compared is None and (several or all_pairs):
+        raise DataError(
+            f"expected at least two {plural(kind.unit)} that share no text, by which layers can be compared"
+        )
+    times = _times(checkpoints, timing)
+    return Scores(
+        models=tuple(described),
+        tasks=tuple(_task_scores(task, split, number, one) for number, one in enumerate(scored)),
+        layers=tuple(
+            LayerOfModel(
+                model=i,
+                layer=layer,
+                score=values[row],
+                interval=None if compared is None else compared.intervals[row],
+                letters=letters[row],
+                parameters=described[i].parameters[layer],
+                **times(i, layer),
+            )
+            for row, (i, layer) in enumerate(rows)
+        ),
+        level=level,
+        compared=compared,
+        ways=None if kind.ways is None or several or split != "test" else kind.load("ways")(checkpoints[0], task),
+        settings=_settings(checkpoints[0], task if kind.prompts else None),
+        warnings=tuple(dict.fromkeys(warning for one in scored for warning in _warnings(one, several))),
+    )
+
+
+def _times(checkpoints: Sequence[Checkpoint], timing: Timing | None) -> Callable[[int, int], dict[str, Any]]:
+    """Return what each layer takes, as fields of `LayerOfModel`; nothing where it is not measured."""
+    measured = None if timing is None else timing(checkpoints)
+
+    def times(model: int, layer: int) -> dict[str, Any]:
+        if measured is None:
+            return {}
+        time, low, high = measured[model][layer]
+        return {"milliseconds": time, "milliseconds_range": (low, high)}
+
+    return times
+
+
+def _task_scores(task: Task, split: TextSplit, model: int, scored: Scored) -> TaskScores:
+    """Return the scores of a model on a task, with those of each item where scores are means over items."""
+    (scores, _), items = scored, task.split(split)
+    of_items = None if scores.by_item is None else item_scores(items.names, scores.by_item)
+    if of_items is not None:  # which may have further metrics
+        means = {name: tuple(mean.value for mean in means) for name, means in of_items.means.items()}
+        scores = replace(scores, metrics=means | scores.metrics)
+    return TaskScores(
+        task=task.name,
+        task_digest=task.digest,
+        kind=task.kind,
+        scores=replace(scores, influences=(), by_item=None),
+        model=model,
+        n_items=len(items),
+        unit=KINDS[task.kind].unit,
+        facts=items.facts or None,
+        items=of_items,
+    )
+
+
+def _settings(checkpoint: Checkpoint, searched: Task | None = None) -> dict[str, str]:
+    """Return the embedding settings that differ from the model's defaults, by name, and the prompts of queries."""
+    used, default = checkpoint.settled, replace(checkpoint, options=DEFAULT_OPTIONS).settled
+    names = ["pooling", "norm", "max_length"] if searched else ["pooling", "prompt", "norm", "max_length"]
+    differing = {name: str(getattr(used, name)) for name in names if getattr(used, name) != getattr(default, name)}
+    if searched is None:
+        return differing
+    prompts = searched.test.with_prompts(used.query_prompt, used.document_prompt).prompts or (None, None)
+    named = zip(("query_prompt", "document_prompt"), prompts, strict=True)
+    return differing | {name: prompt for name, prompt in named if prompt}
+
+
+# ---- several tasks --------------------------------------------------------------------------------------
+
+
+def _over_tasks(
+    checkpoints: Sequence[Checkpoint], tasks: Sequence[Task], split: TextSplit, timing: Timing | None
+) -> Scores:
+    several, done, warnings = len(checkpoints) > 1, [], []
+    described: dict[int, ModelDescription] = {}
+    for task, name in zip(tasks, distinct_names([task.name for task in tasks]), strict=True):
+        for number, checkpoint in enumerate(checkpoints):
+            one = _scored(checkpoint, task, split)
+            described[number] = one[1].model
+            result = _task_scores(task, split, number, one)
+            done.append(replace(result, scores=replace(result.scores, compared=_compared(one[0], task, split))))
+            warnings += [f"{name}: {warning}" for warning in _warnings(one, several)]
+    scores = across_tasks(tuple(described.values()), done, _times(checkpoints, timing))
+    return replace(scores, settings=_settings(checkpoints[0]), warnings=tuple(dict.fromkeys(warnings)))
+
+
+def _compared(scores: LayerScores, task: Task, split: TextSplit) -> AgainstBest | None:
+    """Return the layers of a model on one of several tasks, compared with the best, where that is possible."""
+    first = scores.first_layer
+    if not scores.influences:
+        return None
+    return against_best(
+        scores.scores[first:],
+        scores.influences[first:],
+        metric=scores.primary,
+        links=links_of(task.split(split)),
+        level=current().level,
+        floor=scores.floor,
+    )
+
+
+def across_tasks(
+    models: Sequence[ModelDescription],
+    tasks: Sequence[TaskScores],
+    times: Callable[[int, int], dict[str, Any]] = lambda model, layer: {},
+) -> Scores:
+    """Average the scores of every layer over several tasks and compare the layers of all models.
+
+    Each task counts alike. The best layer was chosen by the same scores, so that its distance from the next ones is
+    larger here than on other tasks: the layers share what the level allows (Bonferroni).
+
+    Args:
+        models: What the scores are of.
+        tasks: By task, and of each by model.
+        times: Model and layer -> what it takes, as fields of `LayerOfModel`.
+    """
+    if not tasks:
+        raise DataError("expected at least one task, got none")
+    level, by_task = current().level, [tasks[i : i + len(models)] for i in range(0, len(tasks), len(models))]
+    _check_different((of_models[0].task, of_models[0].task_digest) for of_models in by_task)
+    for of_models in by_task:
+        for one, model in zip(of_models, models, strict=True):
+            if len(one.scores.scores) != model.n_layers:
+                raise DataError(f"expected scores of {model.n_layers} layers, got {len(one.scores.scores)}")
+    rows = [
+        (i, layer)
+        for i, model in enumerate(models)
+        for layer in range(max(of_models[i].scores.first_layer for of_models in by_task), model.n_layers)
+    ]
+    curves = [[of_models[i].scores.scores[layer] for of_models in by_task] for i, layer in rows]
+    means = list(map(fmean, curves))
+    best = best_of(means)
+    widest = min((one.scores.primary for one in tasks), key=lambda name: METRICS[name].low)
+    layers, each_level = [], 1 - 2 * (1 - level) / max(len(rows) - 1, 2)
+    for row, (i, layer) in enumerate(rows):
+        behind = [ours - theirs for ours, theirs in zip(curves[best], curves[row], strict=True)]
+        ends = None if row == best else mean_interval(behind, each_level)
+        layers.append(
+            LayerOfModel(
+                model=i,
+                layer=layer,
+                score=means[row],
+                behind=fmean(behind),
+                interval=None if ends is None else bounded(widest, ends, difference=True),
+                parameters=models[i].parameters[layer],
+                **times(i, layer),
+            )
+        )
+    return Scores(models=tuple(models), tasks=tuple(tasks), layers=tuple(layers), level=level)
+
+
+# ---- scores of items ------------------------------------------------------------------------------------
+
+
+def item_scores(ids: Sequence[str], by_item: dict[str, tuple[tuple[float, ...], ...]]) -> ItemScores:
+    """Return scores by metric, layer and item with their means and the differences of the first to the last layer."""
+    level, arrays = current().level, {name: list(map(np.array, layers)) for name, layers in by_item.items()}
+    primary = next(iter(arrays))
+    return ItemScores(
+        ids=tuple(ids),
+        by_item=by_item,
+        means={name: tuple(_mean(layer, level, name) for layer in layers) for name, layers in arrays.items()},
+        differences=_to_the_last(arrays[primary], level, primary),
+    )
+
+
+def mean_of(values: Array) -> float:
+    """Return the mean, which no order of the items changes."""
+    return math.fsum(values) / len(values)
+
+
+def _mean(values: Array, level: float, metric: str, *, difference: bool = False) -> Interval:
+    n = len(values)
+    # items that all score the same do not say that others would
+    variance = values.var(ddof=1) / n if np.ptp(values) > _SAME else least_variance(n)
+    mean, error = mean_of(values), math.sqrt(variance)
+    half = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * error
+    lower, upper = bounded(metric, (mean - half, mean + half), difference=difference)
+    return Interval(value=mean, standard_error=error, lower=lower, upper=upper, level=level)
+
+
+def _to_the_last(layers: Sequence[Array], level: float, metric: str) -> tuple[Difference, ...]:
+    """Return each layer less the last; with m differences each interval is at 1 - (1 - level) / m."""
+    *others, last = layers
+    differences = []
+    for layer, values in enumerate(others):
+        mean = _mean(values - last, 1 - (1 - level) / len(others), metric, difference=True)
+        # the two-sided p of a mean of zero
+        p_value = float(2 * stats.t.sf(abs(mean.value) / mean.standard_error, len(last) - 1))
+        differences.append(
+            Difference(
+                label=f"layer {layer} less layer {len(others)}",
+                value=mean.value,
+                standard_error=mean.standard_error,
+                lower=mean.lower,
+                upper=mean.upper,
+                level=level,
+                p_value=min(1.0, len(others) * p_value),
+            )
+        )
+    return tuple(differences)
+
+
+# ---- what can be compared -------------------------------------------------------------------------------
+
+
+def _check_tasks(tasks: Sequence[Task]) -> None:
+    if not tasks:
+        raise DataError("expected at least one task, got none")
+    if len(tasks) > 1:
+        _check_different((task.name, task.digest) for task in tasks)
+
+
+def _check_different(tasks: Iterable[tuple[str, str]]) -> None:
+    """Raise DataError for duplicate tasks (same name or data), which would make the error look too small."""
+    by_digest: dict[str, str] = {}
+    for name, digest in tasks:
+        if name in by_digest.values():
+            raise DataError(f"expected different tasks, got {name} twice")
+        if digest in by_digest:
+            raise DataError(f"expected different tasks, got {by_digest[digest]} and {name}, which hold the same data")
+        by_digest[digest] = name
+
+
+def check_different(checkpoints: Sequence[Checkpoint]) -> None:
+    """Raise DataError if there are fewer than two models, or two are the same or called the same."""
+    if len(checkpoints) < 2:
+        raise DataError(f"expected at least two models to compare, got {len(checkpoints)}")
+    for one, other in itertools.combinations(checkpoints, 2):
+        if (one.identity, one.settled, one.modality) == (other.identity, other.settled, other.modality):
+            raise DataError(f"expected different models, got {one.label} and {other.label}, which are the same")
+        if one.label == other.label:
+            raise DataError(f"expected models of different names, got two called {one.label}: give a display_name")
