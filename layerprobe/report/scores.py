@@ -49,8 +49,14 @@ def scores_page(result: Scores) -> Page:
 
 def layer_scores_page(scores: LayerScores) -> Page:
     """Return the page of a model's scores by layer whose model and task are not known."""
-    best = Blocks.upto(len(scores.scores) - 1, scores.best_layer)
-    return page_of(scores, kind="scores before fine-tuning", blocks=best, account=(METHODS[scores.method],))
+    best = scores.best_layer
+    return page_of(
+        scores,
+        kind="scores before fine-tuning",
+        facts=(f"{scores.table.column(scores.primary).head} {numbers.number(scores.scores[best])}",),
+        blocks=Blocks.upto(len(scores.scores) - 1, best),
+        account=(METHODS[scores.method],),
+    )
 
 
 def _facts(result: Scores) -> tuple[str, ...]:

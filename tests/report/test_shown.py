@@ -35,6 +35,7 @@ from layerprobe.scoring.score import across_tasks, item_scores
 from layerprobe.scoring.values import LayerOfModel, LayerScores, Scores, TaskScores, Way, Ways
 from layerprobe.shrinking.equal import EqualSize
 from layerprobe.similarity.measures.rsa import RSA
+from layerprobe.stats.values import AgainstBest
 from layerprobe.study.models import FoundModels
 from layerprobe.study.values import Prediction
 from tests.models import HIDDEN, N_BLOCKS, given, save_tiny
@@ -142,6 +143,14 @@ def models(hostile: str = "google/electra-base-discriminator", task: str = HOSTI
             for number, curve in enumerate(by_model)
         ),
         level=0.9,
+        compared=AgainstBest(
+            scores=tuple(scores),
+            intervals=tuple((score - 1, score + 1.5) for score in scores),
+            behind=tuple(max(scores) - score + 0.5 for score in scores),
+            candidates=(11, 12),
+            level=0.9,
+            tolerance=1.0,
+        ),
         warnings=(hostile,),
         layers=tuple(
             LayerOfModel(
