@@ -602,6 +602,8 @@ class Scores(Shown):
     def __post_init__(self) -> None:
         if not self.models or not self.tasks:
             raise DataError("expected scores of at least one model on at least one task, got none")
+        if wrong := [task.model for task in self.tasks if not 0 <= task.model < len(self.models)]:
+            raise DataError(f"expected scores of models 0 to {len(self.models) - 1}, got those of model {wrong[0]}")
 
     def as_plain(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the values as JSON has them."""
