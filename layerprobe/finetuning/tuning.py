@@ -269,7 +269,8 @@ def check_precision(options: Options) -> None:
 def check_layers(checkpoint: Checkpoint, layers: object) -> list[int]:
     """Return layers of a model, `all` or as `as_layers` takes them; raise DataError if it has no such layer."""
     n_blocks = count_blocks(checkpoint.config)
-    chosen = list(range(n_blocks + 1)) if layers == "all" else as_layers(layers)
+    every = isinstance(layers, str) and layers == "all"  # an array is compared by element
+    chosen = list(range(n_blocks + 1)) if every else as_layers(layers)
     if wrong := [str(layer) for layer in chosen if not 0 <= layer <= n_blocks]:
         raise DataError(f"expected layers from 0 to {n_blocks} of {checkpoint.label}, got {', '.join(wrong)}")
     return chosen
