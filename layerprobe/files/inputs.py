@@ -3,6 +3,8 @@
 Knows bytes, lines and how many are too many, not formats.
 """
 
+from __future__ import annotations
+
 import codecs
 import contextlib
 import errno
@@ -18,12 +20,13 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO, overload
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import IO, TYPE_CHECKING, BinaryIO, overload
 
 from layerprobe.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _CHUNK = 2**20
 
@@ -195,7 +198,7 @@ class SpooledTexts(Sequence[str]):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def take(self, rows: NDArray[np.intp]) -> "SpooledTexts":
+    def take(self, rows: NDArray[np.intp]) -> SpooledTexts:
         """Return the texts of some rows, from the same file."""
         return SpooledTexts(self._file, self._starts[rows], self._sizes[rows])
 
@@ -223,7 +226,9 @@ def spooled(texts: Iterable[str]) -> Sequence[str]:
 
 
 def _in_file(texts: Iterator[str]) -> SpooledTexts:
-    sizes = list[NDArray[np.int32]]()
+    import numpy as np  # only now: `--help` reads this module
+
+    sizes: list[NDArray[np.int32]] = []
     with tempfile.TemporaryFile(prefix="layerprobe-") as file:
         while chunk := list(itertools.islice(texts, CHUNK)):
             data = [text.encode("utf-8", "surrogatepass") for text in chunk]

@@ -96,7 +96,7 @@ def test_help_names_every_measure(layerprobe: Layerprobe) -> None:
 
 def test_a_measure_that_there_is_not(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
     refused = layerprobe("compare", *pair, "-t", pairs_file, "--measure", "procrustess")
-    assert (refused.code, "did you mean 'procrustes'" in refused.error) == (1, True)
+    assert (refused.code, "did you mean 'procrustes'" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,6 @@ def test_every_command_takes_it(
     done = layerprobe("run", pair[1], "-t", graded, "--no-fine-tuning", "-o", tmp_path / "study")
     assert done.code == 0, done.err
     page = (tmp_path / "study" / "report.html").read_text()
-    assert "Pearson on the test split of ridge regression on the frozen embeddings, fitted on the train split." in page
+    assert "By a linear model on the frozen embeddings, fitted on the train split." in page
     assert "(grading, sha256" in page
     assert "toy fit" in page

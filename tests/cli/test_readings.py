@@ -41,8 +41,9 @@ def test_readings_are_chosen_by_name(layerprobe: Layerprobe, pair: tuple[Path, P
     printed = json.loads(layerprobe("readings", pair[0], "-t", pairs_file, *chosen, "--json").out)
     assert list(printed["readings"]) == ["effective rank", "zero-shot"]
     wrong = layerprobe("readings", pair[0], "-t", pairs_file, "--reading", "effective ran")
-    assert "expected a reading, one of prompt entropy, " in wrong.error
-    assert "did you mean 'effective rank'?" in wrong.error
+    assert wrong.code == 2
+    assert "expected a reading, one of prompt entropy, " in wrong.err
+    assert "did you mean 'effective rank'?" in wrong.err
     assert (
         "got CKA, which needs a reference"
         in layerprobe("readings", pair[0], "-t", pairs_file, "--reading", "CKA").error

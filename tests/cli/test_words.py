@@ -41,7 +41,7 @@ def test_every_command_takes_entities(
     done = layerprobe("run", pair[1], "-t", conll, *QUICK, "-o", tmp_path / "study")
     assert done.code == 0, done.err
     page = (tmp_path / "study" / "report.html").read_text()
-    assert "of logistic regression on the frozen token states, fitted on the train split." in page
+    assert "By a linear model on the frozen embeddings, fitted on the train split." in page
     assert "entity F1" in page
     exported = layerprobe("export", pair[1], tmp_path / "exported", "--layer", "1")
     assert exported.code == 0, exported.err
