@@ -465,7 +465,7 @@ def outcomes_table(
     title, notes, best = metric_title(outcomes[0].primary), [], best_by_validation(outcomes)
     if any(len(outcome.seeds) > 1 for outcome in outcomes):
         seeds = ", ".join(map(str, dict.fromkeys(seed for outcome in outcomes for seed in outcome.seeds)))
-        notes = [f"The {title} is the mean over seeds {seeds}; the best seed by validation is listed for reference."]
+        notes = [f"The {title} is the mean over seeds {seeds}; the best seed by validation is listed, too."]
     if over := drawn_anew_in_all(outcome.error for outcome in outcomes if outcome.error):
         notes.append(f"Intervals are {over}.")
     return Table(

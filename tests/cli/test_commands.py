@@ -638,7 +638,7 @@ def test_finetune_prints_every_seed_and_names_the_best_by_validation(
     assert (layer["best_seed"], layer["best_seed_score"]) == (best["seed"], best["test"]["spearman"])
     assert layer["mean"] == pytest.approx(sum(scores) / 2)
     assert layer["interval"][0] <= layer["mean"] <= layer["interval"][1]
-    assert "the best seed by validation is listed for reference" in text
+    assert "the best seed by validation is listed, too" in text
 
 
 @pytest.mark.parametrize(
