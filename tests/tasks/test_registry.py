@@ -80,8 +80,8 @@ def test_a_loss_that_is_not_there(toy: None) -> None:
 # ---- nothing else names a kind -------------------------------------------------------------------------
 
 DEFAULTS = {
-    "cli/layerprobe_cli/commands/score.py",  # what it prints of a kind; below an anchor of its page
-    "layerprobe/report/scores.py",
+    "cli/layerprobe_cli/commands/score.py",  # of collections, which have no splits
+    "layerprobe/scoring/old.py",  # the shapes of 0.2.0
     "layerprobe/embedded/pair.py",  # the task of the embedded pair
     "layerprobe/probing/probes.py",  # whose metrics the targets of arrays have
 }
