@@ -234,7 +234,11 @@ def test_a_kind_scores_what_score_has(kind: str, split: Any, tmp_path: Path) -> 
     expected = lp.score(Model(folder, cache_dir=tmp_path / "cache"), task, split=split)
     found = LayerEvaluator(task, split=split)(sentence_transformer(folder))
     way = "probe" if expected.method == "probe" else "cosine"
-    for name, scores in expected.metrics.items():
+    metrics = expected.metrics
+    if kind == "retrieval":  # of whole rankings, which a fine-tuned model is not scored by
+        metrics = {name: scores for name, scores in metrics.items() if f"layer_0_{name}_{way}" in found}
+        assert expected.primary in metrics
+    for name, scores in metrics.items():
         values = [found[f"layer_{layer}_{name.replace(' ', '_')}_{way}"] for layer in range(N_BLOCKS + 1)]
         np.testing.assert_allclose(values, np.array(scores) / 100, rtol=0, atol=1e-6 if way == "cosine" else 1e-3)
     assert found["best_layer"] == expected.best_layer
@@ -582,9 +586,9 @@ def test_layers_that_are_not_there(layer: int, task: Task, model: Any) -> None:
         LayerEvaluator(task, primary=layer)(model)
 
 
-@pytest.mark.parametrize("layer", [1.0, "1", None, [1, 2]])
+@pytest.mark.parametrize("layer", [1.0, "x", None, [1, 2]])
 def test_layers_that_are_no_numbers(layer: object, model: Any) -> None:
-    with pytest.raises(DataError, match=r"expected (one layer|layers as whole numbers)"):
+    with pytest.raises(DataError, match=r"expected (one layer|layers as whole numbers|whole numbers such as)"):
         truncate(model, layer)
 
 
