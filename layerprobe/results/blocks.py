@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from layerprobe.results.markup import Markup, element
+from layerprobe.results.numbers import layer_range
 
 _SIGNS = {"kept": "■#", "undecided": "▨?", "cut": "□."}
 """A sign of Unicode and one of ASCII."""
@@ -36,8 +37,10 @@ class Blocks:
 
         Examples:
             >>> blocks = Blocks.upto(8, 4, (3, 5))
-            >>> blocks.text(), blocks.text("ascii")
-            ('■■■▨▨□□□ 4 of 8 blocks kept; 2 undecided', '###??... 4 of 8 blocks kept; 2 undecided')
+            >>> print(blocks.text())
+            ■■■▨▨□□□ 4 of 8 blocks kept; blocks 4 to 5 are undecided
+            >>> blocks.text("ascii")[:8]
+            '###??...'
         """
         try:
             plain = not "".join(_SIGNS.values()).encode(encoding)
@@ -47,9 +50,12 @@ class Blocks:
 
     @property
     def caption(self) -> str:
-        """How many blocks are kept, and how many of them, or of those that go, are undecided."""
+        """How many blocks are kept, and which of them, or of those that go, are undecided."""
         return f"{len(self.kept)} of {self.n} blocks kept" + (
-            f"; {len(self.undecided)} undecided" if self.undecided else ""
+            f"; block{'s' * (len(self.undecided) > 1)} {layer_range(sorted(self.undecided)).replace('–', ' to ')} "
+            f"{'are' if len(self.undecided) > 1 else 'is'} undecided"
+            if self.undecided
+            else ""
         )
 
     def svg(self) -> Markup:
