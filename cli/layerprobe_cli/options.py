@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import math
 import os
 import sys
@@ -20,7 +19,7 @@ import typer
 
 from layerprobe.checks import as_layers, check_extra, check_seeds
 from layerprobe.encoders.backends.backend import backend_names, check_installed
-from layerprobe.encoders.model import Model, ModelSpec
+from layerprobe.encoders.model import Model, ModelSpec, declared_blocks
 from layerprobe.errors import DataError, ModelError
 from layerprobe.finetuning.values import LORA_LEARNING_RATE, Protocol, with_rate
 from layerprobe.search.values import SearchSettings
@@ -560,12 +559,8 @@ def check_depth(model: str | None, layer: int) -> None:
     """Raise DataError if the config.json of a local model says that there is no such layer."""
     if not model:  # several: each has layers of its own
         return
-    try:
-        config = json.loads((Path(model) / "config.json").read_text("utf-8"))
-        n_blocks = next(config[name] for name in ("num_hidden_layers", "n_layer", "n_layers") if name in config)
-    except (OSError, ValueError, TypeError, StopIteration):
-        return  # it is reported once the model is known
-    if isinstance(n_blocks, int) and layer > n_blocks:
+    n_blocks = declared_blocks(Path(model))
+    if n_blocks is not None and layer > n_blocks:  # others are reported once the model is known
         raise DataError(f"expected layers from 0 to {n_blocks} of {model}, got {layer}")
 
 

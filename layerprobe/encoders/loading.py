@@ -56,6 +56,7 @@ from layerprobe.encoders.model import (
     ModelSpec,
     Options,
     Settled,
+    declared_blocks,
     labelled,
 )
 from layerprobe.encoders.recipe import (
@@ -96,6 +97,8 @@ FEWEST_WORDS = 3
 # A tokenizer without a limit has a number of 20 digits or more instead.
 NO_LIMIT = 10**9
 WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")
+MOST_BLOCKS = 10_000
+"""The deepest models have some hundred; a layout of more takes hours to make."""
 LARGEST_JSON = 2**29
 """Bytes; the tokenizers of large vocabularies have some 30 MB."""
 NO_CONVERSION = "DISABLE_SAFETENSORS_CONVERSION"
@@ -286,7 +289,10 @@ def _resolved(model: Model | Checkpoint, items: Readable | None) -> Checkpoint:
         if is_folder:
             _check_folder(Path(source))
             source = str(encoder_folder(Path(source)))
-        commit = None if is_folder else Path(hf_hub_download(source, "config.json", revision=revision)).parent.name
+        folder = Path(source) if is_folder else Path(hf_hub_download(source, "config.json", revision=revision)).parent
+        commit = None if is_folder else folder.name
+        if (n_blocks := declared_blocks(folder) or 0) > MOST_BLOCKS:
+            raise ModelError(f"the config.json of {name} says {n_blocks:,} blocks: expected at most {MOST_BLOCKS:,}")
         # configuration, tokenizer and weights all come from this commit
         pinned = {"revision": commit, "trust_remote_code": trust_remote_code}
         config = AutoConfig.from_pretrained(source, **pinned)
@@ -683,6 +689,10 @@ def _load_tokenizer(name: str, source: str, options: dict[str, Any]) -> Any:
 
 def _usable(name: str, tokenizer: Any) -> Any:
     """Return a tokenizer that can pad; raise ModelError if it has no words."""
+    if not isinstance(tokenizer.model_max_length, int | float):
+        raise ModelError(
+            f"the tokenizer of {name} has model_max_length {tokenizer.model_max_length!r}: expected a number of tokens"
+        )
     words = set(tokenizer.get_vocab()) - set(tokenizer.get_added_vocab()) - set(tokenizer.all_special_tokens)
     if len(words) < FEWEST_WORDS:
         raise ModelError(

@@ -3,6 +3,7 @@
 Layers count from 0, the output of the embedding module.
 """
 
+import json
 import os
 import re
 from dataclasses import dataclass, field, fields
@@ -272,3 +273,20 @@ def changed(options: Options) -> dict[str, str]:
         for f in fields(options)
         if f.name != "cache_dir" and getattr(options, f.name) != f.default
     }
+
+
+_DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_LONGEST_CONFIG = 2**24
+
+
+def declared_blocks(folder: Path) -> int | None:
+    """Return how many blocks the config.json of a folder says that a model has; None where it cannot be told."""
+    file = folder / "config.json"
+    try:
+        if not file.is_file() or file.stat().st_size > _LONGEST_CONFIG:
+            return None
+        config = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):  # loading says what is wrong with it
+        return None
+    numbers = [config.get(name) for name in _DEPTHS] if isinstance(config, dict) else []
+    return next((number for number in numbers if isinstance(number, int)), None)

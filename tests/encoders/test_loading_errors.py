@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from layerprobe.encoders import loading
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import ModelSpec
+from layerprobe.encoders.model import ModelSpec, declared_blocks
 from layerprobe.errors import ModelError
 
 Saved = Callable[[str], Path]
@@ -90,6 +90,23 @@ def test_a_configuration_that_asks_for_code_of_others(folder: Path) -> None:
     assert_one_line(
         folder, "asks for attention by code of kernels-community/attention: read it, then allow it with --tr"
     )
+
+
+def test_a_billion_blocks(folder: Path) -> None:
+    change_config(folder, num_hidden_layers=10**9)
+    assert_one_line(folder, "says 1,000,000,000 blocks: expected at most 10,000")
+
+
+def test_a_length_that_is_no_number(folder: Path) -> None:
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "model_max_length": "x"}))
+    assert_one_line(folder, "has model_max_length 'x': expected a number of tokens")
+
+
+def test_a_configuration_of_lists_in_lists(folder: Path) -> None:
+    (folder / "config.json").write_text("[" * 100_000 + "]" * 100_000)
+    assert declared_blocks(folder) is None
+    assert_one_line(folder, "cannot be loaded")
 
 
 def test_a_configuration_of_gigabytes(folder: Path) -> None:
