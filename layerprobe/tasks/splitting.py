@@ -92,13 +92,21 @@ def _exchanged(parts: list[list[int]], pairs: Sequence[tuple[str, ...]], labels:
     keys = [frozenset(map(plain, pair)) for pair in pairs]
     copies = Counter(keys)
     single = [i for i, key in enumerate(keys) if copies[key] == 1]
+    begin = 0
+
+    def is_spare(i: int) -> bool:
+        return i in train and counts[labels[i]] > 1
 
     def exchange(row: int, other: set[int]) -> None:
-        spare = (i for i in single if i in train and labels[i] != labels[row] and counts[labels[i]] > 1)
-        if (spare_row := next(spare, None)) is not None:
-            train.symmetric_difference_update((row, spare_row))
-            other.symmetric_difference_update((row, spare_row))
-            counts.update({labels[row]: 1, labels[spare_row]: -1})
+        nonlocal begin
+        # what is in train as the only one of its label stays so: with many labels all would be looked at again
+        while begin < len(single) and not is_spare(single[begin]):
+            begin += 1
+        rows = (single[place] for place in range(begin, len(single)))
+        if (spare := next((i for i in rows if labels[i] != labels[row] and is_spare(i)), None)) is not None:
+            train.symmetric_difference_update((row, spare))
+            other.symmetric_difference_update((row, spare))
+            counts.update({labels[row]: 1, labels[spare]: -1})
 
     for other in others:
         for row in sorted(other.intersection(single)):
@@ -107,6 +115,7 @@ def _exchanged(parts: list[list[int]], pairs: Sequence[tuple[str, ...]], labels:
         if len({labels[i] for i in other}) == 1:
             for row in sorted(other.intersection(single))[:1]:
                 exchange(row, other)
+                begin = 0
     return [sorted(part) for part in (train, *others)]
 
 
