@@ -555,9 +555,9 @@ def layers_of_model(context: typer.Context, text: str) -> str:
     return text
 
 
-def check_depth(model: str | None, layer: int) -> None:
+def check_depth(model: object, layer: int) -> None:
     """Raise DataError if the config.json of a local model says that there is no such layer."""
-    if not model:  # several: each has layers of its own
+    if not isinstance(model, str):  # several: each has layers of its own
         return
     n_blocks = declared_blocks(Path(model))
     if n_blocks is not None and layer > n_blocks:  # others are reported once the model is known
