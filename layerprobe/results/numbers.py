@@ -70,16 +70,6 @@ def confidence(level: float) -> str:
     return in_percent(level, "\u00a0%")
 
 
-def redrawn_share(share: float) -> str:
-    r"""Return a chance, or a share of redraws, in whole percent, with a space that does not break.
-
-    Examples:
-        >>> redrawn_share(0.976), redrawn_share(1.0), redrawn_share(0.0)
-        ('98\xa0%', '>99\xa0%', '<1\xa0%')
-    """
-    return typeset(table.chance(share))
-
-
 def millions(parameters: int) -> str:
     """Return a count of parameters as tables have it, with a space that does not break."""
     return typeset(table.millions(parameters))

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from layerprobe.context import duration
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, in_percent, listed, plural, told_apart
+from layerprobe.results.numbers import capitalised
 from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor, MarginVerdict, Verdict
 
 Ends = tuple[float, float]
@@ -120,11 +121,6 @@ def layers_of_models(labels: Sequence[str], places: Sequence[tuple[int, int]]) -
             named = named.replace("one of", "one of layers") if " to " in named else f"layer {named}"
             texts.append(f"{label} at {named}")
     return ", or ".join(texts)
-
-
-def capitalised(sentence: str) -> str:
-    """Return a text that begins with a capital, the rest as it is."""
-    return sentence[:1].upper() + sentence[1:]
 
 
 # ---- scores and differences ------------------------------------------------------------------------------
