@@ -54,16 +54,16 @@ def searched(models: Sequence[Recorded], settings: SearchSettings, first: int) -
     return evidence()
 
 
-def outcome(models: Sequence[Recorded], found: Sequence[Evidence]) -> tuple[float, bool, int, bool, bool]:
+def outcome(models: Sequence[Recorded], evidence: Sequence[Evidence]) -> tuple[float, bool, int, bool, bool]:
     """Return the columns of one search."""
-    known = side_by_side([posterior(each) for each in found])
+    posteriors = side_by_side([posterior(scores) for scores in evidence])
     truth = np.concatenate([np.array(each.tuned.test).mean(axis=1) for each in models])
     model_of = np.repeat(np.arange(len(models)), [each.tuned.n_layers for each in models])
-    best, stated = int(truth.argmax()), known.candidates(0.95)
-    chances = np.bincount(model_of, known.chances)
+    best, stated = int(truth.argmax()), posteriors.candidates(0.95)
+    chances = np.bincount(model_of, posteriors.chances)
     sure = bool(chances.max() >= 0.95)
     wrong = sure and int(chances.argmax()) != model_of[best]
-    return float(truth[best] - truth[known.best_layer]), best in stated, len(stated), sure, wrong
+    return float(truth[best] - truth[posteriors.best_layer]), best in stated, len(stated), sure, wrong
 
 
 def main(arguments: list[str] | None = None) -> None:

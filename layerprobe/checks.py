@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import math
 import re
 import types
 import typing
@@ -146,6 +147,12 @@ def check_level(level: float) -> None:
     """Raise unless a confidence level lies between 0 and 1."""
     if not isinstance(level, Real) or not 0 < level < 1:
         raise DataError(f"expected a confidence level between 0 and 1, such as 0.95, got {level}")
+
+
+def check_tolerance(tolerance: float) -> None:
+    """Raise unless a tolerance is a number of points, 0 or more."""
+    if not isinstance(tolerance, Real) or not 0 <= tolerance < math.inf:
+        raise DataError(f"expected a tolerance of at least 0 points, got {tolerance!r}")
 
 
 def check_present(labels: Any, *, name: str) -> None:

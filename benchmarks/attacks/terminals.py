@@ -204,8 +204,8 @@ def interruptions(place: Place) -> Iterator[Outcome]:
             time.sleep(delay)
             process.send_signal(number)
             ended = place.ended(process)
-            said = ended.code == 0 or b"interrupted" in ended.err or b"ended by SIGTERM" in ended.err
-            problem = ended.problem or ("" if said else f"silent: exit code {ended.code}")
+            answered = ended.code == 0 or b"interrupted" in ended.err or b"ended by SIGTERM" in ended.err
+            problem = ended.problem or ("" if answered else f"silent: exit code {ended.code}")
             if not problem and ended.code not in (0, code):
                 problem = f"silent: exit code {ended.code} in the place of {code}"
             yield Outcome(attack="interrupted", name=f"{number.name} after {delay} s", problem=problem)

@@ -60,8 +60,8 @@ def first_line(place: str) -> str:
     """Return the first line of the docstring of a command, `module:function`, which is not imported."""
     module, _, name = place.partition(":")
     source = Path(__file__).with_name("commands").joinpath(f"{module}.py").read_text("utf-8")
-    found = re.search(rf'^def {name}\(.*?^    r?"""(.+?)(?:""")?$', source, re.MULTILINE | re.DOTALL)
-    return found[1] if found else ""
+    docstring = re.search(rf'^def {name}\(.*?^    r?"""(.+?)(?:""")?$', source, re.MULTILINE | re.DOTALL)
+    return docstring[1] if docstring else ""
 
 
 class Listed(TyperCommand):

@@ -612,8 +612,8 @@ class Confirmation(Shown):
     def blocks(self) -> Blocks:
         """Those below the layer that scores higher; between two that are not told apart, undecided."""
         earlier, last = self.compared_layers
-        kept = last if self.verdict == "refuted" else earlier
-        return Blocks.upto(last, kept, (earlier, last) if self.verdict == "undecided" else ())
+        higher = last if self.verdict == "refuted" else earlier
+        return Blocks.upto(last, higher, (earlier, last) if self.verdict == "undecided" else ())
 
     @property
     def summary(self) -> str:

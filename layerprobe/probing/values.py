@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from layerprobe.checks import LEVEL, check_level
+from layerprobe.checks import LEVEL, check_level, check_tolerance
 from layerprobe.context import duration
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DataError
@@ -51,8 +51,7 @@ class ProbeSettings:
             raise DataError(f"expected at least 3 folds, of which one chooses penalties, got {self.folds}")
         if self.foldings < 1 or self.seed < 0:
             raise DataError(f"expected at least one folding and a seed from 0, got {self.foldings} and {self.seed}")
-        if not 0 <= self.tolerance < float("inf"):
-            raise DataError(f"expected a tolerance of 0 points or more, got {self.tolerance}")
+        check_tolerance(self.tolerance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,14 +25,14 @@ def current_shape(data: Data) -> Data:
 
 
 def _of_one_task(data: Data) -> Data:
-    known = ("model", "task", "kind", "scores")
-    if missing := [name for name in known if name not in data]:
-        raise DataError(f"expected {', '.join(known)}, got no {', '.join(missing)}")
+    required = ("model", "task", "kind", "scores")
+    if missing := [name for name in required if name not in data]:
+        raise DataError(f"expected {', '.join(required)}, got no {', '.join(missing)}")
     scores = data["scores"]
     first, compared = scores.get("first_layer", 0), scores.get("compared")
     by_layer = scores["metrics"][scores["primary"]][first:]
     return {
-        **{name: data[name] for name in known},
+        **{name: data[name] for name in required},
         "task_digest": data.get("task_digest", ""),
         "layers": _layers(data["model"], by_layer, first, compared and compared["intervals"]),
         "level": compared["level"] if compared else LEVEL,

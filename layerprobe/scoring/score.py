@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from layerprobe.checks import check_tolerance
 from layerprobe.context import current, settings
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all
 from layerprobe.encoders.model import DEFAULT_OPTIONS, ModelDescription
@@ -75,6 +76,7 @@ def score(
             models cannot be compared.
         StoreError: If the store cannot be written.
     """
+    check_tolerance(tolerance)
     models = model if isinstance(model, list) else [model]
     several_tasks = isinstance(task, Sequence) and not isinstance(task, str)
     tasks = list(task) if isinstance(task, Sequence) and not isinstance(task, str) else [task]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Literal, Self
 
-from layerprobe.checks import LEVEL, as_declared, check_level, read_share
+from layerprobe.checks import LEVEL, as_declared, check_level, check_tolerance, read_share
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.similarity.values import Matrix
@@ -166,8 +166,7 @@ class SearchSettings:
         if isinstance(self.budget, str):
             object.__setattr__(self, "budget", read_share(self.budget))
         as_declared(self)
-        if not 0 <= self.tolerance < math.inf:
-            raise DataError(f"expected a tolerance of at least 0 points, got {self.tolerance}")
+        check_tolerance(self.tolerance)
         if self.budget is not None and not 0 < self.budget <= 1:
             raise DataError(f"expected a budget above 0 and up to 1, a share of the full sweep, got {self.budget}")
         if self.seeds < 1:

@@ -48,9 +48,9 @@ def _with_charts(table: Table) -> Section:
 def equal_page(result: EqualSize) -> Page:
     """Return the page of the first blocks and others of the same number, fine-tuned alike."""
     ending = f"Of {len(result.keep.blocks)} blocks, keep {', '.join(map(str, result.keep.blocks))}"
-    kept: dict[str, Any] = {"heading": ending, "lead": (result.summary.removesuffix(f"{ending}."),)}
+    verdict: dict[str, Any] = {"heading": ending, "lead": (result.summary.removesuffix(f"{ending}."),)}
     return page_of(
         result,
         kind="blocks of equal size",
-        **{} if result.spoilt else kept,
+        **{} if result.spoilt else verdict,
     )

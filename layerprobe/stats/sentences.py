@@ -894,8 +894,8 @@ def blocks_phrase(
 ) -> str:
     """Return which blocks of a model are kept, of how many dimensions, and what that saves."""
     features = "" if dimensions is None else f", {dimensions[0]} of {dimensions[1]} dimensions"
-    kept = f"{len(blocks)} of {n_blocks} blocks ({', '.join(map(str, blocks))}){features}"
-    return f"{kept}, {fewer:.0%} fewer parameters{faster and f', {faster}'}"
+    which = f"{len(blocks)} of {n_blocks} blocks ({', '.join(map(str, blocks))}){features}"
+    return f"{which}, {fewer:.0%} fewer parameters{faster and f', {faster}'}"
 
 
 def agreement_phrase(alike: float, shared: float) -> str:

@@ -45,8 +45,8 @@ def plan_find(
     layers of a reference as a contrast, are fine-tuned besides.
     """
     searching = {name: value for name, value in settings.items() if name not in ("jobs", "ray")}
-    known = {name: searching[name] for name in ("seeds", "cross_validation", "protocol") if name in searching}
-    if goes_on and any(search_begun(model, task, **known) for model in models):
+    begun_with = {name: searching[name] for name in ("seeds", "cross_validation", "protocol") if name in searching}
+    if goes_on and any(search_begun(model, task, **begun_with) for model in models):
         return None
     if len(models) > 1:
         return plan_models(models, task, **searching)

@@ -607,8 +607,8 @@ class Study(Shown):
         """What a search rests on, with what had been expected; without one how far to trust the rule: a line each."""
         if self.finding is None:
             return self.prediction.trusted
-        *found, cost = self.finding.grounds
-        return *found, self.expectation, cost
+        *grounds, cost = self.finding.grounds
+        return *grounds, self.expectation, cost
 
     @property
     def summary(self) -> str:

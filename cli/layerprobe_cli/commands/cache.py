@@ -27,10 +27,10 @@ def cache_list(call: Call, cache_dir: o.CacheDir = None) -> Done:
     size = readable_size(sum(entry["bytes"] for entry in entries))
     parts: list[Table | str] = [f"{store.root}: {len(entries)} extractions, {size}"]
     if entries:
-        shown = [entry | {"fingerprint": entry["fingerprint"][:12], "size": entry["bytes"]} for entry in entries]
+        rows = [entry | {"fingerprint": entry["fingerprint"][:12], "size": entry["bytes"]} for entry in entries]
         names = ("fingerprint", "state", "layers", "texts", "features", "dtype", "size", "model")
         forms = {"size": readable_size}
-        columns = (Column(name, [entry[name] for entry in shown], form=forms.get(name, "")) for name in names)
+        columns = (Column(name, [row[name] for row in rows], form=forms.get(name, "")) for name in names)
         parts.append(Table(columns=tuple(columns), title="Extractions"))
     return Done(result=entries, parts=parts)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from layerprobe.checks import LEVEL
+from layerprobe.checks import LEVEL, check_tolerance
 from layerprobe.names import distinct_names
 from layerprobe.stats.values import TOLERANCE
 from layerprobe.tasks.values import TaskSettings
@@ -75,8 +74,7 @@ def score(
         source, names = tuple(usage(dataclasses.replace, source[0], source=name) for name in names[1:]), names[:1]
     if not source:
         raise typer.BadParameter("expected a task: give --task FILE, or --task stsb")
-    if not 0 <= tolerance < math.inf:
-        raise typer.BadParameter(f"expected a tolerance of 0 points or more, got {tolerance}")
+    usage(check_tolerance, tolerance)
     searched = ranking is not None or relevant_from is not None or old == "retrieve"
     unread = call.given(o.TASK) - READ_OF_COLLECTIONS
     if searched:
