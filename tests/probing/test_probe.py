@@ -285,8 +285,8 @@ def test_targets_of_another_number_are_misaligned() -> None:
     [
         ({"folds": 2}, "at least 3 folds"),
         ({"foldings": 0}, "at least one folding"),
-        ({"tolerance": -1.0}, "a tolerance of 0 points or more"),
-        ({"tolerance": float("nan")}, "a tolerance of 0 points or more"),
+        ({"tolerance": -1.0}, "a tolerance of at least 0 points"),
+        ({"tolerance": float("nan")}, "a tolerance of at least 0 points"),
     ],
 )
 def test_settings_out_of_range_are_one_line(settings: dict[str, Any], said: str) -> None:
