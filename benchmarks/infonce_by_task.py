@@ -6,7 +6,7 @@
 For every encoder of the given zoos that is also one of DropBench's: Spearman's correlation over layers of InfoNCE with
 the mean test score, and the points lost at the layer of the default rule, on either task, each with the InfoNCE of its
 own texts; and the correlation of the two curves of scores. Below are means with 95 % intervals by Student's t over
-encoders, and what a nat of InfoNCE is worth to a search by either task and both (`layerprobe.lab.dropbench.rules`),
+encoders, and what a nat of InfoNCE is worth to a search by either task and both (`fit_rules.py`),
 with the log-likelihood that the worth in use has less than the best one.
 """
 
@@ -17,10 +17,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from blocks_or_depth import interval
+from fit_rules import DEVIATIONS, SLOPES, evidence, log_likelihoods
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from layerprobe.lab.dropbench.rules import DEVIATIONS, SLOPES, evidence, log_likelihoods
 from layerprobe.lab.dropbench.zoo import ZooEntry, read_searched, read_zoo
 from layerprobe.prediction.tuned import fitted_parameters, tuned_rule
 from layerprobe.readings.registry import INFONCE

@@ -53,7 +53,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         RULES.reload()
         tuned.tuned_rule.cache_clear()
         tuned._outside.cache_clear()
-        rules._rules.cache_clear()
+        rules.fittable_rules.cache_clear()
 
     (tmp_path / "plugin").mkdir()
     install(monkeypatch, tmp_path / "plugin", RULES, TOY, {"lowest": "lowest"})

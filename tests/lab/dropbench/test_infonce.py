@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from layerprobe.lab.dropbench.rules import log_likelihoods, worth_of_infonce
+from benchmarks.fit_rules import log_likelihoods, worth_of_infonce
 from layerprobe.lab.dropbench.zoo import ZooEntry
 from layerprobe.prediction.tuned import FittedTo
 from layerprobe.search.posterior import score_covariances

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import fit_rules
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_dict
-from layerprobe.lab.dropbench import rules
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.rules import REFERENCE, fitted_rule, tuned_rules, unfitted_rules
 from layerprobe.lab.dropbench.zoo import read_zoo
@@ -29,7 +29,7 @@ RANK = "fall of effective rank"
 def test_the_file_holds_what_the_zoos_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All rules, their records, and what a nat of InfoNCE is worth; to 1e-9, since machines round differently."""
     monkeypatch.setattr(sys, "argv", ["rules", str(tmp_path / "rules.json")])
-    rules.main()
+    fit_rules.main()
     anew = from_json(FittedParameters, (tmp_path / "rules.json").read_text())
     assert _compared(to_dict(anew)) == to_dict(fitted_parameters())
     assert len(anew.rules) == len(anew.by_name) > 30

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import image_patches as patches
+from benchmarks.image_patches import PatchCodes, cluttered, fitted_codes, patches_of, write_patches
 from layerprobe.errors import DataError
-from layerprobe.lab.pretraining import patches
-from layerprobe.lab.pretraining.patches import PatchCodes, cluttered, fitted_codes, patches_of, write_patches
 from layerprobe.lab.pretraining.tokenizers import train_tokenizer
 
 SMALL = {"train": 60, "validation": 20, "test": 40}

@@ -29,7 +29,6 @@ MAY_NAME = {
     "layerprobe/lab/dropbench/strategies.py": {"random"},
     "cli/layerprobe_cli/commands/finetune.py": {"random"},
     "layerprobe/embedded/pair.py": {"mlm", "rtd"},
-    "layerprobe/lab/pretraining/embedded.py": {"mlm", "rtd"},
     "cli/layerprobe_cli/commands/pretrain.py": {"mlm"},
     "cli/layerprobe_cli/commands/demo.py": {"mlm", "rtd"},
 }

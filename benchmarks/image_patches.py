@@ -8,7 +8,7 @@ them by a blur or a seam that sampled pixels would have.
 The images are made of the handwritten digits that scikit-learn ships, 8 x 8 pixels each: a digit somewhere on a larger
 canvas, among fragments of others, as in Mnih et al. 2014 (arXiv 1406.6247), section 4.
 
-    python -m layerprobe.lab.pretraining.patches DIRECTORY
+    python benchmarks/image_patches.py DIRECTORY
 
 writes `patches.txt`, texts to pretrain on, and `digits/`, a task with the digit of each image as its label. No digit is
 in two splits, also not as a fragment, and the texts are made of those of the training split.
@@ -134,7 +134,7 @@ def write_patches(
 
 def main() -> None:
     """Write the texts and the task."""
-    parser = argparse.ArgumentParser(prog="python -m layerprobe.lab.pretraining.patches", description=main.__doc__)
+    parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("directory", type=Path, help="where patches.txt and digits/ are written")
     write_patches(parser.parse_args().directory)
 

@@ -5,7 +5,7 @@ below. It differed in details: `mlm` had the class of BERT, token type embedding
 not tied, the masks of the two models were not the same ones, and copies of sentences were kept. So this makes a pair by
 the recipe, not these weights (about half an hour of processor time):
 
-    python -m layerprobe.lab.pretraining.embedded DIRECTORY
+    python benchmarks/embedded_pair.py DIRECTORY
 """
 
 import argparse
@@ -53,7 +53,7 @@ def _make_in_process(name: str, directory: Path) -> None:
 
 def main() -> None:
     """Pretrain both models side by side."""
-    parser = argparse.ArgumentParser(prog="python -m layerprobe.lab.pretraining.embedded", description=main.__doc__)
+    parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("directory", type=Path, help="where the checkpoints mlm and rtd are written")
     directory = parser.parse_args().directory
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
