@@ -2,11 +2,4 @@
 
 from layerprobe.results.shown import PAGES
 
-PAGES.add(
-    {
-        "Bench": "layerprobe.lab.dropbench.page:bench_page",
-        "ChainResult": "layerprobe.lab.chains.page:chain_page",
-        "Ensemble": "layerprobe.lab.ensembles.page:ensemble_page",
-        "LabResult": "layerprobe.lab.studies.page:lab_page",
-    }
-)
+PAGES.add(dict.fromkeys(("Bench", "ChainResult", "Ensemble", "LabResult"), "layerprobe.lab.page:lab_page"))

@@ -98,8 +98,7 @@ def bench(
 
 
 def _parts(result: Bench, *, tuned: bool, n_known: int, everything: bool) -> Iterator[Table | str]:
-    from layerprobe.lab.dropbench.bench import shown_strategies
-    from layerprobe.lab.dropbench.results import detection_tables, rules_table, strategies_table
+    from layerprobe.lab.dropbench.results import detection_tables, rules_table, shown_strategies, strategies_table
 
     for number, scores in enumerate(result.budgets):
         yield f"{chr(10) if number else ''}Fine-tuning budget: {scores.budget}"

@@ -48,7 +48,7 @@ def study(
         call.stop_at(plan_lab(study_settings, folder, options=options))
     done = run_lab(study_settings, folder, workers=workers, ray=ray, options=options)
 
-    from layerprobe.lab.studies.page import lab_page
+    from layerprobe.lab.page import lab_page
     from layerprobe.results.page import write_page
 
     page = write_page(lab_page(done), folder / "lab.html", plotly=plotly)

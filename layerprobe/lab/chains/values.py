@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
+from typing import Any
 
 from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DataError
 from layerprobe.files.toml import LAYERS, SEEDS, Keys, field_values, read_toml, texts, to_toml
-from layerprobe.finetuning.values import LayerOutcome, Protocol, best_by_validation, with_rate
+from layerprobe.finetuning.values import (
+    LayerOutcome,
+    Protocol,
+    best_by_validation,
+    outcome_charts,
+    outcomes_table,
+    with_rate,
+)
 from layerprobe.lab.pretraining.values import Adaptation, AdaptationProtocol
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import in_percent
+from layerprobe.names import in_percent, short_name
+from layerprobe.results import numbers
+from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown, brief
-from layerprobe.results.table import Column, Table, columns_of, interval_title, millions
+from layerprobe.results.table import Column, Table, columns_of, interval_title, millions, stacked
 from layerprobe.similarity.values import Measure
 from layerprobe.stats.sentences import drawn_anew
 from layerprobe.stats.values import CrossedInterval
@@ -379,6 +389,101 @@ class ChainResult(Shown):
                 ),
             )
         )
+
+    @property
+    def heading(self) -> str:
+        """What the chain adds at the layer that is best by validation, where that is known."""
+        effect = self.effect_at_best
+        if effect is None:
+            return f"Layer {self.best.layer} is best by validation"
+        low, high = effect.interval or (-1.0, 1.0)
+        sure = "" if low > 0 or high < 0 else ", not significant"
+        return f"The chain adds {numbers.signed(effect.value)} at layer {effect.layer}{sure}"
+
+    @property
+    def effect_at_best(self) -> ChainEffect | None:
+        """What the first steps add at the layer that is best by validation; None without a baseline."""
+        return next((effect for effect in self.effects if effect.layer == self.best.layer), None)
+
+    @property
+    def page(self) -> dict[str, Any]:
+        """What its page has besides its table, see `layerprobe.lab.page`."""
+        best, similarities = self.best, self.similarities
+        title = f"test {metric_title(self.primary)} {numbers.number(best.mean)}"
+        texts = similarities and f"{similarities.n_texts}, of the last task’s test split; {similarities.measure.title}"
+        return {
+            "kind": "a chain of trainings",
+            "about": f"{self.chain.name}, from {numbers.label(short_name(self.trail.model))}",
+            "lead": (
+                self.effect_sentence or f"Layer {best.layer} is best by validation: {title}.",
+                *filter(None, [self.cka_sentence]),
+            ),
+            "facts": (f"{title} at layer {best.layer}, best by validation", *self._facts()),
+            "first": self._scores,
+            "account": self.notes,
+            "sections": {
+                "CKA before and after": () if similarities is None else (self._cka_table(similarities),),
+                "Adaptation": tuple(done.table for done in self.trail.adaptations),
+            },
+            "toml": chain_to_toml(self.chain),
+            "sources": {
+                "Start": self.trail.model,
+                "Revision": self.trail.revision,
+                "Reference": self.chain.reference or "none",
+                "Texts of CKA": texts or "not measured",
+                "Computed on": self.computed_on,
+                "Versions": ", ".join(f"{name} {version}" for name, version in self.versions.items()),
+                "Created": self.created,
+            },
+            "terms": ("Chain", "Adaptation", "Effect"),
+        }
+
+    def _facts(self) -> Iterator[str]:
+        if effect := self.effect_at_best:
+            ends = f" {numbers.interval(effect.interval)}" if effect.interval else ""
+            yield f"the chain adds {numbers.signed(effect.value)}{ends}"
+        for control in self.controls[:1]:
+            (at_best,) = (outcome for outcome in control.outcomes[-1] if outcome.layer == self.best.layer)
+            yield f"from random weights {numbers.number(at_best.mean)}"
+        if cut := self.cut.get(self.best.layer):
+            yield f"CKA with before {numbers.number(cut.to_start.values[-1], 3)} (seed {cut.seed})"
+
+    @property
+    def _scores(self) -> Table:
+        """The test scores of the last step by layer: after the chain, without it, and from random weights."""
+        lines = {"the whole chain": self.outcomes, "the last step alone": self.direct}
+        lines |= {f"random weights {control.random_init}": control.outcomes[-1] for control in self.controls}
+        tables = [outcomes_table(outcomes).named(start=name) for name, outcomes in lines.items() if outcomes]
+        return replace(stacked(tables), charts=(outcome_charts(by="start")[0].named("chain-scores"),))
+
+    def _cka_table(self, similarities: ChainSimilarities) -> Table:
+        """A row a training and layer: its CKA with the layer before, and with the reference."""
+        before, reference = similarities.start_to_reference, similarities.reference
+        curves: list[tuple[str, ChainCurve | None, ChainCurve | None]] = [("before", None, before)] if before else []
+        for run in similarities.trained:
+            name = f"after {run.after}" if run.layer is None else f"kept to layer {run.layer}"
+            curves.append((name, run.to_start, run.to_reference))
+        rows = [
+            (name, layer, to_start, to_reference)
+            for name, to_start, to_reference in curves
+            for layer in range(len((to_start or to_reference or before).values))  # type: ignore[union-attr]
+        ]
+        column, charts = columns_of(rows), []
+        columns = [column("after", lambda row: row[0], title="training"), column("layer", lambda row: row[1])]
+        ends = {"title": interval_title(self.level), "form": ".3f", "interval": True, "over": "over new texts"}
+        for place, name, other in ((2, "cka", "the layer before"), (3, "reference", short_name(reference or ""))):
+            if not any(row[place] for row in rows):
+                continue
+            value = columns_of((row[place], row[1]) if row[place] else None for row in rows)
+            quantity = Quantity(f"CKA with {other}", best="higher")
+            columns.append(
+                value(name, lambda at: at[0].values[at[1]], title=quantity.unit, form=".3f", quantity=quantity)
+            )
+            columns.append(value(f"{name}_interval", lambda at: at[0].interval(at[1]), **ends))
+            line = Line(name, interval=f"{name}_interval")
+            chart = Chart(lines=(line,), name=f"chain-{name}", by="after", band=True)
+            charts.append(chart if charts else replace(chart, finding=self.cka_sentence))
+        return Table(columns=tuple(columns), title="CKA by layer", charts=tuple(charts))
 
     @property
     def summary(self) -> str:

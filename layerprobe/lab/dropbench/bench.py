@@ -9,7 +9,7 @@ import numpy as np
 
 from layerprobe.context import current
 from layerprobe.errors import DataError
-from layerprobe.lab.dropbench.results import Bench, BudgetScores, RuleOutcome, RuleScores, StrategyScores
+from layerprobe.lab.dropbench.results import Bench, BudgetScores, RuleOutcome, RuleScores, shown_strategies
 from layerprobe.lab.dropbench.scores import (
     Redraws,
     alikeness,
@@ -23,7 +23,7 @@ from layerprobe.lab.dropbench.scores import (
 )
 from layerprobe.lab.dropbench.strategies import Recorded, Strategy, rule_strategy, training_strategies
 from layerprobe.lab.dropbench.truth import cost_share, regrets, truth
-from layerprobe.lab.dropbench.zoo import OTHER_SEED, Zoo, ZooEntry
+from layerprobe.lab.dropbench.zoo import Zoo, ZooEntry
 from layerprobe.names import counted
 from layerprobe.prediction.rule import (
     Call,
@@ -38,19 +38,12 @@ from layerprobe.prediction.rule import (
 )
 from layerprobe.prediction.rules.simple import CONTROL
 from layerprobe.readings.reading import Reading
-from layerprobe.readings.registry import CKA, READINGS, RIVALS, ZERO_SHOT, cka_with, reading_of
+from layerprobe.readings.registry import READINGS, ZERO_SHOT, cka_with, reading_of
 from layerprobe.readings.values import LayerCurve
 
 DRAWS = 2000
 FEWEST_FAMILIES = 4
 """That are redrawn: percentiles of two or three clusters are no interval."""
-WORTH_PRINTING = (
-    *("last layer", "fixed fraction of depth", "random layer", "plateau of CKA", "fall of CKA", "fall of InfoNCE"),
-    *("fall of effective rank", "best layer by probe", "best layer by LogME", "best layer by H-score"),
-    *("best layer by LinMSE", "best layer by kNN", "L3Prune small", "L3Prune large", "TransformerRanker bestlayer"),
-    *(f"best layer by {name}" for name in RIVALS),
-)
-"""The rules that are printed by default."""
 START = "fall of InfoNCE"
 """The rule at whose layer strategies begin that need one."""
 ALL_REFERENCES = "all references"
@@ -134,27 +127,6 @@ def readings_in(entries: Iterable[ZooEntry]) -> dict[str, Reading]:
                 needs: Literal["labels", "embeddings"] = "labels" if name in entry.labelled else "embeddings"
                 readings[name] = Reading(description=name, direction=None, needs=needs, compute=lambda source: None)
     return readings
-
-
-def worth_printing(names: Iterable[str]) -> list[str]:
-    """Return the rules to print beside strategies by default: controls, one of each kind, and published rivals.
-
-    Of rules on CKA with several references that with the MLM model of another seed, or with the first.
-    """
-    names, printed = list(names), []
-    for pattern in WORTH_PRINTING:
-        references = [name for name in names if name.startswith(cka_with("").replace(CKA, pattern))]
-        matching = [name for name in names if name == pattern]
-        matching += sorted(references, key=lambda name: not name.endswith(OTHER_SEED)) if pattern.endswith(CKA) else []
-        printed += matching[:1]
-    return printed
-
-
-def shown_strategies(budget: BudgetScores, *, everything: bool = False) -> list[StrategyScores]:
-    """Return the strategies that train, and the rules to print beside them."""
-    rules = [rule.rule for rule in budget.rules]
-    hidden = set() if everything else set(rules) - set(worth_printing(rules))
-    return [strategy for strategy in budget.strategies if strategy.strategy not in hidden]
 
 
 def known_drops(entries: Iterable[ZooEntry], budget: str) -> list[KnownDrop]:

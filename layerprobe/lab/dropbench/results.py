@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Literal
 
 from layerprobe.finetuning.values import Weighting
-from layerprobe.lab.dropbench.zoo import ZooProvenance
+from layerprobe.lab.dropbench.zoo import OTHER_SEED, ZooProvenance
 from layerprobe.prediction.values import Truth
-from layerprobe.results.charts import Quantity
+from layerprobe.readings.registry import CKA, RIVALS, cka_with
+from layerprobe.results.charts import Chart, Line, Quantity
+from layerprobe.results.numbers import confidence
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of, percent
+
+LEAST = 0.01
+"""Where costs of nothing stand on the axis, which is logarithmic."""
+WORTH_PRINTING = (
+    *("last layer", "fixed fraction of depth", "random layer", "plateau of CKA", "fall of CKA", "fall of InfoNCE"),
+    *("fall of effective rank", "best layer by probe", "best layer by LogME", "best layer by H-score"),
+    *("best layer by LinMSE", "best layer by kNN", "L3Prune small", "L3Prune large", "TransformerRanker bestlayer"),
+    *(f"best layer by {name}" for name in RIVALS),
+)
+"""The rules that are printed by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,10 +246,84 @@ class Bench(Shown):
         return replace(whole, columns=(Column("budget", tuple(budget for budget, _ in rows)), *whole.columns))
 
     @property
+    def heading(self) -> str:
+        """What it is of."""
+        return "The cost of finding the best layer, and its regret"
+
+    @property
+    def page(self) -> dict[str, Any]:
+        """What its page has besides its table, see `layerprobe.lab.page`."""
+        provenance, (first, *further) = self.provenance, [_with_chart(budget) for budget in self.budgets]
+        sections: dict[str, tuple[Table, ...]] = {}
+        for budget, strategies in zip(self.budgets, (replace(first, charts=()), *further), strict=True):
+            sections[f"Regret versus cost of each strategy, budget {budget.budget}"] = (strategies,)
+            sections[f"What detects a drop, budget {budget.budget}"] = tuple(detection_tables(budget))
+        return {
+            "kind": "DropBench",
+            "lead": tuple(map(_lead, self.budgets)),
+            "first": first,
+            "account": (f"Families: {', '.join(self.families)}. Intervals: {confidence(self.level)}.",),
+            "sections": sections,
+            "sources": {
+                "Models made by": provenance.command,
+                "Models": "; ".join(provenance.notes),
+                "Versions": ", ".join(f"{name} {version}" for name, version in provenance.versions.items()),
+                "Created": provenance.created,
+            },
+            "terms": ("Drop", "Cost", "Held", "Within half a point", "Area"),
+        }
+
+    @property
     def summary(self) -> str:
         """The result in one line."""
         budgets = ", ".join(f"{len(budget.truths)} models under {budget.budget}" for budget in self.budgets)
         return f"{len(self.families)} families: {budgets}"
+
+
+def _lead(budget: BudgetScores) -> str:
+    truths = budget.truths.values()
+    return (
+        f"Budget {budget.budget}: {sum(truth.drop for truth in truths)} of {len(truths)} models drop; on average "
+        f"{sum(len(truth.best_layers) for truth in truths) / len(truths):.1f} layers may be the best one."
+    )
+
+
+def _with_chart(budget: BudgetScores) -> Table:
+    """Return the strategies that are printed, with their chart of regret against cost."""
+    strategies = strategies_table(shown_strategies(budget))
+    costs = [max(float(cost), LEAST) for cost in strategies.column("cost").values]  # type: ignore[arg-type]
+    about = Quantity("cost of choosing, share of the paper’s sweep", best="lower")
+    chart = Chart(
+        lines=(Line("regret", interval="regret_interval"),),
+        name=f"dropbench-{budget.budget}",
+        kind="cost",
+        x="axis",
+        by="needs",
+        finding=f"Mean regret versus cost; costs of less than {LEAST:.0%} are drawn there.",
+    )
+    axis = Column("axis", costs, title="cost", form=".0%", quantity=about, shown=False)
+    return replace(strategies.with_columns(axis), charts=(chart,))
+
+
+def worth_printing(names: Iterable[str]) -> list[str]:
+    """Return the rules to print beside strategies by default: controls, one of each kind, and published rivals.
+
+    Of rules on CKA with several references that with the MLM model of another seed, or with the first.
+    """
+    names, printed = list(names), []
+    for pattern in WORTH_PRINTING:
+        references = [name for name in names if name.startswith(cka_with("").replace(CKA, pattern))]
+        matching = [name for name in names if name == pattern]
+        matching += sorted(references, key=lambda name: not name.endswith(OTHER_SEED)) if pattern.endswith(CKA) else []
+        printed += matching[:1]
+    return printed
+
+
+def shown_strategies(budget: BudgetScores, *, everything: bool = False) -> list[StrategyScores]:
+    """Return the strategies that train, and the rules to print beside them."""
+    rules = [rule.rule for rule in budget.rules]
+    hidden = set() if everything else set(rules) - set(worth_printing(rules))
+    return [strategy for strategy in budget.strategies if strategy.strategy not in hidden]
 
 
 # ---- tables: a row a strategy, detector, curve, weighting or rule --------------------------------------------------

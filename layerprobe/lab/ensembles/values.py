@@ -2,20 +2,25 @@
 
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import check_primary, metric_title, points
-from layerprobe.names import short_name
+from layerprobe.names import listed, short_name
+from layerprobe.results import numbers
 from layerprobe.results.charts import Chart, Line
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, millions
-from layerprobe.stats.sentences import gain_in_brackets
+from layerprobe.stats.sentences import error_sources, gain_in_brackets
 from layerprobe.stats.values import CrossedInterval
 
 ChosenBy = Literal["line", "pair", "greedy"]
-"""How the weights are chosen by the validation split: of two on a line; of every two, and the best two; of more one
-after the other, see `layerprobe.lab.ensembles.run`."""
+"""How the weights are chosen by the validation split, see `CHOICES`."""
+CHOICES: dict[ChosenBy, str] = {
+    "line": "of two, the best of all from 0 and 1 to 1 and 0 in steps of 0.05",
+    "pair": "every two, each with the best weights in steps of 0.05",
+    "greedy": "forward selection with replacement, 20 additions (Caruana et al. 2004)",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +174,45 @@ class Ensemble(Shown):
             sentence += f"; a text of {cost.length} tokens takes {1e3 * cost.seconds:.1f} ms against "
             sentence += f"{1e3 * single.seconds:.1f}"
         return f"{sentence}."
+
+    @property
+    def heading(self) -> str:
+        """The gain of the average in a few words."""
+        if len(self.used) == 1:
+            return f"{self.used[0].label} alone scores highest: no ensemble"
+        gained, unsure = self.score - self.single_score, self.gain is None or self.gain.sign == 0
+        more = f"{numbers.number(abs(gained))} {'more' if gained >= 0 else 'less'}"
+        return f"The average scores {more} than the best single one{', not significant' if unsure else ''}"
+
+    @property
+    def page(self) -> dict[str, Any]:
+        """What its page has besides its table, see `layerprobe.lab.page`."""
+        title, gain, cost, single = metric_title(self.primary), self.gain, self.cost, self.single_cost
+        gained = numbers.signed(self.score - self.single_score)
+        bounds = "no interval" if gain is None else numbers.interval(gain.interval)
+        facts = [
+            f"test {title} {numbers.number(self.score)}, gain {gained} {bounds}",
+            f"{cost.blocks} blocks, {numbers.millions(cost.parameters)} parameters; the best single one "
+            f"{single.blocks}, {numbers.millions(single.parameters)}",
+        ]
+        if cost.seconds and single.seconds and cost.flops and single.flops:
+            time, alone = (numbers.significant(1e3 * price) for price in (cost.seconds, single.seconds))
+            flops, least = (numbers.significant(price / 1e9) for price in (cost.flops, single.flops))
+            facts += [f"{time} ms for a text of {cost.length} tokens, {alone} alone"]
+            facts += [f"{flops} GFLOPs per text, {least} alone"]
+        return {
+            "kind": "ensemble",
+            "about": f"{' + '.join(member.label for member in self.used)} on {self.task}",
+            "lead": (self.sentence,),
+            "facts": facts,
+            "sources": {
+                "Task": f"{self.task}, {self.kind}",
+                "Weights": f"by {title} on the validation split: {CHOICES[self.choice]}",
+                "Seeds": listed([str(seed) for seed in self.seeds]) if self.seeds else "of each member",
+                "Interval": None if gain is None else error_sources(gain),
+            },
+            "terms": ("Ensemble",),
+        }
 
     @property
     def summary(self) -> str:

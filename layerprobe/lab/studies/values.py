@@ -18,9 +18,10 @@ from layerprobe.lab.dropbench.truth import truth
 from layerprobe.lab.dropbench.zoo import OTHER_SEED, SAME_SEED, TWIN, Zoo, ZooEntry
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import LANGUAGE, SIZES, EncoderSize, Pretraining, PretrainingProtocol
-from layerprobe.names import in_percent
-from layerprobe.results.charts import Quantity
-from layerprobe.results.shown import Shown
+from layerprobe.metrics.names import points
+from layerprobe.names import counted, in_percent
+from layerprobe.results.charts import Chart, Line, Quantity
+from layerprobe.results.shown import Shown, clauses
 from layerprobe.results.table import Column, Table, columns_of
 from layerprobe.stats.seeds import mean_interval
 from layerprobe.stats.sentences import drop_sentence
@@ -31,6 +32,7 @@ _NAME = re.compile(r"[\w.+-]+", re.ASCII)
 Pair = tuple[ZooEntry, ZooEntry]
 """A model and the MLM model of the same size, corpus, task and seed."""
 Measured = Literal["drop", "score", "CKA"]
+_PLACE = ("task", "size", "budget", "objective")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +173,7 @@ class ObjectiveEffect:
     """How an objective differs from masked language modelling with the same seed, paired."""
 
     family: str
-    measure: Literal["drop", "score", "CKA"]
+    measure: Measured
     """drop: test score of the best layer less that of the last one, x 100; score: that of one layer, x 100; CKA: of one
     layer, with the MLM model of another seed, which for the twin is the noise floor."""
     task: str
@@ -303,9 +305,9 @@ class LabResult(Shown):
     @property
     def table(self) -> Table:
         """A row a model, task and budget: whether the last layer scores below the best one."""
-        rows = [(entry, budget, tuned) for entry in self.zoo.entries for budget, tuned in entry.budgets.items()]
-        truths = [truth(tuned) for _, _, tuned in rows]
-        means = [tuple(map(fmean, tuned.test)) for _, _, tuned in rows]
+        rows = [(entry, entry.task, budget) for entry in self.zoo.entries for budget in entry.budgets]
+        truths = [truth(entry.budgets[budget]) for entry, _, budget in rows]
+        means = [tuple(map(fmean, entry.budgets[budget].test)) for entry, _, budget in rows]
         entry, true = columns_of(entry for entry, _, _ in rows), columns_of(truths)
         tested = columns_of(zip(means, (truth.best_layer for truth in truths), strict=True))
         return Table(
@@ -315,7 +317,7 @@ class LabResult(Shown):
                 entry("size"),
                 entry("seed"),
                 entry("task"),
-                Column("budget", tuple(budget for _, budget, _ in rows)),
+                Column("budget", tuple(budget for _, _, budget in rows)),
                 true("best_layer"),
                 tested("score", lambda row: row[0][row[1]], title="its score", form=".2f"),
                 tested("last", lambda row: row[0][-1], title="last layer", form=".2f"),
@@ -330,11 +332,32 @@ class LabResult(Shown):
             ),
             title="Models",
             marks=tuple("drop" if entry.drop else None for entry in truths),
+            charts=tuple(
+                Chart(
+                    lines=(Line("difference"),),
+                    name=f"lab-drops-{number}",
+                    heading="Drops",
+                    x="objective",
+                    by="size",
+                    where=(("task", task), ("budget", budget)),
+                    drops="models that drop",
+                    finding=f"Budget {budget}{self.tasks[task]}: {sum(drops)} of {len(drops)} models drop.",
+                )
+                for number, (task, budget) in enumerate(itertools.product(self.tasks, self.study.budgets))
+                if (drops := [true.drop for row, true in zip(rows, truths, strict=True) if row[1:] == (task, budget)])
+            ),
         )
 
-    def effects_table(self, effects: Sequence[ObjectiveEffect], title: str) -> Table:
-        """Return a table of effects, a row each."""
-        column, form = columns_of(effects), "+.3f" if any(effect.measure == "CKA" for effect in effects) else "+.2f"
+    @property
+    def tasks(self) -> dict[str, str]:
+        """What captions call each task, nothing where there is one."""
+        tasks = list(dict.fromkeys(entry.task for entry in self.zoo.entries))
+        return {task: f", {task}" if len(tasks) > 1 else "" for task in tasks}
+
+    def effects_table(self, measure: Measured, title: str) -> Table:
+        """Return a table of the effects on a measure, a row each."""
+        effects = [effect for effect in self.effects if effect.measure == measure]
+        column, form = columns_of(effects), "+.3f" if measure == "CKA" else "+.2f"
         return Table(
             columns=(
                 column("objective", lambda effect: effect.family),
@@ -350,6 +373,49 @@ class LabResult(Shown):
             ),
             title=title,
             marks=tuple("chosen" if effect.certain else None for effect in effects),
+        )
+
+    def layers_table(self, measure: Measured, title: str) -> Table:
+        """Return scores after fine-tuning, or CKA, by layer, a row an objective: its mean over seeds, and each seed.
+
+        There is a chart for each task, size and budget.
+        """
+        curves: dict[tuple[str, str, str | None, str], list[Sequence[float]]] = {}
+        for entry in self.zoo.entries:
+            for budget in entry.budgets if measure == "score" else (None,):
+                if values := _values(entry, measure, budget):
+                    curves.setdefault((entry.task, entry.size, budget, entry.family), []).append(values)
+        rows = [
+            (*of, layer, seeds)
+            for of, all_seeds in curves.items()
+            for layer, seeds in enumerate(zip(*all_seeds, strict=True))
+        ]
+        metrics = {entry.metric for entry in self.zoo.entries}
+        quantity = Quantity("CKA with an MLM model of another seed", best="higher")
+        if measure == "score":
+            one = points(min(metrics), "test")
+            quantity = one if len(metrics) == 1 else replace(one, unit="score × 100")
+        column = columns_of(rows)
+        return Table(
+            columns=(
+                *(column(name, lambda row, place=place: row[place]) for place, name in enumerate(_PLACE)),
+                column("layer", lambda row: row[4]),
+                column("mean", lambda row: fmean(row[5]), form=".3f", quantity=quantity),
+                column("seeds", lambda row: row[5], form=".3f"),
+            ),
+            title=title,
+            charts=tuple(
+                Chart(
+                    lines=(Line("mean", seeds="seeds"),),
+                    name=f"lab-{measure.lower()}-{number}",
+                    by="objective",
+                    where=(("task", task), ("size", size), ("budget", budget)),
+                    finding=f"{quantity.title} after fine-tuning, size {size}, budget {budget}{self.tasks[task]}."
+                    if budget
+                    else f"{quantity.title}, size {size}{self.tasks[task]}; that of MLM models is the noise floor.",
+                )
+                for number, (task, size, budget) in enumerate(dict.fromkeys(of[:3] for of in curves))
+            ),
         )
 
     @property
@@ -375,6 +441,67 @@ class LabResult(Shown):
         several = len(self.study.tasks) > 1
         drops = (effect for effect in self.effects if effect.measure == "drop" and not effect.size)
         return tuple(_sentence(effect, self.level, name_task=several) for effect in drops)
+
+    @property
+    def heading(self) -> str:
+        """The effect of the first objective in a few words."""
+        return clauses(self.sentences[0])[0] if self.sentences else f"{self.study.name}: no effect is known yet"
+
+    @property
+    def page(self) -> dict[str, Any]:
+        """What its page has besides its table, see `layerprobe.lab.page`."""
+        study, entries, provenance = self.study, self.zoo.entries, self.zoo.provenance
+        n_models = len({(entry.size, entry.family, entry.seed) for entry in entries})
+        left = len(study.models) * len(study.tasks) - len(entries) - len(self.failures)
+        return {
+            "kind": "the pretraining lab",
+            "about": study.name,
+            "lead": self.sentences,
+            "facts": (
+                counted(n_models, "model"),
+                counted(len({entry.family for entry in entries}), "objective"),
+                f"sizes {', '.join(study.sizes)}",
+            ),
+            "fatal": (
+                *(f"{failure.model} is left out: {failure.reason}" for failure in self.failures),
+                *(
+                    [f"Not done yet: {left} of {left + len(entries) + len(self.failures)}; the same command goes on."]
+                    if left > 0
+                    else []
+                ),
+            ),
+            "account": (
+                f"{len(study.seeds)} seeds of the pretraining; each model fine-tuned at every layer with"
+                f" {len(study.finetuning_seeds)} seeds, budgets {', '.join(study.budgets)}.",
+                "A drop: the last layer lies below the best one by more than the noise of seeds and items.",
+            ),
+            "sections": {
+                "Does the objective move the drop?": (self.effects_table("drop", "Differences in the drop"),),
+                "At which layers?": (
+                    self.layers_table("score", "Test scores by layer"),
+                    self.effects_table("score", "Differences from the MLM twin"),
+                ),
+                "How unlike a masked language model does each layer become?": (
+                    self.layers_table("CKA", "CKA by layer"),
+                    self.effects_table("CKA", "Differences from the noise floor"),
+                ),
+                "Pretraining": (self.pretrainings_table,),
+            },
+            "sources": {
+                "Made by": provenance.command,
+                "Corpus": ", ".join(study.corpus),
+                "Task": ", ".join(self.tasks),
+                "Budgets": "; ".join(
+                    f"{name}: {counted(how.epochs, 'epoch')}, peak learning rate {how.learning_rate:g},"
+                    f" batches of {how.batch_size}"
+                    for name, how in study.budgets.items()
+                ),
+                "Computed on": self.computed_on,
+                "Versions": ", ".join(f"{name} {version}" for name, version in provenance.versions.items()),
+                "Created": provenance.created,
+            },
+            "terms": ("Drop",),
+        }
 
     @property
     def summary(self) -> str:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.lab.dropbench.bench import bench_predictors, shown_strategies
+from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.door import Answer, Trial, entry_strategy, load_entry
-from layerprobe.lab.dropbench.results import StrategyScores
+from layerprobe.lab.dropbench.results import StrategyScores, shown_strategies
 from layerprobe.lab.dropbench.scores import Redraws, score_strategies
 from layerprobe.lab.dropbench.strategies import Recorded, climb, halving, sweep
 from layerprobe.lab.dropbench.zoo import write_zoo

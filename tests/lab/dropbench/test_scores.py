@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layerprobe.lab.dropbench.bench import bench_predictors, shown_strategies, worth_printing
-from layerprobe.lab.dropbench.results import StrategyScores
+from layerprobe.lab.dropbench.bench import bench_predictors
+from layerprobe.lab.dropbench.results import StrategyScores, shown_strategies, worth_printing
 from layerprobe.lab.dropbench.scores import Redraws, lettered, redrawn, score_strategies, weighted_quantiles
 from layerprobe.lab.dropbench.strategies import Choice, Recorded, Strategy, find, scan, sweep
 from layerprobe.lab.dropbench.truth import chances_of_best, chances_within, item_variance, seed_variance

@@ -8,7 +8,7 @@ import statistics
 from pathlib import Path
 
 from layerprobe.files.serialisation import to_dict
-from layerprobe.lab.studies.page import lab_page
+from layerprobe.lab.page import lab_page
 from layerprobe.lab.studies.values import LabFailure, LabResult
 from layerprobe.results import numbers
 from layerprobe.results.page import render, write_page
@@ -21,7 +21,7 @@ HOSTILE = "<script>alert('x')</script> $x$ & \"quoted\""
 def test_the_result_reads_back_from_the_page(result: LabResult) -> None:
     page = Page(render(lab_page(result)))
     assert json.loads(page.data("study")) == to_dict(result)
-    names = {"lab-drops-0", "lab-drops-1", "lab-scores-0-0", "lab-scores-1-0", "lab-cka-0"}
+    names = {"lab-drops-0", "lab-drops-1", "lab-score-0", "lab-score-1", "lab-cka-0"}
     assert set(json.loads(page.data("figures"))) == names
 
 
@@ -34,7 +34,7 @@ def test_every_figure_has_its_place(result: LabResult) -> None:
 def test_every_sentence_and_effect_is_told(result: LabResult) -> None:
     page = render(lab_page(result))
     assert all(numbers.typeset_text(sentence) in page for sentence in result.sentences)
-    assert "Differences from the noise floor, s" in page
+    assert "Differences from the noise floor" in page
     assert page.count('<th scope="row">rtd</th>') == 4 + 2 * 3 + 3  # drops, scores by budget and layer, CKA by layer
 
 

@@ -23,8 +23,8 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.jobs.crew import Share
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.zoo import read_zoo
+from layerprobe.lab.page import lab_page
 from layerprobe.lab.studies import run as module
-from layerprobe.lab.studies.page import lab_page
 from layerprobe.lab.studies.run import plan_lab, run_lab
 from layerprobe.lab.studies.values import LabResult, LabStudy, LabTask
 from layerprobe.results.estimate import Estimate
