@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from huggingface_hub import ModelCardData
 from safetensors import SafetensorError
@@ -121,15 +121,8 @@ class SavedStep:
     metrics: tuple[StepMetrics, ...]
 
 
-class Record(Protocol):
-    """The numbers of a trained model."""
-
-    @property
-    def fingerprint(self) -> str:
-        """sha256 of all that the weights depend on."""
-
-
-R = TypeVar("R", bound=Record)
+R = TypeVar("R")
+"""The numbers of a trained model, among them its `fingerprint`: the sha256 of all that the weights depend on."""
 Work = Callable[[SavedSteps[SavedStep]], tuple[R, Callable[[Path], None]]]
 """Trains, from the last saved step if there is one: the numbers, and what writes the model to a folder."""
 
@@ -167,7 +160,7 @@ class ModelFolder(Generic[R]):
         with steps.locked(busy):
             target, finished = self.check(out, overwrite=overwrite, source=source)
             if finished is not None and not overwrite:
-                if finished.fingerprint != fingerprint:
+                if getattr(finished, "fingerprint", None) != fingerprint:
                     raise DataError(
                         f"{out} holds a model that {self.differs}: choose another folder, or replace it with "
                         "--overwrite"

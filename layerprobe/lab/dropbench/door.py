@@ -9,30 +9,17 @@ from __future__ import annotations
 import importlib
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, get_args
 
 from layerprobe.checks import check_choice
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.finetuning.values import Weighting
 from layerprobe.lab.dropbench.results import Needs
-from layerprobe.lab.dropbench.strategies import Choice, Recorded, Strategy
+from layerprobe.lab.dropbench.strategies import Answer, Recorded, Strategy
 from layerprobe.names import nearest
 
 _LOOKED: tuple[Needs, ...] = get_args(Needs)
 """From nothing on; the most of what an entry looks at is what it needs."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """A strategy's answer for one model."""
-
-    layer: int
-    """That it takes."""
-    stated: tuple[int, ...] | None = None
-    """The set of layers that it says holds the best one."""
-    sufficient: int | None = None
-    """The smallest layer that it says is no worse than the best by more than half a point."""
 
 
 class Trial:
@@ -124,8 +111,8 @@ class Trial:
         self._pay(weighting, 0, number, self.n_layers)
         return tuple(float(score) for score in scans[number].validation if score is not None)
 
-    def choice(self, answer: Any) -> Choice:
-        """Convert an entry's answer to a choice, with the cost of everything it looked at.
+    def choice(self, answer: Any) -> Answer:
+        """Return an entry's answer, a layer or an `Answer`, with the cost of everything it looked at.
 
         Raises:
             DataError: If it names no layer of the model.
@@ -133,12 +120,12 @@ class Trial:
         if not isinstance(answer, Answer):
             answer = Answer(layer=answer)
         stated = None if answer.stated is None else tuple(sorted(set(map(self._layer, answer.stated))))
-        return Choice(
+        return Answer(
             layer=self._layer(answer.layer),
-            cost=self.spent,
-            seeds=tuple(sorted(self._seeds)),
             stated=stated,
             sufficient=None if answer.sufficient is None else self._layer(answer.sufficient),
+            cost=self.spent,
+            seeds=tuple(sorted(self._seeds)),
             needs=_LOOKED[self._looked],
         )
 
@@ -177,7 +164,7 @@ def load_entry(name: str) -> Strategy:
 def entry_strategy(name: str, entry: Entry) -> Strategy:
     """Wrap an entry as a strategy: it runs once for each recorded seed as its first one, all equally likely."""
 
-    def choose(model: Recorded) -> list[Choice]:
+    def choose(model: Recorded) -> list[Answer]:
         choices = []
         for first in range(len(model.tuned.seeds)):
             trial = Trial(model, first=first)

@@ -26,7 +26,7 @@ from layerprobe.lab.dropbench.results import (
     StrategyOutcome,
     StrategyScores,
 )
-from layerprobe.lab.dropbench.strategies import Choice, Recorded, Strategy
+from layerprobe.lab.dropbench.strategies import Answer, Recorded, Strategy
 from layerprobe.lab.dropbench.truth import (
     chances_of_best,
     chances_within,
@@ -202,7 +202,7 @@ def lettered(rows: Sequence[StrategyScores], clusters: Sequence[str], *, level: 
     return dict(zip((row.strategy for row in rows), compact_letters(different, (-means).tolist()), strict=True))
 
 
-def _outcome(model: Recorded, choices: Sequence[Choice]) -> StrategyOutcome:
+def _outcome(model: Recorded, choices: Sequence[Answer]) -> StrategyOutcome:
     tuned = model.tuned
     seeds = [_scored_on(choice, model) for choice in choices]
     of_items = [item_variance(tuned, choice.layer, _best(model, on)) for choice, on in zip(choices, seeds, strict=True)]
@@ -230,7 +230,7 @@ def _outcome(model: Recorded, choices: Sequence[Choice]) -> StrategyOutcome:
     )
 
 
-def _scored_on(choice: Choice, model: Recorded) -> list[int]:
+def _scored_on(choice: Answer, model: Recorded) -> list[int]:
     """Return the positions of the seeds that a choice did not look at; of all where it looked at all."""
     everything = range(len(model.tuned.seeds))
     return [seed for seed in everything if seed not in choice.seeds] or list(everything)
@@ -240,7 +240,7 @@ def _best(model: Recorded, seeds: Sequence[int]) -> int:
     return int(distances(model.tuned, seeds).argmin())
 
 
-def _lost(model: Recorded, choice: Choice, below: Array, seeds: Sequence[int]) -> float:
+def _lost(model: Recorded, choice: Answer, below: Array, seeds: Sequence[int]) -> float:
     """Return the points lost by choosing each layer, adjusted where the model handed over is not TMFT's."""
     lost = float(below[choice.layer])
     if choice.score is not None:

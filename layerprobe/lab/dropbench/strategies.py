@@ -4,7 +4,8 @@ A strategy sees validation scores of runs that it pays for, and readings for not
 shares of the paper's sweep, every layer with five seeds; a step at layer l costs l + 1 blocks.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,19 +32,19 @@ SCANNED: Weighting = "falling"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """The layer that a strategy chooses, and what it cost."""
+class Answer:
+    """A strategy's answer for one model; of an entry's the bench itself says what it cost and what it looked at."""
 
     layer: int
-    cost: float
-    """Share of the paper's sweep, of choosing alone: a final run of the chosen layer is not in it."""
-    seeds: tuple[int, ...] = ()
-    """Positions of the TMFT seeds that it looked at, which are not those that it is scored on where others are left."""
+    """That it takes."""
     stated: tuple[int, ...] | None = None
     """The set of layers that it says holds the best one."""
     sufficient: int | None = None
-    """The smallest layer that it says is no worse than the best by more than half a point; None if it says so of
-    none."""
+    """The smallest layer that it says is no worse than the best by more than half a point."""
+    cost: float = 0.0
+    """Share of the paper's sweep, of choosing alone: a final run of the chosen layer is not in it."""
+    seeds: tuple[int, ...] = ()
+    """Positions of the TMFT seeds that it looked at, which are not those that it is scored on where others are left."""
     score: float | None = None
     """Test score of the model that it hands over, where that is not TMFT at the layer."""
     needs: Needs | None = None
@@ -95,7 +96,13 @@ class Recorded:
         metrics = self.entry.metrics
         return metrics[INFONCE].values if self.searchable and INFONCE in metrics else None
 
-    def search(self, budget_steps: float, *, scan: bool = False, first: int = 0, at_a_time: int = 1) -> Choice | None:
+    def best_of(self, layers: Iterable[int], seeds: tuple[int, ...]) -> Answer:
+        """Return the layer of the highest mean over seeds on validation, for a run of every layer with every seed."""
+        tried = sorted(layers)
+        means = self.validation[np.ix_(tried, seeds)].mean(axis=1).tolist()
+        return Answer(layer=tried[best_of(means)], cost=self.share(len(seeds) * _block_steps(tried)), seeds=seeds)
+
+    def search(self, budget_steps: float, *, scan: bool = False, first: int = 0, at_a_time: int = 1) -> Answer | None:
         """Search until it ends by itself or the next run would exceed a budget in block-steps.
 
         A seed is left, where there are three, to score the choice on. The search is given the seeds, and the scans, in
@@ -119,12 +126,12 @@ class Recorded:
             return None
         return self.answered(runs, settings, first=first)
 
-    def answered(self, runs: tuple[RunName, ...], settings: SearchSettings | None = None, *, first: int = 0) -> Choice:
+    def answered(self, runs: tuple[RunName, ...], settings: SearchSettings | None = None, *, first: int = 0) -> Answer:
         """Return the search's answer after some runs."""
         evidence = self.evidence(runs, first=first)
         result = answer(evidence, settings)
         seeds = {(seed + first) % len(self.tuned.seeds) for _, seed, scanned in runs if not scanned}
-        return Choice(
+        return Answer(
             layer=result.best_layer,
             cost=self.share(evidence.spent),
             seeds=tuple(sorted(seeds)),
@@ -172,7 +179,7 @@ class Strategy:
     """Who proposed it, or what it is a control for."""
     needs: Needs | None
     """What it looks at; None: that of each choice, which says so."""
-    choose: Callable[[Recorded], Sequence[Choice]]
+    choose: Callable[[Recorded], Sequence[Answer]]
     """Equally likely choices, such as one for each seed to begin with; none where the records lack what it needs."""
 
 
@@ -198,9 +205,18 @@ def training_strategies() -> list[Strategy]:
 
 def rule_strategy(name: str, layers: Mapping[str, Sequence[int]], *, source: str, needs: Needs) -> Strategy:
     """Return the strategy that follows a rule, given the layers it recommends for each model."""
+    return _strategy(
+        name, source, lambda model: (Answer(layer=layer, cost=0.0) for layer in layers[model.entry.name]), needs=needs
+    )
 
-    def choose(model: Recorded) -> list[Choice]:
-        return [Choice(layer=layer, cost=0.0) for layer in layers[model.entry.name]]
+
+def _strategy(
+    name: str, source: str, choices: Callable[[Recorded], Iterable[Answer | None]], *, needs: Needs = "training"
+) -> Strategy:
+    """Return the strategy of some choices; those of None do not count."""
+
+    def choose(model: Recorded) -> list[Answer]:
+        return [choice for choice in choices(model) if choice is not None]
 
     return Strategy(name=name, source=source, needs=needs, choose=choose)
 
@@ -215,33 +231,24 @@ def sweep(n_seeds: int, *, step: int = 1) -> Strategy:
     Starbucks, which are trained one by one here.
     """
 
-    def choose(model: Recorded) -> list[Choice]:
-        layers = list(range(model.n_layers - 1, -1 if step == 1 else 0, -step))[::-1]
-        return [
-            Choice(
-                layer=layers[best_of(model.validation[np.ix_(layers, seeds)].mean(axis=1).tolist())],
-                cost=model.share(n_seeds * _block_steps(layers)),
-                seeds=seeds,
-            )
-            for seeds in _subsets(len(model.tuned.seeds), n_seeds)
-        ]
+    def choices(model: Recorded) -> Iterator[Answer]:
+        layers = range(model.n_layers - 1, -1 if step == 1 else 0, -step)
+        return (model.best_of(layers, seeds) for seeds in _subsets(len(model.tuned.seeds), n_seeds))
 
     name = f"sweep, {n_seeds} seed{'s' if n_seeds > 1 else ''}{', every second layer' if step == 2 else ''}"
     source = "Rep, Dukic and Snajder 2024 (2402.13130)" if n_seeds == PAPER_SEEDS else "a smaller sweep"
-    source = source if step == 1 else "the layers of Starbucks: Zhuang et al. 2024 (2410.13230)"
-    return Strategy(name=name, source=source, needs="training", choose=choose)
+    return _strategy(name, source if step == 1 else "the layers of Starbucks: Zhuang et al. 2024 (2410.13230)", choices)
 
 
 def smoothed_sweep() -> Strategy:
     """Return the sweep with all recorded seeds, read by the Gaussian model of `layerprobe.search`."""
 
-    def choose(model: Recorded) -> list[Choice]:
-        runs = ((layer, seed, False) for layer in range(model.n_layers) for seed in range(len(model.tuned.seeds)))
-        return [model.answered(tuple(runs))] if model.searchable else []
+    def choices(model: Recorded) -> Iterator[Answer]:
+        if model.searchable:
+            runs = itertools.product(range(model.n_layers), range(len(model.tuned.seeds)), [False])
+            yield model.answered(tuple(runs))
 
-    return Strategy(
-        name="sweep, all seeds, smoothed", source="layerprobe.search.posterior", needs="training", choose=choose
-    )
+    return _strategy("sweep, all seeds, smoothed", "layerprobe.search.posterior", choices)
 
 
 # ---- one run at some layers -------------------------------------------------------------------------------------
@@ -253,18 +260,13 @@ def once(order: str, budget: float) -> Strategy:
     It takes the layers whose runs the budget, a share of the paper's sweep, still pays for, and leaves out others.
     """
 
-    def choose(model: Recorded) -> list[Choice]:
-        choices = []
+    def choices(model: Recorded) -> Iterator[Answer]:
         for seed in range(len(model.tuned.seeds)):
             for layers in ORDERS[order](model):
-                taken = _affordable(layers, budget * model.full_sweep)
-                scores = model.validation[taken, seed]
-                cost = model.share(_block_steps(taken))
-                choices.append(Choice(layer=taken[best_of(scores.tolist())], cost=cost, seeds=(seed,)))
-        return choices
+                yield model.best_of(_affordable(layers, budget * model.full_sweep), (seed,))
 
     source = "the simplest use of the reading" if INFONCE in order else "a control for where to look"
-    return Strategy(name=f"one seed at {order}, {budget:.0%}", source=source, needs="training", choose=choose)
+    return _strategy(f"one seed at {order}, {budget:.0%}", source, choices)
 
 
 def _affordable(layers: Iterable[int], block_steps: float) -> list[int]:
@@ -318,26 +320,22 @@ def scan(weighting: Weighting, *, seeds: int = 1, epochs: float = 1.0, own_model
     the scan, truncated at the layer, is handed over in place of TMFT's.
     """
 
-    def choose(model: Recorded) -> list[Choice]:
+    def choices(model: Recorded) -> Iterator[Answer]:
         runs = model.tuned.whole_scans(weighting)
-        choices = []
-        for chosen in _subsets(len(runs), seeds):
-            n_epochs = [max(1, round(epochs * len(runs[number].epochs))) for number in chosen]
-            rows = zip(chosen, n_epochs, strict=True)
-            curves = [
-                runs[number].validation if epochs == 1 else runs[number].epochs[last - 1] for number, last in rows
-            ]
-            layer = best_of(np.array(list(map(_numbers, curves))).mean(axis=0).tolist())
-            score = runs[chosen[0]].test[layer] if own_model else None
-            trained = sum(last / len(runs[number].epochs) for number, last in zip(chosen, n_epochs, strict=True))
-            choices.append(Choice(layer=layer, cost=model.share(trained * model.n_layers), score=score))
-        return choices
+        for subset in _subsets(len(runs), seeds):
+            curves, trained = [], 0.0
+            for run in (runs[number] for number in subset):
+                last = max(1, round(epochs * len(run.epochs)))
+                curves.append(_numbers(run.validation if epochs == 1 else run.epochs[last - 1]))
+                trained += last / len(run.epochs)
+            layer = best_of(np.array(curves).mean(axis=0).tolist())
+            score = runs[subset[0]].test[layer] if own_model else None
+            yield Answer(layer=layer, cost=model.share(trained * model.n_layers), score=score)
 
     name = f"scan, {weighting}"
     name += f", {seeds} seeds" if seeds > 1 else ""
     name += ", half of its epochs" if epochs < 1 else ""
-    name += ", its own model" if own_model else ""
-    return Strategy(name=name, source=_SCAN_SOURCES[weighting], needs="training", choose=choose)
+    return _strategy(f"{name}{', its own model' if own_model else ''}", _SCAN_SOURCES[weighting], choices)
 
 
 _SCAN_SOURCES: dict[Weighting, str] = {
@@ -358,23 +356,20 @@ def climb(start: Literal["readings", "scan"], *, reach: int) -> Strategy:
     has by default recommends.
     """
 
-    def choose(model: Recorded) -> list[Choice]:
+    def choices(model: Recorded) -> Iterator[Answer]:
         scans = model.tuned.whole_scans(SCANNED)
-        if (start == "scan" and not scans) or (start == "readings" and model.start is None):
-            return []
-        choices = []
         for seed in range(len(model.tuned.seeds)):
-            scores = model.validation[:, seed]
-            first = best_of(_numbers(scans[seed % len(scans)].validation)) if start == "scan" else model.start
-            assert first is not None
-            layer, looked = climbed(scores, first, reach=reach)
-            cost = model.share(_block_steps(looked) + (model.n_layers if start == "scan" else 0))
-            choices.append(Choice(layer=layer, cost=cost, seeds=(seed,)))
-        return choices
+            first = model.start
+            if start == "scan":
+                first = best_of(_numbers(scans[seed % len(scans)].validation)) if scans else None
+            if first is not None:
+                layer, looked = climbed(model.validation[:, seed], first, reach=reach)
+                steps = _block_steps(looked) + (model.n_layers if start == "scan" else 0)
+                yield Answer(layer=layer, cost=model.share(steps), seeds=(seed,))
 
     name = f"climb from {'the scan' if start == 'scan' else 'fall of InfoNCE'}"
     name += f", {reach} neighbours a side" if reach > 1 else ""
-    return Strategy(name=name, source="Combes and Proutiere 2014 (1405.5096)", needs="training", choose=choose)
+    return _strategy(name, "Combes and Proutiere 2014 (1405.5096)", choices)
 
 
 def climbed(scores: Array, start: int, *, reach: int) -> tuple[int, tuple[int, ...]]:
@@ -400,23 +395,14 @@ def halving() -> Strategy:
     Runs are prefixes of the final schedule; the last ones are chosen among by the best of their epochs.
     """
 
-    def choose(model: Recorded) -> list[Choice]:
-        if not model.tuned.epochs:
-            return []
+    def choices(model: Recorded) -> Iterator[Answer]:
         scores = np.array(model.tuned.epochs)  # (layers, seeds, epochs)
-        choices = []
-        for seed in range(scores.shape[1]):
+        for seed in range(scores.shape[1] if len(scores) else 0):
             layer, epochs = halved(scores[:, seed])
             cost = float((epochs / scores.shape[2] * np.arange(1, model.n_layers + 1)).sum())
-            choices.append(Choice(layer=layer, cost=model.share(cost), seeds=(seed,)))
-        return choices
+            yield Answer(layer=layer, cost=model.share(cost), seeds=(seed,))
 
-    return Strategy(
-        name="successive halving on epochs",
-        source="Jamieson and Talwalkar 2016 (1502.07943)",
-        needs="training",
-        choose=choose,
-    )
+    return _strategy("successive halving on epochs", "Jamieson and Talwalkar 2016 (1502.07943)", choices)
 
 
 def halved(scores: Array) -> tuple[int, Array]:
@@ -445,15 +431,12 @@ def halved(scores: Array) -> tuple[int, Array]:
 def find(budget: float, *, scan: bool = False) -> Strategy:
     """Return the search of `layerprobe.search` with a budget, a share of the paper's sweep."""
 
-    def choose(model: Recorded) -> list[Choice]:
-        if not (model.scanned if scan else model.searchable):
-            return []
-        steps, orders = budget * model.full_sweep, range(len(model.tuned.seeds))
-        choices = (model.search(steps, scan=scan, first=first) for first in orders)
-        return [choice for choice in choices if choice is not None]
+    def choices(model: Recorded) -> Iterator[Answer | None]:
+        steps, playable = budget * model.full_sweep, model.scanned if scan else model.searchable
+        orders = range(len(model.tuned.seeds) if playable else 0)
+        return (model.search(steps, scan=scan, first=first) for first in orders)
 
-    name = f"find, {budget:.0%}{', after a scan' if scan else ''}"
-    return Strategy(name=name, source="layerprobe.search", needs="training", choose=choose)
+    return _strategy(f"find, {budget:.0%}{', after a scan' if scan else ''}", "layerprobe.search", choices)
 
 
 def _numbers(values: Iterable[float | None]) -> list[float]:

@@ -29,7 +29,6 @@ from layerprobe.rng import without_autocast
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.artifact import (
     ModelFolder,
-    Record,
     SavedStep,
     SavedSteps,
     as_block,
@@ -50,7 +49,7 @@ SENTENCES_SEED = 1
 MOST_SENTENCES = 2_000_000
 
 Texts = TextFile | Sequence[str] | Literal["language"]
-R = TypeVar("R", bound=Record)
+R = TypeVar("R")
 Begun = tuple[Trainer | None, Callable[[], dict[str, Any]], Callable[[Path], None]]
 """A training that has not started, the fields of its record once it is done, and what writes the model to a folder."""
 

@@ -11,13 +11,13 @@ import pytest
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.results import StrategyScores, shown_strategies, worth_printing
 from layerprobe.lab.dropbench.scores import Redraws, lettered, redrawn, score_strategies, weighted_quantiles
-from layerprobe.lab.dropbench.strategies import Choice, Recorded, Strategy, find, scan, sweep
+from layerprobe.lab.dropbench.strategies import Answer, Recorded, Strategy, find, scan, sweep
 from layerprobe.lab.dropbench.truth import chances_of_best, chances_within, item_variance, seed_variance
 
 from .zoos import DROPPING, FALLING_CURVE, RISING, recorded, zoo
 
 
-def taking(*choices: Choice, name: str = "fixed") -> Strategy:
+def taking(*choices: Answer, name: str = "fixed") -> Strategy:
     return Strategy(name=name, source="hand", needs="training", choose=lambda model: choices)
 
 
@@ -34,7 +34,7 @@ def played(models: list[Recorded], strategy: Strategy, counts: np.ndarray | None
 
 
 def test_regret_is_of_the_seeds_that_were_not_looked_at(models: list[Recorded]) -> None:
-    scores = played(models, taking(Choice(layer=3, cost=0.1, seeds=(0,))))
+    scores = played(models, taking(Answer(layer=3, cost=0.1, seeds=(0,))))
     lost = []
     for model in models:
         means = np.array(model.tuned.test)[:, 1:].mean(axis=1)
@@ -44,12 +44,12 @@ def test_regret_is_of_the_seeds_that_were_not_looked_at(models: list[Recorded]) 
     assert scores.median.value == pytest.approx(np.median(lost))
     assert scores.worst == pytest.approx(max(lost))
     assert scores.fresh
-    assert not played(models, taking(Choice(layer=3, cost=0.1, seeds=(0, 1, 2)))).fresh
+    assert not played(models, taking(Answer(layer=3, cost=0.1, seeds=(0, 1, 2)))).fresh
 
 
 def test_cross_fitted_regret_is_against_what_others_choose(models: list[Recorded]) -> None:
     """By hand: each seed on each half, against the layer that the other seeds choose on the other half."""
-    scores = played(models, taking(Choice(layer=3, cost=0.0)))
+    scores = played(models, taking(Answer(layer=3, cost=0.0)))
     for model, outcome in zip(models, scores.outcomes, strict=True):
         halves, lost = [np.array(half) for half in model.tuned.halves], []
         for choosing, scoring in (halves, halves[::-1]):
@@ -60,8 +60,8 @@ def test_cross_fitted_regret_is_against_what_others_choose(models: list[Recorded
 
 
 def test_choices_are_equally_likely(models: list[Recorded]) -> None:
-    every = played(models, taking(*(Choice(layer=layer, cost=layer / 6) for layer in range(7))))
-    each = [played(models, taking(Choice(layer=layer, cost=0.0))).mean.value for layer in range(7)]
+    every = played(models, taking(*(Answer(layer=layer, cost=layer / 6) for layer in range(7))))
+    each = [played(models, taking(Answer(layer=layer, cost=0.0))).mean.value for layer in range(7)]
     assert every.mean.value == pytest.approx(np.mean(each))
     assert every.cost.value == pytest.approx(0.5)
     lost = np.concatenate([outcome.distances for outcome in every.outcomes])
@@ -70,7 +70,7 @@ def test_choices_are_equally_likely(models: list[Recorded]) -> None:
 
 def test_errors_of_the_mean(models: list[Recorded]) -> None:
     """Seeds are the models' own; of models with one task other items move all alike, at most."""
-    scores = played(models, taking(Choice(layer=3, cost=0.0)))
+    scores = played(models, taking(Answer(layer=3, cost=0.0)))
     of_items, of_seeds = [], []
     for model in models:
         best = int(np.array(model.tuned.test).mean(axis=1).argmax())
@@ -79,35 +79,35 @@ def test_errors_of_the_mean(models: list[Recorded]) -> None:
     assert scores.items_error == pytest.approx(np.mean(of_items))
     assert scores.seeds_error == pytest.approx(math.sqrt(sum(of_seeds)) / 4)
     others = [replace(model, entry=replace(model.entry, task=str(k))) for k, model in enumerate(models)]
-    apart = played(others, taking(Choice(layer=3, cost=0.0)))
+    apart = played(others, taking(Answer(layer=3, cost=0.0)))
     assert apart.items_error == pytest.approx(math.sqrt(sum(error**2 for error in of_items)) / 4)
 
 
 def test_a_stated_set_holds_the_best_layer_as_often_as_the_errors_allow(models: list[Recorded]) -> None:
-    scores = played(models, taking(Choice(layer=4, cost=0.0, stated=(3, 4))))
+    scores = played(models, taking(Answer(layer=4, cost=0.0, stated=(3, 4))))
     chances = [chances_of_best(model.tuned)[[3, 4]].sum() for model in models]
     assert scores.coverage is not None
     assert scores.coverage.value == pytest.approx(np.mean(chances))
     assert scores.set_size == 2
-    everything = played(models, taking(Choice(layer=4, cost=0.0, stated=tuple(range(7)))))
+    everything = played(models, taking(Answer(layer=4, cost=0.0, stated=tuple(range(7)))))
     assert everything.coverage is not None
     assert everything.coverage.value == 1
-    assert played(models, taking(Choice(layer=4, cost=0.0))).coverage is None
-    enough = played(models, taking(Choice(layer=4, cost=0.0, sufficient=4), Choice(layer=4, cost=0.0, sufficient=0)))
+    assert played(models, taking(Answer(layer=4, cost=0.0))).coverage is None
+    enough = played(models, taking(Answer(layer=4, cost=0.0, sufficient=4), Answer(layer=4, cost=0.0, sufficient=0)))
     assert enough.sufficient is not None
     expected = np.mean([chances_within(model.tuned)[[0, 4]].mean() for model in models])
     assert enough.sufficient.value == pytest.approx(expected)
 
 
 def test_a_model_of_its_own_is_held_against_the_best_tmft(models: list[Recorded]) -> None:
-    scores = played(models, taking(Choice(layer=2, cost=0.0, score=90.0)))
+    scores = played(models, taking(Answer(layer=2, cost=0.0, score=90.0)))
     best = [float(np.array(model.tuned.test).mean(axis=1).max()) for model in models]
     assert scores.mean.value == pytest.approx(np.mean(best) - 90)
 
 
 def test_families_are_redrawn(models: list[Recorded]) -> None:
     counts = np.array([[1, 1, 1, 1], [2, 0, 2, 0], [0, 2, 0, 2]], dtype=float)
-    scores = played(models, taking(Choice(layer=3, cost=0.0)), counts)
+    scores = played(models, taking(Answer(layer=3, cost=0.0)), counts)
     lost = [outcome.distances[0] for outcome in scores.outcomes]
     ends = sorted([np.mean(lost[::2]), np.mean(lost[1::2])])
     assert scores.mean.lower == pytest.approx(np.quantile(ends, 0.025))
@@ -115,8 +115,8 @@ def test_families_are_redrawn(models: list[Recorded]) -> None:
 
 
 def test_who_has_no_model_is_left_out_and_the_cheapest_comes_first(models: list[Recorded]) -> None:
-    dear, none = taking(Choice(layer=4, cost=0.5), name="dear"), taking(name="none")
-    cheap = taking(Choice(layer=0, cost=0.1), name="cheap")
+    dear, none = taking(Answer(layer=4, cost=0.5), name="dear"), taking(name="none")
+    cheap = taking(Answer(layer=0, cost=0.1), name="cheap")
     scored = score_strategies(models, [dear, none, cheap], Redraws(counts=np.ones((1, 4)), level=0.95))
     assert [each.strategy for each in scored] == ["cheap", "dear"]
 
@@ -175,7 +175,7 @@ def letters_of(models: list[Recorded], *strategies: Strategy, level: float = 0.9
 
 def test_rows_that_share_a_letter_do_not_differ(models: list[Recorded]) -> None:
     """The best layer and its copy share one, the worst layer has another; the best has the first letter."""
-    good, same, bad = (taking(Choice(layer=layer, cost=0.0), name=f"{layer}") for layer in (4, 4, 0))
+    good, same, bad = (taking(Answer(layer=layer, cost=0.0), name=f"{layer}") for layer in (4, 4, 0))
     letters = letters_of(models, good, replace(same, name="copy"), bad)
     assert letters == {"4": "a", "copy": "a", "0": "b"}
 
@@ -185,7 +185,7 @@ def test_a_row_that_wins_as_often_as_it_loses_does_not_differ() -> None:
     qualities = [DROPPING, (*DROPPING[:3], 80.0, 75.0, *DROPPING[5:])]
     made = [recorded(f"m{n}", f"f{n}", qualities[n % 2], seed=n, seed_error=0.0, item_error=0.05) for n in range(8)]
     models = [Recorded(entry=each, tuned=each.budgets["converged"]) for each in made]
-    rows = [taking(Choice(layer=layer, cost=0.0), name=f"layer {layer}") for layer in (3, 4, 2)]
+    rows = [taking(Answer(layer=layer, cost=0.0), name=f"layer {layer}") for layer in (3, 4, 2)]
     letters = letters_of(models, *rows)
     assert set(letters["layer 3"]) & set(letters["layer 4"])
     assert not set(letters["layer 2"]) & set(letters["layer 4"])
@@ -204,7 +204,7 @@ def test_equal_strategies_are_rarely_said_to_differ(n: int, families: int) -> No
                 name=str(number),
                 source="lot",
                 needs="nothing",
-                choose=lambda model, layers=layers: [Choice(layer=int(layers[int(model.entry.name[1:])]), cost=0.0)],
+                choose=lambda model, layers=layers: [Answer(layer=int(layers[int(model.entry.name[1:])]), cost=0.0)],
             )
             for number, layers in enumerate(drawn)
         ]
@@ -217,8 +217,8 @@ def test_rows_that_lack_models_have_no_letter(models: list[Recorded]) -> None:
         name="some",
         source="hand",
         needs="training",
-        choose=lambda model: [Choice(layer=1, cost=0.0)] if model is models[0] else [],
+        choose=lambda model: [Answer(layer=1, cost=0.0)] if model is models[0] else [],
     )
-    rows = [taking(Choice(layer=layer, cost=0.0), name=f"{layer}") for layer in (4, 0)]
+    rows = [taking(Answer(layer=layer, cost=0.0), name=f"{layer}") for layer in (4, 0)]
     assert letters_of(models, *rows, some).keys() == {"4", "0"}
     assert letters_of(models, rows[0]) == {}

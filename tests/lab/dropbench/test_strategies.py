@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from layerprobe.lab.dropbench.strategies import (
-    Choice,
+    Answer,
     Recorded,
     climb,
     climbed,
@@ -44,9 +44,9 @@ def model() -> Recorded:
 def test_a_sweep_takes_the_best_mean_of_its_seeds(model: Recorded) -> None:
     validation = np.array(model.tuned.validation)
     one = list(sweep(1).choose(model))
-    assert one == [Choice(layer=int(validation[:, seed].argmax()), cost=28 / FULL, seeds=(seed,)) for seed in range(3)]
+    assert one == [Answer(layer=int(validation[:, seed].argmax()), cost=28 / FULL, seeds=(seed,)) for seed in range(3)]
     (three,) = sweep(3).choose(model)
-    assert three == Choice(layer=int(validation.mean(axis=1).argmax()), cost=3 / 5, seeds=(0, 1, 2))
+    assert three == Answer(layer=int(validation.mean(axis=1).argmax()), cost=3 / 5, seeds=(0, 1, 2))
     assert sweep(5).choose(model) == []
 
 
@@ -54,10 +54,10 @@ def test_a_scan_takes_the_best_layer_of_its_curve_for_one_run(model: Recorded) -
     first, second = (run for run in model.tuned.scans if run.weighting == "falling")
     curves = [np.array(run.validation, dtype=float) for run in (first, second)]
     assert list(scan("falling").choose(model)) == [
-        Choice(layer=int(curve.argmax()), cost=pytest.approx(7 / FULL)) for curve in curves
+        Answer(layer=int(curve.argmax()), cost=pytest.approx(7 / FULL)) for curve in curves
     ]
     (both,) = scan("falling", seeds=2).choose(model)
-    assert both == Choice(layer=int(np.mean(curves, axis=0).argmax()), cost=pytest.approx(14 / FULL))
+    assert both == Answer(layer=int(np.mean(curves, axis=0).argmax()), cost=pytest.approx(14 / FULL))
     half = scan("falling", epochs=0.5).choose(model)[0]
     assert half.cost == pytest.approx(3.5 / FULL)
     assert half.layer == int(np.array(first.epochs[0], dtype=float).argmax())
@@ -88,7 +88,7 @@ def test_a_climb_pays_for_what_it_looked_at(model: Recorded) -> None:
     from_readings = climb("readings", reach=1).choose(model)
     for seed, choice in enumerate(from_readings):
         layer, looked = climbed(validation[:, seed], 1, reach=1)
-        assert choice == Choice(layer=layer, cost=pytest.approx(sum(each + 1 for each in looked) / FULL), seeds=(seed,))
+        assert choice == Answer(layer=layer, cost=pytest.approx(sum(each + 1 for each in looked) / FULL), seeds=(seed,))
     from_scan = climb("scan", reach=1).choose(model)
     assert all(choice.cost > 7 / FULL for choice in from_scan)
     assert climb("readings", reach=1).choose(replace(model, start=None)) == []
@@ -193,7 +193,7 @@ def test_a_smoothed_sweep_reads_all_runs(model: Recorded) -> None:
 
 def test_a_rule_costs_nothing(model: Recorded) -> None:
     strategy = rule_strategy("r", {"m": (2, 3)}, source="s", needs="readings")
-    assert strategy.choose(model) == [Choice(layer=2, cost=0.0), Choice(layer=3, cost=0.0)]
+    assert strategy.choose(model) == [Answer(layer=2, cost=0.0), Answer(layer=3, cost=0.0)]
 
 
 def test_every_strategy_has_a_name_of_its_own_and_a_source() -> None:
