@@ -468,7 +468,7 @@ class ChainResult(Shown):
             for name, to_start, to_reference in curves
             for layer in range(len((to_start or to_reference or before).values))  # type: ignore[union-attr]
         ]
-        column, charts = columns_of(rows), []
+        column, charts = columns_of(rows), list[Chart]()
         columns = [column("after", lambda row: row[0], title="training"), column("layer", lambda row: row[1])]
         ends = {"title": interval_title(self.level), "form": ".3f", "interval": True, "over": "over new texts"}
         for place, name, other in ((2, "cka", "the layer before"), (3, "reference", short_name(reference or ""))):

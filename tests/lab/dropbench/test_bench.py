@@ -28,7 +28,7 @@ CURVE = "CKA, twin"
 
 
 def scores_of(data: Zoo, name: str, *, rules: Sequence[Rule] | None = None) -> RuleScores:
-    (budget,) = bench_predictors(data, rules=rules, draws=200).budgets
+    (budget,) = bench_predictors(data, rules=rules, strategies=(), draws=200).budgets
     return next(scores for scores in budget.rules if scores.rule == name)
 
 
@@ -91,14 +91,14 @@ def test_a_random_layer_is_scored_in_expectation() -> None:
 def test_budgets_have_truths_of_their_own() -> None:
     budgets = {"gentle": tuned(DROPPING), "converged": tuned(RISING)}
     data = zoo(*(entry(name, name, budgets=budgets, cka=FALLING_CURVE) for name in "ab"))
-    bench = bench_predictors(data, draws=10)
+    bench = bench_predictors(data, strategies=(), draws=10)
     assert [(each.budget, each.truths["a"].drop) for each in bench.budgets] == [("gentle", True), ("converged", False)]
-    assert [each.budget for each in bench_predictors(data, budgets=["converged"], draws=10).budgets] == ["converged"]
+    assert [each.budget for each in bench_predictors(data, budgets=["converged"], strategies=(), draws=10).budgets] == ["converged"]
 
 
 def test_a_model_without_a_budget_is_not_scored_under_it() -> None:
     data = zoo(entry("a", "a", budgets={"gentle": tuned(RISING), "converged": tuned(RISING)}), entry("b", "b"))
-    gentle, converged = bench_predictors(data, draws=10).budgets
+    gentle, converged = bench_predictors(data, strategies=(), draws=10).budgets
     assert (list(gentle.truths), list(converged.truths)) == (["a", "b"], ["a"])
 
 
@@ -280,7 +280,7 @@ def test_labels_are_told_apart() -> None:
             for name in "ab"
         )
     )
-    (budget,) = bench_predictors(data, draws=10).budgets
+    (budget,) = bench_predictors(data, strategies=(), draws=10).budgets
     labelled = {scores.rule for scores in budget.rules if scores.labelled}
     single = {f"{what} {name}" for what in ("best layer by", "fall of") for name in ("zero-shot", "probe")}
     assert labelled == {*single, "best rule of the other families, with labels"}
@@ -301,7 +301,7 @@ def test_ties_take_the_earlier_layer_and_the_first_candidate() -> None:
 
 def test_of_a_model_that_lacks_the_curve_a_rule_calls_no_drop() -> None:
     data = zoo(entry("a", "a", DROPPING, cka=FALLING_CURVE), entry("b", "b", DROPPING), entry("c", "c", RISING))
-    (budget,) = bench_predictors(data, draws=10).budgets
+    (budget,) = bench_predictors(data, strategies=(), draws=10).budgets
     rule = next(scores for scores in budget.rules if scores.rule == f"plateau of {CURVE}")
     assert [(each.model, each.missing, each.recommended) for each in rule.outcomes] == [
         ("a", False, (4,)),
@@ -382,10 +382,10 @@ def test_an_early_onset_costs_a_third_of_the_sweep() -> None:
 
 
 def test_families_are_redrawn_whole() -> None:
-    """Fifty copies of one model in a family say no more than one does."""
+    """Twenty copies of one model in a family say no more than one does."""
     families = {"a": DROPPING, "b": RISING, "c": RISING, "d": RISING}
     few = zoo(*(entry(f"{family}0", family, scores) for family, scores in families.items()))
-    copies = [entry(f"{family}{n}", family, scores) for n in range(50) for family, scores in families.items()]
+    copies = [entry(f"{family}{n}", family, scores) for n in range(20) for family, scores in families.items()]
     one, many = (scores_of(data, "last layer").mean_regret for data in (few, zoo(*copies)))
     assert one == many
     # expanded percentiles of four are nearly the ends
@@ -396,7 +396,7 @@ def test_families_are_redrawn_whole() -> None:
 def test_encoders_are_redrawn_where_there_are_fewer_than_four_families() -> None:
     """Two of two families: percentiles would be the values of the two, whatever the encoders in them are."""
     data = zoo(*(entry(f"{family}{n}", family, RISING) for n in range(3) for family in "ab"))
-    assert bench_predictors(data, draws=5).budgets[0].clusters == "models"
+    assert bench_predictors(data, strategies=(), draws=5).budgets[0].clusters == "models"
 
 
 def test_an_encoder_is_redrawn_with_all_of_its_tasks() -> None:
@@ -406,7 +406,7 @@ def test_an_encoder_is_redrawn_with_all_of_its_tasks() -> None:
     entries = [replace(each, name=f"{each.name}-{task}", task=task) for each in encoders for task in tasks]
     one, many = (scores_of(data, "last layer").mean_regret for data in (zoo(*encoders), zoo(*entries)))
     assert many == one
-    assert bench_predictors(zoo(*entries), draws=5).budgets[0].clusters == "3 encoders (30 entries)"
+    assert bench_predictors(zoo(*entries), strategies=(), draws=5).budgets[0].clusters == "3 encoders (30 entries)"
     alone = scores_of(zoo(*entries[:10]), "last layer").mean_regret
     assert (alone.lower, alone.upper) == (None, None)
 
@@ -423,7 +423,7 @@ def test_intervals_are_those_of_redrawn_models() -> None:
 
 
 def test_the_same_seed_gives_the_same_table() -> None:
-    assert bench_predictors(known_zoo(), draws=50) == bench_predictors(known_zoo(), draws=50)
+    assert bench_predictors(known_zoo(), strategies=(), draws=50) == bench_predictors(known_zoo(), strategies=(), draws=50)
 
 
 def test_every_rule_is_scored_on_every_model_of_a_large_zoo() -> None:
@@ -443,7 +443,7 @@ def test_every_rule_is_scored_on_every_model_of_a_large_zoo() -> None:
                 labelled={"zero-shot": rng.random(9) + 0.1},
             )
         )
-    (budget,) = bench_predictors(zoo(*entries), draws=50).budgets
+    (budget,) = bench_predictors(zoo(*entries), strategies=(), draws=50).budgets
     assert len(budget.rules) > 20
     assert {len(scores.outcomes) for scores in budget.rules} == {48}
 
@@ -490,7 +490,7 @@ def test_the_best_rule_among_all_may_read_labels() -> None:
 
 
 def test_without_labels_in_the_zoo_one_best_rule_is_scored() -> None:
-    (budget,) = bench_predictors(known_zoo(), draws=10).budgets
+    (budget,) = bench_predictors(known_zoo(), strategies=(), draws=10).budgets
     assert sum(scores.rule.startswith("best rule") for scores in budget.rules) == 1
 
 
