@@ -2,6 +2,7 @@
 
 import collections
 import itertools
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -50,14 +51,17 @@ from layerprobe.files.serialisation import digest, from_dict, to_dict
 from layerprobe.jobs.crew import HERE, Plan, Share, Workers, crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.lazy import cached_property
-from layerprobe.names import short_name
+from layerprobe.names import counted, short_name, some
 from layerprobe.results.estimate import Estimate
 from layerprobe.similarity.checks import rounding
 from layerprobe.store.manifest import Manifest, StoredFile, StoreKey, first_rows, sample_ids, texts_digest
 from layerprobe.store.shards import ShardWriter, StoredEmbeddings, StoredLayer, write_shard
 from layerprobe.store.store import Store
+from layerprobe.tasks.texts import without_surrogates
 from layerprobe.tasks.values import Items, Task, TextFile, TextSplit
 from layerprobe.versions import TOKENS_VERSION
+
+logger = logging.getLogger(__name__)
 
 # Texts whose embeddings are in memory at a time where only their token states are measured.
 TEXTS_A_PASS = 4096
@@ -120,7 +124,7 @@ class Embeddings:
             MisalignedSamplesError: If a text was not embedded.
         """
         listed = texts_in(texts)
-        return self._rows(listed if isinstance(listed, Sequence) else tuple(listed))
+        return self._rows(without_surrogates(listed if isinstance(listed, Sequence) else tuple(listed)))
 
 
 class _RowOf:
@@ -399,6 +403,8 @@ def measure_tokens(model: ModelLike, texts: Sequence[str]) -> TokenMetrics:
 def distinct_texts(texts: Sequence[str] | TextFile | Items | Task) -> Sequence[str]:
     """Return every text once, in order: those of a list, of a file, of a task, or of a table with one column.
 
+    Halves of characters, which no tokenizer reads, become spaces, as in the texts of files; a warning names them.
+
     Raises:
         DataError: If there are no texts, one is empty or no text, or a single text or a table of several columns stands
             where a list should.
@@ -412,6 +418,14 @@ def distinct_texts(texts: Sequence[str] | TextFile | Items | Task) -> Sequence[s
             raise DataError(f"expected texts, got {text!r} as number {number}: drop it, or make it a text")
         if not text:
             raise DataError(f"expected texts with words in them, got an empty one as number {number}: drop it")
+    if (whole := without_surrogates(texts)) is not texts:
+        numbers = [number for number, (text, mended) in enumerate(zip(texts, whole, strict=True)) if text != mended]
+        logger.warning(
+            "replaced lone surrogates (halves of characters) by a space in %s: number %s",
+            counted(len(numbers), "text"),
+            some(numbers),
+        )
+        texts = whole
     rows = first_rows(texts, sample_ids(texts))
     return texts if len(rows) == len(texts) else _taken(texts, rows)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from layerprobe.errors import TaskError
 from layerprobe.tasks.kind import KINDS, Kind, detect_kind
 from layerprobe.tasks.labels import label_cell
-from layerprobe.tasks.scores import is_number
+from layerprobe.tasks.scores import is_number, parse_score
 from layerprobe.tasks.tables import Table
 
 Columns = str | Sequence[str | int]
@@ -37,8 +37,8 @@ ID_NAMES = ("id", "queryid", "corpusid", "documentid", "docid", "passageid", "qi
 ROW_NAMES = (*ID_NAMES, "", "index", "row", "nr", "no", "number", "pairid", "sentenceid", "unnamed:0", "#")
 """Of columns that number rows."""
 TITLE_NAMES = ("title",)
-QUERY_NAMES = ("query", "question", "anchor")
-DOCUMENT_NAMES = ("document", "passage", "answer", "positive", "context")
+QUERY_NAMES = ("query", "queries", "question", "questions", "anchor")
+DOCUMENT_NAMES = ("document", "documents", "passage", "passages", "answer", "positive", "context")
 QUERY_ID_NAMES = ("queryid", "qid", "query")
 DOCUMENT_ID_NAMES = ("corpusid", "documentid", "docid", "passageid", "pid", "document")
 NEGATIVE_NAME = "negative"
@@ -142,21 +142,22 @@ def judgement_columns(table: Table) -> tuple[Table, tuple[int, ...]]:
     return table, _distinct(table, tuple(column for column in columns if column is not None))
 
 
-def query_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[int, ...]]:
-    """Return a table of queries with documents without its header row, and where query, document and gain are.
+def declared_columns(table: Table, columns: Columns | None, kind: Kind) -> tuple[Table, tuple[int, ...]]:
+    """Return a table without its header row, and where the columns are that a kind declares, in its order.
 
-    The columns are "query,document" or "query,document,relevance" as in `task_columns`; without the third all documents
-    are relevant to their queries. Raise TaskError if a column is missing or the layout is not known.
+    They are requested in that order, or known by usual names; cells may be lists. Raise TaskError if one is missing.
     """
-    if columns is None:
-        table = table.with_header()
-        query, document = (_named(table.header or (), names) for names in (QUERY_NAMES, DOCUMENT_NAMES))
-        if query is None or document is None:
-            raise _unknown_layout(table, "query,document,relevance")
-        gain = _named(table.header or (), RELEVANCE_NAMES)
-        return table, _distinct(table, (query, document) if gain is None else (query, document, gain))
-    layouts = "different columns as query,document,relevance, or query,document"
-    return _chosen(table, columns, (2, 3), layouts, with_target=(3,))
+    layout = ",".join(kind.columns)
+    if columns is not None:
+        table, chosen = _asked_for(table, columns)
+        if len(set(chosen)) != len(kind.columns) or len(chosen) != len(kind.columns):
+            raise TaskError(f"expected different columns as {layout}, got {','.join(chosen)!r}")
+        return table, tuple(_place_of(table, column) for column in chosen)
+    table = table.with_header()
+    places = [_named(table.header or (), names) for names in kind.columns.values()]
+    if None in places:
+        raise _unknown_layout(table, layout)
+    return table, tuple(place for place in places if place is not None)
 
 
 def training_columns(
@@ -169,12 +170,14 @@ def training_columns(
     order; where fewer negatives will do, a last one of numbers is the gain. Raise TaskError if the layout is not known.
     """
     least, most = negatives
-    layout = "anchor,positive,negative" if least else "query,positive, and maybe negatives or the relevance"
+    layout = "anchor,positive,negative" if least else "query,document, and maybe the relevance"
+    if most > least:
+        layout = "query,positive, and maybe negatives or the relevance"
     if columns is None:
         table = table.with_header()
         header = table.header or ()
         query, document = (_named(header, names) for names in (QUERY_NAMES, DOCUMENT_NAMES))
-        farther = [i for i, name in enumerate(header) if plain_name(name).startswith(NEGATIVE_NAME)]
+        farther = [i for i, name in enumerate(header) if most and plain_name(name).startswith(NEGATIVE_NAME)]
         if query is None or document is None or not least <= len(farther) <= most:
             raise _unknown_layout(table, layout.partition(", and")[0])
         gain = None if least else _named(header, RELEVANCE_NAMES)
@@ -182,22 +185,27 @@ def training_columns(
         _distinct(table, texts if gain is None else (*texts, gain))
         return table, texts, gain
     table, chosen = _asked_for(table, columns)
-    if len(set(chosen)) != len(chosen) or not least + 2 <= len(chosen) <= most + 2:
+    if len(set(chosen)) != len(chosen) or not least + 2 <= len(chosen) <= most + 2 + (not least):
         raise TaskError(f"expected different columns as {layout}, got {','.join(chosen)!r}")
     if table.header is None and _looks_like_header(table):
         table = table.with_header()
     places = tuple(named_column(table, column) for column in chosen)
     if not least and len(places) > 2 and all(is_number(row[places[-1]]) for row in table.rows):
         return table, places[:-1], places[-1]
+    if len(places) > most + 2:
+        first = next(i for i, row in enumerate(table.rows) if not is_number(row[places[-1]]))
+        parse_score(table.rows[first][places[-1]], table.place(first))
     return table, places, None
 
 
 def _looks_like_header(table: Table) -> bool:
     """Return whether the first row names a text column, or has words where others have numbers or other labels."""
     first, *rest = table.rows
-    if {plain_name(cell) for cell in first} & {*TEXT_NAMES, *itertools.chain(*SENTENCE_NAMES)}:
+    if {plain_name(str(cell)) for cell in first} & {*TEXT_NAMES, *itertools.chain(*SENTENCE_NAMES)}:
         return True
     for i, name in enumerate(first):
+        if i in table.nested:
+            continue
         others = {row[i].strip() for row in rest}
         numeric = not is_number(name) and bool(rest) and all(map(is_number, others))
         if numeric or (_are_labels(others, len(rest)) and name.strip() not in others):
@@ -280,8 +288,8 @@ def _are_labels(distinct: set[str], n: int) -> bool:
 
 
 _LONGEST_LABEL, _FEW_ROWS = 50, 4
-_SHOWN = 4
-"""Readings that an error names."""
+_SHOWN, _COLUMNS, _CELLS = 4, 40, 8
+"""Readings, names of columns, and cells of a first row that an error names."""
 
 
 def _inferred_columns(table: Table, kind: Kind | None) -> tuple[int, ...]:
@@ -439,6 +447,10 @@ def _unknown_layout(table: Table, what: str) -> TaskError:
     example = f", for example --columns {_option(table, likely)!r}" if len(likely) == len(words) else ""
     numbering = [f"{table.column(i)} numbers the rows, " for i in roles.numbering if has_target]
     advice = f"{''.join(numbering)}name {what} by column or index from 0{example}"
+    if what == PAIR and len(columns) > 1 and not (roles.scores or roles.labels):
+        advice += (
+            f"; or choose --kind retrieval --columns {_option(table, sorted(columns[:2]))!r} if one answers the other"
+        )
     return TaskError(f"{table.name}: cannot tell which columns are {what}; it has {_shown(table)}: {advice}")
 
 
@@ -459,10 +471,13 @@ def _counts_up(cells: Sequence[str]) -> bool:
 
 def _shown(table: Table) -> str:
     if table.header is not None:
-        return f"the columns {', '.join(_short(name) or '(no name)' for name in table.header)}"
-    cells = ", ".join(f"{i}: {_short(cell)!r}" for i, cell in enumerate(table.rows[0]))
-    return f"no header and the first row {cells}"
+        names = ", ".join(_short(name) or "(no name)" for name in table.header[:_COLUMNS])
+        return f"the columns {names}" + (f" and {len(table.header) - _COLUMNS} more" * (len(table.header) > _COLUMNS))
+    first = table.rows[0]
+    cells = ", ".join(f"{i}: {_short(cell)!r}" for i, cell in enumerate(first[:_CELLS]))
+    more = f" and {len(first) - _CELLS} more" if len(first) > _CELLS else ""
+    return f"no header and the first row {cells}{more}"
 
 
-def _short(cell: str) -> str:
-    return " ".join(cell.split())[:30]
+def _short(cell: object) -> str:
+    return " ".join(str(cell).split())[:30]

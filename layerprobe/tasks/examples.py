@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 from layerprobe.errors import TaskError
 from layerprobe.names import counted
-from layerprobe.tasks.columns import Columns, task_columns
-from layerprobe.tasks.kind import KINDS, detect_kind
-from layerprobe.tasks.labels import class_names
+from layerprobe.tasks.columns import Columns, plain_name, task_columns
+from layerprobe.tasks.kind import KINDS, LABEL_COLUMNS, detect_kind
+from layerprobe.tasks.labels import class_names, label_cell
 from layerprobe.tasks.scores import check_range, parse_score, scale
 from layerprobe.tasks.splitting import SPLITS, with_all_splits
 from layerprobe.tasks.tables import Table
-from layerprobe.tasks.texts import Cleaner, EmptyCells
+from layerprobe.tasks.texts import Cleaner, LeftOut
 from layerprobe.tasks.values import Examples, Task
 
 MIN_EXAMPLES = 4
@@ -47,7 +47,7 @@ class Rows:
 
     rows: tuple[Row, ...]
     """In order."""
-    empty: EmptyCells
+    empty: LeftOut
     """Why others are not among them."""
     warnings: tuple[str, ...]
     """What was changed in them."""
@@ -55,8 +55,10 @@ class Rows:
     """How the table was understood."""
     columns: tuple[str, ...] | None
     """Where texts and target are, by which the other splits are read too."""
-    target: int | None = None
-    """Where the target is, of a table without a header."""
+    target: int
+    """Where the target is."""
+    target_name: str | None
+    """What its column is called; None in a table without a header."""
 
 
 def read_rows(table: Table, columns: Columns | None, kind: str | None) -> Rows:
@@ -66,13 +68,13 @@ def read_rows(table: Table, columns: Columns | None, kind: str | None) -> Rows:
     """
     table, places = task_columns(table, columns, kind)
     *texts, target = places
-    cleaner, rows, empty, blank = Cleaner(), [], EmptyCells(table.name, table.unit), 0
+    cleaner, rows, empty, blank = Cleaner(), [], LeftOut(table.name, table.unit), 0
     for i, row in enumerate(table.rows):
         cells = {text: cleaner.clean(row[text]) for text in texts} | {target: row[target]}
         if missing := [column for column, cell in cells.items() if not cell.strip()]:
             blank += len(missing) == len(cells)
             for column in missing if len(missing) < len(cells) else ():
-                empty.add(table.column(column), table.numbers[i])
+                empty.add(f"in {table.column(column)}", table.numbers[i])
             continue
         first, *second = (cells[text] for text in texts)
         rows.append(Row(first=first, second=second[0] if second else None, cell=row[target], place=table.place(i)))
@@ -86,22 +88,34 @@ def read_rows(table: Table, columns: Columns | None, kind: str | None) -> Rows:
         warnings=(*notes, *changed),
         notes=table.notes,
         columns=names,
-        target=target if table.header is None else None,
+        target=target,
+        target_name=None if table.header is None else table.header[target],
     )
 
 
 def headless_as(table: Table, train: Rows) -> Table:
     """Return the table of another split, headless where the train table is and the first row has one of its targets."""
-    if train.target is None or train.target >= table.width:
+    if train.target_name is not None or train.target >= table.width:
         return table
     targets = {row.cell.strip() for row in train.rows}
     return replace(table, headless=table.headless or table.rows[0][train.target].strip() in targets)
 
 
-def kind_of(splits: Mapping[str, Sequence[Row]]) -> str:
-    """Return the kind of task that the train split belongs to; what does not fit in another split is then an error."""
-    rows = splits["train"]
-    return detect_kind((row.cell for row in rows), pairs=any(row.second is not None for row in rows))
+def kind_of(train: Rows) -> str:
+    """Return the kind of task that the train split belongs to; what does not fit in another split is then an error.
+
+    Many whole numbers are classes or values: TaskError where no name of their column says which.
+    """
+    rows, cells = train.rows, {label_cell(row.cell) for row in train.rows}
+    pairs = any(row.second is not None for row in rows)
+    kind = KINDS[detect_kind((row.cell for row in rows), pairs=pairs)]
+    named = train.target_name is not None and plain_name(train.target_name) in {*kind.target_columns} - {*LABEL_COLUMNS}
+    if cells and not (pairs or kind.labelled or named) and all(cell.lstrip("+-").isdecimal() for cell in cells):
+        raise TaskError(
+            f"the {len(cells)} different whole numbers of the target could be classes or values: say which, with "
+            f"--kind classification or --kind {kind.name} (kind=)"
+        )
+    return kind.name
 
 
 def parsed(kind: str, role: str, rows: Sequence[Row], *, skip_empty: bool = False) -> list[Row]:

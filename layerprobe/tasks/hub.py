@@ -34,15 +34,11 @@ def is_on_hub(source: str | Path) -> bool:
 
 def hub_tables(name: str) -> dict[str, Table]:
     """Return the tables of a hub data set by train, validation and test; a lone split counts as train."""
-    return {role: split_table(f"{name} {role}", split) for role, split in hub_splits(name).items()}
-
-
-def hub_splits(name: str) -> dict[str, Any]:
-    """Return the splits of a hub data set by train, validation and test; a lone split counts as train."""
     repository, _, config = name.partition(":")
     splits = _load(ALIASES.get(repository, repository), config or None, name)
     advice = "download its files, with `hf download --repo-type dataset`, and give those to take"
-    return {role: splits[key] for role, key in roles_of(splits, repr(name), advice=advice).items()}
+    roles = roles_of(splits, repr(name), advice=advice)
+    return {role: split_table(f"{name} {role}", splits[key]) for role, key in roles.items()}
 
 
 def hub_retrieval_tables(name: str, split: str) -> dict[str, Table]:
@@ -114,6 +110,13 @@ def split_table(name: str, split: Any) -> Table:
     for column, feature in split.features.items():
         if names := getattr(feature, "names", None):
             columns[column] = by_name(columns[column], names)
+        elif names := getattr(
+            getattr(feature, "feature", None), "names", None
+        ):  # of lists; -1 and less, as -100, say none
+            columns[column] = [
+                None if cells is None else [None if cell is None or cell < 0 else names[cell] for cell in cells]
+                for cells in columns[column]
+            ]
     table = table_of_columns(name, columns)
     if not table.rows:
         raise TaskError(f"{table.name} is empty: expected at least one row")

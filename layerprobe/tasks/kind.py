@@ -6,9 +6,9 @@ Nothing heavy is imported before a kind is used, so that `--help` can name all o
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -93,6 +93,9 @@ class Kind:
     """Usual names of the target's column, written as `LABEL_COLUMNS`; the first in a file is taken."""
     read_label: Callable[[str, str], str] = _plain_label
     """Cell and place -> the label; empty where it is missing."""
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What the columns of a table are called and the usual names of each, written as `LABEL_COLUMNS`, where a row is an
+    item of the kind's own, see `layerprobe.tasks.loading.load_rows`; empty of texts or pairs with a target."""
     items: str = "layerprobe.tasks.values:Examples"
     """The class of a split's `Items`."""
     item: str = ""

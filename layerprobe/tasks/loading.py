@@ -1,10 +1,10 @@
 """Tasks and texts, loaded. Knows the way from a source to clean splits; formats and columns are elsewhere."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from layerprobe.checks import check_keywords
 from layerprobe.errors import DataError, TaskError
@@ -12,19 +12,22 @@ from layerprobe.files.atomic import from_home
 from layerprobe.files.inputs import spooled
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted
-from layerprobe.tasks.columns import Columns, named_column, text_columns
+from layerprobe.tasks.columns import Columns, declared_columns, named_column, text_columns
 from layerprobe.tasks.discovery import split_files
 from layerprobe.tasks.examples import MIN_EXAMPLES, headless_as, kind_of, parsed, read_rows, task_of
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.hub import hub_tables, is_on_hub
-from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.kind import KINDS, Kind
 from layerprobe.tasks.memory import table_of, tables_of
 from layerprobe.tasks.overlaps import with_counts, without_overlaps
 from layerprobe.tasks.splitting import SPLITS, Whole, check_ratios, with_all_splits
 from layerprobe.tasks.tables import (
+    SUFFIXES,
+    Readers,
     Table,
     check_file,
     check_format,
+    check_regular,
     detection_note,
     encoding_note,
     encoding_of,
@@ -32,8 +35,8 @@ from layerprobe.tasks.tables import (
     read_table,
     with_points,
 )
-from layerprobe.tasks.texts import Cleaner, EmptyCells, check_empty
-from layerprobe.tasks.values import Task, TaskSettings, TextFile
+from layerprobe.tasks.texts import Cleaner, LeftOut, UnusableRowError, check_left_out
+from layerprobe.tasks.values import Items, Task, TaskSettings, TextFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,28 +78,107 @@ def checked_splits(
     return filled, notes
 
 
-def whole_rows(
-    table: Table, columns: Sequence[int], unit: str
-) -> tuple[dict[int, list[str]], EmptyCells, tuple[str, ...]]:
-    """Return the cleaned texts of these columns by number of the row, where none is empty.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cells:
+    """The cells of a row in the columns that make an item."""
+
+    values: tuple[Any, ...]
+    columns: tuple[str, ...]
+    """What the columns are called, for messages."""
+    place: str
+    """File and line."""
+    cleaner: Cleaner
+
+    def texts(self, n: int | None = None) -> tuple[str, ...]:
+        """Return all cells, or the first ones, as cleaned texts; UnusableRowError where one is empty or a list."""
+        for name, value in zip(self.columns[:n], self.values[:n], strict=True):
+            if not isinstance(value, str):
+                raise TaskError(f"{self.place}: expected a text or a number in {name}, got {str(value)[:40]}")
+        texts = tuple(self.cleaner.clean(value) for value in self.values[:n])
+        if empty := [name for name, text in zip(self.columns, texts, strict=False) if not text.strip()]:
+            raise UnusableRowError(f"with an empty {' and '.join(empty)}")
+        return texts
+
+
+ItemT = TypeVar("ItemT")
+
+
+def read_items(
+    source: TaskSource,
+    item_of: Callable[[Cells], ItemT],
+    columns_of: Callable[[Table], tuple[Table, Sequence[int]]],
+    *,
+    item: str,
+    readers: Readers | None = None,
+) -> tuple[dict[str, list[ItemT]], list[str], list[str]]:
+    """Return the items of the rows of each split, train first, with notes and warnings.
 
     Args:
-        table: Of which a row is an item.
-        columns: Those of texts.
-        unit: What an item is called.
-
-    Returns:
-        The texts, the empty cells, and warnings of what was changed.
+        source: Files, a data set or what is in memory.
+        item_of: A row -> its item; UnusableRowError where it makes none.
+        columns_of: A table -> the same with a header, and the columns whose cells make an item.
+        item: What an item is called.
+        readers: Of files that are no tables.
     """
-    cleaner, empty, rows = Cleaner(), EmptyCells(table.name, table.unit), dict[int, list[str]]()
-    for i, row in enumerate(table.rows):
-        texts = [cleaner.clean(row[column]) for column in columns]
-        for column, text in zip(columns, texts, strict=True):
-            if not text.strip():
-                empty.add(table.column(column), table.numbers[i])
-        if all(text.strip() for text in texts):
-            rows[i] = texts
-    return rows, empty, cleaner.warnings(table.name, unit)
+    tables, notes = _tables(source, readers)
+    warnings = [warning for table in tables.values() for warning in table.warnings]
+    splits, left_out, changed = dict[str, list[ItemT]](), list[LeftOut](), list[str]()
+    for role, given in tables.items():
+        table, columns = columns_of(given)
+        cleaner, left, items = Cleaner(), LeftOut(table.name, table.unit), list[ItemT]()
+        names = tuple(map(table.column, columns))
+        for i, row in enumerate(table.rows):
+            values = tuple(row[column] for column in columns)
+            try:
+                items.append(item_of(Cells(values=values, columns=names, place=table.place(i), cleaner=cleaner)))
+            except UnusableRowError as error:
+                left.add(str(error), error.name or table.numbers[i])
+        splits[role] = items
+        notes += table.notes
+        left_out.append(left)
+        changed += cleaner.warnings(table.name, item)
+    return splits, notes, [*warnings, *check_left_out(left_out, skip=source.skip_empty, item=item), *changed]
+
+
+def load_rows(
+    source: TaskSource,
+    kind: Kind,
+    item_of: Callable[[Cells], ItemT],
+    splits_of: Callable[[Mapping[str, Sequence[ItemT]], list[str], list[str]], Mapping[str, Items]],
+    *,
+    key: Callable[[ItemT], tuple[str, ...]],
+    together: str = "",
+    columns_of: Callable[[Table], tuple[Table, Sequence[int]]] | None = None,
+    readers: Readers | None = None,
+) -> Task:
+    """Load a task of a kind whose items are rows.
+
+    Args:
+        source: Files, a data set or what is in memory.
+        kind: Whose columns are read.
+        item_of: A row -> its item; UnusableRowError where it makes none.
+        splits_of: The items of all splits, notes and warnings, to which it may add -> the splits.
+        key: An item -> what keeps it in one split with others, where splits are drawn.
+        together: What that is, for the note.
+        columns_of: As in `read_items`; by default the columns that the kind declares.
+        readers: Of files that are no tables.
+    """
+    columns_of = columns_of or (lambda table: declared_columns(table, source.columns, kind))
+    read, notes, warnings = read_items(source, item_of, columns_of, item=kind.unit, readers=readers)
+    parts, drawn = checked_splits(source, read, map(key, read["train"]), unit=kind.unit, together=together)
+    notes += drawn
+    splits = splits_of(parts, notes, warnings)
+    return Task(
+        name=source.name,
+        kind=kind.name,
+        train=splits["train"],
+        validation=splits["validation"],
+        test=splits["test"],
+        labels=getattr(splits["train"], "labels", ()),
+        one_piece=len(read) == 1,
+        notes=tuple(notes),
+        warnings=tuple(warnings),
+    )
 
 
 class RareSource(TypedDict, total=False):
@@ -201,9 +283,9 @@ def _of_tables(task_source: TaskSource, kind: str | None) -> Task:
     }
     notes += [note for rows in read.values() for note in rows.notes]
     warnings = [warning for table in tables.values() for warning in table.warnings]
-    warnings += check_empty([rows.empty for rows in read.values()], skip=task_source.skip_empty)
+    warnings += check_left_out([rows.empty for rows in read.values()], skip=task_source.skip_empty)
     warnings += [warning for rows in read.values() for warning in rows.warnings]
-    kind = kind or kind_of({role: rows.rows for role, rows in read.items()})
+    kind = kind or kind_of(train)
     if task_source.score_range is not None and KINDS[kind].labelled:
         raise TaskError(f"expected no score range for {kind}, whose targets are labels, got {task_source.score_range}")
     task = task_of(
@@ -243,6 +325,7 @@ def _recognised(source: object) -> str | None:
     if not isinstance(source, (str, Path)) or is_on_hub(source):
         return None
     path = from_home(source)
+    check_regular(path)
     return next((name for name, kind in KINDS.usable().items() if kind.loader and kind.recognises(path)), None)
 
 
@@ -284,6 +367,8 @@ def load_texts(
         TaskError: If the file or a column is not what it should be, or texts are empty, or there are none.
     """
     file = from_home(source) if isinstance(source, (str, Path)) else None
+    if file is not None:
+        check_regular(file)
     of_items = None if file is None or is_on_hub(file) else _unlabelled(file)
     if of_items is not None:
         if documents is not None:
@@ -316,7 +401,7 @@ def load_texts(
     table, indices = text_columns(table, columns)
     label = None if documents is None else named_column(table, documents)
     cells = (
-        _Cell(row[i], number, column=table.column(i), document=None if label is None else row[label])
+        (row[i], number, table.column(i), None if label is None else row[label])
         for number, row in zip(table.numbers, table.rows, strict=True)
         for i in indices
     )
@@ -336,38 +421,36 @@ def texts_of_lines(
     file, format = from_home(path), format or Format()
     check_format(file, format, ("encoding",))
     encoding = format.encoding or encoding_of(file)
-    lines = (_Cell(line.removesuffix("\n").removesuffix("\r"), number) for number, line in read_lines(file, encoding))
+    lines = (
+        (line.removesuffix("\n").removesuffix("\r"), number, "the texts", None)
+        for number, line in read_lines(file, encoding)
+    )
     texts = _text_file(str(file), lines, unit="line", skip_empty=skip_empty)
     return replace(texts, name=name or str(path), notes=detection_note(file, encoding_note(encoding, format.encoding)))
 
 
-class _Cell(NamedTuple):
-    """The cell of a text."""
-
-    text: str
-    number: int
-    column: str = "the texts"
-    document: str | None = None
+_TextCell = tuple[str, int, str, str | None]
+"""A text, its line or row, its column and its document."""
 
 
-def _text_file(name: str, cells: Iterable[_Cell], *, unit: str, skip_empty: bool) -> TextFile:
+def _text_file(name: str, cells: Iterable[_TextCell], *, unit: str, skip_empty: bool) -> TextFile:
     """Return the texts of cells, each with its document where there is such a column."""
-    cleaner, empty, documents = Cleaner(), EmptyCells(name, unit), list[str]()
+    cleaner, empty, documents = Cleaner(), LeftOut(name, unit), list[str]()
 
     def clean() -> Iterator[str]:
-        for cell in cells:
-            text = cleaner.clean(cell.text)
+        for cell, number, column, document in cells:
+            text = cleaner.clean(cell)
             if text.strip():
-                if cell.document is not None:
-                    documents.append(cell.document.strip())
+                if document is not None:
+                    documents.append(document.strip())
                 yield text
             else:
-                empty.add(cell.column, cell.number)
+                empty.add(f"in {column}", number)
 
     texts = spooled(clean())
     if not texts:
         raise TaskError(f"{name} has no texts: expected at least one")
-    warnings = [*check_empty([empty], skip=skip_empty), *cleaner.warnings(name, "text")]
+    warnings = [*check_left_out([empty], skip=skip_empty), *cleaner.warnings(name, "text")]
     if not documents:
         return TextFile(name=name, texts=texts, warnings=tuple(warnings))
     if alone := documents.count(""):
@@ -379,27 +462,24 @@ def _text_file(name: str, cells: Iterable[_Cell], *, unit: str, skip_empty: bool
     return TextFile(name=name, texts=texts, documents=tuple(named), warnings=tuple(warnings))
 
 
-def source_tables(source: TaskSource) -> tuple[dict[str, Table], list[str]]:
-    """Return a table by split of what a loader is given, train first, and how they were understood."""
-    tables, notes = _tables(source)
-    return tables, notes + [note for table in tables.values() for note in table.notes]
-
-
-def _tables(source: TaskSource) -> tuple[dict[str, Table], list[str]]:
+def _tables(source: TaskSource, readers: Readers | None = None) -> tuple[dict[str, Table], list[str]]:
     """Return a table by split and where they come from; what was given goes before files that were found."""
     data, format, name = source.source, source.format, source.name
-    others = {role: _table(data, format, f"{name} {role}") for role, data in source.other_splits.items()}
+    others = {role: _table(data, format, f"{name} {role}", readers) for role, data in source.other_splits.items()}
+    if isinstance(data, Table):
+        return {"train": data}, []
     if not isinstance(data, (str, Path)):
         return {**_read_alike(tables_of(data, name), format, name), **others}, []
     if is_on_hub(data):
         return {**_read_alike(hub_tables(str(data)), Format() if others else format, name), **others}, []
-    files, notes = split_files(from_home(data), others)
-    return {role: read_table(file, format) for role, file in files.items()} | others, notes
+    suffixes = (*readers, ".jsonl", ".parquet") if readers else SUFFIXES
+    files, notes = split_files(from_home(data), others, suffixes=suffixes)
+    return {role: read_table(file, format, readers) for role, file in files.items()} | others, notes
 
 
-def _table(data: object, format: Format, name: str) -> Table:
+def _table(data: object, format: Format, name: str, readers: Readers | None) -> Table:
     if isinstance(data, (str, Path)):
-        return read_table(from_home(data), format)
+        return read_table(from_home(data), format, readers)
     return _read_alike({name: table_of(data, name)}, format, name)[name]
 
 

@@ -4,15 +4,17 @@ None of the libraries is imported: an object of theirs is only there where its m
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from layerprobe.errors import TaskError
-from layerprobe.tasks.discovery import roles_of
+from layerprobe.tasks.discovery import roles_of, split_role
 from layerprobe.tasks.hub import split_table
 from layerprobe.tasks.tables import Table, check_size, table_of_columns
 
+_FEW = 3
+"""Rows of more cells than this, of which there are no more, are columns: no task has so few items."""
 EXPECTED = "a file, a folder, the name of a data set, a DataFrame, a Dataset, a mapping of columns, or a list of rows"
 
 
@@ -25,6 +27,8 @@ def splits_of(data: object, name: str) -> dict[str, tuple[str, Any]]:
     """Return data by train, validation and test, each with its name; what is no mapping of splits counts as train."""
     if not isinstance(data, Mapping) or not data or not all(_is_table(part) for part in data.values()):
         return {"train": (name, data)}
+    if all(map(_is_list_of_lists, data.values())) and not any(split_role(str(key)) for key in data):
+        return {"train": (name, data)}  # columns of lists
     return {role: (f"{name} {key}", data[key]) for role, key in roles_of(data, name).items()}
 
 
@@ -66,6 +70,10 @@ def _is_table(data: object) -> bool:
     return isinstance(data, (list, tuple)) and bool(data) and isinstance(data[0], (Mapping, list, tuple))
 
 
+def _is_list_of_lists(data: object) -> bool:
+    return isinstance(data, (list, tuple)) and bool(data) and isinstance(data[0], (list, tuple))
+
+
 def is_data_set(data: object) -> bool:
     """Return whether data is a `datasets.Dataset`."""
     return "datasets" in sys.modules and isinstance(data, sys.modules["datasets"].Dataset)
@@ -81,7 +89,8 @@ def columns_of(data: Any, name: str) -> dict[str, Sequence[Any]] | None:
         names = [str(column) for column in data.columns]
         if twice := [column for column in names if names.count(column) > 1]:
             raise TaskError(f"{name} has several columns {twice[0][:40]!r}: rename them")
-        return {column: data.iloc[:, i].tolist() for i, column in enumerate(names)}
+        columns = {column: data.iloc[:, i].tolist() for i, column in enumerate(names)}
+        return _texts_of_index(data.index, columns) | columns
     if callable(to_columns := getattr(data, "to_pydict", None)):  # of Arrow
         data = to_columns()
     if isinstance(data, Mapping):
@@ -94,12 +103,24 @@ def columns_of(data: Any, name: str) -> dict[str, Sequence[Any]] | None:
     return {"text": items} if all(isinstance(item, str) or _present(item) is None for item in items) else None
 
 
+def _texts_of_index(index: Any, columns: Collection[str]) -> dict[str, list[Any]]:
+    """Return the levels of an index that have a name, which no column has, and texts, as columns."""
+    levels = {str(name): index.get_level_values(i).tolist() for i, name in enumerate(index.names) if name is not None}
+    of_texts = {name for name, cells in levels.items() if any(isinstance(cell, str) for cell in cells)}
+    return {name: levels[name] for name in levels if name in of_texts - set(columns)}
+
+
 def _columns_of(records: Sequence[Mapping[Any, Any]]) -> dict[str, Sequence[Any]]:
     names = dict.fromkeys(key for record in records for key in record)
     return {str(key): [record.get(key) for record in records] for key in names}
 
 
 def _table_of_rows(rows: Sequence[Any], name: str) -> Table:
+    if _is_list_of_lists(rows) and len(rows) <= _FEW < len(rows[0]):
+        raise TaskError(
+            f"{name}: expected rows, got {len(rows)} lists of {len(rows[0]):,} cells, as columns are: give a mapping, "
+            "such as {'text': texts, 'label': labels}, or list(zip(texts, labels))"
+        )
     for number, row in enumerate(rows, 1):
         if not isinstance(row, (list, tuple)) or len(row) != len(rows[0]):
             expected = f"a row of {len(rows[0])} cells as in row 1" if number > 1 else "a row, a mapping or a text"

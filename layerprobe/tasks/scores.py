@@ -9,13 +9,12 @@ from layerprobe.errors import TaskError
 USUAL_RANGES = ((0.0, 1.0), (0.0, 4.0), (0.0, 5.0), (0.0, 10.0), (0.0, 100.0))
 
 
-def is_number(cell: str) -> bool:
-    """Return whether a cell reads as a number, finite or not; 1_000 is none."""
+def is_number(cell: object) -> bool:
+    """Return whether a cell reads as a number, finite or not; 1_000 is none, nor is a list."""
     try:
-        float(cell)
+        return isinstance(cell, str) and float(cell) is not None and "_" not in cell
     except ValueError:
         return False
-    return "_" not in cell
 
 
 def parse_score(cell: str, place: str) -> float:

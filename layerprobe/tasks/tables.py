@@ -31,8 +31,8 @@ class Table:
     """File or hub split, for messages."""
     header: tuple[str, ...] | None
     """Names of the columns; None where the format has none or the first row may be one."""
-    rows: tuple[tuple[str, ...], ...]
-    """All of one width."""
+    rows: tuple[tuple[Any, ...], ...]
+    """All of one width. Cells are texts, but for those of `nested` columns."""
     numbers: tuple[int, ...]
     """Where each row starts, from 1."""
     unit: str = "line"
@@ -48,7 +48,8 @@ class Table:
     warnings: tuple[str, ...] = ()
     """What could have been understood another way, with the options that choose."""
     nested: Mapping[int, int] = field(default_factory=dict)
-    """Columns with cells that are neither text nor number, such as lists, each with the first row that has one."""
+    """Columns with cells that are neither text nor number, such as lists, each with the first row that has one. These
+    cells are plain lists, mappings or bytes."""
     ambiguous: Mapping[int, str] = field(default_factory=dict)
     """Columns of numbers whose commas could stand before decimals or group thousands, each with a cell."""
 
@@ -77,7 +78,7 @@ class Table:
             if (row := self.nested.get(column)) is not None:
                 raise TaskError(
                     f"{self.place(row)}: expected a text or a number in {self.column(column)}, got "
-                    f"{self.rows[row][column][:40]}: write one value a cell, or name another column with --columns"
+                    f"{str(self.rows[row][column])[:40]}: write one value a cell, or name another column with --columns"
                 )
 
     def place(self, row: int) -> str:
@@ -92,18 +93,25 @@ class Table:
         return dataclasses.replace(self, header=header, rows=self.rows[1:], numbers=self.numbers[1:])
 
 
-def read_table(path: Path, format: Format | None = None) -> Table:
-    """Read a CSV, TSV, TXT (as TSV), JSONL or Parquet file.
+Readers = Mapping[str, Callable[[Path, Format], Table]]
+"""By extension, what reads the files of a kind that are no tables: a row an item, such as a sentence."""
+
+
+def read_table(path: Path, format: Format | None = None, readers: Readers | None = None) -> Table:
+    """Read a CSV, TSV, TXT (as TSV), JSONL or Parquet file, or one of a kind's own.
 
     A file that reads with one number of fields, two or more, as its name says is read so: CSV has commas and quotes as
     in RFC 4180, TSV has tabs, and quotes where every field that begins with one is quoted; a lone `"` is text.
     Otherwise the delimiter is the one of comma, semicolon, tab and pipe with which it does. Encoding and decimal commas
     are found out too. Blank lines are left out.
     """
-    check_file(path)
+    check_file(path, readers or {})
     format = format or Format()
     suffix = path.suffix.lower()
-    if suffix in _WAYS:
+    if readers and suffix in readers:
+        with task_errors(path):
+            table = readers[suffix](path, format)
+    elif suffix in _WAYS:
         table = _read_delimited(path, _WAYS[suffix], format)
     else:
         check_format(path, format, ("decimal", "encoding") if suffix == ".jsonl" else ("decimal",))
@@ -133,7 +141,7 @@ def check_format(name: object, format: Format, usable: Collection[str]) -> None:
 
 def read_lines(path: Path, encoding: str | None = None) -> Iterator[tuple[int, str]]:
     """Yield what `text_lines` does; raise TaskError if the file is too large or cannot be read."""
-    with _task_errors(path):
+    with task_errors(path):
         yield from text_lines(path, encoding or "utf-8")
 
 
@@ -162,7 +170,7 @@ def columns_in(path: Path) -> str:
 
 def encoding_of(path: Path) -> str:
     """Return what `find_encoding` does; raise TaskError if the file is too large or cannot be read."""
-    with _task_errors(path):
+    with task_errors(path):
         return find_encoding(path)
 
 
@@ -179,7 +187,8 @@ def detection_note(name: object, detected: Sequence[str], inferred: str = "") ->
 
 
 @contextlib.contextmanager
-def _task_errors(path: Path) -> Iterator[None]:
+def task_errors(path: Path) -> Iterator[None]:
+    """Turn what goes wrong when a file is read into a TaskError."""
     try:
         yield
     except OSError as error:
@@ -188,16 +197,24 @@ def _task_errors(path: Path) -> Iterator[None]:
         raise error if isinstance(error, TaskError) else TaskError(str(error)) from error
 
 
-def check_file(path: Path) -> None:
-    """Raise TaskError unless a file is there and of a known kind."""
+def check_file(path: Path, suffixes: Collection[str] = ()) -> None:
+    """Raise TaskError unless a file is there and of a known kind: of tables, or one of these."""
+    check_regular(path)
     if not path.exists():
         raise TaskError(f"{path} does not exist: expected a data file")
     if not path.is_file():
         raise TaskError(f"{path} is not a file: expected a data file")
-    if path.suffix.lower() not in SUFFIXES:
+    if path.suffix.lower() not in (*SUFFIXES, *suffixes):
         other = _OF_OTHER_KINDS.get(path.suffix.lower())
         what = f"{path} has the extension {path.suffix!r}" + (f", which is only read as {other}" if other else "")
-        raise TaskError(f"{what}: expected one of {', '.join(SUFFIXES)}" + (", or such a task" if other else ""))
+        listed = ", ".join(dict.fromkeys((*SUFFIXES, *suffixes)))
+        raise TaskError(f"{what}: expected one of {listed}" + (", or such a task" if other else ""))
+
+
+def check_regular(path: Path) -> None:
+    """Raise TaskError for a pipe or a device, which would be waited for and can be read once alone."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise TaskError(f"{path} is a pipe or a device, which can be read only once: save it to a file first")
 
 
 def check_size(name: object, *, cells: int = 0, unpacked: int = 0) -> None:
@@ -212,10 +229,18 @@ def check_size(name: object, *, cells: int = 0, unpacked: int = 0) -> None:
 def table_of_columns(name: str, columns: Mapping[str, Sequence[Any]]) -> Table:
     """Return a table of columns that have names."""
     rows = tuple(zip(*([_cell(value) for value in values] for values in columns.values()), strict=True))
-    firsts = (next((row for row, value in enumerate(values) if _is_nested(value)), None) for values in columns.values())
-    nested = {column: row for column, row in enumerate(firsts) if row is not None}
     numbers = tuple(range(1, len(rows) + 1))
-    return Table(name=name, header=tuple(columns), rows=rows, numbers=numbers, unit="row", nested=nested)
+    return Table(name=name, header=tuple(columns), rows=rows, numbers=numbers, unit="row", nested=_nested_in(rows))
+
+
+def _nested_in(rows: Sequence[Sequence[Any]]) -> dict[int, int]:
+    """Return the columns with cells that are no texts, each with the first row that has one."""
+    nested: dict[int, int] = {}
+    for number, row in enumerate(rows):
+        for column, cell in enumerate(row):
+            if not isinstance(cell, str):
+                nested.setdefault(column, number)
+    return nested
 
 
 def with_points(table: Table, decimal: str | None = None) -> Table:
@@ -227,7 +252,7 @@ def with_points(table: Table, decimal: str | None = None) -> Table:
     first = 0 if table.header is not None or table.headless or len(table.rows) < 2 else 1
     columns: dict[int, Callable[[str], str]] = {}
     ambiguous: dict[int, str] = {}
-    for column in range(table.width):
+    for column in set(range(table.width)) - table.nested.keys():
         cells = [row[column].strip() for row in itertools.islice(table.rows, first, first + 1)]
         if not cells or not (cells[0] == "" or _LIKE_NUMBER.fullmatch(cells[0])):
             continue
@@ -460,20 +485,18 @@ _OTHER_COMMA = re.compile(r"(?<!\d),|,(?!\d)", re.ASCII)
 
 
 def _read_jsonl(path: Path, encoding_name: str | None) -> Table:
-    records: dict[int, dict[str, str]] = {}
+    records: dict[int, dict[str, Any]] = {}
     names: dict[str, None] = {}
-    nested: dict[str, int] = {}
     most, encoding = CELLS.value, encoding_name or encoding_of(path)
     for number, record in read_json_lines(path, encoding):
-        nested = {name: len(records) for name, value in record.items() if _is_nested(value)} | nested
         records[number] = {name: _cell(value) for name, value in record.items()}
         names |= dict.fromkeys(record)
         if len(records) * len(names) > most:
             check_size(path, cells=len(records) * len(names))
     rows = tuple(tuple(record.get(name, "") for name in names) for record in records.values())
     notes = encoding_note(encoding, encoding_name)
-    places = {column: nested[name] for column, name in enumerate(names) if name in nested}
-    return Table(name=str(path), header=tuple(names), rows=rows, numbers=tuple(records), detected=notes, nested=places)
+    nested, numbers = _nested_in(rows), tuple(records)
+    return Table(name=str(path), header=tuple(names), rows=rows, numbers=numbers, detected=notes, nested=nested)
 
 
 def _read_parquet(path: Path) -> Table:
@@ -550,18 +573,22 @@ def _unpacked_bytes(array: Any) -> int:
     return int(array.nbytes)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any) -> Any:
+    """Return the text of a value; plain lists, mappings and bytes of what is neither text nor number."""
     if isinstance(value, bytes):
         with contextlib.suppress(UnicodeDecodeError):
             return value.decode()
+        return value
+    if isinstance(value, Mapping):
+        return {key: _within(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple, set)) or getattr(value, "shape", ()) != ():
+        return [_within(part) for part in (value.tolist() if hasattr(value, "tolist") else value)]
     return "" if value is None else str(value)
 
 
-def _is_nested(value: Any) -> bool:
-    """Return whether a value is neither text nor number: a list, a mapping, an array, or bytes that are no UTF-8."""
-    if isinstance(value, bytes):
-        return _cell(value) == str(value)
-    return isinstance(value, (list, tuple, set, Mapping)) or getattr(value, "shape", ()) != ()
+def _within(value: Any) -> Any:
+    """Return a value of a list or a mapping: numbers stay numbers."""
+    return _cell(value) if isinstance(value, (list, tuple, set, Mapping)) or hasattr(value, "tolist") else value
 
 
 SUFFIXES = (*_WAYS, ".jsonl", ".parquet")

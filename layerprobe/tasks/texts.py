@@ -6,12 +6,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from layerprobe.errors import TaskError
-from layerprobe.names import counted, some
+from layerprobe.names import counted, plural, some
 
 MAX_CHARACTERS = 100_000
 
 # Control characters but tab and line ends, and lone surrogates, which no UTF-8 can hold.
 _UNUSABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def without_surrogates(texts: Sequence[str]) -> Sequence[str]:
+    r"""Return texts with a space in the place of every lone surrogate; the same sequence where there is none.
+
+    Examples:
+        >>> without_surrogates(["a\ud83d b", "c"])
+        ['a  b', 'c']
+    """
+    if not isinstance(texts, list | tuple) or not any(map(_SURROGATE.search, texts)):
+        return texts  # what is spooled was cleaned when it was read
+    return type(texts)(_SURROGATE.sub(" ", text) for text in texts)
 
 
 def plain(text: str) -> str:
@@ -63,41 +77,55 @@ class Cleaner:
         return tuple(f"{source}: {change}" for n, change in changes if n)
 
 
+class UnusableRowError(TaskError):
+    """A row that makes no item: an error, or left out and counted where the user says so."""
+
+    def __init__(self, problem: str, *, name: str = "") -> None:
+        """Say what is wrong, such as `with an empty score`, and what the row is called; by default its number."""
+        super().__init__(problem)
+        self.name = name
+
+
 @dataclass(frozen=True, slots=True)
-class EmptyCells:
-    """The empty cells of a table, by column."""
+class LeftOut:
+    """The rows of a table that make no items, by what is wrong with them."""
 
-    name: str
-    """Of the table."""
+    table: str
+    """Its name."""
     unit: str
-    """What numbers count: line or row."""
-    places: dict[str, list[int]] = field(default_factory=dict)
-    """Numbers by column."""
+    """What the numbers of rows count: line or row."""
+    problems: dict[str, list[object]] = field(default_factory=dict)
+    """Numbers of rows, or their names, by problem."""
 
-    def add(self, column: str, number: int) -> None:
-        """Count an empty cell."""
-        self.places.setdefault(column, []).append(number)
+    def add(self, problem: str, name: object) -> None:
+        """Count a row by its number, or its name."""
+        self.problems.setdefault(problem, []).append(name)
 
     def __len__(self) -> int:
-        return sum(map(len, self.places.values()))
+        return sum(map(len, self.problems.values()))
 
     def __str__(self) -> str:
-        columns = []
-        for column, numbers in self.places.items():
-            columns.append(f"{len(numbers):,} in {column} ({self.unit}{'s' * (len(numbers) > 1)} {some(numbers)})")
-        return f"{self.name}: {', '.join(columns)}"
+        parts = []
+        for problem, names in self.problems.items():
+            unit = f"{self.unit}{'s' * (len(names) > 1)} " if isinstance(names[0], int) else ""
+            parts.append(f"{len(names):,} {problem} ({unit}{some(names)})")
+        return ", ".join(parts)
 
 
-def check_empty(cells: Sequence[EmptyCells], *, skip: bool) -> tuple[str, ...]:
-    """Return warnings of empty cells; raise TaskError with all of them unless they are to be skipped."""
-    filled = [cell for cell in cells if len(cell)]
-    if skip or not filled:
-        return tuple(
-            f"{cell.name}: left out what has an empty cell, {str(cell).removeprefix(f'{cell.name}: ')}"
-            for cell in filled
-        )
-    n = sum(map(len, filled))
-    raise TaskError(
-        f"{counted(n, 'cell')} {'is' if n == 1 else 'are'} empty: {'; '.join(map(str, filled))}: fill or leave out "
-        "these rows, or go on without them with --skip-empty (skip_empty=True)"
-    )
+def check_left_out(tables: Sequence[LeftOut], *, skip: bool, item: str = "") -> tuple[str, ...]:
+    """Return warnings of what is left out; raise TaskError with all of it unless that is to be skipped.
+
+    Args:
+        tables: What is wrong with their rows.
+        skip: Whether such rows are to be left out.
+        item: What a row is called; by default its empty cells are counted.
+    """
+    wrong = [table for table in tables if len(table)]
+    what = f"{plural(item)} that cannot be used" if item else "what has an empty cell"
+    if skip or not wrong:
+        return tuple(f"{table.table}: left out {what}, {table}" for table in wrong)
+    n = sum(map(len, wrong))
+    head = f"{counted(n, item)} cannot be used" if item else f"{counted(n, 'cell')} {'is' if n == 1 else 'are'} empty"
+    advice = "mend them" if item else "fill or leave out these rows"
+    listed = "; ".join(f"{table.table}: {table}" for table in wrong)
+    raise TaskError(f"{head}: {listed}: {advice}, or go on without them with --skip-empty (skip_empty=True)")

@@ -113,6 +113,7 @@ QUESTION_ANSWERING = Kind(
     pairs=True,
     labelled=False,
     item="question",
+    columns={"question": ("question",), "context": ("context",), "answers": ("answers",)},
     metrics=("f1", "exact match"),
     score=answer_scores,
     influences=answer_influences,

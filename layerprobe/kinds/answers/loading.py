@@ -1,36 +1,37 @@
-"""Loads questions in the layouts of SQuAD as splits. Knows files, the Hub and data in memory.
+"""Questions in the layouts of SQuAD as rows: id, question, context and answers.
 
 JSON has articles with paragraphs, each a context with its questions (`qas`); a table, as on the Hub, has a row a
-question: id, question, context and answers, which are lists of `text` and of `answer_start`. SQuAD 2.0 also has
-questions without an answer: `is_impossible` in JSON, empty lists in tables. Its plausible answers are not read.
+question, whose answers are lists of `text` and of `answer_start`. SQuAD 2.0 also has questions without an answer:
+`is_impossible` in JSON, empty lists in tables. Its plausible answers are not read.
 """
 
-import sys
-from collections import Counter
+import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from layerprobe.errors import TaskError
-from layerprobe.files.atomic import from_home
+from layerprobe.errors import DataError, TaskError
 from layerprobe.files.inputs import BYTES, open_regular, read_document
 from layerprobe.files.serialisation import parse_json
 from layerprobe.kinds.answers.kind import QUESTION_ANSWERING, Answer, Questions, is_in
-from layerprobe.names import counted, some
-from layerprobe.tasks.discovery import data_files, roles_of, split_files
-from layerprobe.tasks.hub import hub_splits, is_on_hub
-from layerprobe.tasks.loading import TaskSource, checked_splits
-from layerprobe.tasks.memory import check_lengths
+from layerprobe.names import counted
+from layerprobe.tasks.columns import declared_columns
+from layerprobe.tasks.discovery import data_files
+from layerprobe.tasks.formats import Format
+from layerprobe.tasks.loading import Cells, TaskSource, load_rows
 from layerprobe.tasks.splitting import SPLITS
-from layerprobe.tasks.tables import check_size, columns_in, read_json_lines
-from layerprobe.tasks.texts import Cleaner
+from layerprobe.tasks.tables import Table, check_format, table_of_columns
+from layerprobe.tasks.texts import Cleaner, UnusableRowError
 from layerprobe.tasks.values import Task
 
-KIND = QUESTION_ANSWERING.name
 SUFFIXES = (".json", ".jsonl", ".parquet")
-COLUMNS = ("question", "context", "answers")
+COLUMNS = tuple(QUESTION_ANSWERING.columns)
 _HEAD = 2**20
+_ADVICE = "give JSON in the layout of SQuAD (data, paragraphs, qas), or rows with id, question, context and answers"
+
+Question = tuple[str, str, str, tuple[Answer, ...]]
+"""Its id, its text, the context and the answers."""
 
 
 def is_squad(path: Path) -> bool:
@@ -54,20 +55,6 @@ def is_squad(path: Path) -> bool:
     return b'"paragraphs"' in head or all(b'"%s"' % column.encode() in head for column in COLUMNS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Record:
-    """A question as the source has it."""
-
-    place: str
-    """File and what it is called there."""
-    id: str
-    question: Any
-    context: Any
-    answers: Any
-    """[(text, start)]"""
-    impossible: bool
-
-
 def load_questions(source: TaskSource) -> Task:
     """Load questions about contexts, in three splits.
 
@@ -75,253 +62,155 @@ def load_questions(source: TaskSource) -> Task:
     missing are drawn at random from the train file; the questions about one context stay together. Every split has at
     least 4 questions, and the train split one with an answer.
     """
-    if source.columns is not None or source.format.set_fields:
-        named = "columns" if source.columns is not None else source.format.set_fields[0]
-        raise TaskError(f"expected no {named} for {KIND}: {', '.join(COLUMNS)} are read by name, JSON is UTF-8")
-    records, notes = _records(source)
-    warnings: list[str] = []
-    splits = {role: _questions(name, rows, source.skip_empty, warnings) for role, (name, rows) in records.items()}
-    keys = [(context, "") for context in splits["train"].contexts]
-    splits, drawn = checked_splits(source, splits, keys, unit="question", together="the questions about one context")
-    if not any(splits["train"].answers):
-        raise TaskError(f"no question of the train split of {source.name} has an answer: expected at least one")
-    train, validation, test = (splits[role] for role in SPLITS)
-    return Task(
-        name=source.name,
-        kind=KIND,
-        train=train,
-        validation=validation,
-        test=test,
-        notes=(*notes, *drawn, _said(splits)),
-        warnings=tuple(warnings),
+    ids, contexts = set[str](), dict[str, str]()
+
+    def columns_of(table: Table) -> tuple[Table, Sequence[int]]:
+        ids.clear()  # which are distinct in a split
+        return _columns(table, source)
+
+    others = {role: _unpacked(data, source.name) for role, data in source.other_splits.items()}
+    return load_rows(
+        replace(source, source=_unpacked(source.source, source.name), **others),
+        QUESTION_ANSWERING,
+        functools.partial(_question, ids=ids, contexts=contexts),
+        _splits,
+        key=lambda question: (question[2], ""),
+        together="the questions about one context",
+        columns_of=columns_of,
+        readers={".json": _read},
     )
 
 
-def _said(splits: Mapping[str, Questions]) -> str:
-    parts = []
-    for role in SPLITS:
-        items = splits[role]
-        without = sum(not answers for answers in items.answers)
-        unanswerable = f", {without:,} without an answer" if without else ""
-        parts.append(f"{len(items):,} about {counted(len(set(items.contexts)), 'context')}{unanswerable} in {role}")
-    return f"read as {KIND}; questions: {'; '.join(parts)}"
+def _columns(table: Table, source: TaskSource) -> tuple[Table, Sequence[int]]:
+    """Return where question, context and answers are, and the id and whether there is no answer, if the table says."""
+    table, columns = declared_columns(table, source.columns, QUESTION_ANSWERING)
+    header = table.header or ()
+    return table, (*columns, *(header.index(name) for name in ("id", _IMPOSSIBLE) if name in header))
 
 
-# ---- sources --------------------------------------------------------------------------------------------
+# ---- articles -> rows -----------------------------------------------------------------------------------
 
 
-def _records(source: TaskSource) -> tuple[dict[str, tuple[str, list[_Record]]], list[str]]:
-    """Return name and records by split, and where they come from; what was given goes before files beside it."""
-    names = {role: f"{source.name} {role}" for role in source.other_splits}
-    read = {role: (names[role], _read(data, names[role])) for role, data in source.other_splits.items()}
-    data = source.source
-    if not isinstance(data, (str, Path)):
-        splits = _splits_in_memory(data, source.name)
-        named = {role: f"{source.name} {key}" if len(splits) > 1 else source.name for role, (key, _) in splits.items()}
-        return {role: (named[role], _read(data, named[role])) for role, (_, data) in splits.items()} | read, []
-    if is_on_hub(data):
-        on_hub = {role: (f"{data} {role}", split) for role, split in hub_splits(str(data)).items()}
-        return {role: (name, _read(split, name)) for role, (name, split) in on_hub.items()} | read, []
-    files, notes = split_files(from_home(data), read, suffixes=SUFFIXES)
-    return {role: (str(file), _read(file, str(file))) for role, file in files.items()} | read, notes
+_IMPOSSIBLE = "is_impossible"
+_SPAN = ("text", "answer_start")
 
 
-def _splits_in_memory(data: Any, name: str) -> dict[str, tuple[str, Any]]:
-    if isinstance(data, Mapping) and "data" not in data and not set(COLUMNS) <= set(data):
-        return {role: (str(key), data[key]) for role, key in roles_of(data, name).items()}
-    return {"train": ("", data)}
-
-
-def _read(data: Any, name: str) -> list[_Record]:
-    """Return the records of a file or of what is in memory; raise TaskError unless it is in a layout of SQuAD."""
-    if isinstance(data, (str, Path)):
-        data = _parsed(from_home(data))
-    elif isinstance(data, Mapping) and set(COLUMNS) <= set(data):
-        check_lengths(data, name)
-        data = [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)]
-    elif "datasets" in sys.modules and isinstance(data, sys.modules["datasets"].Dataset):
-        data = data.to_list()
-    elif callable(to_records := getattr(data, "to_dict", None)):
-        data = to_records("records")
-    check_size(name, cells=len(data) if isinstance(data, Sequence) else 0)
-    records = list(_of_articles(data, name) if isinstance(data, Mapping) and "data" in data else _of_rows(data, name))
-    if not records:
-        raise TaskError(f"{name} has no questions: expected at least one")
-    return records
-
-
-def _parsed(path: Path) -> Any:
-    if not path.is_file():
-        raise TaskError(f"{path} does not exist: expected a file of questions")
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise TaskError(
-            f"{path} has the extension {path.suffix!r}: expected one of {', '.join(SUFFIXES)} for {KIND}, in a layout "
-            f"of SQuAD with {', '.join(COLUMNS)}, got a file{columns_in(path)}"
-        )
+def _read(path: Path, format: Format) -> Table:
+    check_format(path, format, ())
     try:
-        if suffix == ".jsonl":
-            return [record for _, record in read_json_lines(path)]
-        if suffix == ".json":
-            return parse_json(read_document(path, BYTES).decode("utf-8-sig"))
-        import pandas
-
-        return pandas.read_parquet(path).to_dict("records")
-    except OSError as error:
-        raise TaskError(f"{path} cannot be read: {error.strerror or error}") from error
-    except TaskError:
-        raise
-    except Exception as error:  # of JSON, of UTF-8, or whatever bytes lead pyarrow to
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise TaskError(f"{path} cannot be read as {suffix[1:].upper()}: {reason}") from error
+        data = parse_json(read_document(path, BYTES).decode("utf-8-sig"))
+    except (DataError, ValueError, RecursionError) as error:
+        raise TaskError(f"{path} cannot be read as JSON: {str(error).partition(chr(10))[0]}") from error
+    rows = _listed(_unpacked(data, str(path)), str(path))
+    names = dict.fromkeys(name for row in rows for name in row)
+    return table_of_columns(str(path), {name: [row.get(name) for row in rows] for name in names})
 
 
-def _of_articles(data: Mapping[str, Any], name: str) -> Iterator[_Record]:
-    articles = data["data"]
-    if isinstance(articles, list) and articles and isinstance(articles[0], dict) and "paragraphs" not in articles[0]:
-        yield from _of_rows(articles, name)
-        return
-    second = False  # whether the file says of questions that they have no answer
-    records = []
-    for a, article in enumerate(_listed(articles, f"{name}: data")):
+def _unpacked(data: Any, name: str) -> Any:
+    """Return the articles of a mapping in the layout of SQuAD as rows, and anything else as it is."""
+    if not isinstance(data, Mapping) or "data" not in data:
+        return data
+    articles = _listed(data["data"], f"{name}: data")
+    if articles and isinstance(articles[0], dict) and "paragraphs" not in articles[0]:
+        return articles
+    rows = list(_rows(articles, name))
+    second = any(_IMPOSSIBLE in row for row in rows)  # whether the file says of questions that they have no answer
+    return [{**row, _IMPOSSIBLE: second and row.get(_IMPOSSIBLE) is True} for row in rows]
+
+
+def _rows(articles: Sequence[Any], name: str) -> Iterator[dict[str, Any]]:
+    for a, article in enumerate(articles):
         for p, paragraph in enumerate(
             _listed(_get(article, "paragraphs", f"{name}: data[{a}]"), f"{name}: paragraphs")
         ):
             place = f"{name}: data[{a}].paragraphs[{p}]"
             for number, q in enumerate(_listed(_get(paragraph, "qas", place), f"{place}.qas")):
-                records.append((f"{place}.qas[{number}]", _get(paragraph, "context", place), q))
-                second = second or (isinstance(q, dict) and "is_impossible" in q)
-    for number, (place, context, q) in enumerate(records):
-        answers = [
-            (_get(answer, "text", place), _get(answer, "answer_start", place))
-            for answer in _listed(_get(q, "answers", place), f"{place}: answers")
-        ]
-        impossible = second and q.get("is_impossible") is True
-        yield _Record(
-            place=name,
-            id=str(q.get("id", number)),
-            question=_get(q, "question", place),
-            context=context,
-            answers=answers,
-            impossible=impossible,
-        )
-
-
-def _of_rows(data: Any, name: str) -> Iterator[_Record]:
-    for number, row in enumerate(_listed(data, name), 1):
-        place = f"{name}, row {number}"
-        answers = _plain(_get(row, "answers", place))
-        if isinstance(answers, Mapping) and isinstance(answers.get("text"), str):
-            answers = [answers]
-        if isinstance(answers, Mapping):
-            texts, starts = (
-                _listed(_plain(_get(answers, key, f"{place}: answers")), f"{place}: {key}")
-                for key in ("text", "answer_start")
-            )
-            if len(texts) != len(starts):
-                raise TaskError(f"{place}: expected as many texts as starts, got {len(texts)} and {len(starts)}")
-            answers = list(zip(texts, starts, strict=True))
-        elif isinstance(answers, list):
-            answers = [(_get(answer, "text", place), _get(answer, "answer_start", place)) for answer in answers]
-        else:
-            raise TaskError(f"{place}: expected answers with text and answer_start, got {str(answers)[:40]!r}")
-        yield _Record(
-            place=name,
-            id=str(row.get("id", number)),
-            question=_get(row, "question", place),
-            context=_get(row, "context", place),
-            answers=answers,
-            impossible=not answers,
-        )
-
-
-def _plain(value: Any) -> Any:
-    """Return arrays, as pandas reads them from Parquet, and tuples as lists, and anything else as it is."""
-    return value.tolist() if hasattr(value, "tolist") else list(value) if isinstance(value, tuple) else value
+                of_question = f"{place}.qas[{number}]"
+                row = {"id": str(q.get("id", number)), "question": _get(q, "question", of_question)}
+                row |= {"context": _get(paragraph, "context", place)}
+                answers = _listed(_get(q, "answers", of_question), f"{of_question}: answers")
+                row |= {"answers": [{key: _get(one, key, of_question) for key in _SPAN} for one in answers]}
+                yield row | ({_IMPOSSIBLE: q[_IMPOSSIBLE]} if _IMPOSSIBLE in q else {})
 
 
 def _listed(value: Any, place: str) -> list[Any]:
     if not isinstance(value, list):
-        raise TaskError(
-            f"{place}: expected a list, got {str(value)[:40]!r}: give JSON in the layout of SQuAD (data, paragraphs, "
-            "qas), or rows with id, question, context and answers"
-        )
+        raise TaskError(f"{place}: expected a list, got {str(value)[:40]!r}: {_ADVICE}")
     return value
 
 
 def _get(value: Any, key: str, place: str) -> Any:
     if not isinstance(value, Mapping) or key not in value:
         got = f"the keys {', '.join(map(str, value))[:80]}" if isinstance(value, Mapping) else repr(str(value)[:40])
-        raise TaskError(
-            f"{place}: expected an object with {key!r}, got {got}: give JSON in the layout of SQuAD (data, paragraphs, "
-            "qas), or rows with id, question, context and answers"
-        )
+        raise TaskError(f"{place}: expected an object with {key!r}, got {got}: {_ADVICE}")
     return value[key]
 
 
-# ---- questions ------------------------------------------------------------------------------------------
+# ---- rows -> questions ----------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Problems:
-    """Problems of questions, by kind."""
+def _question(row: Cells, ids: set[str], contexts: dict[str, str]) -> Question:
+    """Return the question of a row; UnusableRowError where it has not what it should have.
 
-    ids: dict[str, list[str]] = field(default_factory=dict)
-
-    def add(self, problem: str, id: str) -> None:
-        self.ids.setdefault(problem, []).append(id)
-
-    def __str__(self) -> str:
-        parts = []
-        for problem, ids in self.ids.items():
-            parts.append(f"{counted(len(ids), 'question')} {problem} ({some([id[:40] for id in ids], 3)})")
-        return "; ".join(parts)
-
-
-def _questions(name: str, records: Sequence[_Record], skip: bool, warnings: list[str]) -> Questions:
-    """Return the valid questions; raise TaskError for the others, unless they are skipped."""
-    cleaner, problems, seen = Cleaner(), _Problems(), Counter[str]()
-    usable: list[tuple[str, str, str, tuple[Answer, ...]]] = []
-    contexts: dict[str, str] = {}
-    for record in records:
-        seen[record.id] += 1
-        problem, cleaned = _checked(record, cleaner, contexts)
-        if seen[record.id] > 1:
-            problem = "with an id that another has"
-        if problem is not None:
-            problems.add(problem, record.id)
-        else:
-            usable.append((record.id, *cleaned))
-    if problems.ids and not skip:
-        raise TaskError(f"{name}: {problems}: mend them, or go on without them with --skip-empty (skip_empty=True)")
-    if problems.ids:
-        warnings.append(f"{name}: left out {problems}")
-    warnings.extend(cleaner.warnings(name, "question"))
-    ids, questions, texts, answers = zip(*usable, strict=True) if usable else ((), (), (), ())
-    return Questions(ids=ids, questions=questions, contexts=texts, answers=answers)
+    Args:
+        row: Question, context and answers, maybe the id and whether there is no answer.
+        ids: Those of earlier rows.
+        contexts: Cleaned by what they were.
+    """
+    further = dict(zip(row.columns[len(COLUMNS) :], row.values[len(COLUMNS) :], strict=True))
+    name, impossible = str(further.get("id", len(ids) + 1)), further.get(_IMPOSSIBLE)
+    text, context, answers = row.values[: len(COLUMNS)]
+    problem, spans = "", _spans(answers, row.place)
+    if name in ids:
+        problem = "with an id that another has"
+    elif not isinstance(text, str) or not text.strip():
+        problem = "without a text"
+    elif not isinstance(context, str) or not context.strip():
+        problem = "without a context"
+    elif impossible is not None and (impossible == "True") == bool(spans):
+        problem = "with answers, and without one by is_impossible" if spans else "without an answer"
+    ids.add(name)
+    if problem:
+        raise UnusableRowError(problem, name=name)
+    if context not in contexts:
+        contexts[context] = row.cleaner.clean(context)
+    right = tuple(_answer(*span, contexts[context], name) for span in spans)
+    return name, row.cleaner.clean(text), contexts[context], right
 
 
-def _checked(
-    record: _Record, cleaner: Cleaner, contexts: dict[str, str]
-) -> tuple[str | None, tuple[str, str, tuple[Answer, ...]]]:
-    """Return a question's problem, None without one, and its texts and answers."""
-    nothing: tuple[str, str, tuple[Answer, ...]] = ("", "", ())
-    if not isinstance(record.question, str) or not record.question.strip():
-        return "without a text", nothing
-    if not isinstance(record.context, str) or not record.context.strip():
-        return "without a context", nothing
-    if record.context not in contexts:
-        contexts[record.context] = cleaner.clean(record.context)
-    context = contexts[record.context]
-    if record.impossible != (not record.answers):
-        wrong = "with answers, and without one by is_impossible" if record.impossible else "without an answer"
-        return wrong, nothing
-    answers = []
-    for text, start in record.answers:
-        if not isinstance(text, str) or isinstance(start, bool) or not hasattr(start, "__index__"):
-            return "with an answer that is no text and whole number", nothing
-        answer = Answer(text=Cleaner().clean(text), start=int(start))
-        if not is_in(answer, context):
-            return "whose answer is not in the context at answer_start", nothing
-        answers.append(answer)
-    return None, (cleaner.clean(record.question), context, tuple(answers))
+def _spans(answers: Any, place: str) -> list[tuple[Any, Any]]:
+    """Return texts and starts of a mapping of lists, a mapping of one answer, or a list of mappings."""
+    if isinstance(answers, list):
+        return [(_get(answer, "text", place), _get(answer, "answer_start", place)) for answer in answers]
+    if not isinstance(answers, Mapping):
+        raise TaskError(f"{place}: expected answers with text and answer_start, got {str(answers)[:40]!r}")
+    texts, starts = (_get(answers, key, f"{place}: answers") for key in _SPAN)
+    if isinstance(texts, str):
+        return [(texts, starts)]
+    texts, starts = (_listed(values, f"{place}: {key}") for key, values in zip(_SPAN, (texts, starts), strict=True))
+    if len(texts) != len(starts):
+        raise TaskError(f"{place}: expected as many texts as starts, got {len(texts)} and {len(starts)}")
+    return list(zip(texts, starts, strict=True))
+
+
+def _answer(text: Any, start: Any, context: str, name: str) -> Answer:
+    if not isinstance(text, str) or isinstance(start, bool) or not hasattr(start, "__index__"):
+        raise UnusableRowError("with an answer that is no text and whole number", name=name)
+    answer = Answer(text=Cleaner().clean(text), start=int(start))
+    if not is_in(answer, context):
+        raise UnusableRowError("whose answer is not in the context at answer_start", name=name)
+    return answer
+
+
+def _splits(parts: Mapping[str, Sequence[Question]], notes: list[str], warnings: list[str]) -> dict[str, Questions]:
+    if not any(answers for *_, answers in parts["train"]):
+        raise TaskError("no question of the train split has an answer: expected at least one")
+    splits, remarks = {}, []
+    for role in SPLITS:
+        ids, texts, contexts, answers = (tuple(side) for side in zip(*parts[role], strict=True))
+        splits[role] = Questions(ids=ids, questions=texts, contexts=contexts, answers=answers)
+        without = sum(not spans for spans in answers)
+        unanswerable = f", {without:,} without an answer" if without else ""
+        remarks.append(f"{len(ids):,} about {counted(len(set(contexts)), 'context')}{unanswerable} in {role}")
+    notes.append(f"read as {QUESTION_ANSWERING.name}; questions: {'; '.join(remarks)}")
+    return splits

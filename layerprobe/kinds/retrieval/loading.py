@@ -1,8 +1,9 @@
 """Queries with documents, loaded: to train on, or to be scored alone. Knows folders, hub data sets and tables."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
@@ -11,16 +12,16 @@ from layerprobe.files.atomic import from_home
 from layerprobe.kinds.retrieval.kind import RETRIEVAL, Ranking, RetrievalItems
 from layerprobe.metrics.names import Split
 from layerprobe.names import counted, some
-from layerprobe.tasks.columns import Columns, judgement_columns, query_columns, record_columns, training_columns
+from layerprobe.tasks.columns import Columns, judgement_columns, record_columns, training_columns
 from layerprobe.tasks.discovery import data_files, split_roles
 from layerprobe.tasks.examples import MIN_EXAMPLES
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.hub import hub_retrieval_tables, is_on_hub
-from layerprobe.tasks.loading import TaskSource, checked_splits, source_tables, whole_rows
+from layerprobe.tasks.loading import Cells, TaskSource, checked_splits, read_items
 from layerprobe.tasks.scores import parse_score
 from layerprobe.tasks.splitting import SPLITS
 from layerprobe.tasks.tables import Table, check_format, read_table
-from layerprobe.tasks.texts import Cleaner, check_empty
+from layerprobe.tasks.texts import Cleaner
 from layerprobe.tasks.values import Task
 
 MOST_NEGATIVES = 100
@@ -37,12 +38,18 @@ Trained = Mapping[str, list[tuple[str, ...]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection:
-    """The queries and documents of a source."""
+    """The queries and documents of a source, and what belongs together."""
 
     queries: dict[str, str]
     """Text by id."""
     documents: dict[str, str]
     """Text by id."""
+    judgements: Mapping[str, Judgements] = field(default_factory=dict)
+    """By split."""
+    trained: Mapping[str, Trained] = field(default_factory=dict)
+    """By split, where that is not all that belongs together."""
+    notes: tuple[str, ...] = ()
+    """How the source was understood."""
     warnings: tuple[str, ...] = ()
     """What was changed in the texts or left out, with counts."""
 
@@ -91,11 +98,14 @@ def load_retrieval(
     else:
         tables = {"pairs": read_table(path)}
     if "pairs" in tables:
-        collection, judgements = _of_pairs(tables["pairs"], columns)
+        rows = TaskSource(source=tables["pairs"], name=str(source), columns=columns, format=Format(), skip_empty=True)
+        collection = _of_rows(rows, most_negatives=0)
     else:
-        collection, judgements = _collection(tables), _judgements(tables["qrels"])
-    items, notes, warnings = searched(str(source), collection, judgements, relevant_from=relevant_from, prompts=prompts)
-    items, none = replace(items, ranking=ranking), items.take([])
+        collection = _joined(tables, {"train": tables["qrels"]})
+    searched_items, notes, left_out = searched(
+        str(source), collection, collection.judgements["train"], relevant_from=relevant_from, prompts=prompts
+    )
+    items, none = replace(searched_items, ranking=ranking), searched_items.take([])
     validation = scored_split(split) == "validation"
     return Task(
         name=str(source),
@@ -103,12 +113,8 @@ def load_retrieval(
         train=none,
         validation=items if validation else none,
         test=none if validation else items,
-        notes=(*(note for table in tables.values() for note in table.notes), *notes),
-        warnings=(
-            *(warning for table in tables.values() for warning in table.warnings),
-            *collection.warnings,
-            *warnings,
-        ),
+        notes=(*collection.notes, *notes),
+        warnings=(*collection.warnings, *_left_out(left_out)),
     )
 
 
@@ -116,38 +122,6 @@ def scored_split(split: str) -> Split:
     """Return the split of the task that judgements of this name are: dev is validation, what is no split is test."""
     (role,) = split_roles([split])
     return "validation" if role == "validation" else "test"
-
-
-def _of_pairs(table: Table, columns: Columns | None) -> tuple[Collection, Judgements]:
-    """Number the distinct queries and documents of a table from 1; pairs with an empty text are left out."""
-    table, (query, document, *gain) = query_columns(table, columns)
-    cleaner, numbered, judgements = Cleaner(), _Numbered(), Judgements()
-    for i, row in enumerate(table.rows):
-        texts = [cleaner.clean(row[column]) for column in (query, document)]
-        if cleaner.keeps(*texts):
-            gained = parse_score(row[gain[0]], table.place(i)) if gain else 1.0
-            query_id, (document_id,) = numbered.ids(*texts)
-            judgements.append((query_id, document_id, gained))
-    return numbered.collection(cleaner.warnings(table.name, "pair")), judgements
-
-
-class _Numbered:
-    """Distinct queries and documents of tables, numbered from 1 as they come."""
-
-    def __init__(self) -> None:
-        self._queries, self._documents = dict[str, str](), dict[str, str]()
-
-    def ids(self, query: str, *documents: str) -> tuple[str, tuple[str, ...]]:
-        """Return the ids of a query and of documents."""
-        first = self._queries.setdefault(query, f"query {len(self._queries) + 1}")
-        return first, tuple(
-            self._documents.setdefault(document, f"document {len(self._documents) + 1}") for document in documents
-        )
-
-    def collection(self, warnings: tuple[str, ...] = ()) -> Collection:
-        """Return all of them by id."""
-        queries, documents = ({name: text for text, name in ids.items()} for ids in (self._queries, self._documents))
-        return Collection(queries=queries, documents=documents, warnings=warnings)
 
 
 # ---- what is trained on -------------------------------------------------------------------------------
@@ -163,13 +137,11 @@ def load_retrieval_task(source: TaskSource) -> Task:
     """
     path = from_home(source.source) if isinstance(source.source, (str, Path)) else None
     if path is not None and path.is_dir() and {"corpus", "queries"} & {file.stem for file in data_files(path)}:
-        collection, splits, notes, warnings = _of_folder(path, source)
-    elif isinstance(source.source, (str, Path)) and is_on_hub(source.source):
+        return _task(source, _of_folder(path, source))
+    if isinstance(source.source, (str, Path)) and is_on_hub(source.source):
         _check_bare(str(source.source), source.columns, source.format)
-        collection, splits, notes, warnings = _of_hub(str(source.source))
-    else:
-        return _of_tables(source)
-    return _task(source, collection, splits, {}, notes, warnings)
+        return _task(source, _of_hub(str(source.source)))
+    return _task(source, _of_rows(source, most_negatives=MOST_NEGATIVES))
 
 
 def _check_bare(name: str, columns: Columns | None, format: Format | None = None) -> None:
@@ -179,7 +151,7 @@ def _check_bare(name: str, columns: Columns | None, format: Format | None = None
     check_format(name, format or Format(), ())
 
 
-def _of_folder(folder: Path, source: TaskSource) -> tuple[Collection, dict[str, Judgements], list[str], list[str]]:
+def _of_folder(folder: Path, source: TaskSource) -> Collection:
     _check_bare(f"the folder {folder}", source.columns, source.format)
     qrels = folder / "qrels"
     judged = data_files(qrels) if qrels.is_dir() else []
@@ -187,7 +159,7 @@ def _of_folder(folder: Path, source: TaskSource) -> tuple[Collection, dict[str, 
     files = {role: file for role, file in roles if role is not None}
     if len(files) < sum(role is not None for role, _ in roles):
         raise TaskError(f"{qrels} has several files of one split: leave one each of train, dev and test")
-    named = {role: from_home(str(file)) for role in SPLITS[1:] if (file := getattr(source, role)) is not None}
+    named = {role: from_home(str(file)) for role, file in source.other_splits.items()}
     whole = len(roles) == 1 and not named
     if whole:
         files = {"train": roles[0][1]}
@@ -196,20 +168,15 @@ def _of_folder(folder: Path, source: TaskSource) -> tuple[Collection, dict[str, 
         names = ", ".join(file.name for _, file in roles)
         raise TaskError(f"{qrels} has no judgements to train on, got {names}: expected train.tsv, or a lone file")
     tables = _folder_tables(folder, files["train"].stem if "train" in files else "train")
-    collection = _collection(tables)
-    read = {role: read_table(file) for role, file in files.items() if role != "train"}
-    splits = {role: _judgements(table) for role, table in {"train": tables["qrels"], **read}.items()}
-    every = [*tables.values(), *read.values()]
-    notes = [note for table in every for note in table.notes]
-    notes += (
-        []
-        if whole or not files
-        else [f"judgements: {', '.join(f'{file.name} as {role}' for role, file in files.items())}"]
-    )
-    return collection, splits, notes, [warning for table in every for warning in table.warnings]
+    judged_tables = {role: read_table(file) for role, file in files.items() if role != "train"}
+    collection = _joined(tables, {"train": tables["qrels"], **judged_tables})
+    if whole or not files:
+        return collection
+    note = f"judgements: {', '.join(f'{file.name} as {role}' for role, file in files.items())}"
+    return replace(collection, notes=(*collection.notes, note))
 
 
-def _of_hub(name: str) -> tuple[Collection, dict[str, Judgements], list[str], list[str]]:
+def _of_hub(name: str) -> Collection:
     by_role: dict[str, dict[str, Table]] = {}
     for role, split in (("train", "train"), ("validation", "dev"), ("validation", "validation"), ("test", "test")):
         try:
@@ -220,53 +187,72 @@ def _of_hub(name: str) -> tuple[Collection, dict[str, Judgements], list[str], li
     first = next(iter(by_role.values()))
     if "pairs" in first:
         raise TaskError(f"{name!r} has no corpus and queries: load it as a table, by datasets.load_dataset")
-    collection = _collection(first)
-    splits = {role: _judgements(tables["qrels"]) for role, tables in by_role.items()}
-    if "train" not in splits:
-        splits = {"train": list(chain.from_iterable(splits.values()))}
-    return collection, splits, [], []
+    collection = replace(_joined(first, {role: tables["qrels"] for role, tables in by_role.items()}), notes=())
+    judgements = collection.judgements
+    if "train" not in judgements:
+        judgements = {"train": list(chain.from_iterable(judgements.values()))}
+    return replace(collection, judgements=judgements)
 
 
-def _of_tables(source: TaskSource) -> Task:
-    tables, notes = source_tables(source)
-    warnings = [warning for table in tables.values() for warning in table.warnings]
-    numbered = _Numbered()
-    splits: dict[str, Judgements] = {}
-    trained: dict[str, dict[str, list[tuple[str, ...]]]] = {}
-    empties, changed = [], list[str]()
-    for role, table in tables.items():
-        table, columns, gain = training_columns(table, source.columns, negatives=(0, MOST_NEGATIVES))
-        judgements, examples = splits.setdefault(role, []), trained.setdefault(role, {})
-        rows, empty, cleaned = whole_rows(table, columns, "example")
-        for i, texts in rows.items():
-            query, ids = numbered.ids(*texts)
-            value = 1.0 if gain is None else parse_score(table.rows[i][gain], table.place(i))
-            judgements.append((query, ids[0], value))
-            if value > 0 and ids not in examples.setdefault(query, []):
-                examples[query].append(ids)
-        empties.append(empty)
-        changed += cleaned
-    warnings += [*check_empty(empties, skip=source.skip_empty), *changed]
-    return _task(source, numbered.collection(), splits, trained, notes, warnings)
+def _joined(tables: Mapping[str, Table], qrels: Mapping[str, Table]) -> Collection:
+    """Return the texts of a corpus and of queries with the judgements of each split."""
+    documents, document_warnings = _records(tables["corpus"], "document")
+    queries, query_warnings = _records(tables["queries"], "text")
+    every = [tables["corpus"], tables["queries"], *qrels.values()]
+    return Collection(
+        queries=queries,
+        documents=documents,
+        judgements={role: _judgements(table) for role, table in qrels.items()},
+        notes=tuple(note for table in every for note in table.notes),
+        warnings=(*(warning for table in every for warning in table.warnings), *document_warnings, *query_warnings),
+    )
 
 
-def _task(
-    source: TaskSource,
-    collection: Collection,
-    splits: Mapping[str, Judgements],
-    trained: Mapping[str, Trained],
-    notes: Iterable[str],
-    warnings: Iterable[str],
-) -> Task:
+def _of_rows(source: TaskSource, *, most_negatives: int) -> Collection:
+    """Return the distinct queries and documents of rows, numbered from 1, with what belongs together."""
+    gains: dict[str, bool] = {}
+
+    def columns_of(table: Table) -> tuple[Table, Sequence[int]]:
+        table, texts, gain = training_columns(table, source.columns, negatives=(0, most_negatives))
+        gains["last"] = gain is not None  # of the table whose rows come next
+        return table, texts if gain is None else (*texts, gain)
+
+    def example_of(row: Cells) -> tuple[tuple[str, ...], float]:
+        n = len(row.values) - gains["last"]
+        texts = row.texts(n)
+        return texts, parse_score(row.values[n], row.place) if gains["last"] else 1.0
+
+    splits, notes, warnings = read_items(source, example_of, columns_of, item="example")
+    queries, documents = dict[str, str](), dict[str, str]()
+    judgements: dict[str, Judgements] = {role: [] for role in splits}
+    trained: dict[str, dict[str, list[tuple[str, ...]]]] = {role: {} for role in splits}
+    for role, examples in splits.items():
+        for (first, *others), gain in examples:
+            query = queries.setdefault(first, f"query {len(queries) + 1}")
+            ids = tuple(documents.setdefault(text, f"document {len(documents) + 1}") for text in others)
+            judgements[role].append((query, ids[0], gain))
+            if gain > 0 and ids not in trained[role].setdefault(query, []):
+                trained[role][query].append(ids)
+    return Collection(
+        queries={name: text for text, name in queries.items()},
+        documents={name: text for text, name in documents.items()},
+        judgements=judgements,
+        trained=trained,
+        notes=tuple(notes),
+        warnings=tuple(warnings),
+    )
+
+
+def _task(source: TaskSource, collection: Collection) -> Task:
     """Return a task of judgements by split, whose missing splits are drawn from the train split."""
-    prompts = source.query_prompt, source.document_prompt
-    tasks = {
-        role: searched(source.name, collection, judgements, trained=trained.get(role), prompts=prompts)
-        for role, judgements in splits.items()
-    }
-    left_out = dict.fromkeys(chain.from_iterable(warnings for *_, warnings in tasks.values()))
-    warnings = [*warnings, *collection.warnings, *left_out]
-    judged = {query for items, *_ in tasks.values() for query in items.ids}
+    prompts, left_out = (source.query_prompt, source.document_prompt), Counter[str]()
+    splits: dict[str, RetrievalItems] = {}
+    for role, judgements in collection.judgements.items():
+        trained = collection.trained.get(role)
+        splits[role], _, of_split = searched(source.name, collection, judgements, trained=trained, prompts=prompts)
+        left_out += of_split
+    notes, warnings = list(collection.notes), [*collection.warnings, *_left_out(left_out)]
+    judged = {query for items in splits.values() for query in items.ids}
     if alone := [query for query in collection.queries if query not in judged]:
         names = some([repr(name[:40]) for name in alone])
         share = f"{len(alone):,} of {counted(len(collection.queries), 'query')}"
@@ -276,10 +262,10 @@ def _task(
                 "--skip-empty (skip_empty=True)"
             )
         warnings.append(f"left out {share} without a relevant document ({names})")
-    unnamed = {role: replace(items, ids=()) for role, (items, *_) in tasks.items()}
+    unnamed = {role: replace(items, ids=()) for role, items in splits.items()}
     items, drawn = checked_splits(source, unnamed, [(query, "") for query in unnamed["train"].queries], unit="query")
-    notes = [*notes, *drawn]
     examples = ", ".join(f"{len(items[role].examples):,} {role}" for role in SPLITS)
+    notes += drawn
     notes.append(f"read {len(collection.documents):,} documents and, as pairs of a query and a positive, {examples}")
     gains = {gain for part in items.values() for query in part.relevance for _, gain in query}
     if len(gains) > 1:
@@ -322,13 +308,6 @@ def _only(files: Iterable[Path], stem: str) -> Path | None:
     return named[0] if named else None
 
 
-def _collection(tables: Mapping[str, Table]) -> Collection:
-    """Return the texts of a corpus and of queries; TaskError if one is not what it should be."""
-    documents, document_warnings = _records(tables["corpus"], "document")
-    queries, query_warnings = _records(tables["queries"], "text")
-    return Collection(queries=queries, documents=documents, warnings=document_warnings + query_warnings)
-
-
 def _judgements(table: Table) -> Judgements:
     """Return the query id, document id and gain of every judgement; TaskError if a column or a gain is not known."""
     table, (query, document, gain) = judgement_columns(table)
@@ -367,8 +346,8 @@ def searched(
     relevant_from: float | None = None,
     trained: Trained | None = None,
     prompts: Prompts = (None, None),
-) -> tuple[RetrievalItems, tuple[str, ...], tuple[str, ...]]:
-    """Return the queries that can be scored, notes, and warnings that count the rest; TaskError if too few are left.
+) -> tuple[RetrievalItems, tuple[str, ...], Counter[str]]:
+    """Return the queries that can be scored, notes, and counts of the rest; TaskError if too few are left.
 
     What is trained on are by default all pairs that belong together.
     """
@@ -392,7 +371,7 @@ def searched(
         notes.append(f"left out {left:,} of {n_queries:,} queries without a relevant document")
     items = _items(source, queries, gains, trained, prompts)
     equal = sum(query in source.documents for query in queries) - sum(document >= 0 for document in items.own)
-    return items, tuple(notes), tuple(_left_out(unknown, itself, equal))
+    return items, tuple(notes), Counter(unknown=unknown, itself=itself, equal=equal)
 
 
 def _gains(source: Collection, judgements: Judgements, relevant_from: float | None) -> tuple[Gains, int, int]:
@@ -451,14 +430,17 @@ def _words(text: str) -> str:
     return " ".join(text.split())
 
 
-def _left_out(unknown: int, itself: int, equal: int) -> Iterator[str]:
-    """Yield warnings of judgements that do not count, and of documents that BEIR's own evaluation would not rank."""
-    if unknown:
-        yield f"{counted(unknown, 'judgement')} left out: the query or the document is unknown or empty"
-    if itself:
-        yield f"{counted(itself, 'judgement')} left out: the document has the id and the text of its query"
-    if equal:
-        yield (
-            f"{counted(equal, 'document')} with the id of a query but another text, or judged relevant to it: ranked "
-            "like all others, which BEIR's evaluation does not do"
-        )
+_LEFT_OUT = {
+    "unknown": ("judgement", "left out: the query or the document is unknown or empty"),
+    "itself": ("judgement", "left out: the document has the id and the text of its query"),
+    "equal": (
+        "document",
+        "with the id of a query but another text, or judged relevant to it: ranked like all others, which BEIR's "
+        "evaluation does not do",
+    ),
+}
+
+
+def _left_out(counts: Counter[str]) -> list[str]:
+    """Return warnings of judgements that do not count, and of documents that BEIR's own evaluation would not rank."""
+    return [f"{counted(counts[key], unit)} {what}" for key, (unit, what) in _LEFT_OUT.items() if counts[key]]

@@ -18,7 +18,7 @@ from layerprobe.tasks.formats import Format
 from layerprobe.tasks.overlaps import with_counts
 from layerprobe.tasks.scores import detect_range, is_number, scale
 from layerprobe.tasks.tables import Table, read_table
-from layerprobe.tasks.texts import check_empty
+from layerprobe.tasks.texts import check_left_out
 from layerprobe.tasks.values import Task
 
 SHARES = (0.7, 0.15, 0.15)
@@ -49,7 +49,7 @@ def load_word_similarity(
     warnings: list[str] = []
     tables = {file: read_table(file, format) for file in _files(source)}
     read = {file: read_rows(table, _columns(table), STS.name) for file, table in tables.items()}
-    warnings.extend(check_empty([rows.empty for rows in read.values()], skip=skip_empty))
+    warnings.extend(check_left_out([rows.empty for rows in read.values()], skip=skip_empty))
     for file, table in tables.items():
         notes.extend(table.notes)
         warnings.extend(table.warnings)

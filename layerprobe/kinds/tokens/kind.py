@@ -81,6 +81,7 @@ class TaggedSentences(Items):
 
 
 BIO = re.compile(r"O|[BI]-[^\s,]+")
+WORD_NAMES = ("tokens", "words")
 ENTITY_COLUMNS = ("nertags", "ner", "entitytags", "tags", "labels")
 
 
@@ -98,9 +99,9 @@ def bio_tag(cell: str, place: str) -> str:
 
 def has_bio_tags(path: Path) -> bool:
     """Return whether a file, or one of a folder, holds words with BIO tags."""
-    from layerprobe.kinds.tokens.loading import cells_of
+    from layerprobe.kinds.tokens.loading import first_tags
 
-    cells, may_be_table = cells_of(path, ENTITY_COLUMNS)
+    cells, may_be_table = first_tags(path, ENTITY_COLUMNS)
     begun = any(cell.startswith(("B-", "I-")) for cell in cells)
     return begun and not (may_be_table and not all(BIO.fullmatch(cell.split(",")[0]) for cell in cells))
 
@@ -125,7 +126,7 @@ ENTITIES = Kind(
     probe="layerprobe.scoring.probes:LOGISTIC",
     untrained="layerprobe.kinds.tokens.untrained:score_words",
     one_target=True,
-    target_columns=ENTITY_COLUMNS,
+    columns={"words": WORD_NAMES, "tags": ENTITY_COLUMNS},
     read_label=bio_tag,
     items="layerprobe.kinds.tokens.kind:TaggedSentences",
     item="sentence",
@@ -141,10 +142,10 @@ TAG_COLUMNS = ("postags", "pos", "upostags", "upos", "xpos", "tags", "labels")
 
 def has_tags(path: Path) -> bool:
     """Return whether a file, or one of a folder, holds words with tags that are not of BIO."""
-    from layerprobe.kinds.tokens.loading import cells_of
+    from layerprobe.kinds.tokens.loading import first_tags
     from layerprobe.tasks.tables import CONLL_SUFFIXES
 
-    cells, may_be_table = cells_of(path, TAG_COLUMNS)
+    cells, may_be_table = first_tags(path, TAG_COLUMNS)
     if not cells and path.suffix.lower() in CONLL_SUFFIXES:
         return path.is_file()  # what is wrong with it is said where it is read
     return bool(cells) and not may_be_table and not any(cell.startswith(("B-", "I-")) for cell in cells)
@@ -169,7 +170,7 @@ TAGS = Kind(
     probe="layerprobe.scoring.probes:LOGISTIC",
     untrained="layerprobe.kinds.tokens.untrained:score_words",
     one_target=True,
-    target_columns=TAG_COLUMNS,
+    columns={"words": WORD_NAMES, "tags": TAG_COLUMNS},
     items="layerprobe.kinds.tokens.kind:TaggedSentences",
     item="sentence",
     loader="layerprobe.kinds.tokens.kind:load_tags",

@@ -1,6 +1,6 @@
 """Triplets: which of two texts is closer to a third; items, tables with anchor, positive and negative, and the kind."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,9 +12,8 @@ from layerprobe.metrics.influence import mean_influences
 from layerprobe.stats.floors import RANDOM_ORDER, Floor
 from layerprobe.tasks.columns import training_columns
 from layerprobe.tasks.kind import Kind
-from layerprobe.tasks.loading import TaskSource, checked_splits, source_tables, whole_rows
-from layerprobe.tasks.tables import Table
-from layerprobe.tasks.texts import EmptyCells, check_empty, plain
+from layerprobe.tasks.loading import Cells, TaskSource, load_rows
+from layerprobe.tasks.texts import plain
 from layerprobe.tasks.values import Items, Task
 
 
@@ -98,29 +97,19 @@ TRIPLETS = Kind(
 
 def load_triplets(source: TaskSource) -> Task:
     """Load triplets in three splits from what `load_task` takes; splits that are missing are drawn at random."""
-    tables, notes = source_tables(source)
-    read = {role: _read(table, source) for role, table in tables.items()}
-    warnings = [warning for table in tables.values() for warning in table.warnings]
-    warnings += check_empty([empty for _, empty, _ in read.values()], skip=source.skip_empty)
-    warnings += [warning for _, _, changed in read.values() for warning in changed]
-    splits = {role: triplets for role, (triplets, _, _) in read.items()}
-    whole = splits["train"]
-    keys = zip(whole.anchors, whole.positives, strict=True)
-    filled, drawn = checked_splits(source, splits, keys, unit="triplet", together="those of an anchor and a positive")
-    return Task(
-        name=source.name,
-        kind=TRIPLETS.name,
-        train=filled["train"],
-        validation=filled["validation"],
-        test=filled["test"],
-        one_piece=len(splits) == 1,
-        notes=(*notes, *drawn),
-        warnings=tuple(warnings),
+    return load_rows(
+        source,
+        TRIPLETS,
+        Cells.texts,
+        _splits,
+        key=lambda texts: texts[:2],
+        together="those of an anchor and a positive",
+        columns_of=lambda table: training_columns(table, source.columns, negatives=(1, 1))[:2],
     )
 
 
-def _read(table: Table, source: TaskSource) -> tuple[Triplets, EmptyCells, tuple[str, ...]]:
-    table, columns, _ = training_columns(table, source.columns, negatives=(1, 1))
-    rows, empty, changed = whole_rows(table, columns, "triplet")
-    anchors, positives, negatives = (tuple(texts[i] for texts in rows.values()) for i in range(3))
-    return Triplets(anchors=anchors, positives=positives, negatives=negatives), empty, changed
+def _splits(
+    parts: Mapping[str, Sequence[tuple[str, ...]]], notes: list[str], warnings: list[str]
+) -> dict[str, Triplets]:
+    sides = {role: [tuple(side) for side in zip(*rows, strict=True)] for role, rows in parts.items()}
+    return {role: Triplets(anchors=a, positives=p, negatives=n) for role, (a, p, n) in sides.items()}

@@ -146,21 +146,21 @@ def broken(**changes: Any) -> list[dict[str, Any]]:
     [
         (
             broken(answers={"text": ["z"], "answer_start": [1]}),
-            r"2 questions whose answer is not in the context at answer_start \(q3, q5\).*--skip-empty",
+            r"2 questions cannot be used: data: 2 whose answer is not in the context at .* \(q3, q5\).*--skip-empty",
         ),
-        (broken(id="q0"), r"2 questions with an id that another has \(q0, q0\)"),
-        (broken(question=" "), "2 questions without a text"),
-        (broken(context=None), "2 questions without a context"),
-        (broken(answers={"text": [1], "answer_start": [0]}), "2 questions with an answer that is no text and whole"),
+        (broken(id="q0"), r"2 with an id that another has \(q0, q0\)"),
+        (broken(question=" "), "2 without a text"),
+        (broken(context=None), "2 without a context"),
+        (broken(answers={"text": [1], "answer_start": [0]}), "2 with an answer that is no text and whole"),
         (broken(answers={"text": ["z"]}), "row 4: answers: expected an object with 'answer_start', got the keys text"),
         (broken(answers={"text": ["z"], "answer_start": []}), "row 4: expected as many texts as starts, got 1 and 0"),
         (broken(answers={"text": None, "answer_start": None}), "row 4: text: expected a list, got 'None'"),
         (broken(answers="z"), "row 4: expected answers with text and answer_start, got 'z'"),
         (rows(ANSWERED)[:2], "the train split has 2 questions, expected at least 4"),
-        (rows(toy_questions(40, 0, impossible=1)), "no question of the train split of data has an answer"),
+        (rows(toy_questions(40, 0, impossible=1)), "no question of the train split has an answer"),
         ({"data": [{"paragraphs": [{"context": "a"}]}]}, "expected an object with 'qas', got the keys context"),
         ({"data": 3}, "data: expected a list, got '3': give JSON in the layout of SQuAD"),
-        ([], "has no questions: expected at least one"),
+        ([], "is empty: expected at least one row"),
         (
             {name: [row[name] for row in rows(ANSWERED)][: 40 if name == "answers" else 60] for name in ROW},
             "expected columns of one length, got id 60, question 60, context 60, answers 40",
@@ -176,12 +176,15 @@ def test_bad_questions_in_one_line(data: Any, message: str) -> None:
 def test_questions_that_are_skipped_are_counted() -> None:
     task = load_task(broken(answers={"text": ["z"], "answer_start": [1]}), kind=KIND, skip_empty=True)
     assert len(whole(task)) == 58
-    assert any("left out 2 questions whose answer is not in the context" in warning for warning in task.warnings)
+    assert any(
+        "left out questions that cannot be used, 2 whose answer is not in the context" in warning
+        for warning in task.warnings
+    )
 
 
 def test_without_an_answer_where_the_layout_has_no_such_thing(tmp_path: Path) -> None:
     path = written(tmp_path / "squad.json", squad_json(toy_questions(120, 0, impossible=0.3)))
-    with pytest.raises(TaskError, match="questions without an answer"):
+    with pytest.raises(TaskError, match=r"56 questions cannot be used: .* without an answer"):
         load_task(path)
     assert all(whole(load_task(path, skip_empty=True)).answers)
 
@@ -193,10 +196,11 @@ def test_what_is_no_squad(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match=r"expected a list, got .*give JSON in the layout of SQuAD"):
         load_task(other, kind=KIND)
     (tmp_path / "a.csv").write_text("Frage;Zusammenhang\na;b\n")
-    with pytest.raises(TaskError, match=r"with question, context, answers, got a file with the columns Frage, Zusamm"):
+    with pytest.raises(TaskError, match=r"which columns are question,context,answers; it has the columns Frage, Zus"):
         load_task(tmp_path / "a.csv", kind=KIND)
-    with pytest.raises(TaskError, match="expected no columns for question answering"):
-        load_task(other, kind=KIND, columns="a,b")
+    with pytest.raises(TaskError, match="expected different columns as question,context,answers, got 'a,b'"):
+        load_task(rows(ANSWERED), kind=KIND, columns="a,b")
+    assert load_task(rows(ANSWERED), kind=KIND, columns="question,context,answers").kind == KIND
     with pytest.raises(TaskError, match="expected no score range for question answering"):
         load_task(other, kind=KIND, score_range=(0, 1))
 

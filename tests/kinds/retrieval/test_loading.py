@@ -199,7 +199,9 @@ def test_all_documents_of_a_table_without_relevance_are_relevant(
 
 def test_empty_texts_of_a_table_are_dropped(tmp_path: Path) -> None:
     file = write_tsv(tmp_path / "pairs.tsv", [*ROWS, (" ", "x", 1)], header=("query", "document", "relevance"))
-    assert load_retrieval(file).warnings == (f"{file}: dropped 1 pair with an empty text",)
+    assert load_retrieval(file).warnings == (
+        f"{file}: left out examples that cannot be used, 1 with an empty query (line 8)",
+    )
 
 
 # ---- what is refused ----------------------------------------------------------------------------------
@@ -258,10 +260,18 @@ def test_two_files_of_one_name_are_an_error(beir: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "columns", "message"),
     [
-        (("one", "two", "three"), None, "cannot tell which columns are query,document,relevance; it has the columns"),
+        (("one", "two", "three"), None, "cannot tell which columns are query,document; it has the columns one, two"),
         (("query", "document", "rel"), "query,rel,what", "has no column 'what'"),
-        (("query", "document", "rel"), "query", "expected different columns as query,document,relevance, or query"),
-        (("query", "document", "rel"), "query,query", "expected different columns as query,document,relevance, or q"),
+        (
+            ("query", "document", "rel"),
+            "query",
+            "expected different columns as query,document, and maybe the relevance",
+        ),
+        (
+            ("query", "document", "rel"),
+            "query,query",
+            "expected different columns as query,document, and maybe the relevance",
+        ),
     ],
 )
 def test_a_bad_table_is_one_clear_line(

@@ -82,7 +82,7 @@ def test_jsonl_and_memory_are_read_as_files_of_columns(tmp_path: Path, plenty: P
     path.write_text("\n".join(map(json.dumps, records)))
     assert load_task(path).digest == expected.digest
     assert load_task(records, kind="entities").digest == expected.digest
-    with pytest.raises(TaskError, match="expected lists of words and tags, such as tokens and postags, got id, tokens"):
+    with pytest.raises(TaskError, match="cannot tell which columns are words,tags; it has the columns id, tokens, ner"):
         load_task(path, kind="tags")
     assert load_task(path, kind="tags", columns="tokens,ner_tags").primary == "accuracy"
 
@@ -97,7 +97,7 @@ def test_data_sets_name_their_classes(plenty: Path) -> None:
     loaded = load_task(datasets.Dataset.from_dict(part, features=features), kind="entities")
     assert set(loaded.labels) == set(task.labels)
     without = {**part, "ner_tags": [[-1, *part["ner_tags"][0][1:]], *part["ner_tags"][1:]]}
-    with pytest.raises(TaskError, match="1 sentence of the train split with an empty word or tag"):
+    with pytest.raises(TaskError, match=r"1 sentence cannot be used: data: 1 with an empty word or tag \(row 1\)"):
         load_task(datasets.Dataset.from_dict(without, features=features), kind="entities")
     with pytest.raises(TaskError, match="expected columns of one length, got tokens 48, ner_tags 40"):
         load_task({"tokens": part["tokens"], "ner_tags": [["O"] * 5] * 40}, kind="entities")
@@ -105,7 +105,7 @@ def test_data_sets_name_their_classes(plenty: Path) -> None:
 
 def test_a_missing_word_is_no_word() -> None:
     rows = [{"tokens": [f"w{i}", word], "tags": ["O", "O"]} for i, word in enumerate([None, float("nan"), *"x" * 60])]
-    with pytest.raises(TaskError, match="2 sentences of the train split with an empty word or tag"):
+    with pytest.raises(TaskError, match=r"2 with an empty word or tag \(row 1, row 2\): mend them, or go"):
         load_task({"train": rows, "validation": rows[2:7], "test": rows[7:12]}, kind="entities", keep_overlaps=True)
 
 
@@ -149,7 +149,7 @@ def test_several_tags_of_a_word_and_runs_without_a_begin_are_counted(tmp_path: P
     task = load_task(path)
     assert task.labels == ("O", "B-loc", "B-per", "I-per")
     warnings = " ".join(task.warnings)
-    assert "have several tags (first: B-loc,B-per at" in warnings
+    assert "1 word with several tags (first: B-loc,B-per at" in warnings
     assert "begin without B-: entities, as in seqeval" in warnings
 
 
@@ -159,8 +159,8 @@ def test_several_tags_of_a_word_and_runs_without_a_begin_are_counted(tmp_path: P
         ("w3\tO", "w3\tPER", r"x.conll, line 19: expected O, B-TYPE or I-TYPE as the tag of a word, got 'PER': mend"),
         ("w3\tO", "w3\tS-per", r"line 19: expected O, B-TYPE or I-TYPE as the tag of a word, got 'S-per'"),
         ("w3\tO", "w3", r"x.conll, line 19: expected 2 columns as in line 1, got 1: 'w3'"),
-        ("w3\tO", "w3\t", r"1 sentence of the .* split with an empty word or tag \(first: .*x.conll, line 19\)"),
-        ("w3\tO", " \tO", r"1 sentence of the .* split with an empty word or tag"),
+        ("w3\tO", "w3\t", r"1 sentence cannot be used: .*x.conll: 1 with an empty word or tag \(line 19\)"),
+        ("w3\tO", " \tO", r"1 with an empty word or tag"),
     ],
 )
 def test_odd_lines_are_refused_with_their_number(
@@ -173,7 +173,7 @@ def test_odd_lines_are_refused_with_their_number(
 
 
 def test_other_sources_are_refused(tmp_path: Path, plenty: Path) -> None:
-    with pytest.raises(TaskError, match=r"none.conll is no file: expected sentences, one of .conll"):
+    with pytest.raises(TaskError, match=r"none.conll does not exist"):
         load_task(tmp_path / "none.conll", kind="entities")
     with pytest.raises(TaskError, match="two numbers from 0, got word,tag"):
         load_task(plenty, columns="word,tag")
@@ -182,7 +182,7 @@ def test_other_sources_are_refused(tmp_path: Path, plenty: Path) -> None:
     with pytest.raises(TaskError, match="expected no score range for entities"):
         load_task(plenty, score_range=(0, 1))
     (tmp_path / "empty.conll").write_text("\n\n")
-    with pytest.raises(TaskError, match=r"empty\.conll is empty: expected sentences"):
+    with pytest.raises(TaskError, match=r"empty\.conll is empty: expected at least one row"):
         load_task(tmp_path / "empty.conll", kind="tags")
     few = conll(tmp_path / "few.conll", n=5)
     with pytest.raises(TaskError, match=r"the validation split has \d sentences?, expected at least 4"):

@@ -1,0 +1,70 @@
+"""What could be understood in two ways is asked, and what was changed is said."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+
+import pandas
+import pytest
+
+from layerprobe.errors import TaskError
+from layerprobe.extraction.embeddings import distinct_texts
+from layerprobe.tasks.loading import load_task, load_texts
+from tests.kinds.retrieval.toy import collection
+
+TEXTS = [f"text number {i}" for i in range(200)]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet", ".json", ".conll"])
+@pytest.mark.parametrize("kind", [None, "retrieval", "entities"])
+def test_a_pipe_without_a_writer_is_refused_at_once(tmp_path: Path, suffix: str, kind: str | None) -> None:
+    os.mkfifo(path := tmp_path / f"a{suffix}")
+    with pytest.raises(TaskError, match="is a pipe or a device, which can be read only once: save it to a file first"):
+        load_task(path, kind=kind)
+    with pytest.raises(TaskError, match="is a pipe or a device"):
+        load_texts(path)
+
+
+def test_many_whole_numbers_are_classes_or_values_by_name_or_as_asked() -> None:
+    numbers = [7 * i % 45 * 3 for i in range(200)]
+    for data in ({"text": TEXTS, "label": numbers}, list(zip(TEXTS, numbers, strict=True))):
+        with pytest.raises(TaskError, match=r"45 different whole numbers .* --kind classification or --kind regression"):
+            load_task(data)
+        assert len(load_task(data, kind="classification").labels) == 45
+    assert load_task({"text": TEXTS, "rating": numbers}).kind == "regression"
+
+
+def test_columns_given_as_rows_are_named_and_not_printed() -> None:
+    for data in ((TEXTS, [i % 3 for i in range(200)]), [TEXTS, TEXTS[::-1], [i % 11 / 2 for i in range(200)]]):
+        with pytest.raises(TaskError, match=r"^data: expected rows, got \d lists of 200 cells, .* list\(zip\(texts, l"):
+            load_task(data)
+
+
+def test_texts_in_a_named_index_are_a_column() -> None:
+    columns = {"text1": TEXTS, "text2": TEXTS[::-1], "score": [i % 11 / 2 for i in range(200)]}
+    assert load_task(pandas.DataFrame(columns).set_index("text1")).digest == load_task(columns).digest
+
+
+@pytest.mark.parametrize("names", [("q", "passage"), ("queries", "documents")])
+def test_a_table_of_two_texts_is_led_to_retrieval(names: tuple[str, str]) -> None:
+    with pytest.raises(TaskError, match="choose --kind retrieval"):
+        load_task({names[0]: TEXTS, names[1]: TEXTS[::-1]})
+
+
+def test_warnings_of_judgements_count_all_splits(tmp_path: Path) -> None:
+    folder = collection(tmp_path / "toy")
+    for split in ("train", "dev", "test"):
+        with (folder / "qrels" / f"{split}.tsv").open("a") as file:
+            file.writelines(f"q{query}\tgone{i}\t1\n" for query in range(10) for i in range(18))
+    warnings = load_task(folder).warnings
+    assert "540 judgements left out: the query or the document is unknown or empty" in warnings
+
+
+def test_a_lone_surrogate_in_a_list_is_mended_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    texts = json.loads(r'["a dog", "a man \ud83d runs", "a cat"]')
+    with caplog.at_level(logging.WARNING):
+        assert distinct_texts(texts) == ("a dog", "a man   runs", "a cat")
+    assert caplog.messages == ["replaced lone surrogates (halves of characters) by a space in 1 text: number 1"]
