@@ -92,10 +92,12 @@ def _columns(table: Table) -> list[int] | None:
     try:
         task_columns(table, None, STS.name)
     except TaskError:
+        if table.header is not None or table.nested:
+            raise
         numeric = [i for i in range(table.width) if all(is_number(row[i]) for row in table.rows)]
         one_word = [i for i in range(table.width) if all(len(row[i].split()) == 1 for row in table.rows)]
         words = [i for i in one_word if not any(is_number(row[i]) for row in table.rows)]
-        if table.header is None and len(numeric) == 1 and len(words) >= 2:
+        if len(numeric) == 1 and len(words) >= 2:
             return [*words[:2], numeric[0]]
         raise
     return None
