@@ -35,7 +35,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from transformers.utils import logging as transformers_logging
 
 from layerprobe.embedded.pair import embedded_model, embedded_task
-from layerprobe.encoders.model import Model, Options
+from layerprobe.encoders.model import Model
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
@@ -102,7 +102,7 @@ def main() -> None:
     task, seeds = embedded_task(train=1500, validation=1000, test=2000), range(chosen.seeds)
     for name in chosen.models.split(","):
         with tempfile.TemporaryDirectory() as cache:
-            options = Options(device="cpu", cache_dir=Path(cache))
+            options = Model(device="cpu", cache_dir=Path(cache))
             runs = finetune(
                 Model.of(str(embedded_model(name)), options), task, [8, BEST[name]], seeds=seeds, protocol=PROTOCOL
             )
@@ -117,7 +117,7 @@ def main() -> None:
                     with contextlib.redirect_stdout(io.StringIO()):
                         trained(str(embedded_model(name)), Path(out), task, seed, VARIANTS[variant])
                     seconds.append(time.process_time() - begun)
-                    options = Options(device="cpu", cache_dir=Path(out) / "cache")
+                    options = Model(device="cpu", cache_dir=Path(out) / "cache")
                     encoder = Model.of(str(Path(out) / "encoder"), options)
                     of_split = {
                         split: zero_shot(extract(encoder, task.split(split).texts), task, split=split).scores

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from layerprobe.embedded.language import Language
 from layerprobe.embedded.pair import embedded_task
 from layerprobe.encoders.batching import collate, token_batches
-from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.metrics.correlation import cosine_scores, spearman
@@ -137,7 +137,7 @@ def main(given: Sequence[str] | None = None) -> None:
     listed = Language().sentences(n, seed=3) if arguments.texts is None else arguments.texts.read_text().splitlines()
     texts = list(dict.fromkeys(listed))[:n]
     with tempfile.TemporaryDirectory() as cache:
-        whole = SharedModel(resolve_checkpoint(Model(name, device="cpu", max_length=128, cache_dir=Path(cache))))
+        whole = SharedModel(resolve(Model(name, device="cpu", max_length=128, cache_dir=Path(cache))))
         n_blocks = whole.encoder.description.n_blocks
         found = criteria(whole, texts[::2])
         subsets, score = Subsets(whole, texts[1::2]), score_on(arguments.task, whole, arguments.pairs)

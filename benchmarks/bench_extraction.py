@@ -38,7 +38,7 @@ from layerprobe.encoders.backends.choice import graph_of
 from layerprobe.encoders.backends.graph import Graph, PooledLayers
 from layerprobe.encoders.batching import CPU_BATCH_TOKENS, Batch, collate, pool, token_batches
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError
 from layerprobe.extraction.embed import embed_layers
@@ -96,10 +96,10 @@ def our_ways(model: Path, backends: Sequence[str], dtypes: Sequence[str]) -> dic
         for backend in backends:
             for dtype in dtypes:
                 asked = Model(str(model), pooling="mean", device="cpu", backend=backend, dtype=dtype, cache_dir=cache)
-                checkpoint = resolve_checkpoint(asked)
+                checkpoint = resolve(asked)
                 encoder = load_encoder(checkpoint, device="cpu", dtype=dtype)
                 try:
-                    way = Ours(encoder=encoder, graph=graph_of(encoder, checkpoint, checkpoint.settled))
+                    way = Ours(encoder=encoder, graph=graph_of(encoder, checkpoint))
                 except ModelError as error:
                     print(f"left out: {error}")
                     continue

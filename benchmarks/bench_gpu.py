@@ -304,11 +304,11 @@ def zero_shot_scores(bench: Bench, layers: np.ndarray) -> np.ndarray:
 
 def search(bench: Bench) -> list[Row]:
     """Predict, and find the layer to keep, once each."""
-    from layerprobe.encoders.model import Options
+    from layerprobe.encoders.model import Model
 
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
-        options = Options(device=str(bench.device), cache_dir=Path(folder))
+        options = Model(device=str(bench.device), cache_dir=Path(folder))
         model = given(str(bench.minilm or bench.checkpoint), options)
         start = time.perf_counter()
         if bench.minilm is not None:  # a model of two blocks has too few layers
@@ -482,7 +482,7 @@ def check_extraction(
 def seconds_to_disk(bench: Bench, checkpoint: Path, texts: list[str]) -> float | None:
     """Return what `extract` takes for these texts, from the rate after its first batch: loading does not count."""
     with unless_missing("all layers to a store on disk"):
-        from layerprobe.encoders.model import Options
+        from layerprobe.encoders.model import Model
         from layerprobe.extraction.embeddings import extract
 
         heard: list[tuple[float, float, float]] = []
@@ -491,7 +491,7 @@ def seconds_to_disk(bench: Bench, checkpoint: Path, texts: list[str]) -> float |
             heard.append((time.perf_counter(), done, total))
 
         with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
-            options = Options(device=str(bench.device), dtype="bfloat16", cache_dir=Path(folder))
+            options = Model(device=str(bench.device), dtype="bfloat16", cache_dir=Path(folder))
             extract(given(str(checkpoint), options), texts[:1])  # the first use of a model takes a look at it
             with settings(progress=progress):
                 extract(given(str(checkpoint), options), texts)

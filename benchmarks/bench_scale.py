@@ -27,7 +27,7 @@ from layerprobe.embedded.language import Language
 from layerprobe.embedded.pair import embedded_model
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.model import ModelSpec, Options
+from layerprobe.encoders.model import Model
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.serialisation import to_json
@@ -131,13 +131,13 @@ def widths(name: str, model: Embeddings, reference: Embeddings, sizes: list[int]
 
 def intervals(texts: list[str], folder: Path, sizes: list[int]) -> None:
     """Print widths of both pairs, and the bytes of a kept comparison."""
-    options = Options(device="cpu", cache_dir=folder)
+    options = Model(device="cpu", cache_dir=folder)
     language = list(dict.fromkeys(Language().sentences(max(sizes), seed=3)))
     rtd, mlm = (extract(given(str(embedded_model(objective)), options), language) for objective in ("rtd", "mlm"))
     widths("embedded pair", rtd, mlm, sizes)
     some = texts[: max(sizes)]
     minilm, random = (
-        extract(given(model, options), some) for model in (str(MINILM), ModelSpec(str(MINILM), random_init=0))
+        extract(given(model, options), some) for model in (str(MINILM), Model(str(MINILM), random_init=0))
     )
     widths("MiniLM and random", minilm, random, sizes)
     kept = compare(rtd, mlm, device="cpu")

@@ -42,7 +42,7 @@ from layerprobe.embedded.language import Language
 from layerprobe.encoders.batching import collate, tokenize
 from layerprobe.encoders.encoder import Encoder, save_checkpoint
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.pretraining.models import build_encoder, build_objective, masking_of
@@ -210,7 +210,7 @@ def read(setting: Setting, arm: Arm) -> Row:
     """Read an encoder without training it."""
     start = time.perf_counter()
     task = task_of(setting)
-    options = Options(device=setting.device, dtype="float32", cache_dir=setting.folder / "store")
+    options = Model(device=setting.device, dtype="float32", cache_dir=setting.folder / "store")
     model = given(str(arm.path(setting)), options)
     reference = None if arm.objective == AS_IS else given(str(setting.model), options)
     prediction = predict(model, task, reference=reference, rule=DEFAULT_RULE)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.encoders.first_use import load
-from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.extraction.embeddings import extract
 from layerprobe.extraction.token_states import kept_token_states
@@ -131,7 +131,7 @@ def wnut17(data: Path, model: str) -> Case:
         elif sentences[-1]:
             sentences.append([])
     with_entities = [each for each in sentences if any(label != "O" for _, label in each)][: round(SHARE * 1000)]
-    encoder = load(resolve_checkpoint(Model(model)))
+    encoder = load(resolve(Model(model)))
     words = tokenize_words(encoder, [[word for word, _ in each] for each in with_entities])
     labels = np.array([label.partition("-")[2] or "none" for each in with_entities for _, label in each])
     rng, there = np.random.default_rng(0), words.first != NO_TOKEN

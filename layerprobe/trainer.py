@@ -24,7 +24,7 @@ from layerprobe.encoders.architecture import check_layer, refusal
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.first_use import look
 from layerprobe.encoders.in_memory import is_loaded, parts_of
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.recipe import loaded_recipe
 from layerprobe.encoders.stack import Stack
 from layerprobe.errors import DataError, DegenerateLayerError, MissingPackageError, ModelError
@@ -283,7 +283,7 @@ def _looked_at(model: Any) -> Encoder:
     if any(hasattr(module, "get_base_layer") for module in inner.modules()):
         inner = copy.deepcopy(inner)
         merge_adapters(inner)
-    checkpoint = resolve_checkpoint((inner, tokenizer))
+    checkpoint = resolve((inner, tokenizer))
     check_modules([f"{type(module).__module__}.{type(module).__qualname__}" for module in model], name=checkpoint.label)
     encoder = load_encoder(checkpoint, device=str(inner.device), share=True)
     if encoder.stack.blocks is None and encoder.description.n_blocks:

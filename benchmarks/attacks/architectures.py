@@ -42,7 +42,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTo
 from transformers.models.auto import modeling_auto  # noqa: E402
 
 from layerprobe.encoders.architecture import check_supported  # noqa: E402
-from layerprobe.encoders.first_use import Options  # noqa: E402
+from layerprobe.encoders.first_use import Model  # noqa: E402
 from layerprobe.encoders.loading import load_encoder  # noqa: E402
 from layerprobe.errors import LayerProbeError, UnsupportedArchitectureError  # noqa: E402
 from layerprobe.export.run import export_model  # noqa: E402
@@ -309,7 +309,7 @@ def attack_one(kind: str) -> tuple[str, str]:
         tokenizer = AutoTokenizer.from_pretrained(folder)  # some architectures have a class of their own
         model = factory(model.config).from_pretrained(folder, dtype=torch.float32).eval()
         expected = [oracle(model, tokenizer(text, return_tensors="pt")["input_ids"]) for text in TEXTS]
-        options = Options(device="cpu", cache_dir=Path(place) / "store", pooling="mean")  # as the oracle's
+        options = Model(device="cpu", cache_dir=Path(place) / "store", pooling="mean")  # as the oracle's
         os.environ["LAYERPROBE_CACHE"] = str(Path(place) / "store")
         refusals, wrong = [], []
         for stage in (check_doctor, check_extract, check_export):
@@ -326,7 +326,7 @@ def attack_one(kind: str) -> tuple[str, str]:
     return "survived", "" if expected[0] else "no oracle"
 
 
-def check_doctor(folder: Path, expected: list[list[Tensor] | None], options: Options) -> list[str]:
+def check_doctor(folder: Path, expected: list[list[Tensor] | None], options: Model) -> list[str]:
     """Run the doctor, without its search for a backend, which takes a minute; a model that fails is refused."""
     diagnosis = examine(load_encoder(str(folder), device=options.device))
     failed = [f"{check.name}: {check.finding}" for check in diagnosis.checks if not check.passed and not check.warning]
@@ -335,7 +335,7 @@ def check_doctor(folder: Path, expected: list[list[Tensor] | None], options: Opt
     return []
 
 
-def check_extract(folder: Path, expected: list[list[Tensor] | None], options: Options) -> list[str]:
+def check_extract(folder: Path, expected: list[list[Tensor] | None], options: Model) -> list[str]:
     """Compare the embeddings of all layers with the oracle's."""
     embeddings = extract(given(str(folder), options), TEXTS)
     if expected[0] is not None and embeddings.n_layers != len(expected[0]):
@@ -347,7 +347,7 @@ def check_extract(folder: Path, expected: list[list[Tensor] | None], options: Op
     ]
 
 
-def check_export(folder: Path, expected: list[list[Tensor] | None], options: Options) -> list[str]:
+def check_export(folder: Path, expected: list[list[Tensor] | None], options: Model) -> list[str]:
     """Compare an exported layer, as transformers loads it, with the oracle's."""
     out = folder.parent / "exported"
     export_model(str(folder), out, layer=EXPORTED)

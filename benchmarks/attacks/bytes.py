@@ -32,8 +32,8 @@ import transformers
 
 from layerprobe.comparison.compare import compare_all, diagnostics
 from layerprobe.encoders.backends.choice import graph_of
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.model import Model
 from layerprobe.errors import LayerProbeError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embed import embed_layers
@@ -124,7 +124,7 @@ class Told(logging.Handler):
 def build(home: Path) -> list[Kind]:
     """Make one of everything below `home`, and return how each is read."""
     models = home / "models"
-    checkpoints = [resolve_checkpoint(str(save_tiny(name, models / name))) for name in ("bert", "electra")]
+    checkpoints = [resolve(str(save_tiny(name, models / name))) for name in ("bert", "electra")]
     return [
         *_stored(home / "store", checkpoints),
         *_graphs(home / "graphs", checkpoints[0]),
@@ -135,8 +135,8 @@ def build(home: Path) -> list[Kind]:
 
 
 def _stored(root: Path, checkpoints: list[Any]) -> list[Kind]:
-    def options(folder: Path) -> Options:
-        return Options(device="cpu", cache_dir=folder)
+    def options(folder: Path) -> Model:
+        return Model(device="cpu", cache_dir=folder)
 
     texts = [f"{text} {letter}" for letter in "abcdefgh" for text in TEXTS]
 
@@ -198,7 +198,8 @@ def _stored(root: Path, checkpoints: list[Any]) -> list[Kind]:
 def _graphs(root: Path, checkpoint: Any) -> list[Kind]:
     def embed(folder: Path) -> Any:
         encoder = load_encoder(checkpoint, device="cpu")
-        graph = graph_of(encoder, checkpoint, Options(device="cpu", cache_dir=folder, backend="onnx"))
+        model = checkpoint.with_options(device="cpu", cache_dir=folder, backend="onnx")
+        graph = graph_of(encoder, model)
         return embed_layers(encoder, encoder.tokenize(TEXTS), graph=graph).round(4).tolist()
 
     embed(root)
@@ -217,7 +218,7 @@ def _graphs(root: Path, checkpoint: Any) -> list[Kind]:
 
 def _runs(root: Path, checkpoint: Any) -> list[Kind]:
     task, protocol = toy_task(train=16, validation=16, test=16), Protocol(epochs=1, batch_size=8)
-    options = Options(device="cpu", cache_dir=root)
+    options = Model(device="cpu", cache_dir=root)
     made = finetune(given(checkpoint, options), task, (1, 2), seeds=(0, 1), protocol=protocol, save_models=True)
     directories = saved_models(given(checkpoint, options), made, task)
     joint = scan(given(checkpoint, options), task, seeds=(0, 1), protocol=protocol)
@@ -313,13 +314,13 @@ def _trained(root: Path, checkpoint: Any) -> list[Kind]:
     protocol = replace(ADAPTATION, max_steps=2)
 
     def adapted(folder: Path) -> Any:
-        options = Options(device="cpu", cache_dir=folder)
+        options = Model(device="cpu", cache_dir=folder)
         made = [adapt_in_store(given(checkpoint, options), texts, protocol=protocol, seed=seed) for seed in (0, 1)]
         return [[_without_times(record), _weights(path)] for path, record in made]
 
     def pretrained(folder: Path) -> Any:
         _, record = FOLDER.check(folder / "model")  # as `pretrain` begins
-        return _without_times(record), _weights(folder / "model"), resolve_checkpoint(str(folder / "model")).identity
+        return _without_times(record), _weights(folder / "model"), resolve(str(folder / "model")).identity
 
     def step(folder: Path) -> Any:
         last = ADAPTED.steps(folder / "model", fingerprint="f").last()
@@ -338,7 +339,7 @@ def _trained(root: Path, checkpoint: Any) -> list[Kind]:
             name="export",
             pattern="model/**/*",
             root=root / "export",
-            read=lambda folder: [resolve_checkpoint(str(folder / "model")).identity, _weights(folder / "model")],
+            read=lambda folder: [resolve(str(folder / "model")).identity, _weights(folder / "model")],
         ),
         Kind(
             name="adapted model",
@@ -400,7 +401,7 @@ def _loose(root: Path, checkpoint: Any) -> list[Kind]:
 def _weights(folder: Path) -> dict[str, str]:
     from layerprobe.files.atomic import sha256_of
 
-    identity = resolve_checkpoint(str(folder)).identity
+    identity = resolve(str(folder)).identity
     return {**{path.name: sha256_of(path) for path in sorted(folder.glob("*.safetensors"))}, **identity}
 
 

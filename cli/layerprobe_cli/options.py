@@ -6,6 +6,7 @@ Nothing heavy is imported here, so that `--help` is quick.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
 import math
 import os
@@ -19,7 +20,7 @@ import typer
 
 from layerprobe.checks import as_layers, check_extra, check_seeds
 from layerprobe.encoders.backends.backend import backend_names, check_installed
-from layerprobe.encoders.model import Model, ModelSpec, declared_blocks
+from layerprobe.encoders.model import Model, declared_blocks
 from layerprobe.errors import DataError, ModelError
 from layerprobe.finetuning.values import LORA_LEARNING_RATE, Protocol, with_rate
 from layerprobe.search.values import SearchSettings
@@ -30,7 +31,7 @@ from layerprobe_cli.derive import Group, group, option, usage
 from layerprobe_cli.places import folder_to_write
 
 if TYPE_CHECKING:
-    from layerprobe.encoders.loading import Checkpoint
+    from layerprobe.encoders.loading import Resolved
     from layerprobe.files.images import Readable
     from layerprobe.tasks.values import Task, TextFile
 
@@ -68,11 +69,12 @@ _MODEL: dict[str, dict[str, Any]] = {
     "name": {
         "argument": True,
         "type": str,
+        "default": inspect.Parameter.empty,
         "panel": None,
         "metavar": "MODEL",
         "callback": _no_file,
         "is_eager": True,  # options are checked with it
-        "help": "@layerprobe.encoders.model:ModelSpec#name",
+        "help": "@layerprobe.encoders.model:Model#name",
     },
     "display_name": {"flags": ("--name",)},
     "random_init": {"metavar": "SEED"},
@@ -116,10 +118,10 @@ Precision = Annotated[
     Literal["auto", "float32", "bfloat16"],
     option("Model", help="Precision of the forward pass; auto takes bfloat16 where it is faster."),
 ]
-CacheDir = Annotated[Path | None, option("Machine", help="@layerprobe.encoders.model:Options#cache_dir", **_CACHE)]
+CacheDir = Annotated[Path | None, option("Machine", help="@layerprobe.encoders.model:Model#cache_dir", **_CACHE)]
 
 
-def resolved(model: Model, others: Sequence[str] | None = None, items: Readable | None = None) -> list[Checkpoint]:
+def resolved(model: Model, others: Sequence[str] | None = None, items: Readable | None = None) -> list[Resolved]:
     """Return the checkpoints of models that are loaded alike; of two towers, those that read the items.
 
     What further ones are called and which of their blocks are kept is their own.
@@ -151,16 +153,16 @@ class _Reference:
         if not n_references and self.reference_random_init is not None:
             raise DataError("expected --reference with --reference-random-init, got none")
 
-    def specs(self, model: Model) -> list[ModelSpec]:
+    def specs(self, model: Model) -> list[Model]:
         """Return the references, whose end token is as the model's; the first has the seed of random weights."""
         named = itertools.zip_longest(self.reference or (), self.reference_name or ())
         return [
-            ModelSpec(
+            Model(
                 name,
                 random_init=None if number else self.reference_random_init,
                 display_name=label,
                 end_token=model.end_token,
-            )
+            ).like(model)
             for number, (name, label) in enumerate(named)
         ]
 

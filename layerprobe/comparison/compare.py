@@ -98,7 +98,7 @@ def compare(
     texts = tuple(texts) if isinstance(texts, Iterator) else texts
     models = [cast(ModelLike, model), cast(ModelLike, reference)]
     first, second = resolve_all(models, items=readable_as(distinct_texts(texts)))
-    how.setdefault("device", first.options.device)
+    how.setdefault("device", first.asked.device)
     return compare_all(extract(first, texts), [extract(second, texts)], **how).comparisons[0]
 
 

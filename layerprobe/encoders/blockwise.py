@@ -32,7 +32,7 @@ from layerprobe.encoders.first_use import (
     load_unchecked,
     probe_batch,
 )
-from layerprobe.encoders.loading import Checkpoint, one_line_errors, quiet_transformers
+from layerprobe.encoders.loading import Resolved, one_line_errors, quiet_transformers
 from layerprobe.encoders.stack import first_tensor
 from layerprobe.errors import LayerProbeError, ModelError, UnsupportedArchitectureError
 from layerprobe.rng import without_autocast
@@ -126,7 +126,7 @@ class BlockByBlock:
         return read
 
 
-def open_blocks(checkpoint: Checkpoint) -> tuple[FirstUse, BlockByBlock]:
+def open_blocks(checkpoint: Resolved) -> tuple[FirstUse, BlockByBlock]:
     """Return a model with one block at a time in memory, compared with the model of its first blocks.
 
     The second, which is looked at in place of the whole model, shares the weights outside of the blocks.
@@ -159,13 +159,13 @@ def open_blocks(checkpoint: Checkpoint) -> tuple[FirstUse, BlockByBlock]:
     return keep_first_use(checkpoint, few), blockwise
 
 
-def weight_files(checkpoint: Checkpoint) -> dict[str, Path]:
+def weight_files(checkpoint: Resolved) -> dict[str, Path]:
     """Return the safetensors file of every weight."""
-    if checkpoint.loaded is not None or checkpoint.random_init is not None:
+    if checkpoint.loaded is not None or checkpoint.asked.random_init is not None:
         raise ModelError(
             f"{checkpoint.label} has no file of weights to read block by block: expected a folder or a hub id"
         )
-    if checkpoint.blocks is not None:
+    if checkpoint.asked.blocks is not None:
         raise _refusal(checkpoint.label, "that is for models with all their blocks")
     if checkpoint.modality == "image" or checkpoint.towers:
         raise _refusal(checkpoint.label, "that is for models of texts, of one tower")
@@ -197,7 +197,7 @@ def _refusal(name: str, reason: str) -> UnsupportedArchitectureError:
     )
 
 
-def _first_blocks(checkpoint: Checkpoint) -> Encoder:
+def _first_blocks(checkpoint: Resolved) -> Encoder:
     """Load the model of the first blocks only; transformers reads no more than its weights."""
     problems = []
     for config in truncated_configs(checkpoint.config, min(FIRST_BLOCKS, count_blocks(checkpoint.config))):
@@ -208,7 +208,7 @@ def _first_blocks(checkpoint: Checkpoint) -> Encoder:
     raise problems[0]
 
 
-def _without_weights(checkpoint: Checkpoint, few: Encoder, path: str) -> PreTrainedModel:
+def _without_weights(checkpoint: Resolved, few: Encoder, path: str) -> PreTrainedModel:
     """Return the whole model, of whose weights there are those outside of the blocks, shared with `few`."""
     config = copy.deepcopy(checkpoint.config)
     config._attn_implementation = few.model.config._attn_implementation

@@ -16,8 +16,8 @@ from torch import Tensor
 from layerprobe.encoders.architecture import refusal
 from layerprobe.encoders.batching import Batch, collate, read_by_model
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder, float32_attention
-from layerprobe.encoders.loading import Checkpoint, autocast_dtype, load_encoder, resolve_device
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.loading import Resolved, autocast_dtype, load_encoder, resolve_device
+from layerprobe.encoders.model import Model
 from layerprobe.errors import StoreError
 from layerprobe.files.serialisation import digest
 from layerprobe.rng import without_autocast
@@ -130,18 +130,17 @@ logger = logging.getLogger(__name__)
 CPU_INFO = Path("/proc/cpuinfo")
 
 
-def load(checkpoint: Checkpoint) -> Encoder:
+def load(checkpoint: Resolved) -> Encoder:
     """Load the weights of a checkpoint; where it is first used, its layers are compared with truncated models."""
     return first_use(checkpoint)[1] or load_unchecked(checkpoint)
 
 
-def first_use(checkpoint: Checkpoint) -> tuple[FirstUse, Encoder | None]:
+def first_use(checkpoint: Resolved) -> tuple[FirstUse, Encoder | None]:
     """Return the first-use check of a model, stored or made now; with the encoder if that was loaded for it.
 
     It is kept by all that it depends on: the model, the attention, the kind of device, and the libraries' versions.
     """
-    options = checkpoint.options
-    store, key = Store(options.cache_dir), _use_key(checkpoint)
+    store, key = Store(checkpoint.asked.cache_dir), _use_key(checkpoint)
     encoder = None
     first_use = store.load_result("first-use", key, FirstUse)
     if first_use is None:
@@ -155,27 +154,26 @@ def first_use(checkpoint: Checkpoint) -> tuple[FirstUse, Encoder | None]:
     return first_use, encoder
 
 
-def kept_use(checkpoint: Checkpoint) -> FirstUse | None:
+def kept_use(checkpoint: Resolved) -> FirstUse | None:
     """Return the stored first-use check of a model or its first blocks; None without one."""
-    options = checkpoint.options
-    store = Store(options.cache_dir)
+    store = Store(checkpoint.asked.cache_dir)
     first_use = store.load_result("first-use", _use_key(checkpoint), FirstUse)
     if first_use is None:
         first_use = store.load_result("first-use", _use_key(checkpoint, blocks=FIRST_BLOCKS), FirstUse)
     return first_use
 
 
-def keep_first_use(checkpoint: Checkpoint, few: Encoder) -> FirstUse:
+def keep_first_use(checkpoint: Resolved, few: Encoder) -> FirstUse:
     """Look at the model of the first blocks of a checkpoint, which stands for a model too large to load."""
     first_use = look(few)
     first_use.check(checkpoint.label)
     key = _use_key(checkpoint, blocks=FIRST_BLOCKS)
-    Store(checkpoint.options.cache_dir).save_result("first-use", key, first_use)
+    Store(checkpoint.asked.cache_dir).save_result("first-use", key, first_use)
     return first_use
 
 
-def _use_key(checkpoint: Checkpoint, **more: int) -> str:
-    options = checkpoint.options
+def _use_key(checkpoint: Resolved, **more: int) -> str:
+    options = checkpoint.asked
     return digest(
         {
             **checkpoint.store_identity,
@@ -190,12 +188,12 @@ def _use_key(checkpoint: Checkpoint, **more: int) -> str:
     )
 
 
-def load_unchecked(checkpoint: Checkpoint) -> Encoder:
+def load_unchecked(checkpoint: Resolved) -> Encoder:
     """Load the weights of a checkpoint as its options say, whatever its layers are."""
-    return load_encoder(checkpoint, dtype=dtype_name(checkpoint.options))
+    return load_encoder(checkpoint, dtype=dtype_name(checkpoint.asked))
 
 
-def dtype_name(options: Options) -> str:
+def dtype_name(options: Model) -> str:
     """Return the dtype of the forward pass; `auto` on a CPU is decided by timing, once per store."""
     device = resolve_device(options.device)
     if options.dtype != "auto" or device.type != "cpu":
@@ -221,7 +219,7 @@ def _dtype_name(dtype: str, device: torch.device) -> str:
     return str(autocast_dtype(dtype, device) or "float32").removeprefix("torch.")
 
 
-def computed_on(options: Options) -> str:
+def computed_on(options: Model) -> str:
     """Return the kind of device and the precision, on which the numbers of training depend besides the model.
 
     Dropout is another on another device.

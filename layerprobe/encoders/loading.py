@@ -13,7 +13,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,16 +49,7 @@ from layerprobe.encoders.encoder import (
 )
 from layerprobe.encoders.failures import class_names, first_sentence, model_errors
 from layerprobe.encoders.in_memory import LoadedModel, content_digest, copy_of, has_own_code, is_loaded, parts_of
-from layerprobe.encoders.model import (
-    DEFAULT_OPTIONS,
-    Model,
-    ModelDescription,
-    ModelSpec,
-    Options,
-    Settled,
-    declared_blocks,
-    labelled,
-)
+from layerprobe.encoders.model import DEFAULTS, Model, ModelDescription, Pooling, declared_blocks
 from layerprobe.encoders.recipe import (
     Recipe,
     SentenceModel,
@@ -110,13 +101,13 @@ NO_NETWORK = {"ConnectError", "ConnectionError", "LocalEntryNotFoundError", "Off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Checkpoint:
-    """A resolved model, not loaded: enough to name what numbers depend on."""
+class Resolved:
+    """A model as it was found, not loaded: enough to name what numbers depend on."""
 
-    name: str
-    """Hub id, id@revision or folder, as the user gave it."""
+    asked: Model
+    """As requested: its name as a text, what it is called, and how it is loaded and run."""
     source: str
-    """The same without the revision."""
+    """Hub id or folder, without the revision."""
     revision: str
     """Resolved commit, or the content digest of a local folder."""
     config: PreTrainedConfig
@@ -124,65 +115,62 @@ class Checkpoint:
     """Or the image processor."""
     tokenizer_digest: str
     """sha256 of everything that decides what the model is given."""
-    random_init: int | None
-    """Seed of fresh random weights; None for the trained ones."""
-    display_name: str | None = None
-    """What it is called in tables, plots and sentences; None: its name, with the seed where weights are random."""
     pinned: dict[str, Any]
     """The commit, and whether its own code runs: what every from_pretrained call is given."""
-    options: Options = DEFAULT_OPTIONS
-    """How it is loaded and run, as given."""
     loaded: PreTrainedModel | None = None
     """The encoder itself where it was given loaded; None: weights are read from the source."""
     modality: Modality = "text"
     """What the model reads: texts or images."""
     towers: tuple[Modality, ...] = ()
     """What the towers of the model read, of which this is one; empty for a model of one tower."""
-    end_token: bool | None = None
-    """Whether it was asked that the end token is appended."""
-    blocks: tuple[int, ...] | None = None
-    """The blocks that are kept, ascending, from 1; None: all."""
     whole: PreTrainedConfig | None = None
     """The configuration with all blocks, where some are taken out."""
     recipe: Recipe = field(default_factory=Recipe)
     """How texts become embeddings where nobody says."""
 
     @property
+    def name(self) -> str:
+        """Hub id, id@revision or folder, as the user gave it."""
+        return str(self.asked.name)
+
+    @property
     def label(self) -> str:
-        """Its label: as requested, or its name, with the seed of random weights."""
-        if self.display_name is not None:
-            return self.display_name
-        return labelled(self.name, self.random_init, self.blocks)
+        """What it is called: as requested, or its name, with the seed of random weights."""
+        return self.asked.label
 
     @property
-    def settled(self) -> Settled:
-        """The options with the model's own pooling, length and prompts where the user gave none."""
-        if isinstance(self.options, Settled):
-            return self.options
-        recipe, options = self.recipe, self.options
-        values: dict[str, Any] = {f.name: getattr(options, f.name) for f in fields(options)}
-        values["pooling"] = recipe.pooling if options.pooling is None else options.pooling
-        fewer = recipe.max_length is not None and recipe.max_length < DEFAULT_MAX_LENGTH
-        values["max_length"] = recipe.max_length if fewer and options.max_length is None else options.max_length
-        values["prompt"] = recipe.prompt if options.prompt is None else options.prompt
-        configured = recipe.retrieval_prompts if options.prompt is None else None
-        query, document = configured or (values["prompt"],) * 2
-        return Settled(**values, query_prompt=query, document_prompt=document)
+    def pooling(self) -> Pooling:
+        """How token states become one embedding: as requested, or as the model's own configuration says."""
+        return self.asked.pooling or self.recipe.pooling
 
-    def with_options(self, **changes: Any) -> "Checkpoint":
+    @property
+    def max_length(self) -> int | None:
+        """Tokens at which texts are cut: as requested, or the model's own where that is less than others have."""
+        length = self.recipe.max_length
+        if self.asked.max_length is None and length is not None and length < DEFAULT_MAX_LENGTH:
+            return length
+        return self.asked.max_length
+
+    @property
+    def prompt(self) -> str:
+        """Put before every text."""
+        return self.recipe.prompt if self.asked.prompt is None else self.asked.prompt
+
+    @property
+    def retrieval_prompts(self) -> tuple[str, str]:
+        """Put before queries and before documents in its place, where their task has no prompts of its own."""
+        configured = self.recipe.retrieval_prompts if self.asked.prompt is None else None
+        return configured or (self.prompt, self.prompt)
+
+    @property
+    def settled(self) -> Model:
+        """How it is loaded and run: as requested, and where nobody said how to read texts, as they are read."""
+        usual = DEFAULTS.like(self.asked)
+        return replace(usual, pooling=self.pooling, max_length=self.max_length, prompt=self.prompt)
+
+    def with_options(self, **changes: Any) -> "Resolved":
         """Return it with other options."""
-        return replace(self, options=replace(self.options, **changes))
-
-    @property
-    def spec(self) -> ModelSpec:
-        """The model as it was requested."""
-        return ModelSpec(
-            self.name,
-            random_init=self.random_init,
-            display_name=self.display_name,
-            end_token=self.end_token,
-            blocks=self.blocks,
-        )
+        return replace(self, asked=replace(self.asked, **changes))
 
     @property
     def naming(self) -> dict[str, Any]:
@@ -190,8 +178,8 @@ class Checkpoint:
 
         These are fields of a `ModelDescription`.
         """
-        source = None if self.display_name is None else self.name
-        return {"name": self.label, "source": source, "blocks": self.blocks}
+        source = None if self.asked.display_name is None else self.name
+        return {"name": self.label, "source": source, "blocks": self.asked.blocks}
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -199,10 +187,10 @@ class Checkpoint:
         return {
             "revision": self.revision,
             "tokenizer": self.tokenizer_digest,
-            "random_init": self.random_init,
+            "random_init": self.asked.random_init,
             # a checkpoint's own code and that of transformers can differ
             "trust_remote_code": self.pinned["trust_remote_code"],
-            **({} if self.blocks is None else {"blocks": self.blocks}),
+            **({} if self.asked.blocks is None else {"blocks": self.asked.blocks}),
         }
 
     @property
@@ -210,77 +198,78 @@ class Checkpoint:
         """`identity` with the hub id, which names what the store keeps; a folder is known by its content alone."""
         return {"model": "" if self.revision.startswith("sha256:") else self.source, **self.identity}
 
-    def of_blocks(self, blocks: tuple[int, ...] | None) -> "Checkpoint":
+    def of_blocks(self, blocks: tuple[int, ...] | None) -> "Resolved":
         """Return it with some of its blocks alone; ModelError if it has no such blocks."""
         whole = self.whole or self.config
-        if blocks is None:
-            return replace(self, config=whole, blocks=None, whole=None)
-        check_blocks(whole, blocks, name=self.name)
-        if len(blocks) == count_blocks(whole):
-            return self.of_blocks(None)
-        return replace(self, config=config_of_blocks(whole, blocks), blocks=tuple(blocks), whole=whole)
+        if blocks is not None:
+            check_blocks(whole, blocks, name=self.name)
+        if blocks is None or len(blocks) == count_blocks(whole):
+            return replace(self, config=whole, asked=replace(self.asked, blocks=None), whole=None)
+        asked = replace(self.asked, blocks=tuple(blocks))
+        return replace(self, config=config_of_blocks(whole, blocks), asked=asked, whole=whole)
 
 
-ModelLike = str | os.PathLike[str] | ModelSpec | Checkpoint | LoadedModel
+ModelLike = str | os.PathLike[str] | Model | Resolved | LoadedModel
 """A model as functions take it: a name, a folder, a `Model`, a checkpoint that was resolved before, or one that is
 loaded: `(model, tokenizer)` of transformers, or a `SentenceTransformer`, of which its model and tokenizer are taken."""
 
 
-def resolve_checkpoint(
-    model: ModelLike, *, items: Readable | None = None, like: Options = DEFAULT_OPTIONS
-) -> Checkpoint:
+def resolve(model: ModelLike, *, items: Readable | None = None, like: Model = DEFAULTS) -> Resolved:
     """Return a model's configuration and tokenizer, without its weights, at a commit that no longer moves.
 
-    Code that comes with the checkpoint runs where its options say so. A checkpoint comes back as it is. A loaded
+    Code that comes with the checkpoint runs where its options say so. What was resolved comes back as it is. A loaded
     model is known by its content, so that what is kept of it is found again; it is never changed.
 
     Of a model of two towers, such as CLIP, the image tower is taken for images and the text tower for texts and where
     `items` does not say what it is for; a name that ends in `:image` or `:text` says which.
 
     Args:
-        model: A name, a folder, a `Model`, a checkpoint or a loaded model.
+        model: A name, a folder, a `Model`, one that was resolved before, or a loaded model.
         items: What it is to read; None where that is not known.
         like: How it is loaded and run unless it says itself.
     """
-    if not isinstance(model, Checkpoint):
-        model = Model.of(model, like)
-    checkpoint = _resolved(model, items)
-    if isinstance(model, Model) and model.blocks is not None:
-        checkpoint = checkpoint.of_blocks(model.blocks)
-    if items not in (None, "captioned", checkpoint.modality):
-        other = "an image encoder, such as ViT, DINOv2 or CLIP" if items == "image" else "a text encoder, such as BERT"
+    reads: Modality | None = "image" if items == "captioned" else items
+    if not isinstance(model, Resolved):
+        resolved = _resolved(Model.of(model, like), reads)
+    elif reads != model.modality and reads in model.towers:
+        resolved = _resolved(model.asked, reads)
+    else:
+        resolved = model
+    if reads not in (None, resolved.modality) and items != "captioned":
+        other = "an image encoder, such as ViT, DINOv2 or CLIP" if reads == "image" else "a text encoder, such as BERT"
         raise DataError(
-            f"{checkpoint.label} reads {checkpoint.modality}s, got {items}s: give {checkpoint.modality}s, or {other}"
+            f"{resolved.label} reads {resolved.modality}s, got {items}s: give {resolved.modality}s, or {other}"
         )
-    return checkpoint
+    return resolved
 
 
-def resolve_all(models: Sequence[ModelLike], *, items: Readable | None = None) -> list[Checkpoint]:
-    """Return models as `resolve_checkpoint` does; those given by name alone are loaded and run like the first."""
-    first = resolve_checkpoint(models[0], items=items)
+def resolve_all(models: Sequence[ModelLike], *, items: Readable | None = None) -> list[Resolved]:
+    """Return models as `resolve` does; those given by name alone are loaded and run like the first."""
+    first = resolve(models[0], items=items)
     others = [
-        ModelSpec(os.fspath(model), end_token=first.end_token) if isinstance(model, str | os.PathLike) else model
+        Model(os.fspath(model), end_token=first.asked.end_token).like(first.asked)
+        if isinstance(model, str | os.PathLike)
+        else model
         for model in models[1:]
     ]
-    return [first, *(resolve_checkpoint(model, items=items, like=first.options) for model in others)]
+    return [first, *(resolve(model, items=items, like=first.asked) for model in others)]
 
 
-def _resolved(model: Model | Checkpoint, items: Readable | None) -> Checkpoint:
-    read_as: Modality | None = "image" if items == "captioned" else items
-    if isinstance(model, Checkpoint):
-        if read_as in (None, model.modality) or read_as not in model.towers:
-            return model
-        return resolve_checkpoint(Model.of(model.spec, model.options), items=items)
-    if is_loaded(source_model := model.name):
-        configured = None if isinstance(source_model, tuple) else loaded_recipe(source_model)
-        checkpoint = _loaded_checkpoint(*parts_of(source_model), configured=configured)
-        return replace(checkpoint, options=model.options, display_name=model.display_name)
-    if not isinstance(source_model, str):
+def _resolved(model: Model, reads: Modality | None) -> Resolved:
+    if is_loaded(model.name):
+        resolved = _resolved_in_memory(model)
+    elif isinstance(model.name, str):
+        resolved = _resolved_by_name(model, reads)
+    else:
         raise ModelError(
             "expected the name of a model, a folder, a Model, (model, tokenizer) or a SentenceTransformer whose first "
-            f"module holds a model of transformers, got a {type(source_model).__name__}"
+            f"module holds a model of transformers, got a {type(model.name).__name__}"
         )
-    spec, name, trust_remote_code = model, model.full_name, model.trust_remote_code
+    return resolved if model.blocks is None else resolved.of_blocks(model.blocks)
+
+
+def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
+    name, trust_remote_code = model.full_name, model.trust_remote_code
     tower = next((tower for ending, tower in TOWERS.items() if name.endswith(ending)), None)
     source, revision = split_name(name)
     with one_line_errors(name), quiet_transformers(), silence_if(trust_remote_code):
@@ -314,28 +303,25 @@ def _resolved(model: Model | Checkpoint, items: Readable | None) -> Checkpoint:
         if reads == "text":
             configured = configured_recipe(partial(_beside, root, commit), name)
             causal = reads_left_to_right(config, trust_remote_code=trust_remote_code)
-            tokenizer, recipe = _by_recipe(tokenizer, configured, causal=causal, end_token=spec.end_token)
-            if spec.end_token and not recipe.end_token and tokenizer("a")["input_ids"][-1:] == _bare_end(tokenizer):
+            tokenizer, recipe = _by_recipe(tokenizer, configured, causal=causal, end_token=model.end_token)
+            if model.end_token and not recipe.end_token and tokenizer("a")["input_ids"][-1:] == _bare_end(tokenizer):
                 raise ModelError(
                     f"the tokenizer of {name} cannot be made to append an end token: expected a fast one that has such "
                     "a token, or no --end-token"
                 )
     if getattr(config, "vision_use_head", False):
         config.vision_use_head = False  # a pooler by another name
-    return Checkpoint(
-        name=name,
+    called = model.display_name or (_name_of_folder(Path(root)) if is_folder else None)
+    return Resolved(
+        asked=replace(model, name=name, revision=None, display_name=called, blocks=None),
         source=source,
         revision=commit or folder_digest(Path(source)),
         config=config,
         tokenizer=tokenizer,
         tokenizer_digest=processor_digest(tokenizer) if reads == "image" else _tokenizer_digest(tokenizer),
-        random_init=spec.random_init,
-        display_name=spec.display_name or (_name_of_folder(Path(root)) if is_folder else None),
         pinned=pinned,
-        options=model.options,
         modality=reads,
         towers=() if tower else tuple(towers),
-        end_token=spec.end_token,
         recipe=recipe,
     )
 
@@ -390,7 +376,8 @@ def _name_of_folder(source: Path) -> str | None:
     return short_name(str(source.resolve())) if bare else None
 
 
-def _loaded_checkpoint(model: PreTrainedModel, tokenizer: Any, configured: Recipe | None = None) -> Checkpoint:
+def _resolved_in_memory(asked: Model) -> Resolved:
+    model, tokenizer = parts_of(asked.name)
     name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
     check_supported(model.config)
     tokenizer, reads = copy.deepcopy(tokenizer), modality(model.config)
@@ -399,16 +386,16 @@ def _loaded_checkpoint(model: PreTrainedModel, tokenizer: Any, configured: Recip
         raise ModelError(f"{name} reads {reads}s: expected {needed} next to it, got a {type(tokenizer).__name__}")
     recipe = Recipe()
     if reads == "text":
+        configured = None if isinstance(asked.name, tuple) else loaded_recipe(asked.name)
         causal = reads_left_to_right(model.config, trust_remote_code=has_own_code(model.config))
         tokenizer, recipe = _by_recipe(_usable(name, tokenizer), configured, causal=causal, end_token=None)
-    return Checkpoint(
-        name=name,
+    return Resolved(
+        asked=replace(asked, name=name, blocks=None),
         source=IN_MEMORY,
         revision=content_digest(model),
         config=copy.deepcopy(model.config),
         tokenizer=tokenizer,
         tokenizer_digest=processor_digest(tokenizer) if reads == "image" else _tokenizer_digest(tokenizer),
-        random_init=None,
         pinned={"revision": None, "trust_remote_code": has_own_code(model.config)},
         loaded=model,
         modality=reads,
@@ -428,7 +415,8 @@ def load_encoder(source: ModelLike, *, share: bool = False, **changes: Any) -> E
         changes: Options that are others here, such as device.
     """
     # refused before the model is sought
-    options = replace(getattr(source, "options", DEFAULT_OPTIONS), **changes)
+    asked = source.asked if isinstance(source, Resolved) else source
+    options = replace(asked if isinstance(asked, Model) else DEFAULTS, **changes)
     norm, attn, place = options.norm, options.attn, resolve_device(options.device)
     autocast = autocast_dtype(options.dtype, place)
     flash = "flash" in attn
@@ -436,7 +424,7 @@ def load_encoder(source: ModelLike, *, share: bool = False, **changes: Any) -> E
         raise ModelError(
             f"expected dtype bfloat16 or float16 with attn {attn}, which takes no float32, got {options.dtype}"
         )
-    checkpoint = resolve_checkpoint(source)
+    checkpoint = resolve(source)
     config, tokenizer = copy.deepcopy(checkpoint.whole or checkpoint.config), checkpoint.tokenizer
     with one_line_errors(checkpoint.name):
         parameters = count_parameters(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
@@ -446,7 +434,7 @@ def load_encoder(source: ModelLike, *, share: bool = False, **changes: Any) -> E
         if checkpoint.loaded is not None:
             load = _copy_loaded
         else:
-            load = _load_encoder_weights if checkpoint.random_init is None else _random_model
+            load = _load_encoder_weights if checkpoint.asked.random_init is None else _random_model
         model = checkpoint.loaded if share and checkpoint.loaded is not None else load(checkpoint, config)
     nn.Module.to(model, place).train(False)
     reader, max_length = None, None
@@ -460,9 +448,9 @@ def load_encoder(source: ModelLike, *, share: bool = False, **changes: Any) -> E
             probe = tokenize_for(model, tokenizer, PROBE_TEXTS, max_length=min(64, max_length or 64))
     together = collate(probe, range(len(probe)), place)
     whole: tuple[int, ...] = ()
-    if checkpoint.blocks is not None:
+    if checkpoint.asked.blocks is not None:
         with model_errors(checkpoint.label, "taking blocks out"):
-            model = of_blocks(model, checkpoint.blocks, together, name=checkpoint.name)
+            model = of_blocks(model, checkpoint.asked.blocks, together, name=checkpoint.name)
         config, whole = model.config, parameters
         parameters = count_parameters(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
     alone = [collate(probe, [row], place) for row in range(len(probe))]
@@ -484,7 +472,7 @@ def load_encoder(source: ModelLike, *, share: bool = False, **changes: Any) -> E
         tokenizer=tokenizer,
         description=ModelDescription(
             **checkpoint.naming,
-            random_init=checkpoint.random_init,
+            random_init=checkpoint.asked.random_init,
             revision=checkpoint.revision,
             architecture=config.model_type,
             n_blocks=count_blocks(config),
@@ -602,7 +590,7 @@ def _computes_bfloat16(device: torch.device) -> bool:
 
 
 def load_weights(
-    auto: Any, checkpoint: Checkpoint, config: PreTrainedConfig, **options: Any
+    auto: Any, checkpoint: Resolved, config: PreTrainedConfig, **options: Any
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """Return what an auto class of transformers loads in float32, and which weights lacked or did not fit."""
     with quiet_transformers(), silence_if(checkpoint.pinned["trust_remote_code"]), MAKING_MODELS:
@@ -619,7 +607,7 @@ def load_weights(
     return model, info
 
 
-def _load_encoder_weights(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
+def _load_encoder_weights(checkpoint: Resolved, config: PreTrainedConfig) -> PreTrainedModel:
     """Load trained weights; weights that the checkpoint lacks are an error."""
     model, info = load_weights(auto_class(config), checkpoint, config, **pooler_option(known_class(config)))
     _check_downloaded(checkpoint)
@@ -639,7 +627,7 @@ def _load_encoder_weights(checkpoint: Checkpoint, config: PreTrainedConfig) -> P
     return model
 
 
-def _say_if_it_does_not_fit(checkpoint: Checkpoint, n_parameters: int) -> None:
+def _say_if_it_does_not_fit(checkpoint: Resolved, n_parameters: int) -> None:
     needed, free = 4 * n_parameters, _available_memory()
     if checkpoint.loaded is None and free is not None and needed > free:
         logger.warning(
@@ -660,7 +648,7 @@ def _available_memory() -> int | None:
         return None
 
 
-def _copy_loaded(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
+def _copy_loaded(checkpoint: Resolved, config: PreTrainedConfig) -> PreTrainedModel:
     """Copy the weights of a model that was given loaded; one that has changed since is an error."""
     assert checkpoint.loaded is not None
     if content_digest(checkpoint.loaded) != checkpoint.revision:
@@ -669,8 +657,8 @@ def _copy_loaded(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrained
     return copy_of(checkpoint.loaded, config, name=checkpoint.name, trust_remote_code=trusted)
 
 
-def _random_model(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
-    with drawing(int(checkpoint.random_init or 0)):
+def _random_model(checkpoint: Resolved, config: PreTrainedConfig) -> PreTrainedModel:
+    with drawing(int(checkpoint.asked.random_init or 0)):
         return empty_model(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
 
 
@@ -753,7 +741,7 @@ def _check_folder(folder: Path) -> None:
         raise ModelError(f"{problem}: make the folder again, or remove its {SUMS} if you changed the model yourself")
 
 
-def _check_downloaded(checkpoint: Checkpoint) -> None:
+def _check_downloaded(checkpoint: Resolved) -> None:
     """Raise ModelError if weights in the hub's cache are not those of the sha256 that the hub gave them as a name."""
     commit = checkpoint.pinned["revision"]
     config = try_to_load_from_cache(checkpoint.source, "config.json", revision=commit) if commit else None

@@ -6,7 +6,7 @@ Layers count from 0, the output of the embedding module.
 import json
 import os
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -81,16 +81,33 @@ def check_layers(layers: tuple[int, ...], model: ModelDescription, *, what: str)
         raise DataError(f"expected {what} from 0 to {model.n_blocks} of {model.name}, got {', '.join(map(str, wrong))}")
 
 
-@dataclass(frozen=True)
-class ModelSpec:
-    """Which model: a name, and where they are given a revision and the seed of random weights.
+def labelled(name: str, random_init: int | None, blocks: tuple[int, ...] | None) -> str:
+    """Return what a model is called that is not as its name says: one with random weights, or without some blocks.
 
     Examples:
-        >>> ModelSpec("google-bert/bert-base-cased", random_init=0).label
-        'google-bert/bert-base-cased (random init 0)'
+        >>> labelled("bert", None, (1, 6))
+        'bert (blocks 1, 6)'
+    """
+    parts = [] if random_init is None else [f"random init {random_init}"]
+    parts += [] if blocks is None else [f"blocks {', '.join(map(str, blocks))}"]
+    return f"{name} ({'; '.join(parts)})" if parts else name
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model, and how it is loaded and run: the first argument of every function that computes with one.
+
+    It has the name of a model, `(model, tokenizer)` of transformers, or a `SentenceTransformer`; without any, it says
+    how models are loaded and run that are named elsewhere. A name or a folder alone is a model with the defaults. Where
+    a function takes several models, those that are given by name alone are loaded and run like the first.
+
+    Examples:
+        >>> model = Model("google-bert/bert-base-cased", random_init=0, pooling="cls", dtype="bfloat16")
+        >>> model.label, model.pooling
+        ('google-bert/bert-base-cased (random init 0)', 'cls')
     """
 
-    name: str
+    name: Any = None
     """Hub id, id@revision, or a local folder. For CLIP-like models, images go to the image tower and texts to the text
     tower; append :image or :text to choose."""
     revision: str | None = None
@@ -106,93 +123,54 @@ class ModelSpec:
     blocks: tuple[int, ...] | None = field(default=None, metadata=RARE)
     """The blocks to keep, ascending, from 1, such as 1,5,6. All by default; the others are taken out first, and layers
     are counted anew."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", os.fspath(self.name))
-        _as_declared(self)
-        if not self.name:
-            raise ModelError("expected the name of a model, a hub id or a local folder, got an empty text")
-        if self.revision is not None and "@" in self.name:
-            raise ModelError(f"expected one revision, got {self.revision} for {self.name}")
-        self._check_display_name(self.name)
-        if self.random_init is not None and not 0 <= self.random_init < 2**63:
-            raise ModelError(f"expected a seed of random weights from 0 to 2^63 - 1, got {self.random_init}")
-
-    def _check_display_name(self, name: str) -> None:
-        if self.display_name is not None and not self.display_name.strip():
-            raise ModelError(f"expected what to call {name}, got {self.display_name!r}")
-
-    @property
-    def full_name(self) -> str:
-        """The name with its revision."""
-        return self.name if self.revision is None else f"{self.name}@{self.revision}"
-
-    @property
-    def label(self) -> str:
-        """Its label: as requested, or its name with revision and seed."""
-        if self.display_name is not None:
-            return self.display_name
-        return labelled(self.full_name, self.random_init, self.blocks)
-
-
-def labelled(name: str, random_init: int | None, blocks: tuple[int, ...] | None) -> str:
-    """Return what a model is called that is not as its name says: one with random weights, or without some blocks.
-
-    Examples:
-        >>> labelled("bert", None, (1, 6))
-        'bert (blocks 1, 6)'
-    """
-    parts = [] if random_init is None else [f"random init {random_init}"]
-    parts += [] if blocks is None else [f"blocks {', '.join(map(str, blocks))}"]
-    return f"{name} ({'; '.join(parts)})" if parts else name
-
-
-def _as_declared(value: Any) -> None:
-    """Make fields what they say; a device and a dtype of torch go by their names."""
-    for name in ("device", "dtype"):
-        if type(option := getattr(value, name, None)).__module__ == "torch":
-            object.__setattr__(value, name, str(option).removeprefix("torch."))
-    as_declared(value)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """How models are loaded and texts are embedded."""
-
-    pooling: Pooling | None = None
+    _: KW_ONLY
+    pooling: Pooling | None = field(default=None, metadata=RARE)
     """How token states become one embedding: mean, cls, max or last. By default as a configuration of
     sentence-transformers next to the model says; else last for a model that reads from left to right, and mean."""
-    max_length: int | None = None
+    max_length: int | None = field(default=None, metadata=RARE)
     """Tokens a text at most. By default as a configuration of sentence-transformers next to the model says, else the
     model's own limit, at most 512; in fine-tuning 128, or as the protocol says."""
-    prompt: str | None = None
+    prompt: str | None = field(default=None, metadata=RARE)
     """Text put before every text. By default that of a configuration of sentence-transformers next to the model, else
     none."""
-    dtype: str = "float32"
+    dtype: str = field(default="float32", metadata=RARE)
     """Precision of the forward pass: float32, bfloat16, float16, or auto. That is bfloat16 where it is faster."""
-    norm: str = "final"
+    norm: str = field(default="final", metadata=RARE)
     """Pre-norm models: apply the final norm at every layer, as truncated models do (final), or not (raw)."""
-    device: str = "auto"
+    device: str = field(default="auto", metadata=RARE)
     """auto, cpu, cuda, cuda:1 or mps."""
-    attn: str = "auto"
+    attn: str = field(default="auto", metadata=RARE)
     """auto, or an attention implementation of transformers."""
-    backend: str = TORCH
+    backend: str = field(default=TORCH, metadata=RARE)
     """What computes embeddings on a CPU: a registered backend, or auto, the fastest of those that equal torch for the
     model. What is in the store is the same entry whatever it was, as it is whatever the device: they differ by
     rounding. Fine-tuning, and what token states are like, are always torch's."""
-    batch_tokens: int | None = None
+    batch_tokens: int | None = field(default=None, metadata=RARE)
     """Tokens that go through the model at once, padding included. By default 1024 on a CPU, 32768 elsewhere, and there
     all of a step in fine-tuning, whose examples stay the protocol's. Results do not depend on it beyond rounding and
     the draws of dropout, for which runs with it are kept apart from those without."""
-    trust_remote_code: bool = False
+    trust_remote_code: bool = field(default=False, metadata=RARE)
     """Run model code that comes with a checkpoint."""
-    cache_dir: Path | None = None
+    cache_dir: Path | None = field(default=None, metadata=RARE)
     """Where embeddings and runs are kept. By default LAYERPROBE_CACHE, or the user's cache folder."""
-    store_dtype: StoreDtype = "float32"
+    store_dtype: StoreDtype = field(default="float32", metadata=RARE)
     """What embeddings are kept in: float32, or float16, which takes half the disk and rounds to 3 digits."""
 
     def __post_init__(self) -> None:
-        _as_declared(self)
+        for name in ("device", "dtype"):  # of torch, by their names
+            if type(option := getattr(self, name)).__module__ == "torch":
+                object.__setattr__(self, name, str(option).removeprefix("torch."))
+        as_declared(self)
+        if isinstance(self.name, str | os.PathLike):
+            object.__setattr__(self, "name", os.fspath(self.name))
+            self._check_named()
+        elif self.name is not None:
+            for name in ("revision", "random_init", "end_token"):
+                if (option := getattr(self, name)) is not None:
+                    raise ModelError(f"expected no {name} for a model that is given loaded, got {option!r}")
+        if self.display_name is not None and not self.display_name.strip():
+            called = self.name if isinstance(self.name, str) else "a model that is given loaded"
+            raise ModelError(f"expected what to call {called}, got {self.display_name!r}")
         if self.pooling is not None and self.pooling not in get_args(Pooling):
             raise DataError(f"expected pooling by one of {', '.join(get_args(Pooling))}, got {self.pooling!r}")
         check_backend(self.backend)
@@ -206,73 +184,46 @@ class Options:
         if self.batch_tokens is not None and self.batch_tokens < 1:
             raise DataError(f"expected at least one token per batch, got batch_tokens={self.batch_tokens}")
 
-
-DEFAULT_OPTIONS = Options()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settled(Options):
-    """Options that say how texts become embeddings of one model."""
-
-    pooling: Pooling = "mean"
-    """mean, cls, max or last: how token states become one embedding."""
-    prompt: str = ""
-    """Put before every text."""
-    query_prompt: str = ""
-    """Put before queries in its place, where their task has no prompt of its own for them."""
-    document_prompt: str = ""
-    """Likewise before documents."""
-
-
-@dataclass(frozen=True)
-class Model(Options, ModelSpec):
-    """A model, and how it is loaded and run: the first argument of every function that computes with one.
-
-    A name or a folder alone is a model with the defaults. Where a function takes several models, those that are given
-    by name alone are loaded and run like the first.
-
-    Examples:
-        >>> model = Model("google-bert/bert-base-cased", pooling="cls", dtype="bfloat16")
-        >>> model.label, model.pooling
-        ('google-bert/bert-base-cased', 'cls')
-    """
-
-    name: Any
-    """Hub id, `id@revision`, a local folder, `(model, tokenizer)` of transformers, or a `SentenceTransformer`."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.name, str | os.PathLike):
-            ModelSpec.__post_init__(self)
-        else:
-            self._check_display_name("a model that is given loaded")
-            for name in ("revision", "random_init", "end_token"):
-                if (option := getattr(self, name)) is not None:
-                    raise ModelError(f"expected no {name} for a model that is given loaded, got {option!r}")
-        Options.__post_init__(self)
-
-    @classmethod
-    def of(cls, model: Any, options: Options) -> "Model":
-        """Return a model that is loaded and run by options, unless it says itself how."""
-        if isinstance(model, Model):
-            return model
-        spec = (
-            {f.name: getattr(model, f.name) for f in fields(model)} if isinstance(model, ModelSpec) else {"name": model}
-        )
-        return cls(**spec, **{f.name: getattr(options, f.name) for f in fields(Options)})
+    def _check_named(self) -> None:
+        if not self.name:
+            raise ModelError("expected the name of a model, a hub id or a local folder, got an empty text")
+        if self.revision is not None and "@" in self.name:
+            raise ModelError(f"expected one revision, got {self.revision} for {self.name}")
+        if self.random_init is not None and not 0 <= self.random_init < 2**63:
+            raise ModelError(f"expected a seed of random weights from 0 to 2^63 - 1, got {self.random_init}")
 
     @property
-    def options(self) -> Options:
-        """How it is loaded and run."""
-        return Options(**{f.name: getattr(self, f.name) for f in fields(Options)})
+    def full_name(self) -> str:
+        """The name with its revision."""
+        return self.name if self.revision is None else f"{self.name}@{self.revision}"
+
+    @property
+    def label(self) -> str:
+        """What it is called: as requested, or its name with revision and seed."""
+        if self.display_name is not None:
+            return self.display_name
+        return labelled(self.full_name, self.random_init, self.blocks)
+
+    @classmethod
+    def of(cls, model: Any, like: "Model") -> "Model":
+        """Return a model that is loaded and run like another, unless it says itself how."""
+        return model if isinstance(model, Model) else cls(model).like(like)
+
+    def like(self, other: "Model") -> "Model":
+        """Return this model, loaded and run as another is."""
+        return replace(self, **{name: getattr(other, name) for name in OPTIONS})
 
 
-def changed(options: Options) -> dict[str, str]:
-    """Return the settings that differ from their defaults, without where things are kept."""
-    return {
-        f.name: str(getattr(options, f.name))
-        for f in fields(options)
-        if f.name != "cache_dir" and getattr(options, f.name) != f.default
-    }
+OPTIONS = tuple(field.name for field in fields(Model) if field.kw_only)
+"""How a model is loaded and run, besides which it is."""
+DEFAULTS = Model()
+"""How models are loaded and run that say nothing else."""
+
+
+def changed(model: Model, usual: Model = DEFAULTS) -> dict[str, str]:
+    """Return the settings that are not the usual ones, without where things are kept."""
+    values = {name: getattr(model, name) for name in OPTIONS if name != "cache_dir"}
+    return {name: str(value) for name, value in values.items() if value != getattr(usual, name)}
 
 
 _DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")

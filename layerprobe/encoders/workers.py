@@ -3,24 +3,22 @@
 import gc
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import computed_on, dtype_name, load
-from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint, resolve_device
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.loading import Resolved, resolve, resolve_device
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError, WorkerError
 from layerprobe.files.images import Readable
 from layerprobe.jobs.crew import HERE, Share, Workers
 from layerprobe.lazy import cached_property
 
-AnyOptions = TypeVar("AnyOptions", bound=Options)
-
 
 def workers_of(
-    options: Options, *folders: Path, count: int | None = None, ray: str | None = None, local: str = "here"
+    options: Model, *folders: Path, count: int | None = None, ray: str | None = None, local: str = "here"
 ) -> Workers:
     """Return who does jobs that compute as the options say, in these folders: `local`, or a Ray cluster where given."""
     if ray is None and local == "here":
@@ -43,7 +41,7 @@ def leave_gpus() -> None:
         torch.cuda.empty_cache()
 
 
-def taken_over(options: AnyOptions, computes: str, share: Share) -> AnyOptions:
+def taken_over(options: Model, computes: str, share: Share) -> Model:
     """Return the options of a worker, on its share of a machine; in the process that planned they are what they are.
 
     `computes` is what `computed_on` says where the work was begun.
@@ -71,34 +69,34 @@ class SharedModel:
         workers: Who loads it.
     """
 
-    def __init__(self, checkpoint: Checkpoint, *, items: Readable | None = None, workers: Workers = HERE) -> None:
+    def __init__(self, checkpoint: Resolved, *, items: Readable | None = None, workers: Workers = HERE) -> None:
         if checkpoint.loaded is not None and workers.executor != "here":
             raise DataError(
                 f"expected the name or the folder of a model for a Ray cluster, got {checkpoint.label} loaded"
             )
-        settled = checkpoint.settled
         # `auto` is what it is here: a stopwatch decides it, perhaps otherwise in each process
-        self.checkpoint, self.options = checkpoint, replace(settled, dtype=dtype_name(settled))
-        self.spec, self.identity, self.items = checkpoint.spec, checkpoint.identity, items
-        self.computes = computed_on(self.options)
+        self.checkpoint, self.items = checkpoint, items
+        self.asked = replace(checkpoint.asked, dtype=dtype_name(checkpoint.asked))
+        self.found = checkpoint.identity, checkpoint.pooling, checkpoint.prompt
+        self.computes = computed_on(self.asked)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("checkpoint", "encoder")}
 
     def take_over(self, share: Share) -> None:
         """Load it on a worker's share of a machine; WorkerError if that computes something else."""
-        self.options = taken_over(self.options, self.computes, share)
+        self.asked = taken_over(self.asked, self.computes, share)
 
     @cached_property
-    def checkpoint(self) -> Checkpoint:
+    def checkpoint(self) -> Resolved:
         """The resolved checkpoint; WorkerError if it cannot be resolved here or differs from the planner's."""
         try:
-            checkpoint = resolve_checkpoint(self.spec, items=self.items, like=self.options)
+            checkpoint = resolve(self.asked, items=self.items)
         except ModelError as error:
             raise WorkerError(str(error)) from error
-        if checkpoint.identity != self.identity:
+        if (checkpoint.identity, checkpoint.pooling, checkpoint.prompt) != self.found:
             raise WorkerError(f"{checkpoint.label} is not the model with which the work began: begin it again")
-        return replace(checkpoint, options=self.options)
+        return checkpoint
 
     @cached_property
     def encoder(self) -> Encoder:

@@ -26,7 +26,7 @@ from layerprobe.encoders.encoder import (
 )
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.loading import load_encoder, quiet_transformers
-from layerprobe.encoders.model import ModelSpec
+from layerprobe.encoders.model import Model
 from layerprobe.encoders.recipe import MODULES
 from layerprobe.encoders.stack import place_like
 from layerprobe.errors import DataError, ModelError
@@ -267,7 +267,7 @@ def _in_8_bits(encoder: Encoder, folder: Path, layout: Layout, *, write: bool) -
         return ()
     if layout.n_extra is not None:
         raise DataError("expected a model of texts to write in 8 bits, got one of images")
-    written = load_encoder(ModelSpec(str(folder), display_name=name), device="cpu")
+    written = load_encoder(Model(str(folder), display_name=name), device="cpu")
     if write:
         write_int8(written, folder, layout.int8)
     expected = _embeddings_of_folder(written, layout, USUAL_TEXTS)

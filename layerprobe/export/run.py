@@ -12,8 +12,8 @@ from layerprobe.encoders.architecture import auto_class, check_layer, count_bloc
 from layerprobe.encoders.backends.int8 import check_int8
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import load
-from layerprobe.encoders.loading import NO_LIMIT, Checkpoint, ModelLike, position_limit, resolve_checkpoint, split_name
-from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, ModelDescription, ModelSpec, Options, Settled
+from layerprobe.encoders.loading import NO_LIMIT, ModelLike, Resolved, position_limit, resolve, split_name
+from layerprobe.encoders.model import DEFAULTS, Model, ModelDescription
 from layerprobe.encoders.recipe import Recipe, SentenceModel, other_scores
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.card import TrainingSummary, card
@@ -92,8 +92,8 @@ def export_model(
         model, layer = _of_finding(model, layer)
     source = _folder_of(model)
     exported = push is not None and not overwrite and is_export(from_home(out))
-    saved = None if source is None or isinstance(model, Checkpoint) else load_saved_run(source, layer)
-    loading = model.options if isinstance(model, Model | Checkpoint) else DEFAULT_OPTIONS
+    saved = None if source is None or isinstance(model, Resolved) else load_saved_run(source, layer)
+    asked = model.asked if isinstance(model, Resolved) else model if isinstance(model, Model) else DEFAULTS
     query_prompt, document_prompt, normalize = "", "", False
     notes: list[str] = []
     recipe, at_end = Recipe(), True
@@ -112,13 +112,13 @@ def export_model(
         check_target(out, overwrite=overwrite, source=source, keep=exported)
         encoder = load(checkpoint)
         check_layer(encoder.model.config, layer)
-        options = checkpoint.settled
-        if loading.prompt is None and not options.prompt:
+        pooling, max_length, prompt = checkpoint.pooling, checkpoint.max_length, checkpoint.prompt
+        if asked.prompt is None and not prompt:
             query_prompt, document_prompt = checkpoint.recipe.retrieval_prompts or ("", "")
         described = encoder.description
         recipe, n_blocks = checkpoint.recipe, count_blocks(checkpoint.whole or checkpoint.config)
-        at_end = layer == described.n_blocks and n_blocks in (checkpoint.blocks or (n_blocks,))
-        read_with = replace(recipe, left_out=()).notes(options.pooling, options.prompt)
+        at_end = layer == described.n_blocks and n_blocks in (checkpoint.asked.blocks or (n_blocks,))
+        read_with = replace(recipe, left_out=()).notes(pooling, prompt)
         notes = [f"{described.name} is read with {note}" for note in read_with]
         others = [tower for tower in checkpoint.towers if tower != checkpoint.modality]
         notes += [
@@ -127,20 +127,19 @@ def export_model(
         ]
     else:
         check_target(out, overwrite=overwrite, source=source, keep=exported)
-        random_init = model.random_init if isinstance(model, ModelSpec) else None
-        settings = {"pooling": loading.pooling, "max_length": loading.max_length, "prompt": loading.prompt}
-        _check_options_agree(saved, layer=layer, random_init=random_init, **settings)
+        names = ("random_init", "pooling", "max_length", "prompt")
+        _check_options_agree(saved, layer=layer, **{name: getattr(asked, name) for name in names})
         layer = saved.run.layer
-        if isinstance(model, ModelSpec) and model.end_token is not None:
+        if asked.end_token is not None:
             raise DataError(
                 "expected no --end-token or --no-end-token: the run was fine-tuned with a tokenizer of its own"
             )
-        if isinstance(model, ModelSpec) and model.blocks is not None:
+        if asked.blocks is not None:
             raise DataError("expected no --keep-blocks: the run has the blocks that it was fine-tuned with")
         # what was appended in training is in the tokenizer that was saved
-        encoder = load(_resolved(ModelSpec(str(saved.path), end_token=False), out))
+        encoder = load(_resolved(Model(str(saved.path), end_token=False), out))
         protocol = saved.run.protocol
-        options = Settled(pooling=protocol.pooling, max_length=protocol.max_length, prompt=saved.origin.prompt)
+        pooling, max_length, prompt = protocol.pooling, protocol.max_length, saved.origin.prompt
         query_prompt, document_prompt = saved.origin.query_prompt, saved.origin.document_prompt
         described, kinds = saved.origin.model, saved.origin.modules
         normalize = "Normalize" in kinds
@@ -149,10 +148,10 @@ def export_model(
     if study is not None:
         _check_study(study, described)
     layout = Layout(
-        pooling=options.pooling,
+        pooling=pooling,
         width=encoder.description.hidden_size,
-        max_length=encoder.limit(options.max_length),
-        prompt=options.prompt,
+        max_length=encoder.limit(max_length),
+        prompt=prompt,
         n_extra=None if encoder.reader is None else encoder.reader.n_extra,
         query_prompt=query_prompt,
         document_prompt=document_prompt,
@@ -165,7 +164,7 @@ def export_model(
         raise DataError(f"expected no prompt for images, got {layout.prompt!r}")
     with source_of(recipe) as held:
         if held is not None:
-            layout, more = _as_source(layout, held, encoder, at_end=at_end, options=loading, end_token=recipe.end_token)
+            layout, more = _as_source(layout, held, encoder, at_end=at_end, options=asked, end_token=recipe.end_token)
             notes += more
         if study is not None and saved is None and (differ := _read_otherwise(study, checkpoint, encoder, layout)):
             study = replace(study, zero_shot=None)
@@ -213,7 +212,7 @@ def export_model(
 
 
 def _as_source(
-    layout: Layout, held: SentenceModel, encoder: Encoder, *, at_end: bool, options: Options, end_token: str
+    layout: Layout, held: SentenceModel, encoder: Encoder, *, at_end: bool, options: Model, end_token: str
 ) -> tuple[Layout, list[str]]:
     """Return the layout as a sentence-transformers model has it, but for what was requested otherwise, and notes.
 
@@ -268,9 +267,9 @@ def _of_finding(result: Study | Finding, layer: int | None) -> tuple[Path, int |
 
 def _folder_of(model: ModelLike) -> Path | None:
     """Return the folder of a local model."""
-    if isinstance(model, Checkpoint):
+    if isinstance(model, Resolved):
         name = model.source
-    elif isinstance(model, ModelSpec):
+    elif isinstance(model, Model):
         name = model.full_name
     elif isinstance(model, str | os.PathLike):
         name = os.fspath(model)
@@ -280,13 +279,13 @@ def _folder_of(model: ModelLike) -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def _resolved(model: ModelLike, out: Path) -> Checkpoint:
+def _resolved(model: ModelLike, out: Path) -> Resolved:
     """Return the checkpoint of a model that needs no code of its own; an error says if `out` looks like the model."""
     try:
-        checkpoint = resolve_checkpoint(model)
+        checkpoint = resolve(model)
     except ModelError as error:
         if "trust_remote_code" in str(error.__cause__):
-            raise _needs_code(model.full_name if isinstance(model, ModelSpec) else str(model)) from error
+            raise _needs_code(model.full_name if isinstance(model, Model) else str(model)) from error
         if (out / "config.json").is_file():
             raise ModelError(f"{error}; {out} holds a model: if that is the one to export, it comes first") from error
         raise
@@ -333,12 +332,12 @@ def _which(model: ModelDescription) -> str:
     return f"{model.name} at revision {model.revision} with {blocks}"
 
 
-def _read_otherwise(study: Study, checkpoint: Checkpoint, encoder: Encoder, layout: Layout) -> str:
+def _read_otherwise(study: Study, checkpoint: Resolved, encoder: Encoder, layout: Layout) -> str:
     """Return how a study embedded texts otherwise than an export of its model does; empty where it did not."""
-    settings, options = study.comparison.settings, checkpoint.settled
+    settings, options = study.comparison.settings, checkpoint
     prompts, length = (settings.get("prompt", ""), options.prompt), settings.get("max_length")
     if KINDS[study.provenance.task_kind].prompts:  # those before queries and documents are not among the settings
-        prompts = study.provenance.settings.get("prompt", ""), checkpoint.options.prompt or ""
+        prompts = study.provenance.settings.get("prompt", ""), checkpoint.asked.prompt or ""
     ways: dict[str, tuple[object, object]] = {
         "pooling": (study.comparison.pooling, layout.pooled),
         "prompt": prompts,

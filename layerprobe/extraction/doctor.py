@@ -16,8 +16,8 @@ from layerprobe.encoders.first_use import (
     probe_batch,
     truncation_errors,
 )
-from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
-from layerprobe.encoders.model import ModelDescription, Settled
+from layerprobe.encoders.loading import ModelLike, Resolved, resolve
+from layerprobe.encoders.model import ModelDescription
 from layerprobe.encoders.vision import ImageReader
 from layerprobe.files.images import captions_of, prompted
 from layerprobe.results.table import Column, Table, millions
@@ -136,16 +136,16 @@ def _images(reader: ImageReader) -> Check:
     return Check(name="images", passed=True, finding=finding)
 
 
-def _towers(checkpoint: Checkpoint) -> Check:
+def _towers(checkpoint: Resolved) -> Check:
     this, others = checkpoint.modality, [tower for tower in checkpoint.towers if tower != checkpoint.modality]
     finding = f"this is the {this} tower, which {this}s are given to"
     finding += "".join(f"; {tower}s are given to the {tower} tower ({checkpoint.name}:{tower})" for tower in others)
     return Check(name="towers", passed=True, finding=finding)
 
 
-def _read_as(checkpoint: Checkpoint, options: Settled) -> tuple[Check, ...]:
+def _read_as(checkpoint: Resolved) -> tuple[Check, ...]:
     """Return how texts become embeddings by default, where that is not by the mean of their tokens alone."""
-    notes = checkpoint.recipe.notes(options.pooling, options.prompt)
+    notes = checkpoint.recipe.notes(checkpoint.pooling, checkpoint.prompt)
     return (Check(name="read with", passed=True, finding="; ".join(notes)),) if notes else ()
 
 
@@ -163,14 +163,13 @@ def _truncation(encoder: Encoder, errors: dict[int, float], batch: Batch) -> Che
 
 def doctor(model: ModelLike, texts: Sequence[str] = USUAL_TEXTS) -> Diagnosis:
     """Load a model and check that what layerprobe relies on holds for it, and which backend is best for texts here."""
-    checkpoint = resolve_checkpoint(model)
-    options = checkpoint.settled
+    checkpoint = resolve(model)
     # not by `load`, which refuses what is to be examined
     encoder = load_unchecked(checkpoint)
     diagnosis = examine(encoder)
     towers = (_towers(checkpoint),) if checkpoint.towers else ()
-    diagnosis = replace(diagnosis, checks=(*towers, *_read_as(checkpoint, options), *diagnosis.checks))
+    diagnosis = replace(diagnosis, checks=(*towers, *_read_as(checkpoint), *diagnosis.checks))
     if not diagnosis.healthy or encoder.modality == "image":
         return diagnosis
-    read = prompted(options.prompt, captions_of(texts))
-    return replace(diagnosis, backends=survey(encoder, checkpoint, options, read))
+    read = prompted(checkpoint.prompt, captions_of(texts))
+    return replace(diagnosis, backends=survey(encoder, checkpoint, read))

@@ -22,8 +22,8 @@ from layerprobe.encoders.batching import Prepared, as_digests
 from layerprobe.encoders.blockwise import BlockByBlock, open_blocks
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import FirstUse, dtype_name, first_use, kept_use, load
-from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
-from layerprobe.encoders.model import ModelDescription, Options, Pooling, Settled, changed
+from layerprobe.encoders.loading import ModelLike, Resolved, resolve
+from layerprobe.encoders.model import Model, ModelDescription, Pooling, changed
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import (
     DamagedStoreError,
@@ -71,6 +71,8 @@ ItemsOf = TypeVar("ItemsOf", bound=Items)
 Measured = Callable[[slice | NDArray[np.intp], TokenMeasures], None]
 """Rows, and what the token states of those texts are like."""
 
+PLAIN = Model(pooling="mean", prompt="")
+"""How a model is read of which nobody says anything else."""
 EMBEDDING_OPTIONS = ("pooling", "max_length", "prompt", "dtype", "norm", "attn", "store_dtype")
 
 
@@ -162,7 +164,8 @@ class Read(NamedTuple):
     """Texts as a model reads them: those of queries and documents begin with their prompts already."""
 
     texts: Sequence[str]
-    options: Settled
+    model: Resolved
+    """As it reads them: with another prompt where theirs are in the texts."""
     bare: Sequence[str]
     """See `Embeddings`."""
     prompts: tuple[str, ...] = ()
@@ -208,32 +211,30 @@ def extract(
         StoreError: If the store cannot be written, or the disk has no room.
     """
     distinct = distinct_texts(texts)
-    checkpoint = resolve_checkpoint(model, items=readable_as(distinct))
-    options = checkpoint.options
+    checkpoint = resolve(model, items=readable_as(distinct))
+    options = checkpoint.asked
     if blockwise and (ray is not None or options.backend != TORCH):
         other = f"--backend {options.backend}" if ray is None else "--ray"
         raise DataError(f"expected --blockwise, which is torch's on this machine, or {other}, got both: leave one out")
     machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray)
     read = as_read(checkpoint, texts if isinstance(texts, Task | Items) else distinct)
-    return extract_read(checkpoint, read, on_plan=on_plan, workers=machines, blockwise=blockwise)
+    return extract_read(read, on_plan=on_plan, workers=machines, blockwise=blockwise)
 
 
-def as_read(checkpoint: Checkpoint, data: Sequence[str] | Items | Task) -> Read:
-    """Return texts as a model reads them, and the options for that: no prompt is put twice before a text."""
-    chosen = checkpoint.settled
+def as_read(checkpoint: Resolved, data: Sequence[str] | Items | Task) -> Read:
+    """Return texts as a model reads them, and the model for that: no prompt is put twice before a text."""
     if isinstance(data, Task):
         data = data.split("all")
     if not isinstance(data, Items):
-        return Read(data, chosen, data)
-    items, chosen = _with_prompts(data, chosen)
+        return Read(data, checkpoint, data)
+    items, model = _with_prompts(data, checkpoint)
     texts, bare = items.texts, data.with_prompts("", "").texts
     if len(bare) != len(texts):  # a query is a document, too: with prompts, these are two texts
         bare = data.with_prompts("query: ", "document: ").texts
-    return Read(texts, chosen, bare, tuple(filter(None, items.prompts or ())))
+    return Read(texts, model, bare, tuple(filter(None, items.prompts or ())))
 
 
 def extract_read(
-    checkpoint: Checkpoint,
     read: Read,
     *,
     whole: Sequence[str] = (),
@@ -242,54 +243,50 @@ def extract_read(
     blockwise: bool = False,
 ) -> Embeddings:
     """Return the embeddings of texts, or those of the whole that they are of where these are in the store."""
-    options = read.options
-    encoder = blocks = None
-    first_layers = kept_use(checkpoint)
+    model, encoder, blocks = read.model, None, None
+    first_layers = kept_use(model)
     if first_layers is None and blockwise:
-        first_layers, blocks = open_blocks(checkpoint)
+        first_layers, blocks = open_blocks(model)
     elif first_layers is None:
-        first_layers, encoder = first_use(checkpoint)
-    first_layers.check(checkpoint.label)
-    store, stored = Store(options.cache_dir), None
+        first_layers, encoder = first_use(model)
+    first_layers.check(model.label)
+    store, stored = Store(model.asked.cache_dir), None
     for distinct in (whole, read.texts) if whole else (read.texts,):
-        key = _store_key(checkpoint, distinct, options, first_layers)
+        key = _store_key(model, distinct, first_layers)
         if (stored := _open(store, key)) is not None:
             break
     if stored is None and blockwise:
-        blocks = blocks or open_blocks(checkpoint)[1]
-        stored = _embed_block_by_block(store, key, blocks, distinct, options, on_plan)
+        blocks = blocks or open_blocks(model)[1]
+        stored = _embed_block_by_block(store, key, blocks, distinct, model, on_plan)
     elif stored is None:
-        encoder = encoder or load(checkpoint)
-        graph = graph_of(encoder, checkpoint, options)
+        encoder = encoder or load(model)
+        graph = graph_of(encoder, model)
         if on_plan is not None:
             on_plan(_plan(store, key, encoder, len(distinct)))
         if workers.executor == "here":
-            entries = (
-                (_open(store, _store_key(checkpoint, others, options, first_layers)), others) for others in read.earlier
-            )
+            entries = ((_open(store, _store_key(model, others, first_layers)), others) for others in read.earlier)
             embedded = [
                 ([entry.rows(layer) for layer in range(entry.n_layers)], _RowOf(others))
                 for entry, others in entries
                 if entry is not None
             ]
-            stored = _embed_and_store(store, key, encoder, distinct, options, graph=graph, stored=embedded)
+            stored = _embed_and_store(store, key, encoder, distinct, model, graph=graph, stored=embedded)
         else:
-            chosen = replace(options, backend=_backend(graph))
-            with _writer(store, key, encoder, distinct, options, graph) as writer:
-                embed_elsewhere(workers, writer, checkpoint, distinct, chosen)
+            with _writer(store, key, encoder, distinct, model, graph) as writer:
+                embed_elsewhere(workers, writer, model.with_options(backend=_backend(graph)), distinct)
                 stored = writer.finish()
-    recipe = checkpoint.recipe
-    settings = {name: value for name, value in changed(options).items() if name in EMBEDDING_OPTIONS}
-    constant = options.pooling in ONE_TOKEN and len(distinct) > 1 and _is_constant(stored)
-    warnings = [f"{warning} for {checkpoint.label}" for warning in _warnings(stored)]
-    notes = [note for prompt in read.prompts or (options.prompt,) for note in recipe.notes(options.pooling, prompt)]
-    warnings += dict.fromkeys(f"{checkpoint.label} is read with {note}" for note in notes)
+    recipe, pooling = model.recipe, model.pooling
+    settings = {name: value for name, value in changed(model.settled, PLAIN).items() if name in EMBEDDING_OPTIONS}
+    constant = pooling in ONE_TOKEN and len(distinct) > 1 and _is_constant(stored)
+    warnings = [f"{warning} for {model.label}" for warning in _warnings(stored)]
+    notes = [note for prompt in read.prompts or (model.prompt,) for note in recipe.notes(pooling, prompt)]
+    warnings += dict.fromkeys(f"{model.label} is read with {note}" for note in notes)
     if constant:
-        warnings.append(left_out_layer(checkpoint.label, options.pooling))
+        warnings.append(left_out_layer(model.label, pooling))
     return Embeddings(
         # the user's own name for the model: a moved folder has the same fingerprint
-        model=replace(from_dict(ModelDescription, stored.manifest.description["model"]), **checkpoint.naming),
-        pooling=options.pooling,
+        model=replace(from_dict(ModelDescription, stored.manifest.description["model"]), **model.naming),
+        pooling=pooling,
         texts=distinct,
         bare=read.bare if distinct is read.texts else distinct,
         stored=stored,
@@ -343,20 +340,19 @@ def extract_items(model: ModelLike, items: ItemsOf, *, task: Task | None = None)
         StoreError: If the store cannot be written.
     """
     readable = readable_as(items.sides[0] if items.sides else ())
-    checkpoint = resolve_checkpoint(model, items=readable)
+    checkpoint = resolve(model, items=readable)
     whole = () if task is None else as_read(checkpoint, task).texts
-    read = as_read(checkpoint, items)
-    return _with_prompts(items, read.options)[0], extract_read(checkpoint, read, whole=whole)
+    return _with_prompts(items, checkpoint)[0], extract_read(as_read(checkpoint, items), whole=whole)
 
 
-def _with_prompts(items: ItemsOf, options: Settled) -> tuple[ItemsOf, Settled]:
-    """Return items with the prompts of queries and of documents, and the options for them; the rest as it is."""
+def _with_prompts(items: ItemsOf, model: Resolved) -> tuple[ItemsOf, Resolved]:
+    """Return items with the prompts of queries and of documents, and the model for them; the rest as it is."""
     if items.prompts is None:
-        return items, options
-    query, document = options.query_prompt, options.document_prompt
+        return items, model
+    query, document = model.retrieval_prompts
     if query == document and items.prompts == (None, None):
-        return items, replace(options, prompt=query)
-    return items.with_prompts(query, document), replace(options, prompt="")
+        return items, model.with_options(prompt=query)
+    return items.with_prompts(query, document), model.with_options(prompt="")
 
 
 def measure_tokens(model: ModelLike, texts: Sequence[str]) -> TokenMetrics:
@@ -370,10 +366,9 @@ def measure_tokens(model: ModelLike, texts: Sequence[str]) -> TokenMetrics:
         StoreError: If the store cannot be written.
     """
     distinct = distinct_texts(texts)
-    checkpoint = resolve_checkpoint(model, items=readable_as(distinct))
-    options = checkpoint.settled
+    checkpoint = resolve(model, items=readable_as(distinct))
     first_layers, encoder = first_use(checkpoint)
-    store, key = Store(options.cache_dir), _store_key(checkpoint, distinct, options, first_layers)
+    store, key = Store(checkpoint.asked.cache_dir), _store_key(checkpoint, distinct, first_layers)
     name = digest([TOKENS_VERSION, key.fingerprint])
     stored = store.load_result("tokens", name, TokenMetrics)
     if stored is not None:
@@ -386,14 +381,14 @@ def measure_tokens(model: ModelLike, texts: Sequence[str]) -> TokenMetrics:
         numbers[:, :, rows] = measures.prompt_entropy, measures.curvature
 
     if _open(store, key) is None:
-        _embed_and_store(store, key, encoder, distinct, options, measured)
+        _embed_and_store(store, key, encoder, distinct, checkpoint, measured)
     # texts whose embeddings were in the store before
     rest = np.flatnonzero(np.isnan(numbers[0, 0]))
     for start in range(0, len(rest), TEXTS_A_PASS):
         rows = rest[start : start + TEXTS_A_PASS]
-        tokens = _tokenize(encoder, _taken(distinct, rows), options)
+        tokens = _tokenize(encoder, _taken(distinct, rows), checkpoint)
         with part(start=start, share=len(rows), whole=len(rest)):
-            _, measures = embed_and_measure(encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens)
+            _, measures = embed_and_measure(encoder, tokens, **_passes(checkpoint))
         measured(rows, measures)
     metrics = _token_metrics(numbers[0], numbers[1], checkpoint.label)
     store.save_result("tokens", name, metrics)
@@ -492,15 +487,16 @@ def _open(store: Store, key: StoreKey) -> StoredEmbeddings | None:
         return None  # the writer names what is damaged and redoes it
 
 
-def _store_key(checkpoint: Checkpoint, texts: Sequence[str], options: Settled, first_layers: FirstUse) -> StoreKey:
+def _store_key(model: Resolved, texts: Sequence[str], first_layers: FirstUse) -> StoreKey:
+    options = model.asked
     return StoreKey(
-        **checkpoint.store_identity,
-        pooling=options.pooling,
-        max_length=options.max_length or 0,
+        **model.store_identity,
+        pooling=model.pooling,
+        max_length=model.max_length or 0,
         dtype=dtype_name(options),
         # where transformers hands out other states than the layers', entries of them may be there
         norm=options.norm if first_layers.handed_out else f"{options.norm}, of what the blocks read",
-        prompt=options.prompt,
+        prompt=model.prompt,
         texts_digest=texts_digest(texts),
         store_dtype=options.store_dtype,
     )
@@ -530,7 +526,7 @@ def _embed_and_store(
     key: StoreKey,
     encoder: Encoder,
     texts: Sequence[str],
-    options: Settled,
+    model: Resolved,
     measured: Measured | None = None,
     graph: Graph | None = None,
     stored: Sequence[tuple[Sequence[StoredLayer], _RowOf]] = (),
@@ -539,23 +535,23 @@ def _embed_and_store(
 
     Texts of the same tokens have the embedding of the first of them, whichever shard that is in.
     """
-    with _writer(store, key, encoder, texts, options, graph) as writer, ThreadPoolExecutor(1) as background:
+    with _writer(store, key, encoder, texts, model, graph) as writer, ThreadPoolExecutor(1) as background:
         pending, done, seen = writer.pending, 0, _Seen()
         n_pending = sum(stop - start for _, start, stop in pending)
         missing = {index for index, *_ in pending}
         shards = writer.shards[: max(missing, default=-1) + 1]
         writes: list[Future[None]] = []
-        for shard, tokens in zip(shards, _tokenized(encoder, texts, shards, options, background), strict=True):
+        for shard, tokens in zip(shards, _tokenized(encoder, texts, shards, model, background), strict=True):
             (index, start, stop), first = shard, seen.first(tokens.digests)
             if index not in missing:
                 continue
-            how: Any = {"pooling": options.pooling, "batch_tokens": options.batch_tokens}
+            how = _passes(model)
             with part(start=done, share=stop - start, whole=n_pending):
                 if stored:
-                    here, model = texts[start:stop], encoder.description
-                    layers = np.empty((model.n_layers, len(here), model.hidden_size), dtype=np.float32)
+                    here, size = texts[start:stop], encoder.description
+                    layers = np.empty((size.n_layers, len(here), size.hidden_size), dtype=np.float32)
                     if len(rest := _other_texts(here, stored, layers)):
-                        others = _tokenize(encoder, _taken(here, rest), options)
+                        others = _tokenize(encoder, _taken(here, rest), model)
                         layers[:, rest] = embed_layers(encoder, others, graph=graph, **how)
                 elif measured is None:
                     layers = embed_layers(encoder, tokens, graph=graph, **how)
@@ -610,12 +606,12 @@ def _embed_block_by_block(
     key: StoreKey,
     blocks: BlockByBlock,
     texts: Sequence[str],
-    options: Settled,
+    model: Resolved,
     on_plan: Callable[[Estimate], None] | None,
 ) -> StoredEmbeddings:
     encoder = blocks.encoder
-    tokens = _tokenize(encoder, texts, options)
-    batches = batches_of(encoder, tokens, batch_tokens=options.batch_tokens)
+    tokens = _tokenize(encoder, texts, model)
+    batches = batches_of(encoder, tokens, batch_tokens=model.asked.batch_tokens)
     parameters = encoder.description.parameters
     sizes = [after - before for before, after in itertools.pairwise(parameters)]
     meanwhile = bytes_meanwhile(encoder, tokens, batches)
@@ -637,27 +633,32 @@ def _embed_block_by_block(
             f"expected {readable_size(plan['bytes'] + meanwhile)} of free space in {store.root} to embed block by "
             f"block, got {readable_size(plan['free'])}: free some, or choose another folder with --cache-dir"
         )
-    with _writer(store, key, encoder, texts, options, None) as writer:
+    with _writer(store, key, encoder, texts, model, None) as writer:
         if not writer.pending:  # another process wrote them meanwhile
             return writer.finish()
-        with embedded_block_by_block(blocks, tokens, batches, pooling=options.pooling, folder=store.root) as layers:
+        with embedded_block_by_block(blocks, tokens, batches, pooling=model.pooling, folder=store.root) as layers:
             for index, start, stop in writer.pending:
-                n_cut = _tokenize(encoder, texts[start:stop], options).n_truncated if tokens.n_truncated else 0
+                n_cut = _tokenize(encoder, texts[start:stop], model).n_truncated if tokens.n_truncated else 0
                 writer.write(index, layers[:, start:stop], n_cut=n_cut)
         return writer.finish()
 
 
 def _writer(
-    store: Store, key: StoreKey, encoder: Encoder, texts: Sequence[str], options: Options, graph: Graph | None
+    store: Store, key: StoreKey, encoder: Encoder, texts: Sequence[str], model: Resolved, graph: Graph | None
 ) -> AbstractContextManager[ShardWriter]:
-    model = encoder.description
+    size = encoder.description
     description = {
-        "model": to_dict(model),
+        "model": to_dict(size),
         "warnings": _slowed_down(encoder),
-        "max_length": encoder.limit(options.max_length),
+        "max_length": encoder.limit(model.max_length),
         "backend": _backend(graph),
     }
-    return store.writer(key, texts=texts, n_layers=model.n_layers, width=model.hidden_size, description=description)
+    return store.writer(key, texts=texts, n_layers=size.n_layers, width=size.hidden_size, description=description)
+
+
+def _passes(model: Resolved) -> dict[str, Any]:
+    """Return what `embed_layers` and `embed_and_measure` take of how a model is run."""
+    return {"pooling": model.pooling, "batch_tokens": model.asked.batch_tokens}
 
 
 def _backend(graph: Graph | None) -> str:
@@ -668,21 +669,21 @@ def _tokenized(
     encoder: Encoder,
     texts: Sequence[str],
     shards: Sequence[tuple[int, int, int]],
-    options: Settled,
+    model: Resolved,
     background: ThreadPoolExecutor,
 ) -> Iterator[Prepared]:
     """Yield the tokens of every shard; the next one is tokenised meanwhile."""
     ahead = collections.deque[Future[Prepared]]()
     for _, start, stop in shards:
-        ahead.append(background.submit(_tokenize, encoder, texts[start:stop], options))
+        ahead.append(background.submit(_tokenize, encoder, texts[start:stop], model))
         if len(ahead) > 1:
             yield ahead.popleft().result()
     for last in ahead:
         yield last.result()
 
 
-def _tokenize(encoder: Encoder, texts: Sequence[str], options: Settled) -> Prepared:
-    return encoder.tokenize(prompted(options.prompt, texts), max_length=options.max_length)
+def _tokenize(encoder: Encoder, texts: Sequence[str], model: Resolved) -> Prepared:
+    return encoder.tokenize(prompted(model.prompt, texts), max_length=model.max_length)
 
 
 def _warnings(stored: StoredEmbeddings) -> list[str]:
@@ -703,13 +704,10 @@ def _slowed_down(encoder: Encoder) -> list[str]:
     return warnings
 
 
-def embed_elsewhere(
-    workers: Workers, writer: ShardWriter, checkpoint: Checkpoint, texts: Sequence[str], options: Settled
-) -> None:
+def embed_elsewhere(workers: Workers, writer: ShardWriter, checkpoint: Resolved, texts: Sequence[str]) -> None:
     """Embed the pending shards; a killed node costs only its current ones."""
     directory, manifest = writer.place
-    model = SharedModel(replace(checkpoint, options=options), items=readable_as(texts), workers=workers)
-    setting = model, options, directory.absolute(), manifest
+    setting = SharedModel(checkpoint, items=readable_as(texts), workers=workers), directory.absolute(), manifest
     plan: Plan[tuple[int, int, int], StoredFile] = Plan(
         jobs={shard: float(shard[2] - shard[1]) for shard in writer.pending},
         sent=lambda shard: (shard[0], list(texts[shard[1] : shard[2]])),
@@ -725,22 +723,20 @@ def embed_elsewhere(
 
 
 class _Worker:
-    """Embeds and writes one shard after another: with which model and options, into which folder and manifest."""
+    """Embeds and writes one shard after another: with which model, into which folder and manifest."""
 
-    def __init__(self, setting: tuple[SharedModel, Settled, Path, Manifest], share: Share) -> None:
-        model, self.options, self.directory, self.manifest = setting
-        model.take_over(share)
-        self.encoder = model.encoder
+    def __init__(self, setting: tuple[SharedModel, Path, Manifest], share: Share) -> None:
+        shared, self.directory, self.manifest = setting
+        shared.take_over(share)
+        self.encoder, self.model = shared.encoder, shared.checkpoint
         try:
-            self.graph = graph_of(self.encoder, model.checkpoint, model.options)
+            self.graph = graph_of(self.encoder, self.model)
         except ModelError as error:  # where the command runs, it is there
             raise WorkerError(str(error)) from error
 
     def __call__(self, shard: tuple[int, list[str]]) -> StoredFile:
         """Return what is to be noted of a shard."""
-        (index, texts), options = shard, self.options
-        tokens = _tokenize(self.encoder, texts, options)
-        layers = embed_layers(
-            self.encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, graph=self.graph
-        )
+        index, texts = shard
+        tokens = _tokenize(self.encoder, texts, self.model)
+        layers = embed_layers(self.encoder, tokens, graph=self.graph, **_passes(self.model))
         return write_shard(self.directory, self.manifest, index, layers, n_cut=tokens.n_truncated)

@@ -10,7 +10,7 @@ from typing import Any
 
 from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
 from layerprobe.encoders.failures import model_errors
-from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.loading import ModelLike, resolve
 from layerprobe.files.images import captions_of, readable_as
 from layerprobe.names import short_name
 from layerprobe.tasks.quality import DataQuality, TokenQuality, task_quality, text_quality
@@ -42,11 +42,11 @@ def data_quality(
         (task_quality(data, scored=scored), data.texts(split)) if isinstance(data, Task) else (text_quality(data), data)
     )
     items = readable_as(texts)
-    checkpoint = resolve_checkpoint(model, items=items)
+    checkpoint = resolve(model, items=items)
     if checkpoint.modality == "image":
         return quality
     texts = captions_of(texts)
-    max_tokens = max_length or checkpoint.settled.max_length or DEFAULT_MAX_LENGTH
+    max_tokens = max_length or checkpoint.max_length or DEFAULT_MAX_LENGTH
     limit = min(max_tokens, checkpoint.tokenizer.model_max_length)
     with model_errors(checkpoint.label, "tokenizing"):
         whole = frozenset(data.split(split).windowed) if isinstance(data, Task) else frozenset()

@@ -15,7 +15,7 @@ from typing import Any, cast
 from layerprobe.context import part
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import is_out_of_memory
-from layerprobe.encoders.loading import Checkpoint
+from layerprobe.encoders.loading import Resolved
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import InsufficientMemoryError, TrainingError
 from layerprobe.files.atomic import inside, locked, remove_leftovers, store_errors
@@ -57,7 +57,7 @@ class RunFolder:
     def of(
         cls,
         root: Path,
-        checkpoint: Checkpoint,
+        checkpoint: Resolved,
         task: Task,
         protocol: Protocol,
         *,
@@ -189,16 +189,16 @@ class RunSet:
         return run
 
     def _trained(self, job: RunJob, directory: Path, encoder: Encoder) -> tuple[Run, RunOutputs]:
-        options = self.model.options
+        model = self.model.checkpoint
         saving: AbstractContextManager[Path | None] = nullcontext()
         if self.save_models:
-            layer, kinds = None if job.scan else job.layer, self.model.checkpoint.recipe.kinds
-            saving = saving_model(directory, encoder, layer=layer, task=self.task, prompt=options.prompt, modules=kinds)
+            layer, kinds = None if job.scan else job.layer, model.recipe.kinds
+            saving = saving_model(directory, encoder, layer=layer, task=self.task, prompt=model.prompt, modules=kinds)
         with saving as save_to:
             common: dict[str, Any] = {
                 "protocol": self.protocol,
                 "seed": job.seed,
-                "batch_tokens": options.batch_tokens,
+                "batch_tokens": model.asked.batch_tokens,
                 "save_to": save_to,
                 "unfinished": directory,
             }

@@ -21,8 +21,8 @@ from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.first_use import computed_on, load
-from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
-from layerprobe.encoders.model import Options, Settled
+from layerprobe.encoders.loading import ModelLike, Resolved, resolve
+from layerprobe.encoders.model import DEFAULTS, Model
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest
@@ -78,7 +78,7 @@ def finetune(
     """
     task = checked_task(task)
     seeds = check_seeds(seeds)
-    protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
+    protocol, checkpoint = agreed(protocol, resolve(model, items=task.readable))
     runs = run_set(SharedModel(checkpoint, items=task.readable), task, protocol, save_models=save_models)
     chosen = check_layers(checkpoint, layers)
     if not chosen:
@@ -113,8 +113,8 @@ def scan(
     """
     task = checked_task(task)
     check_choice(weighting, Weighting, name="weighting")
-    protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
-    options = checkpoint.options
+    protocol, checkpoint = agreed(protocol, resolve(model, items=task.readable))
+    options = checkpoint.asked
     machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray)
     shared = SharedModel(checkpoint, items=task.readable, workers=machines)
     runs = run_set(shared, task, protocol, weighting=weighting, save_models=save_models)
@@ -132,7 +132,7 @@ def scan(
 
 
 def _result(
-    checkpoint: Checkpoint,
+    checkpoint: Resolved,
     task: Task,
     runs: Sequence[R],
     of_layers: Sequence[tuple[FineTuningRun, Path]],
@@ -165,7 +165,7 @@ def run_set(
     return RunSet(
         model=model,
         folder=run_folder(model.checkpoint, task, protocol),
-        task=with_prompts(task, model.options),
+        task=with_prompts(task, model.checkpoint),
         protocol=protocol,
         weighting=weighting,
         save_models=save_models,
@@ -178,7 +178,7 @@ def saved_models(model: ModelLike, runs: Sequence[FineTuningRun | JointRun], tas
 
     The checkpoint is `model` in it; `export_model` takes such a directory.
     """
-    task, checkpoint = checked_task(task), resolve_checkpoint(model, items=task.readable)
+    task, checkpoint = checked_task(task), resolve(model, items=task.readable)
     folders = {run.protocol: run_folder(checkpoint, task, run.protocol) for run in runs}
     return [folders[run.protocol].path / directory_name(run) for run in runs]
 
@@ -197,20 +197,20 @@ def items_of(
     return run_items(task, zip(runs, directories, strict=True), documents=documents)
 
 
-def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol) -> RunFolder:
+def run_folder(checkpoint: Resolved, task: Task, protocol: Protocol) -> RunFolder:
     """Return the folder in which `finetune` keeps its runs, with what they are of."""
-    options = checkpoint.settled
+    options = checkpoint.asked
     origin = RunsOrigin(
-        model=checkpoint.spec,
+        model=options.like(DEFAULTS),
         model_digest=digest(checkpoint.identity),
         task=task.name,
         task_digest=task.digest,
-        prompt=options.prompt,
+        prompt=checkpoint.prompt,
     )
     return RunFolder.of(
         Store(options.cache_dir).root,
         checkpoint,
-        with_prompts(task, options),
+        with_prompts(task, checkpoint),
         protocol,
         computed_on=computed_on(options),
         batch_tokens=options.batch_tokens,
@@ -219,23 +219,23 @@ def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol) -> RunFol
     )
 
 
-def agreed(protocol: Protocol | None, checkpoint: Checkpoint) -> tuple[Protocol, Checkpoint]:
+def agreed(protocol: Protocol | None, checkpoint: Resolved) -> tuple[Protocol, Resolved]:
     """Return the protocol, the paper's by default, and the model; extraction and fine-tuning pool alike.
 
     A protocol that is left at its default, the mean or 128 tokens, says nothing. Where neither says how to pool, the
-    model's configuration does: see `Checkpoint.settled`.
+    model's configuration does: see `Resolved.pooling`.
 
     Raises:
         DataError: If they say different things, it is no protocol, or the model is to compute in float16.
     """
     chosen = settings_or_default(protocol, Protocol)
-    check_precision(checkpoint.options)
+    check_precision(checkpoint.asked)
     checkpoint = pooled_by(protocol, checkpoint)
-    length = _max_length(chosen, checkpoint.options)
-    return replace(chosen, pooling=checkpoint.settled.pooling, max_length=length), checkpoint
+    length = _max_length(chosen, checkpoint.asked)
+    return replace(chosen, pooling=checkpoint.pooling, max_length=length), checkpoint
 
 
-def _max_length(protocol: Protocol, options: Options) -> int:
+def _max_length(protocol: Protocol, options: Model) -> int:
     """Return at how many tokens texts are cut in fine-tuning; DataError if the options say another length."""
     limit, length = options.max_length, protocol.max_length
     if length == Protocol().max_length:
@@ -245,28 +245,28 @@ def _max_length(protocol: Protocol, options: Options) -> int:
     return length
 
 
-def pooled_by(protocol: Protocol | None, checkpoint: Checkpoint) -> Checkpoint:
+def pooled_by(protocol: Protocol | None, checkpoint: Resolved) -> Resolved:
     """Return a model that pools as the protocol, where it says nothing itself; DataError if it says another way."""
     if protocol is None or protocol.pooling == Protocol().pooling:
         return checkpoint
-    check_pooling(protocol, checkpoint.options)
+    check_pooling(protocol, checkpoint.asked)
     return checkpoint.with_options(pooling=protocol.pooling)
 
 
-def check_pooling(protocol: Protocol, options: Options) -> None:
+def check_pooling(protocol: Protocol, options: Model) -> None:
     """Raise DataError if options say another way of pooling than the protocol."""
     stated, pooling = options.pooling, protocol.pooling
     if stated not in (None, pooling):
         raise DataError(f"expected one way of pooling, got {stated} of the model and {pooling} of the protocol")
 
 
-def check_precision(options: Options) -> None:
+def check_precision(options: Model) -> None:
     """Raise DataError for float16, in which small gradients vanish."""
     if options.dtype == "float16":
         raise DataError("expected float32 or bfloat16 to fine-tune in, got float16, whose small gradients vanish")
 
 
-def check_layers(checkpoint: Checkpoint, layers: object) -> list[int]:
+def check_layers(checkpoint: Resolved, layers: object) -> list[int]:
     """Return layers of a model, `all` or as `as_layers` takes them; raise DataError if it has no such layer."""
     n_blocks = count_blocks(checkpoint.config)
     every = isinstance(layers, str) and layers == "all"  # an array is compared by element
@@ -276,13 +276,13 @@ def check_layers(checkpoint: Checkpoint, layers: object) -> list[int]:
     return chosen
 
 
-def with_prompts(task: Task, options: Settled) -> Task:
+def with_prompts(task: Task, model: Resolved) -> Task:
     """Return the task with the prompt before every text, or those of queries and documents, as extraction has it."""
     splits = task.train, task.validation, task.test
     if task.train.prompts is not None:
-        train, validation, test = (part.with_prompts(options.query_prompt, options.document_prompt) for part in splits)
-    elif options.prompt:
-        train, validation, test = (part.prompted(options.prompt) for part in splits)
+        train, validation, test = (part.with_prompts(*model.retrieval_prompts) for part in splits)
+    elif model.prompt:
+        train, validation, test = (part.prompted(model.prompt) for part in splits)
     else:
         return task
     return replace(task, train=train, validation=validation, test=test)
@@ -310,10 +310,10 @@ def plan_tuning(
         protocol: As for `finetune`.
     """
     task = checked_task(task)
-    protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
-    options = checkpoint.settled
+    protocol, checkpoint = agreed(protocol, resolve(model, items=task.readable))
+    options = checkpoint.asked
     encoder = load(checkpoint)
-    prompted, n_blocks = with_prompts(task, options), encoder.n_layers - 1
+    prompted, n_blocks = with_prompts(task, checkpoint), encoder.n_layers - 1
     steps, full = block_steps(n_blocks), seeds * (n_blocks + 1) * (n_blocks + 2) // 2
     run_seconds = seconds_of_run(encoder, prompted, protocol, batch_tokens=options.batch_tokens)
     sweep = duration(run_seconds * full / (n_blocks + 1))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from layerprobe.checks import as_declared
-from layerprobe.encoders.model import ModelSpec, Pooling
+from layerprobe.encoders.model import Model, Pooling
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title, points, split_title
@@ -89,7 +89,7 @@ def with_rate(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 class RunsOrigin:
     """What all runs of a folder are of: one model and one task."""
 
-    model: ModelSpec
+    model: Model
     """The pretrained model as it was requested."""
     model_digest: str
     """Of what its numbers depend on."""

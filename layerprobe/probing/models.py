@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.context import part
-from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
+from layerprobe.encoders.loading import Resolved, resolve
 from layerprobe.extraction.embeddings import Embeddings, extract_items, left_out_layer
 from layerprobe.metrics.names import split_title
 from layerprobe.probing.arrays import Layer, Rows
@@ -37,7 +37,7 @@ def probe_model(model: Any, task: Task, *, settings: ProbeSettings, combinations
     `layerprobe.scoring.score.score` does, pairs with scores and queries with combinations of layers as well.
     """
     task = checked_task(task)
-    checkpoint, kind = resolve_checkpoint(model, items=task.readable), KINDS[task.kind]
+    checkpoint, kind = resolve(model, items=task.readable), KINDS[task.kind]
     split = probed_split(task)
     about: dict[str, Any] = {"settings": settings, "name": checkpoint.label, "task": task.name}
     about["notes"] = (f"scored on {split_title(split)}",)
@@ -134,7 +134,7 @@ def _searched(items: Any, embeddings: Embeddings) -> Targets:
     return Targets(kind="queries", values=items.gold, rows=queries, documents=documents, own=itself)
 
 
-def _by_outputs(checkpoint: Checkpoint, task: Task, split: TextSplit, about: dict[str, Any]) -> Probing:
+def _by_outputs(checkpoint: Resolved, task: Task, split: TextSplit, about: dict[str, Any]) -> Probing:
     """Compare the layers by the scores of `score`."""
     began = time.perf_counter()
     with part(start=0, share=EMBEDDED, whole=1):

@@ -12,7 +12,7 @@ import torch
 from layerprobe.encoders.architecture import count_parameters
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.first_use import dtype_name, load, processor
-from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
+from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.encoders.timing import ROUNDS, median_range, turns
 from layerprobe.errors import DataError
@@ -36,21 +36,20 @@ def profile(model: ModelLike, *, layers: object = None, settings: ProfileSetting
 
     All layers are measured where none are given; they are numbers, or results that choose one, as for `finetune`.
     """
-    checkpoint = resolve_checkpoint(model)
-    options = checkpoint.options
+    checkpoint = resolve(model)
     chosen = check_layers(checkpoint, "all" if layers is None else layers)
     if not chosen:
         raise DataError(f"expected layers of {checkpoint.label} to profile, got none")
-    encoder, options = load(checkpoint), checkpoint.settled
-    measured = profile_layers(encoder, chosen, settings, pooling=options.pooling)
+    encoder = load(checkpoint)
+    measured = profile_layers(encoder, chosen, settings, pooling=checkpoint.pooling)
     return Profile(
         model=encoder.description,
         layers=measured,
-        pooling=options.pooling,
+        pooling=checkpoint.pooling,
         device=str(encoder.device),
         hardware=hardware(encoder.device),
         threads=torch.get_num_threads(),
-        attn=options.attn,
+        attn=checkpoint.asked.attn,
         rounds=settings.rounds,
         repeats=settings.repeats,
         warmup=settings.warmup,
@@ -74,13 +73,13 @@ def milliseconds(models: Sequence[ModelLike]) -> list[list[tuple[float, float, f
     Returns:
         By model, of it truncated at each layer: milliseconds, the median over rounds, and the ends of their range.
     """
-    shapes = [_shape(resolve_checkpoint(model)) for model in models]
-    first = {shape: resolve_checkpoint(model) for shape, model in zip(shapes[::-1], models[::-1], strict=True)}
+    shapes = [_shape(resolve(model)) for model in models]
+    first = {shape: resolve(model) for shape, model in zip(shapes[::-1], models[::-1], strict=True)}
     rounds: dict[str, list[tuple[LayerProfile, ...]]] = {shape: [] for shape in first}
     for number, shape in turns(list(first), ALONE.rounds):
         encoder = load(first[shape])
         lengths = None if encoder.reader is not None else (min(ONE_TEXT, encoder.max_length or ONE_TEXT),)
-        settings, pooling = replace(ALONE, lengths=lengths), first[shape].settled.pooling
+        settings, pooling = replace(ALONE, lengths=lengths), first[shape].pooling
         layers = range(encoder.n_layers)
         rounds[shape].append(profile_layers(encoder, layers, settings, pooling=pooling, only=number))
     by_layer = {shape: zip(*measured, strict=True) for shape, measured in rounds.items()}
@@ -91,14 +90,14 @@ def milliseconds(models: Sequence[ModelLike]) -> list[list[tuple[float, float, f
     return [times[shape] for shape in shapes]
 
 
-def _shape(checkpoint: Checkpoint) -> str:
+def _shape(checkpoint: Resolved) -> str:
     """Return the key of a pass's time: architecture, sizes of the blocks, and how the model is run."""
-    config, options = checkpoint.config, checkpoint.settled
+    config, options = checkpoint.config, checkpoint.asked
     sizes = np.diff(count_parameters(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])).tolist()
     widths = [getattr(config, name, None) for name in ("model_type", "hidden_size", "num_attention_heads")]
     limit = getattr(config, "max_position_embeddings", None)
-    how = [options.pooling, str(options.attn), dtype_name(options), str(options.device), options.norm]
-    return digest([*widths, sizes, limit, checkpoint.blocks, *how])
+    how = [checkpoint.pooling, str(options.attn), dtype_name(options), str(options.device), options.norm]
+    return digest([*widths, sizes, limit, options.blocks, *how])
 
 
 def hardware(device: torch.device) -> str:
@@ -123,7 +122,7 @@ def _warnings(encoder: Encoder, measured: Sequence[LayerProfile]) -> tuple[str, 
     return tuple(warnings)
 
 
-Identified = ModelDescription | Checkpoint
+Identified = ModelDescription | Resolved
 """A model that can be identified."""
 
 
@@ -206,4 +205,5 @@ def check_studies(studies: Sequence[Study], models: Sequence[Identified]) -> Non
 
 
 def _same(first: Identified, second: Identified) -> bool:
-    return (first.revision, first.random_init) == (second.revision, second.random_init)
+    seeds = [one.asked.random_init if isinstance(one, Resolved) else one.random_init for one in (first, second)]
+    return first.revision == second.revision and seeds[0] == seeds[1]

@@ -98,7 +98,7 @@ def _with_layer_before(source: Source) -> LayerCurve:
         embedded,
         alignment="previous-layer",
         documents=source.documents,
-        device=source.checkpoint.options.device,
+        device=source.checkpoint.asked.device,
     )
     curve = layer_curve(comparison.curve)
     errors, first = curve.standard_errors, 1 + embedded.first_layer

@@ -187,7 +187,7 @@ def _kite(source: Source) -> LayerCurve | None:
         random.append(features)
         return 0.0
 
-    read_items(replace(source, checkpoint=replace(source.checkpoint, random_init=0, display_name=None)), remember)
+    read_items(replace(source, checkpoint=source.checkpoint.with_options(random_init=0, display_name=None)), remember)
     layers = iter(random)
     return read_items(
         source,

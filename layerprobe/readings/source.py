@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from layerprobe.comparison.compare import cluster_numbers, diagnostics
 from layerprobe.encoders.architecture import count_blocks
-from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
+from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.errors import DataError
 from layerprobe.extraction.embed import TokenMetrics
 from layerprobe.extraction.embeddings import (
@@ -35,17 +35,20 @@ from layerprobe.tasks.values import Items, Task
 class Source:
     """A model and texts, with what readings have computed of them so far."""
 
-    checkpoint: Checkpoint
-    texts: Sequence[str]
+    checkpoint: Resolved
+    read: Read
     """What the model embeds, for all that needs no labels."""
-    earlier: tuple[Sequence[str], ...] = ()
-    """See `Read`."""
     task: Task | None = None
     """For what needs labels."""
     documents: Mapping[str, str] | None = None
     """Where each text comes from, if texts of one document are not independent."""
     views: Views
     """How copies of texts are made."""
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """The texts that the model embeds."""
+        return self.read.texts
 
     @property
     def n_layers(self) -> int:
@@ -55,14 +58,12 @@ class Source:
     @cached_property
     def embeddings(self) -> Embeddings:
         """Pooled embeddings of the texts at every layer."""
-        return extract_read(
-            self.checkpoint, Read(self.texts, self.checkpoint.settled, self.texts, earlier=self.earlier)
-        )
+        return extract_read(Read(self.texts, self.read.model, self.texts, earlier=self.read.earlier))
 
     @cached_property
     def tokens(self) -> TokenMetrics:
         """What the token states of the texts are like."""
-        return measure_tokens(self.checkpoint, self.texts)
+        return measure_tokens(self.read.model, self.texts)
 
     @cached_property
     def diagnostics(self) -> tuple[LayerDiagnostics, ...]:
@@ -72,9 +73,9 @@ class Source:
     @cached_property
     def _copies(self) -> tuple[Embeddings, NDArray[np.int64]]:
         copies = text_views(self.texts, self.views)
-        shorter = (text_views(texts, self.views) for texts in self.earlier if len(texts) < len(self.texts))
+        shorter = (text_views(texts, self.views) for texts in self.read.earlier if len(texts) < len(self.texts))
         views, *fewer = (tuple(dict.fromkeys(itertools.chain(*group))) for group in (copies, *shorter))
-        embedded = extract_read(self.checkpoint, Read(views, self.checkpoint.settled, views, earlier=tuple(fewer)))
+        embedded = extract_read(Read(views, self.read.model, views, earlier=tuple(fewer)))
         return embedded, np.array([embedded.rows(views_of) for views_of in copies])
 
     def copies(self, layer: int) -> NDArray[np.float32]:
@@ -175,12 +176,11 @@ def read_curves(
         views = replace(views, n_views=2)
     if needs.keys() & {"two views", "views"} and len(set(texts)) == 1:
         raise DataError("expected at least two texts to tell their views apart, got one")
-    checkpoint = resolve_checkpoint(model, items=readable_as(texts))
+    checkpoint = resolve(model, items=readable_as(texts))
     read = data if isinstance(data, Read) else as_read(checkpoint, data if isinstance(data, Items) else texts)
     source = Source(
-        checkpoint=replace(checkpoint, options=read.options),
-        texts=read.texts,
-        earlier=read.earlier,
+        checkpoint=checkpoint,
+        read=read,
         task=task,
         documents=documents,
         views=views,

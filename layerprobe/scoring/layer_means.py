@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.context import current, report
-from layerprobe.encoders.loading import Checkpoint
+from layerprobe.encoders.loading import Resolved
 from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.metrics.correlation import DIGITS
@@ -39,7 +39,7 @@ CHUNK = 2**22
 """Numbers of embeddings in float64 at once."""
 
 
-def layer_means(checkpoint: Checkpoint, task: Task) -> LayerMeans:
+def layer_means(checkpoint: Resolved, task: Task) -> LayerMeans:
     """Score the mean of every two layers as an embedding, without fine-tuning, and compare the best with one layer.
 
     A text's embedding is (a / |a| + b / |b|) / 2 of layers a and b, or (a + b) / 2 as they are. Norms grow with depth

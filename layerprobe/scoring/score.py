@@ -13,8 +13,8 @@ from scipy import stats
 
 from layerprobe.checks import check_tolerance
 from layerprobe.context import current, settings
-from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all
-from layerprobe.encoders.model import DEFAULT_OPTIONS, ModelDescription
+from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all
+from layerprobe.encoders.model import DEFAULTS, ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings
 from layerprobe.metrics.names import METRICS, bounded
@@ -34,7 +34,7 @@ from layerprobe.tasks.overlaps import checked_task
 from layerprobe.tasks.values import Task, TextSplit
 
 Array = NDArray[np.float64]
-Timing = Callable[[Sequence[Checkpoint]], Sequence[Sequence[tuple[float, float, float]]]]
+Timing = Callable[[Sequence[Resolved]], Sequence[Sequence[tuple[float, float, float]]]]
 """Models -> by model and layer, milliseconds of one text with their range: `layerprobe.profiling.run.milliseconds`."""
 _SAME = 1e-9
 """Scores x 100 that differ by no more are the same."""
@@ -112,7 +112,7 @@ Scored = tuple[LayerScores, Embeddings]
 """The scores of a model on a split of a task, with the influences of its items."""
 
 
-def _scored(checkpoint: Checkpoint, task: Task, split: TextSplit) -> Scored:
+def _scored(checkpoint: Resolved, task: Task, split: TextSplit) -> Scored:
     with settings(by_item=True):
         return score_split(checkpoint, task, split=split)
 
@@ -125,7 +125,7 @@ def _warnings(scored: Scored, several: bool) -> list[str]:
 
 
 def _on_task(
-    checkpoints: Sequence[Checkpoint],
+    checkpoints: Sequence[Resolved],
     task: Task,
     split: TextSplit,
     *,
@@ -178,7 +178,7 @@ def _on_task(
     )
 
 
-def _times(checkpoints: Sequence[Checkpoint], timing: Timing | None) -> Callable[[int, int], dict[str, Any]]:
+def _times(checkpoints: Sequence[Resolved], timing: Timing | None) -> Callable[[int, int], dict[str, Any]]:
     """Return what each layer takes, as fields of `LayerOfModel`; nothing where it is not measured."""
     measured = None if timing is None else timing(checkpoints)
 
@@ -211,14 +211,14 @@ def _task_scores(task: Task, split: TextSplit, model: int, scored: Scored) -> Ta
     )
 
 
-def _settings(checkpoint: Checkpoint, searched: Task | None = None) -> dict[str, str]:
+def _settings(checkpoint: Resolved, searched: Task | None = None) -> dict[str, str]:
     """Return the embedding settings that differ from the model's defaults, by name, and the prompts of queries."""
-    used, default = checkpoint.settled, replace(checkpoint, options=DEFAULT_OPTIONS).settled
+    used, default = checkpoint.settled, replace(checkpoint, asked=DEFAULTS).settled
     names = ["pooling", "norm", "max_length"] if searched else ["pooling", "prompt", "norm", "max_length"]
     differing = {name: str(getattr(used, name)) for name in names if getattr(used, name) != getattr(default, name)}
     if searched is None:
         return differing
-    prompts = searched.test.with_prompts(used.query_prompt, used.document_prompt).prompts or (None, None)
+    prompts = searched.test.with_prompts(*checkpoint.retrieval_prompts).prompts or (None, None)
     named = zip(("query_prompt", "document_prompt"), prompts, strict=True)
     return differing | {name: prompt for name, prompt in named if prompt}
 
@@ -227,7 +227,7 @@ def _settings(checkpoint: Checkpoint, searched: Task | None = None) -> dict[str,
 
 
 def _over_tasks(
-    checkpoints: Sequence[Checkpoint], tasks: Sequence[Task], split: TextSplit, timing: Timing | None
+    checkpoints: Sequence[Resolved], tasks: Sequence[Task], split: TextSplit, timing: Timing | None
 ) -> Scores:
     several, done, warnings = len(checkpoints) > 1, [], []
     described: dict[int, ModelDescription] = {}
@@ -380,7 +380,7 @@ def _check_different(tasks: Iterable[tuple[str, str]]) -> None:
         by_digest[digest] = name
 
 
-def check_different(checkpoints: Sequence[Checkpoint]) -> None:
+def check_different(checkpoints: Sequence[Resolved]) -> None:
     """Raise DataError if there are fewer than two models, or two are the same or called the same."""
     if len(checkpoints) < 2:
         raise DataError(f"expected at least two models to compare, got {len(checkpoints)}")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import check_choice
 from layerprobe.context import current, report, settings
-from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
+from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.files.serialisation import digest
@@ -118,7 +118,7 @@ def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None)
     task = checked_task(task)
     split = split or task.scored
     check_choice(split, TextSplit, name="split")
-    checkpoint = resolve_checkpoint(model, items=task.readable)
+    checkpoint = resolve(model, items=task.readable)
     kind = KINDS[task.kind]
     floor = kind.floors(task.split(split)).get(task.primary)
     if (score_untrained := kind.load("untrained")) is not None:
@@ -130,7 +130,7 @@ def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None)
     return replace(scores, floor=floor), scored
 
 
-def score_by_item(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -> tuple[LayerScores, Embeddings]:
+def score_by_item(checkpoint: Resolved, task: Task, *, split: TextSplit) -> tuple[LayerScores, Embeddings]:
     """Return scores as `score_split` does, with the influence of each item on them."""
     with settings(by_item=True):
         scores, embeddings = score_split(checkpoint, task, split=split)

@@ -50,7 +50,7 @@ def embedder(model: SharedModel, *, graph: Graph | None = None, dense: Vectors |
     """Return a function that embeds tokenised texts by the last layer, in torch or a graph, then maps by `dense`."""
 
     def embed(texts: Prepared) -> Vectors:
-        encoder, options = model.encoder, model.options
+        encoder, how = model.encoder, model.checkpoint
         last = TruncatedEncoder(encoder, encoder.n_layers - 1, share=True)
 
         def one(batch: Batch) -> Vectors:
@@ -59,9 +59,9 @@ def embedder(model: SharedModel, *, graph: Graph | None = None, dense: Vectors |
                 return last_layer
             with encoder.precision():
                 states = last(batch)
-            return vectors(states, batch, options.pooling)
+            return vectors(states, batch, how.pooling)
 
-        embeddings = embedded(encoder, texts, one, options.batch_tokens)
+        embeddings = embedded(encoder, texts, one, how.asked.batch_tokens)
         return embeddings if dense is None else embeddings @ dense.T
 
     return embed
@@ -69,8 +69,8 @@ def embedder(model: SharedModel, *, graph: Graph | None = None, dense: Vectors |
 
 def tokenized(model: SharedModel, texts: Sequence[str]) -> Prepared:
     """Tokenise texts for the model, with its prompt."""
-    options = model.options
-    return model.encoder.tokenize(prompted(options.prompt, texts), max_length=options.max_length)
+    how = model.checkpoint
+    return model.encoder.tokenize(prompted(how.prompt, texts), max_length=how.max_length)
 
 
 # ---- fewer dimensions -----------------------------------------------------------------------------------

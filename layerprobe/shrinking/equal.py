@@ -8,7 +8,7 @@ from statistics import fmean
 from layerprobe.checks import Seeds, check_seeds
 from layerprobe.context import current
 from layerprobe.encoders.architecture import count_blocks
-from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.loading import ModelLike, resolve
 from layerprobe.encoders.stack import check_blocks
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import DataError
@@ -152,7 +152,7 @@ def equal_size(
     """
     task, seeds, level = checked_task(task), check_seeds(seeds), current().level
     spoilt = spoilt_items(task)
-    protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
+    protocol, checkpoint = agreed(protocol, resolve(model, items=task.readable))
     choices, made = candidates(checkpoint, task, size), list[Candidate]()
     base: list[Scored] = []
     for blocks, how in choices.items():
@@ -168,13 +168,13 @@ def equal_size(
 
 def candidates(model: ModelLike, task: Task, size: Size) -> dict[Blocks, list[str]]:
     """Return blocks of one number, the first ones first, and what chose them; raises as `equal_size` does."""
-    checkpoint = resolve_checkpoint(model, items=task.readable)
+    checkpoint = resolve(model, items=task.readable)
     n_blocks, name, parsed = count_blocks(checkpoint.config), checkpoint.label, None
     with contextlib.suppress(DataError):  # it names shares and speeds, which are no choice here
         parsed = read_size(size)
     given_blocks = tuple(block for block in parsed if isinstance(block, int)) if isinstance(parsed, tuple) else None
     count = parsed if isinstance(parsed, int) else len(given_blocks or ())
-    if checkpoint.blocks is not None or not 1 <= count < n_blocks:
+    if checkpoint.asked.blocks is not None or not 1 <= count < n_blocks:
         raise DataError(
             f"expected 1 to {n_blocks - 1} blocks of a whole model to compare, or which, got {size} of {name}"
         )

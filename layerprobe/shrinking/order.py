@@ -41,7 +41,7 @@ class Subsets:
 
     def embeddings(self, blocks: Sequence[int]) -> Vectors:
         """Return the (text, width) embeddings by the model of some blocks."""
-        encoder, options, tokens = self.whole.encoder, self.whole.options, self.tokens
+        encoder, how, tokens = self.whole.encoder, self.whole.checkpoint, self.tokens
         model = encoder.model
         if len(blocks) < encoder.description.n_blocks:
             probe = collate(tokens, range(min(2, len(tokens.lengths))), encoder.device)
@@ -53,9 +53,9 @@ class Subsets:
         def one(batch: Batch) -> Vectors:
             with encoder.precision():
                 states = model(**read_by_model(batch)).last_hidden_state
-            return vectors(states, batch, options.pooling)
+            return vectors(states, batch, how.pooling)
 
-        return embedded(encoder, tokens, one, options.batch_tokens)
+        return embedded(encoder, tokens, one, how.asked.batch_tokens)
 
     def agreement(self, blocks: Sequence[int], whole: Vectors) -> float | None:
         """Return the agreement x 100 of the model of some blocks with the whole one; None if it cannot be made."""
@@ -67,10 +67,10 @@ class Subsets:
 
 def kept_order(whole: SharedModel, texts: Sequence[str]) -> tuple[Removal, ...]:
     """Return the order in which blocks are removed, by some of the texts; from the store if it was computed before."""
-    options, texts = whole.options, tuple(texts[:N_TEXTS])
-    store = Store(options.cache_dir)
-    read = [options.pooling, options.prompt, options.max_length, dtype_name(options)]
-    key = digest([REMOVALS_VERSION, whole.checkpoint.identity, *read, texts])
+    model, texts = whole.checkpoint, tuple(texts[:N_TEXTS])
+    store = Store(model.asked.cache_dir)
+    read = [model.pooling, model.prompt, model.max_length, dtype_name(model.asked)]
+    key = digest([REMOVALS_VERSION, model.identity, *read, texts])
     removals = store.load_result("removals", key, cast(Any, tuple[Removal, ...]))
     if removals is None:
         with part(start=0, share=1, whole=10):

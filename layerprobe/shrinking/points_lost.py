@@ -18,7 +18,7 @@ from layerprobe.encoders.backends.choice import timed_rounds
 from layerprobe.encoders.backends.graph import Graph, open_graph
 from layerprobe.encoders.backends.int8 import int8_graphs
 from layerprobe.encoders.first_use import dtype_name, load
-from layerprobe.encoders.loading import Checkpoint
+from layerprobe.encoders.loading import Resolved
 from layerprobe.encoders.timing import median_range
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import MissingPackageError, ModelError
@@ -52,9 +52,7 @@ def _has_head(kind: str) -> bool:
     return any(True for _ in criterion.parameters())
 
 
-def tuned(
-    model: Checkpoint, task: Task, layer: int, seed: int, protocol: Protocol | None, split: ScoredSplit
-) -> Scored:
+def tuned(model: Resolved, task: Task, layer: int, seed: int, protocol: Protocol | None, split: ScoredSplit) -> Scored:
     """Fine-tune a model truncated at a layer and score it on a split; a finished run is loaded.
 
     Texts are cut as the protocol says.
@@ -173,10 +171,9 @@ class Compared:
         """Return the task with the whole model's prompts, which the folder of a smaller one does not say."""
         if model is self.whole or self.task.train.prompts is None:
             return self.task
-        options = self.whole.options
+        prompts = self.whole.checkpoint.retrieval_prompts
         train, validation, test = (
-            items.with_prompts(options.query_prompt, options.document_prompt)
-            for items in (self.task.train, self.task.validation, self.task.test)
+            items.with_prompts(*prompts) for items in (self.task.train, self.task.validation, self.task.test)
         )
         return replace(self.task, train=train, validation=validation, test=test)
 
@@ -192,18 +189,18 @@ class Compared:
 
     def _outputs(self, model: SharedModel, task: Task, split: ScoredSplit, embed: Embed) -> Array:
         """Return outputs of the embeddings by the kind's loss: cosines, distances or rankings."""
-        encoder, options = model.encoder, model.options
+        encoder, how = model.encoder, model.checkpoint
         criterion = criterion_of(task, width=encoder.description.hidden_size).to(encoder.device)
-        items, length = with_prompts(task, options).split(split), encoder.limit(options.max_length)
+        items, length = with_prompts(task, how).split(split), encoder.limit(how.max_length)
         prepared = criterion.prepare(encoder, items, max_length=length)
         return criterion.item_outputs(embed(prepared.texts), prepared)
 
     def _probed(self, model: SharedModel, task: Task, split: ScoredSplit, embed: Embed) -> Array:
         """Return outputs of the kind's probe, fitted on the embeddings of the train split."""
         probe: Probe = KINDS[task.kind].load("probe")
-        encoder, options, features = model.encoder, model.options, []
-        for items in (with_prompts(task, options).split(part) for part in ("train", split)):
-            prepared = prepared_sides(encoder, items, max_length=encoder.limit(options.max_length))
+        encoder, how, features = model.encoder, model.checkpoint, []
+        for items in (with_prompts(task, how).split(part) for part in ("train", split)):
+            prepared = prepared_sides(encoder, items, max_length=encoder.limit(how.max_length))
             values = embed(prepared.texts)
             u, *v = (values[side] for side in prepared.sides)
             features.append(probe.features(u, v[0] if v else None))
@@ -223,8 +220,8 @@ def served(
 
     Speed and agreement are measured on the texts held out, the loss on the test split of a task.
     """
-    graphs, encoder, dtype = _graphs(model), model.encoder, dtype_name(model.options)
-    lengths, seconds = timed_rounds(encoder, graphs, model.options, held_out.texts)
+    graphs, encoder, dtype = _graphs(model), model.encoder, dtype_name(model.asked)
+    lengths, seconds = timed_rounds(encoder, graphs, model.checkpoint, held_out.texts)
     texts = tokenized(model, held_out.texts)
     for name in (TORCH, *graphs):
         milliseconds, low, high = median_range([1e3 * elapsed / len(lengths) for elapsed in seconds[name]])
@@ -244,15 +241,15 @@ def served(
 def _graphs(model: SharedModel) -> dict[str, Graph]:
     """Return the model as a graph of every installed backend, also in 8 bits; failures are logged."""
     # of its own: an export may change a model
-    encoder, options, graphs = load(model.checkpoint), model.options, dict[str, Graph]()
+    encoder, graphs = load(model.checkpoint), dict[str, Graph]()
     for name, engine in engines().items():
         try:
-            engine.check(encoder.device.type, dtype_name(options))
-            graphs[name] = open_graph(engine, encoder, model.checkpoint, options)[0]
+            engine.check(encoder.device.type, dtype_name(model.asked))
+            graphs[name] = open_graph(engine, encoder, model.checkpoint)[0]
         except ModelError as error:
             logger.log(logging.INFO if isinstance(error, MissingPackageError) else logging.WARNING, "%s", error)
     try:
-        return graphs | int8_graphs(encoder, options.pooling)
+        return graphs | int8_graphs(encoder, model.checkpoint.pooling)
     except ModelError as error:
         logger.warning("%s", error)
         return graphs

@@ -13,8 +13,8 @@ from layerprobe.checks import Seeds, check_seeds, settings_or_default
 from layerprobe.context import part
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
-from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
-from layerprobe.encoders.model import Model, ModelSpec
+from layerprobe.encoders.loading import ModelLike, resolve
+from layerprobe.encoders.model import Model
 from layerprobe.encoders.stack import check_blocks
 from layerprobe.encoders.timing import ROUNDS, Speedup
 from layerprobe.encoders.workers import SharedModel, workers_of
@@ -275,10 +275,10 @@ class _Work:
         distinct = distinct_texts(texts.texts if isinstance(texts, TextFile) else texts)
         task = None if task is None else checked_task(task)
         self.texts, self.left_out = _apart(distinct, task)
-        checkpoint = resolve_checkpoint(model, items=readable_as(distinct))
+        checkpoint = resolve(model, items=readable_as(distinct))
         protocol, checkpoint = agreed(protocol or TRAINING, checkpoint)
         # the whole model, the smaller one and what is exported of it read texts alike
-        length = checkpoint.settled.max_length or DEFAULT_MAX_LENGTH
+        length = checkpoint.max_length or DEFAULT_MAX_LENGTH
         protocol = replace(protocol, max_length=length)
         checkpoint = checkpoint.with_options(pooling=protocol.pooling, max_length=length)
         if count_blocks(checkpoint.config) < 2:
@@ -298,8 +298,8 @@ class _Work:
             if tuning is None and not has_untrained_outputs(task.kind):
                 raise DataError(f"a task of kind {task.kind} is scored after fine-tuning alone: expected tune")
             self.compared = Compared(whole=self.whole, task=task, tuning=tuning, margin=settings.within)
-        root = Store(checkpoint.options.cache_dir).root
-        self.workers = HERE if ray is None else workers_of(checkpoint.options, root, ray=ray)
+        root = Store(checkpoint.asked.cache_dir).root
+        self.workers = HERE if ray is None else workers_of(checkpoint.asked, root, ray=ray)
         self.checkpoint, self.protocol, self.seeds = checkpoint, protocol, tuple(check_seeds(seeds))
         self.description, self.dimensions = self.whole.encoder.description, dimensions
         width = self.description.hidden_size
@@ -350,12 +350,9 @@ class _Work:
 
         It is read as the whole one, whose configuration its folder does not have.
         """
-        options = self.checkpoint.settled
-        reading = {"pooling": options.pooling, "prompt": options.prompt, "max_length": options.max_length}
         label = self.checkpoint.of_blocks(self.kept[k]).label
-        spec = ModelSpec(str(directory / MODEL), display_name=f"{label}, trained", end_token=False)
-        smaller = Model.of(spec, replace(self.checkpoint.options, **cast(dict[str, Any], reading)))
-        model = SharedModel(resolve_checkpoint(smaller))
+        smaller = Model(str(directory / MODEL), display_name=f"{label}, trained", end_token=False)
+        model = SharedModel(resolve(smaller.like(self.checkpoint.settled)))
         if self.dimensions is None:
             return model, None
         weight = fewer(embedder(model)(tokenized(model, self.taught.train.texts[:FITTED])), self.dimensions)

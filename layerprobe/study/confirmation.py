@@ -7,7 +7,7 @@ from dataclasses import replace
 from layerprobe.checks import LEVEL, Seeds, check_level, check_seeds
 from layerprobe.context import current
 from layerprobe.encoders.architecture import count_blocks
-from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.loading import ModelLike, resolve
 from layerprobe.errors import DataError
 from layerprobe.finetuning.outcomes import differences, outcomes
 from layerprobe.finetuning.outputs import NO_ITEMS, RunItems
@@ -82,7 +82,7 @@ def confirm(
     task = checked_task(task)
     claim = None if prediction is None else claim_of(prediction)
     seeds = check_seeds(seeds)
-    _, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
+    _, checkpoint = agreed(protocol, resolve(model, items=task.readable))
     if claim is None:
         claim = predict(checkpoint, task).drop
     n_blocks = count_blocks(checkpoint.config)

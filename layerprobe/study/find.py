@@ -22,7 +22,7 @@ from layerprobe.context import settings as with_settings
 from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all, resolve_device
+from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all, resolve_device
 from layerprobe.encoders.timing import timed
 from layerprobe.encoders.workers import SharedModel, leave_gpus, workers_of
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
@@ -190,10 +190,10 @@ def find(
     agreements = [agreed(protocol, checkpoint) for checkpoint in checkpoints]
     at_a_time = min(jobs_at_a_time(rare.get("jobs", 1), checkpoint) for _, checkpoint in agreements)
     folders, local = (
-        {Store(checkpoint.options.cache_dir).root for _, checkpoint in agreements},
+        {Store(checkpoint.asked.cache_dir).root for _, checkpoint in agreements},
         "here" if at_a_time == 1 else "processes",
     )
-    machines = workers_of(agreements[0][1].options, *sorted(folders), count=at_a_time, ray=rare.get("ray"), local=local)
+    machines = workers_of(agreements[0][1].asked, *sorted(folders), count=at_a_time, ray=rare.get("ray"), local=local)
     runs, folds = _Runs(machines), search_folds(task, seeds, rare.get("cross_validation"))
     of_search: dict[str, Any] = {"start": start, "save_models": save_models, "runs": runs}
     searches = [
@@ -216,7 +216,7 @@ def find(
         return searches[0].finding(settings, against_last=against_last)
 
 
-def jobs_at_a_time(jobs: int | None, checkpoint: Checkpoint) -> int:
+def jobs_at_a_time(jobs: int | None, checkpoint: Resolved) -> int:
     """Return how many runs a search makes at a time; where it is not told, one a GPU, else one a core, four at most.
 
     Runs that begin beside others know less: with more of them, a search spends more to know as much. A model that was
@@ -228,7 +228,7 @@ def jobs_at_a_time(jobs: int | None, checkpoint: Checkpoint) -> int:
         return jobs
     if checkpoint.loaded is not None:
         return 1
-    device = resolve_device(checkpoint.options.device)
+    device = resolve_device(checkpoint.asked.device)
     if device.type == "cpu":
         return min(available_cores(), MOST_JOBS)
     # one that is named by its number, such as cuda:1, is one
@@ -247,14 +247,14 @@ def _readings(task: Task) -> list[str]:
     return [SELF_CKA, *([INFONCE] if embeds else [])]
 
 
-def check_together(checkpoints: Sequence[Checkpoint], *, scan: bool) -> None:
+def check_together(checkpoints: Sequence[Resolved], *, scan: bool) -> None:
     """Raise DataError if models cannot be searched together: one alone, the same ones, or with scans."""
     check_different(checkpoints)
     if scan:
         raise DataError("expected no scan with several models: leave it out")
 
 
-def block_costs(checkpoints: Sequence[Checkpoint]) -> list[float]:
+def block_costs(checkpoints: Sequence[Resolved]) -> list[float]:
     """Return the cost of a block-step of each model relative to the largest, by parameters per block.
 
     Where all blocks share their weights, all of the model's count.
@@ -342,7 +342,7 @@ class _Search:
         runs: _Runs,
         cost: float,
     ) -> None:
-        checkpoint, options = model.checkpoint, model.options
+        checkpoint = model.checkpoint
         self.n_blocks = count_blocks(checkpoint.config)
         self.model, self.task, self.protocol, self.save_models = model, task, protocol, save_models
         self.label = checkpoint.label
@@ -381,7 +381,7 @@ class _Search:
         if KINDS[task.kind].zero_shot == "cosine" and not KINDS[task.kind].fits:  # of what the readings embedded
             self.failures += score_split(checkpoint, looked_at, split="all")[0].warnings
         if first_layer:
-            self.failures.append(left_out_layer(checkpoint.label, options.pooling))
+            self.failures.append(left_out_layer(checkpoint.label, checkpoint.pooling))
         elif unsaved:
             self.failures.append(f"layer 0 of {checkpoint.label} is left out: {unsaved}")
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from layerprobe.context import current
-from layerprobe.encoders.loading import ModelLike, resolve_all, resolve_checkpoint
+from layerprobe.encoders.loading import ModelLike, resolve, resolve_all
 from layerprobe.finetuning.saved import RESULT
 from layerprobe.finetuning.tuning import agreed, plan_tuning, run_folder
 from layerprobe.finetuning.values import Protocol
@@ -24,7 +24,7 @@ def search_begun(
     protocol: Protocol | None = None,
 ) -> bool:
     """Return whether `find` with these arguments already has a finished run, so that less is left than planned."""
-    checkpoint = resolve_checkpoint(model, items=task.readable)
+    checkpoint = resolve(model, items=task.readable)
     fold = search_folds(task, seeds, cross_validation)[0]
     protocol, checkpoint = agreed(protocol, checkpoint)
     return any(run_folder(checkpoint, fold, protocol).path.glob(f"*/{RESULT}"))

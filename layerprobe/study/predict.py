@@ -14,8 +14,8 @@ from layerprobe.checks import check_choice
 from layerprobe.comparison.compare import compare_all
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.in_memory import is_loaded
-from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all
-from layerprobe.encoders.model import ModelSpec
+from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import as_read, distinct_texts, extract_read, texts_in
 from layerprobe.extraction.readability import data_quality
@@ -112,14 +112,14 @@ def predict(
     tokens, rules = quality.tokens, [rule, *[rule_by_reference(rule)] * (len(bases) - 1)]
     for before, n in itertools.pairwise((0, *numbers)):
         drawn = [texts_read.drawn(n, before=before) for texts_read in read]
-        embedded, *others = map(extract_read, (checkpoint, *bases), drawn)
+        embedded, *others = map(extract_read, drawn)
         compared = compare_all(
             embedded,
             others or [embedded],
             measure=measure,
             alignment=alignment if others else "previous-layer",
             documents=documents,
-            device=checkpoint.options.device,
+            device=checkpoint.asked.device,
         ).comparisons
         names = [name for name in rule_curves(rule) if name != CKA]
         views = Views(n_texts=max(n, 2)) if rule_curves(rule) in STEADY else None
@@ -168,7 +168,7 @@ def as_models(models: References) -> tuple[ModelLike, ...]:
     """Return one model, several or none as a tuple."""
     if models is None:
         return ()
-    one = isinstance(models, str | os.PathLike | ModelSpec | Checkpoint) or is_loaded(models)
+    one = isinstance(models, str | os.PathLike | Model | Resolved) or is_loaded(models)
     return (models,) if one else tuple(models)  # type: ignore[return-value, arg-type]
 
 

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from layerprobe.checks import LEVEL, check_count, check_keywords
 from layerprobe.context import current
-from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all, resolve_device
+from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all, resolve_device
 from layerprobe.encoders.model import changed
 from layerprobe.errors import DataError
 from layerprobe.finetuning.tuning import agreed, check_layers, finetune, pooled_by
@@ -90,7 +90,7 @@ def run(
     checkpoint, *bases = (pooled_by(protocol, one_of) for one_of in checkpoints)
     if fine_tuning:
         agreed_protocol, _ = agreed(protocol, checkpoint)
-    options = checkpoint.options
+    options = checkpoint.asked
     chosen = check_layers(checkpoint, layers)
     of_reference = check_layers(bases[0], reference_layers) if bases else []
     if reference_layers and not bases:
@@ -103,7 +103,7 @@ def run(
     if fine_tuning:
         finding = find(checkpoint, task, protocol=protocol, save_models=save_models, **searching)
 
-        def at(tuned: Checkpoint, chosen: Sequence[int]) -> tuple[LayerOutcome, ...]:
+        def at(tuned: Resolved, chosen: Sequence[int]) -> tuple[LayerOutcome, ...]:
             if not chosen:
                 return ()
             return finetune(tuned, task, chosen, seeds=range(seeds), protocol=protocol).outcomes

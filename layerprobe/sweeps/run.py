@@ -16,7 +16,7 @@ from typing import Any
 from layerprobe.checks import LEVEL
 from layerprobe.context import current
 from layerprobe.encoders.architecture import count_blocks
-from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
+from layerprobe.encoders.loading import Resolved, resolve
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError, LayerProbeError, LostWorkerError, TrainingError
 from layerprobe.finetuning.outcomes import compared, outcomes
@@ -125,7 +125,7 @@ class _SweepRuns:
         self.sets: list[RunSet] = []  # of every model and task, in the order of models, then tasks
         tasks = tuple(load_settings(task) for task in sweep.tasks)
         _log_notes(sweep, tasks)
-        resolved = (resolve_checkpoint(model.model, like=sweep.options) for model in sweep.models)
+        resolved = (resolve(model.model.like(sweep.options)) for model in sweep.models)
         protocol, checkpoints = _alike(sweep, tuple(resolved))
         costs: dict[RunJob, float] = {}
         for model, checkpoint in zip(sweep.models, checkpoints, strict=True):
@@ -249,11 +249,11 @@ def _log_notes(sweep: Sweep, tasks: Sequence[Task]) -> None:
         logger.log(level, "%s", line)
 
 
-def _alike(sweep: Sweep, checkpoints: Sequence[Checkpoint]) -> tuple[Protocol, list[Checkpoint]]:
+def _alike(sweep: Sweep, checkpoints: Sequence[Resolved]) -> tuple[Protocol, list[Resolved]]:
     """Return the protocol and the models, with the pooling and the prompt that all have where the sweep says none."""
     chosen = [agreed(sweep.protocol, checkpoint.with_options(max_length=None)) for checkpoint in checkpoints]
     for name in ("pooling", "prompt"):
-        first, *others = (getattr(checkpoint.settled, name) for _, checkpoint in chosen)
+        first, *others = (getattr(checkpoint, name) for _, checkpoint in chosen)
         if different := [value for value in others if value != first]:
             raise DataError(
                 f"expected one {name} in [options] for models that have different ones by themselves, got none for "
@@ -262,7 +262,7 @@ def _alike(sweep: Sweep, checkpoints: Sequence[Checkpoint]) -> tuple[Protocol, l
     return chosen[0][0], [checkpoint for _, checkpoint in chosen]
 
 
-def _cost(checkpoint: Checkpoint, task: Task, layer: int) -> float:
+def _cost(checkpoint: Resolved, task: Task, layer: int) -> float:
     """Return what an epoch costs, in a unit of its own: a block costs about as much as the rest of a step."""
     width = getattr(checkpoint.config, "hidden_size", None) or 1
     return (layer + 1.0) * width**2 * sum(len(text) + 1 for side in task.train.sides for text in side)

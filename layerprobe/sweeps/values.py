@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from layerprobe.checks import check_seeds
-from layerprobe.encoders.model import ModelSpec, Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.files.toml import LAYERS, SEEDS, Keys, field_values, path_from, read_toml, to_toml
@@ -29,7 +29,7 @@ from layerprobe.tasks.values import TaskSettings
 class SweepModel:
     """A model of a sweep."""
 
-    model: ModelSpec
+    model: Model
     layers: tuple[int, ...] | None = None
     """Blocks kept; the sweep's layers by default."""
 
@@ -224,7 +224,7 @@ def sweep_names(parts: Sequence[Any]) -> list[tuple[str, str]]:
 
 
 OPTIONS = ("pooling", "prompt", "dtype", "device", "attn", "batch_tokens", "trust_remote_code")
-"""The fields of `Options` that fine-tuning takes."""
+"""The fields of `Model` that fine-tuning takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +239,7 @@ class Sweep:
     """One run each."""
     protocol: Protocol = field(default_factory=Protocol)
     """How to fine-tune."""
-    options: Options = field(default_factory=Options)
+    options: Model = field(default_factory=Model)
     """How to load; fine-tuning takes those of `OPTIONS`, and the folder of the runs."""
 
     def __post_init__(self) -> None:
@@ -296,7 +296,7 @@ def load_sweep(path: str | Path) -> Sweep:
             m if has_layers else replace(m, layers=layers) for m, has_layers in zip(models, named, strict=True)
         )
         layers = None
-    options = keys.table("options", default={}).whole(Options, only=OPTIONS)
+    options = keys.table("options", default={}).whole(Model, only=OPTIONS)
     protocol = keys.table("protocol", default={})
     if options.pooling is None and "pooling" in protocol.data:
         # a protocol that says the mean means it, though one that says nothing has the mean
@@ -316,7 +316,7 @@ def load_sweep(path: str | Path) -> Sweep:
 
 def _model(keys: Keys) -> SweepModel:
     fields = {"name": keys.take("id", model_reader(keys)), "display_name": keys.take("name", str, default=None)}
-    spec = keys.fields(ModelSpec, fields, only=("random_init", "end_token", "blocks"))
+    spec = keys.fields(Model, fields, only=("random_init", "end_token", "blocks"))
     return keys.whole(SweepModel, {"model": spec}, readers={"layers": LAYERS})
 
 
@@ -332,7 +332,7 @@ def sweep_toml(sweep: Sweep) -> str:
     The folder of the runs is not in it. Paths are absolute, so that the file may lie anywhere.
 
     Examples:
-        >>> model = SweepModel(model=ModelSpec("bert"))
+        >>> model = SweepModel(model=Model("bert"))
         >>> print(sweep_toml(Sweep(models=(model,), tasks=(TaskSettings(source="stsb"),), seeds=(0,))))
         seeds = [0]
         <BLANKLINE>

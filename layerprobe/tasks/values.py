@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from layerprobe.checks import as_declared
-from layerprobe.encoders.model import ModelSpec
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.files.images import Readable, prompted, readable_as
 from layerprobe.files.serialisation import RARE, digest
@@ -288,7 +288,7 @@ def check_task(task: object) -> None:
         name = repr(str(task))
         raise DataError(f"expected a Task, got the text {name}: load it first, task = layerprobe.load_task({name})")
     if not isinstance(task, Task):
-        swapped = ": the model comes first, then the task" if isinstance(task, ModelSpec) else ""
+        swapped = ": the model comes first, then the task" if isinstance(task, Model) else ""
         raise DataError(f"expected a Task, as layerprobe.load_task returns, got a {type(task).__name__}{swapped}")
 
 

@@ -17,7 +17,7 @@ from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoModelForMaskedLM, PreT
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import model_errors
-from layerprobe.encoders.loading import Checkpoint, load_weights, one_line_errors
+from layerprobe.encoders.loading import Resolved, load_weights, one_line_errors
 from layerprobe.errors import ModelError
 from layerprobe.process import MAKING_MODELS
 from layerprobe.rng import drawing
@@ -56,13 +56,13 @@ class MaskedLanguageModel:
         return logits.squeeze(0)
 
 
-def check_masked_lm(checkpoint: Checkpoint) -> None:
+def check_masked_lm(checkpoint: Resolved) -> None:
     """Refuse models that cannot fill in masked tokens."""
     config, tokenizer = checkpoint.config, checkpoint.tokenizer
     reason = None
     if checkpoint.loaded is not None:
         reason = "it was given loaded, without its head; save it and give the folder"
-    elif checkpoint.blocks is not None:
+    elif checkpoint.asked.blocks is not None:
         reason = "some of its blocks are taken out; export it and give the folder"
     elif type(config).__module__.startswith("transformers_modules"):
         reason = "it needs code of its own, which the folder that is written does not hold"
@@ -79,7 +79,7 @@ def check_masked_lm(checkpoint: Checkpoint) -> None:
         )
 
 
-def with_masked_lm_head(checkpoint: Checkpoint, encoder: Encoder, *, seed: int) -> MaskedLanguageModel:
+def with_masked_lm_head(checkpoint: Resolved, encoder: Encoder, *, seed: int) -> MaskedLanguageModel:
     """Put the checkpoint's head for masked language modelling on a loaded encoder.
 
     What the checkpoint lacks of the head is drawn at random from `seed`; where the architecture ties the head to the
@@ -89,7 +89,9 @@ def with_masked_lm_head(checkpoint: Checkpoint, encoder: Encoder, *, seed: int) 
     config = copy.deepcopy(checkpoint.config)
     config._attn_implementation = encoder.model.config._attn_implementation
     with drawing(seed), one_line_errors(checkpoint.name):
-        model, fresh = _random_head(config) if checkpoint.random_init is not None else _load_head(checkpoint, config)
+        model, fresh = (
+            _random_head(config) if checkpoint.asked.random_init is not None else _load_head(checkpoint, config)
+        )
     setattr(model, model.base_model_prefix, encoder.model)
     model.tie_weights()
     model.to(encoder.device)  # type: ignore[arg-type]
@@ -103,7 +105,7 @@ def _random_head(config: PreTrainedConfig) -> tuple[PreTrainedModel, tuple[str, 
     return model, _names_of_head(model, [name for name, _ in model.named_parameters()])
 
 
-def _load_head(checkpoint: Checkpoint, config: PreTrainedConfig) -> tuple[PreTrainedModel, tuple[str, ...]]:
+def _load_head(checkpoint: Resolved, config: PreTrainedConfig) -> tuple[PreTrainedModel, tuple[str, ...]]:
     model, info = load_weights(AutoModelForMaskedLM, checkpoint, config)
     if getattr(config, "legacy", False) and any(key.startswith("lm_predictions.") for key in info["unexpected_keys"]):
         # the heads that Microsoft published for DeBERTa are those of `legacy=False`; their configurations lack it

@@ -499,7 +499,7 @@ def test_doctor_measures_backends_on_the_texts_that_are_given(
 ) -> None:
     seen = list[object]()
 
-    def survey(encoder: object, checkpoint: object, options: object, texts: Sequence[str]) -> BackendSurvey:
+    def survey(encoder: object, checkpoint: object, texts: Sequence[str]) -> BackendSurvey:
         seen.append(list(texts))
         findings = (
             BackendFinding(backend="torch", tokens_per_second=1000.0),

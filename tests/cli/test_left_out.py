@@ -12,7 +12,7 @@ import pytest
 
 from layerprobe.comparison.compare import compare
 from layerprobe.comparison.values import Comparisons
-from layerprobe.encoders.model import Options, Pooling
+from layerprobe.encoders.model import Model, Pooling
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.prediction.tuned import rule_curves
@@ -38,7 +38,7 @@ def texts(pairs_file: Path) -> tuple[str, ...]:
 
 
 def embed(model: Path, texts: tuple[str, ...], cache: Path, pooling: Pooling = "cls") -> Embeddings:
-    return extract(given(model, Options(pooling=pooling, cache_dir=cache)), texts)
+    return extract(given(model, Model(pooling=pooling, cache_dir=cache)), texts)
 
 
 def said(model: Path) -> str:
@@ -105,7 +105,7 @@ def test_no_layer_is_compared_with_one_that_is_left_out(
 
 
 def test_readings_leave_it_out(pair: tuple[Path, Path], texts: tuple[str, ...], tmp_path: Path) -> None:
-    options = Options(pooling="cls", cache_dir=tmp_path)
+    options = Model(pooling="cls", cache_dir=tmp_path)
     curves = read_curves(given(pair[0], options), texts, alone())
     embedded = embed(pair[0], texts, tmp_path)
     for name, curve in curves.items():
@@ -119,7 +119,7 @@ def test_readings_leave_it_out(pair: tuple[Path, Path], texts: tuple[str, ...], 
 
 def test_no_rule_recommends_it(pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path) -> None:
     prediction = predict(
-        given(pair[0], Options(pooling="cls", cache_dir=tmp_path)), load_task(pairs_file), reference=pair[1]
+        given(pair[0], Model(pooling="cls", cache_dir=tmp_path)), load_task(pairs_file), reference=pair[1]
     )
     assert prediction.warnings.count(said(pair[0])) == 1
     comparison, scores = prediction.comparison, prediction.zero_shot

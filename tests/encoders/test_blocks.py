@@ -15,8 +15,8 @@ from torch import nn
 
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import Model, ModelDescription, ModelSpec
+from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.model import Model, ModelDescription
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
@@ -96,18 +96,18 @@ def test_models_without_a_list_of_blocks_are_refused(name: str, checkpoint: Any)
 def test_blocks_that_do_not_exist(blocks: tuple[int, ...], checkpoint: Any) -> None:
     got = ", ".join(map(str, blocks)) or "none"
     with pytest.raises(ModelError, match=re.escape(f"ascending, from 1 to 3, got {got}")):
-        resolve_checkpoint(Model(checkpoint("bert"), blocks=blocks))
+        resolve(Model(checkpoint("bert"), blocks=blocks))
 
 
 def test_all_blocks_are_the_whole_model(checkpoint: Any) -> None:
-    whole = resolve_checkpoint(str(checkpoint("bert")))
-    assert resolve_checkpoint(Model(checkpoint("bert"), blocks=(1, 2, 3))).identity == whole.identity
+    whole = resolve(str(checkpoint("bert")))
+    assert resolve(Model(checkpoint("bert"), blocks=(1, 2, 3))).identity == whole.identity
     cut = whole.of_blocks((1, 3))
     assert cut.identity == {**whole.identity, "blocks": (1, 3)}
     assert cut.of_blocks((2, 3)).config.num_hidden_layers == 2
     assert cut.of_blocks(None).config.num_hidden_layers == N_BLOCKS
-    assert resolve_checkpoint(cut.spec).identity == cut.identity
-    assert replace(cut.spec, blocks=None) == ModelSpec(str(checkpoint("bert")))
+    assert resolve(cut.asked).identity == cut.identity
+    assert replace(cut.asked, blocks=None) == Model(str(checkpoint("bert")))
 
 
 def test_what_is_said_of_a_model_names_its_blocks(checkpoint: Any, tmp_path: Path) -> None:
@@ -128,8 +128,6 @@ def test_of_a_model_that_is_loaded() -> None:
 
 
 def test_settings_with_an_entry_a_block_follow_their_blocks(checkpoint: Any) -> None:
-    whole, cut = (
-        resolve_checkpoint(Model(checkpoint("modernbert"), blocks=blocks)).config for blocks in (None, (1, 3))
-    )
+    whole, cut = (resolve(Model(checkpoint("modernbert"), blocks=blocks)).config for blocks in (None, (1, 3)))
     assert whole.layer_types == ["full_attention", "sliding_attention", "full_attention"]
     assert cut.layer_types == ["full_attention", "full_attention"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError
 from tests.models import save_tiny, tiny_model
@@ -15,12 +15,12 @@ from tests.models import save_tiny, tiny_model
 
 def test_weights_that_changed_after_the_model_was_resolved_are_refused(tmp_path: Path) -> None:
     folder = save_tiny("bert", tmp_path / "bert")
-    checkpoint = resolve_checkpoint(Model(str(folder)))
+    checkpoint = resolve(Model(str(folder)))
     load_encoder(checkpoint)
     kept = shutil.copytree(folder, tmp_path / "kept")
     tiny_model("bert", seed=1).save_pretrained(folder)
     with pytest.raises(ModelError, match="were changed while it was in use: start again with a copy"):
         load_encoder(checkpoint)
-    load_encoder(resolve_checkpoint(Model(str(folder))))
+    load_encoder(resolve(Model(str(folder))))
     shutil.copytree(kept, folder, dirs_exist_ok=True)
     load_encoder(checkpoint)

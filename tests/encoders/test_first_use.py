@@ -16,8 +16,8 @@ import layerprobe as lp
 from layerprobe.encoders import first_use as loading
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import FirstUse, dtype_name, first_use, load, look
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import ModelSpec, Options
+from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import measure_tokens
 from layerprobe.finetuning.values import Protocol
@@ -50,7 +50,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-USES: dict[str, Callable[[str, Options, Path], object]] = {
+USES: dict[str, Callable[[str, Model, Path], object]] = {
     "extract": lambda model, options, out: lp.extract(given(model, options), TEXTS),
     "measure tokens": lambda model, options, out: measure_tokens(given(model, options), TEXTS),
     "predict": lambda model, options, out: lp.predict(given(model, options), list(TEXTS)),
@@ -71,7 +71,7 @@ def test_whatever_uses_a_model_refuses_one_whose_layers_are_not_its_truncations(
 ) -> None:
     monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "store"))
     with pytest.raises(UnsupportedArchitectureError, match=REASON) as raised:
-        USES[use](refused, Options(device="cpu"), tmp_path / "out")
+        USES[use](refused, Model(device="cpu"), tmp_path / "out")
     assert refused in str(raised.value)
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "out").exists()
@@ -97,21 +97,21 @@ def test_models_are_loaded_in_one_place() -> None:
 
 
 def test_the_second_use_looks_no_more(tmp_path: Path, looks: list[str]) -> None:
-    model, options = str(save_tiny("bert", tmp_path / "m")), Options(device="cpu", cache_dir=tmp_path / "store")
+    model, options = str(save_tiny("bert", tmp_path / "m")), Model(device="cpu", cache_dir=tmp_path / "store")
     first = lp.extract(given(model, options), TEXTS)
     assert looks == [model]
     second = lp.extract(given(model, options), [*TEXTS, "another"])
-    load(given(resolve_checkpoint(model), options))
+    load(given(resolve(model), options))
     assert looks == [model]
     assert first.fingerprint != second.fingerprint
-    load(given(resolve_checkpoint(ModelSpec(model, random_init=1)), options))
-    load(given(resolve_checkpoint(model), Options(device="cpu", cache_dir=tmp_path / "store", attn="eager")))
-    load(given(resolve_checkpoint(model), Options(device="cpu", cache_dir=tmp_path / "another store")))
+    load(given(resolve(Model(model, random_init=1)), options))
+    load(given(resolve(model), Model(device="cpu", cache_dir=tmp_path / "store", attn="eager")))
+    load(given(resolve(model), Model(device="cpu", cache_dir=tmp_path / "another store")))
     assert len(looks) == 4
 
 
 def test_a_refusal_is_kept_and_loads_nothing(refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = Options(device="cpu", cache_dir=tmp_path)
+    options = Model(device="cpu", cache_dir=tmp_path)
     with pytest.raises(UnsupportedArchitectureError, match=REASON):
         lp.extract(given(refused, options), TEXTS)
     monkeypatch.setattr(loading, "load_encoder", lambda *_, **__: pytest.fail("loaded a model"))
@@ -124,8 +124,8 @@ def test_another_version_looks_again(
     library: str, tmp_path: Path, looks: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, options = (
-        resolve_checkpoint(str(save_tiny("bert", tmp_path / "m"))),
-        Options(device="cpu", cache_dir=tmp_path),
+        resolve(str(save_tiny("bert", tmp_path / "m"))),
+        Model(device="cpu", cache_dir=tmp_path),
     )
     load(given(model, options))
     # the module that it reads: another test may have loaded transformers again
@@ -139,16 +139,16 @@ def test_a_store_that_cannot_be_written_is_no_obstacle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
-    model = resolve_checkpoint(str(save_tiny("bert", tmp_path / "m")))
+    model = resolve(str(save_tiny("bert", tmp_path / "m")))
     with caplog.at_level(logging.WARNING):
-        assert load(given(model, Options(device="cpu", cache_dir=tmp_path / "file" / "store"))).n_layers == 4
+        assert load(given(model, Model(device="cpu", cache_dir=tmp_path / "file" / "store"))).n_layers == 4
     (record,) = caplog.records
     assert "is looked at whenever it is used: cannot make the folder" in record.getMessage()
 
 
 def test_entries_of_hidden_states_that_are_no_layers_are_not_read(tmp_path: Path) -> None:
     """Earlier versions kept what transformers hands out, which in Mamba is layer l + 1 in place of l."""
-    options = Options(device="cpu", cache_dir=tmp_path / "store")
+    options = Model(device="cpu", cache_dir=tmp_path / "store")
     kind, settings, _ = KINDS["mamba"]
     keys = {}
     for name, folder in {
@@ -156,7 +156,7 @@ def test_entries_of_hidden_states_that_are_no_layers_are_not_read(tmp_path: Path
         "bert": save_tiny("bert", tmp_path / "bert"),
         "gpt2": save_tiny("gpt2", tmp_path / "gpt2"),
     }.items():
-        found, _ = first_use(given(resolve_checkpoint(str(folder)), options))
+        found, _ = first_use(given(resolve(str(folder)), options))
         assert found == FirstUse(reason=None, handed_out=name != "mamba")
         entry = lp.extract(given(str(folder), options), TEXTS)
         keys[name] = entry.stored.manifest.key.norm
@@ -171,8 +171,8 @@ def test_numbers_that_are_not_finite_are_left_to_who_uses_them(tmp_path: Path) -
 
 
 def test_what_was_found_is_a_small_result_of_the_store(tmp_path: Path) -> None:
-    options = Options(device="cpu", cache_dir=tmp_path / "store")
-    load(given(resolve_checkpoint(str(save_tiny("bert", tmp_path / "m"))), options))
+    options = Model(device="cpu", cache_dir=tmp_path / "store")
+    load(given(resolve(str(save_tiny("bert", tmp_path / "m"))), options))
     (path,) = (Store(tmp_path / "store").root / "results" / "first-use").iterdir()
     assert json.loads(path.read_text())["result"] == {"reason": None, "handed_out": True}
 
@@ -186,16 +186,16 @@ def test_an_error_in_a_models_own_code_is_one_line_everywhere(tmp_path: Path, mo
     monkeypatch.setattr(BertModel, "forward", broken)
     model = str(save_tiny("bert", tmp_path / "m"))
     with pytest.raises(ModelError, match=r"^a forward pass of .*/m failed: KeyError: 'kernel'; take another") as raised:
-        lp.extract(given(model, Options(device="cpu", cache_dir=tmp_path)), TEXTS)
+        lp.extract(given(model, Model(device="cpu", cache_dir=tmp_path)), TEXTS)
     assert isinstance(raised.value.__cause__, KeyError)
 
 
 def test_what_auto_takes_on_a_cpu_is_decided_once_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = Options(device="cpu", dtype="auto", cache_dir=tmp_path / "store")
+    options = Model(device="cpu", dtype="auto", cache_dir=tmp_path / "store")
     folder = str(save_tiny("bert", tmp_path / "model"))
     for measured in (True, False):
         monkeypatch.setattr("layerprobe.encoders.loading._computes_bfloat16", lambda _, found=measured: found)
         assert dtype_name(options) == "bfloat16"
-        assert load(resolve_checkpoint(given(folder, options))).description.dtype == "bfloat16"
+        assert load(resolve(given(folder, options))).description.dtype == "bfloat16"
     monkeypatch.setattr(loading, "processor", lambda: "another one")
     assert dtype_name(options) == "float32"

@@ -13,7 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel, modeling_utils
 
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import ModelError
@@ -69,7 +69,7 @@ def test_truncated_models_are_trained_by_it(model: Model, calls: list[torch.dtyp
 
 
 def test_models_of_some_blocks_have_it(model: Model, calls: list[torch.dtype]) -> None:
-    Subsets(SharedModel(resolve_checkpoint(model)), TEXTS).embeddings((1, 3))
+    Subsets(SharedModel(resolve(model)), TEXTS).embeddings((1, 3))
     assert set(calls) == {torch.bfloat16}
 
 

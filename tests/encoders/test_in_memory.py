@@ -11,8 +11,8 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 import layerprobe as lp
 from layerprobe.encoders.in_memory import content_digest
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError
 from layerprobe.study.predict import as_models
 from layerprobe.training.objective import check_masked_lm
@@ -31,7 +31,7 @@ def loaded(folder: Path, auto: type = AutoModel) -> tuple:
 
 
 def layers(model: object, cache: Path) -> list[np.ndarray]:
-    embedded = lp.extract(given(model, Options(cache_dir=cache, device="cpu")), TEXTS)  # type: ignore[arg-type]
+    embedded = lp.extract(given(model, Model(cache_dir=cache, device="cpu")), TEXTS)  # type: ignore[arg-type]
     return [np.asarray(embedded.layer(layer)) for layer in range(embedded.model.n_blocks + 1)]
 
 
@@ -68,7 +68,7 @@ def test_a_sentence_transformer_without_an_encoder_is_one_line() -> None:
     static = SentenceTransformer(modules=[StaticEmbedding(tiny_tokenizer().backend_tokenizer, embedding_dim=4)])
     words = "a SentenceTransformer whose first module holds a model of transformers, got a SentenceTransformer"
     with pytest.raises(ModelError, match=words):
-        resolve_checkpoint(static)
+        resolve(static)
 
 
 def test_what_is_kept_is_found_again_by_content(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_a_head_and_a_sentence_transformer_are_their_encoders(tmp_path: Path) ->
     for number, model in enumerate((with_head, whole)):
         for mine, theirs in zip(layers(model, tmp_path / f"b{number}"), expected, strict=True):
             np.testing.assert_array_equal(mine, theirs)
-    assert resolve_checkpoint(whole).tokenizer_digest == resolve_checkpoint(str(folder)).tokenizer_digest
+    assert resolve(whole).tokenizer_digest == resolve(str(folder)).tokenizer_digest
 
 
 def test_the_digest_is_of_configuration_and_weights(tmp_path: Path) -> None:
@@ -109,10 +109,10 @@ def test_the_digest_is_of_configuration_and_weights(tmp_path: Path) -> None:
 def test_what_cannot_be_taken_is_said(tmp_path: Path) -> None:
     model, tokenizer = loaded(Path(save_tiny("bert", tmp_path / "bert")))
     with pytest.raises(ModelError, match=r"expected the name of a model, .* got a BertModel"):
-        resolve_checkpoint(model)
+        resolve(model)
     with pytest.raises(ModelError, match="got a int"):
-        resolve_checkpoint(3)  # type: ignore[arg-type]
-    checkpoint = resolve_checkpoint((model, tokenizer))
+        resolve(3)  # type: ignore[arg-type]
+    checkpoint = resolve((model, tokenizer))
     with pytest.raises(ModelError, match="it was given loaded, without its head; save it and give the folder"):
         check_masked_lm(checkpoint)
     with torch.no_grad():

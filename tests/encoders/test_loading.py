@@ -21,11 +21,11 @@ from layerprobe.encoders.loading import (
     autocast_dtype,
     folder_digest,
     load_encoder,
-    resolve_checkpoint,
+    resolve,
     resolve_device,
     split_name,
 )
-from layerprobe.encoders.model import ATTENTION, ModelSpec, Options, check_attn
+from layerprobe.encoders.model import ATTENTION, Model, check_attn
 from layerprobe.errors import ModelError
 from tests.models import TEXTS, save_tiny, tiny_model, tiny_tokenizer
 
@@ -98,7 +98,7 @@ def test_random_weights_depend_on_the_seed_only(checkpoint: Saved) -> None:
     for run, seed in enumerate((0, 0, 1)):
         torch.manual_seed(run)
         before = torch.random.get_rng_state()
-        models[run] = load_encoder(resolve_checkpoint(ModelSpec(str(checkpoint("bert")), random_init=seed)))
+        models[run] = load_encoder(resolve(Model(str(checkpoint("bert")), random_init=seed)))
         assert torch.equal(torch.random.get_rng_state(), before), "expected the global generator to be left alone"
     torch.random.set_rng_state(state)
     assert same(weights_of(models[0]), weights_of(models[1]))
@@ -111,7 +111,7 @@ def test_random_weights_need_no_trained_ones_and_do_not_depend_on_their_precisio
     folders = [save_tiny("bert", tmp_path / dtype, dtype=dtype) for dtype in ("float16", "float32")]
     for folder in folders:
         (folder / "model.safetensors").unlink()
-    first, second = (load_encoder(resolve_checkpoint(ModelSpec(str(folder), random_init=3))) for folder in folders)
+    first, second = (load_encoder(resolve(Model(str(folder), random_init=3))) for folder in folders)
     assert same(weights_of(first), weights_of(second))
 
 
@@ -252,7 +252,7 @@ def test_folder_digest_sees_a_single_weight_and_the_configuration(checkpoint: Sa
     shutil.copytree(checkpoint("bert"), folder)
     original = folder_digest(folder)
     assert original == folder_digest(checkpoint("bert")), "expected a digest of the content, not of the place"
-    assert original == resolve_checkpoint(str(folder)).revision == load_encoder(str(folder)).description.revision
+    assert original == resolve(str(folder)).revision == load_encoder(str(folder)).description.revision
 
     weights = load_file(folder / "model.safetensors")
     weights["encoder.layer.1.output.dense.bias"][3] += 1e-6
@@ -283,14 +283,14 @@ def test_folder_digest_sees_weights_that_only_an_index_names(checkpoint: Saved, 
 
 
 def test_tokenizer_digest_is_that_of_the_token_ids(checkpoint: Saved, tmp_path: Path) -> None:
-    first = resolve_checkpoint(str(checkpoint("bert")))
+    first = resolve(str(checkpoint("bert")))
     first.tokenizer(["a b c"], truncation=True, max_length=4, padding=True)
-    assert resolve_checkpoint(str(checkpoint("electra"))).tokenizer_digest == first.tokenizer_digest
+    assert resolve(str(checkpoint("electra"))).tokenizer_digest == first.tokenizer_digest
     other = tiny_tokenizer()
     other.backend_tokenizer.normalizer = None
     shutil.copytree(checkpoint("bert"), tmp_path / "other")
     other.save_pretrained(tmp_path / "other")
-    assert resolve_checkpoint(str(tmp_path / "other")).tokenizer_digest != first.tokenizer_digest
+    assert resolve(str(tmp_path / "other")).tokenizer_digest != first.tokenizer_digest
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_tokenizer_digest_is_that_of_the_token_ids(checkpoint: Saved, tmp_path: 
 def test_tokenizer_digest_sees_settings(change: dict[str, Any], checkpoint: Saved, tmp_path: Path) -> None:
     shutil.copytree(checkpoint("bert"), tmp_path / "other")
     tiny_tokenizer(**change).save_pretrained(tmp_path / "other")
-    digests = [resolve_checkpoint(str(folder)).tokenizer_digest for folder in (checkpoint("bert"), tmp_path / "other")]
+    digests = [resolve(str(folder)).tokenizer_digest for folder in (checkpoint("bert"), tmp_path / "other")]
     assert digests[0] != digests[1]
 
 
@@ -324,12 +324,12 @@ def test_tokenizer_digest_of_a_tokenizer_in_python(tmp_path: Path) -> None:
 
 
 def test_identity_is_everything_that_names_the_numbers(checkpoint: Saved) -> None:
-    plain = resolve_checkpoint(str(checkpoint("bert"))).identity
+    plain = resolve(str(checkpoint("bert"))).identity
     assert plain["revision"] == folder_digest(checkpoint("bert"))
     assert len(plain["tokenizer"]) == 64
     assert (plain["random_init"], plain["trust_remote_code"]) == (None, False)
-    assert resolve_checkpoint(ModelSpec(str(checkpoint("bert")), random_init=3)).identity == {**plain, "random_init": 3}
-    trusting = resolve_checkpoint(str(checkpoint("bert")), like=Options(trust_remote_code=True))
+    assert resolve(Model(str(checkpoint("bert")), random_init=3)).identity == {**plain, "random_init": 3}
+    trusting = resolve(str(checkpoint("bert")), like=Model(trust_remote_code=True))
     assert trusting.identity == {**plain, "trust_remote_code": True}
 
 
@@ -345,12 +345,12 @@ def test_home_is_found(checkpoint: Saved, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_model_is_called_as_was_asked_for(checkpoint: Saved) -> None:
     folder = str(checkpoint("bert"))
-    described = load_encoder(ModelSpec(folder, random_init=3, display_name="our BERT")).description
+    described = load_encoder(Model(folder, random_init=3, display_name="our BERT")).description
     assert (described.name, described.source) == ("our BERT", folder)
     plain = load_encoder(folder).description
     assert (plain.name, plain.source) == (folder, None)
     with pytest.raises(ModelError, match="expected what to call bert, got ' '"):
-        ModelSpec("bert", display_name=" ")
+        Model("bert", display_name=" ")
 
 
 @pytest.mark.parametrize("given", [".", "model", "./model"])
@@ -360,9 +360,9 @@ def test_a_folder_whose_name_says_nothing_has_that_of_its_parent(
     folder = tmp_path / "electra" / "model"
     shutil.copytree(checkpoint("bert"), folder)
     monkeypatch.chdir(folder if given == "." else folder.parent)
-    found = resolve_checkpoint(given)
+    found = resolve(given)
     assert (found.label, found.name) == ("electra/model", given)
-    assert found.identity == resolve_checkpoint(folder).identity
+    assert found.identity == resolve(folder).identity
 
 
 def test_names_with_a_revision(tmp_path: Path) -> None:

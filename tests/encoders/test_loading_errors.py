@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from layerprobe.encoders import loading
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import ModelSpec, declared_blocks
+from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.model import Model, declared_blocks
 from layerprobe.errors import ModelError
 
 Saved = Callable[[str], Path]
@@ -234,4 +234,4 @@ def test_code_in_a_checkpoint_is_not_run(folder: Path) -> None:
 def test_a_seed_that_no_generator_takes_is_refused(checkpoint: Saved) -> None:
     for seed in (-1, 2**63):
         with pytest.raises(ModelError, match=r"expected a seed of random weights from 0 to 2\^63 - 1, got "):
-            resolve_checkpoint(ModelSpec(str(checkpoint("bert")), random_init=seed))
+            resolve(Model(str(checkpoint("bert")), random_init=seed))

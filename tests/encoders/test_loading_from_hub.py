@@ -27,11 +27,11 @@ REVISIONS = ("main", "v1", COMMIT)
 ATTEMPT = """
 import json, sys, time
 time.sleep = lambda seconds: None
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.errors import ModelError
 for name in sys.argv[1:]:
     try:
-        checkpoint = resolve_checkpoint(name)
+        checkpoint = resolve(name)
         description = load_encoder(checkpoint).description
         print(json.dumps([description.name, description.revision, description.n_blocks, checkpoint.recipe.pooling]))
     except ModelError as error:

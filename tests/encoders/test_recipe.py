@@ -19,8 +19,8 @@ from transformers import (
 )
 
 from layerprobe.encoders import encoder, recipe
-from layerprobe.encoders.loading import load_encoder, resolve_all, resolve_checkpoint
-from layerprobe.encoders.model import Model, ModelSpec, Options
+from layerprobe.encoders.loading import load_encoder, resolve, resolve_all
+from layerprobe.encoders.model import Model
 from layerprobe.encoders.recipe import reads_left_to_right, with_end_token
 from layerprobe.errors import ModelError
 from layerprobe.export.run import export_model
@@ -155,19 +155,19 @@ def test_bytes_keep_their_own_rules() -> None:
 @pytest.mark.slow
 def test_a_decoder_is_read_at_its_end_token(tmp_path: Path) -> None:
     model = save_tiny("llama", tmp_path / "model", tokenizer=without_end())
-    found = extract(given(model, Options(cache_dir=tmp_path / "store")), TEXTS)
+    found = extract(given(model, Model(cache_dir=tmp_path / "store")), TEXTS)
     assert found.pooling == "last"
     assert found.settings == {"pooling": "last", "end_token": "[SEP]"}
     said = "is read with last pooling and the end token '[SEP]' after every text, as it reads from left to right"
     assert found.warnings[0].endswith(said)
     written = extract(
-        given(ModelSpec(str(model), end_token=False), Options(cache_dir=tmp_path / "store", pooling="last")),
+        given(Model(str(model), end_token=False), Model(cache_dir=tmp_path / "store", pooling="last")),
         [f"{text} [SEP]" for text in TEXTS],
     )
     np.testing.assert_allclose(found.layer(N_BLOCKS), written.layer(N_BLOCKS), rtol=1e-5, atol=1e-5)
-    (check,) = (check for check in doctor(given(model, Options(device="cpu"))).checks if check.name == "read with")
+    (check,) = (check for check in doctor(given(model, Model(device="cpu"))).checks if check.name == "read with")
     assert f"is read with {check.finding}" in found.warnings[0]
-    mean = extract(given(model, Options(cache_dir=tmp_path / "store", pooling="mean")), TEXTS)
+    mean = extract(given(model, Model(cache_dir=tmp_path / "store", pooling="mean")), TEXTS)
     assert mean.pooling == "mean"
     assert mean.fingerprint != found.fingerprint
 
@@ -178,16 +178,16 @@ def test_padding_on_either_side_is_the_same(name: str, pooling: str, tmp_path: P
     layers = []
     for side in ("left", "right"):
         model = save_tiny(name, tmp_path / side, tokenizer=without_end(padding_side=side))
-        found = extract(given(model, Options(cache_dir=tmp_path / f"{side} store", pooling=pooling)), TEXTS)
+        found = extract(given(model, Model(cache_dir=tmp_path / f"{side} store", pooling=pooling)), TEXTS)
         layers.append([found.layer(layer) for layer in range(N_BLOCKS + 1)])
     np.testing.assert_array_equal(*layers)
 
 
 def test_encoders_stay_as_they_were(tmp_path: Path) -> None:
-    checkpoint = resolve_checkpoint(save_tiny("bert", tmp_path / "model"))
-    assert checkpoint.settled == given(checkpoint, Options(pooling="mean", prompt="")).settled
+    checkpoint = resolve(save_tiny("bert", tmp_path / "model"))
+    assert checkpoint.settled == given(checkpoint, Model(pooling="mean", prompt="")).settled
     assert checkpoint.recipe.notes("mean", "") == []
-    assert "read with" not in {check.name for check in doctor(given(tmp_path / "model", Options(device="cpu"))).checks}
+    assert "read with" not in {check.name for check in doctor(given(tmp_path / "model", Model(device="cpu"))).checks}
 
 
 @pytest.mark.parametrize(("name", "pooling"), [("llama", "lasttoken"), ("bert", "cls"), ("bert", "max")])
@@ -200,7 +200,7 @@ def test_a_configuration_is_what_sentence_transformers_makes_of_it(name: str, po
     whole = library.SentenceTransformer(str(model), device="cpu")
     expected = whole.encode(list(dict.fromkeys(TEXTS)))
     for source in (model, whole):
-        found = extract(given(source, Options(cache_dir=tmp_path / "store", device="cpu")), TEXTS)
+        found = extract(given(source, Model(cache_dir=tmp_path / "store", device="cpu")), TEXTS)
         last = found.layer(N_BLOCKS)
         np.testing.assert_allclose(last / np.linalg.norm(last, axis=1, keepdims=True), expected, atol=1e-5)
         said = (
@@ -213,8 +213,8 @@ def test_what_the_user_says_goes_before_the_folder(tmp_path: Path) -> None:
     model = sentence_transformer(
         save_tiny("bert", tmp_path / "model"), "cls", prompts={"q": "a "}, default_prompt_name="q"
     )
-    checkpoint = resolve_checkpoint(model)
-    by_folder, by_user = (given(checkpoint, each).settled for each in (Options(), Options(pooling="mean", prompt="")))
+    checkpoint = resolve(model)
+    by_folder, by_user = (given(checkpoint, each).settled for each in (Model(), Model(pooling="mean", prompt="")))
     assert (by_folder.pooling, by_folder.prompt) == ("cls", "a ")
     assert (by_user.pooling, by_user.prompt) == ("mean", "")
 
@@ -226,7 +226,7 @@ def test_texts_are_cut_where_the_folder_says(tmp_path: Path) -> None:
     (model / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 6, "do_lower_case": False}))
     text = "a b c d e f g h a b c d"
     whole = library.SentenceTransformer(str(model), device="cpu")
-    store = Options(cache_dir=tmp_path / "store", device="cpu")
+    store = Model(cache_dir=tmp_path / "store", device="cpu")
     last = extract(given(model, store), [text]).layer(N_BLOCKS)[0]
     np.testing.assert_allclose(last / np.linalg.norm(last), whole.encode(text), atol=1e-5)
     np.testing.assert_allclose(last, extract(given(whole, store), [text]).layer(N_BLOCKS)[0], atol=1e-5)
@@ -249,7 +249,7 @@ def test_the_length_of_the_folder_goes_before_that_of_the_tokenizer(kind: str, t
 
 def test_what_is_not_done_is_said(tmp_path: Path) -> None:
     model = sentence_transformer(save_tiny("bert", tmp_path / "model"), "weightedmean")
-    assert resolve_checkpoint(model).recipe.left_out == ("mean pooling, where its configuration has weightedmean",)
+    assert resolve(model).recipe.left_out == ("mean pooling, where its configuration has weightedmean",)
 
 
 def test_other_scores_are_said(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_other_scores_are_said(tmp_path: Path) -> None:
         truncate_dim=8,
         similarity_fn_name="manhattan",
     )
-    assert resolve_checkpoint(model).recipe.left_out == (
+    assert resolve(model).recipe.left_out == (
         "no prompt before documents: sentence-transformers does not use its 'passage' prompt for them",
         "all features, where its configuration has the first 8 features",
         "cosines, where its configuration has Manhattan distances",
@@ -277,16 +277,16 @@ def test_a_broken_configuration_is_one_line(tmp_path: Path) -> None:
     model = save_tiny("bert", tmp_path / "model")
     (model / "modules.json").write_text("[{}]")
     with pytest.raises(ModelError, match=r"the sentence-transformers configuration of .* cannot be read: KeyError"):
-        resolve_checkpoint(model)
+        resolve(model)
 
 
 def test_a_decoder_in_memory_is_one_while_it_is_trained(tmp_path: Path) -> None:
     folder = save_tiny("gpt2", tmp_path / "model", tokenizer=without_end())
     model = AutoModel.from_pretrained(folder).train()
     before = torch.get_rng_state()
-    checkpoint = resolve_checkpoint((model, AutoTokenizer.from_pretrained(folder)))
+    checkpoint = resolve((model, AutoTokenizer.from_pretrained(folder)))
     assert (checkpoint.recipe.causal, checkpoint.recipe.pooling, checkpoint.recipe.end_token) == (True, "last", "[SEP]")
-    assert checkpoint.tokenizer_digest == resolve_checkpoint(folder).tokenizer_digest
+    assert checkpoint.tokenizer_digest == resolve(folder).tokenizer_digest
     assert model.training
     assert torch.equal(before, torch.get_rng_state())
 
@@ -299,15 +299,15 @@ def test_attention_of_a_gpu_alone_is_no_matter() -> None:
 
 def test_the_end_token_is_part_of_what_a_model_is(tmp_path: Path) -> None:
     folder = str(save_tiny("llama", tmp_path / "model", tokenizer=without_end()))
-    identities = [resolve_checkpoint(ModelSpec(folder, end_token=end)).identity for end in (None, True, False)]
+    identities = [resolve(Model(folder, end_token=end)).identity for end in (None, True, False)]
     assert identities[0] == identities[1] != identities[2]
 
 
 def test_models_given_by_name_have_the_end_token_of_the_first(tmp_path: Path) -> None:
     folder = save_tiny("llama", tmp_path / "model", tokenizer=without_end())
     loaded = AutoModel.from_pretrained(folder), without_end()
-    models = [Model(folder, end_token=False), str(folder), folder, ModelSpec(str(folder)), loaded]
-    assert [each.end_token for each in resolve_all(models)] == [False, False, False, None, None]
+    models = [Model(folder, end_token=False), str(folder), folder, Model(str(folder)), loaded]
+    assert [each.asked.end_token for each in resolve_all(models)] == [False, False, False, None, None]
 
 
 @pytest.mark.parametrize("name", ["gpt_neox", "bert"])
@@ -320,7 +320,7 @@ def test_an_export_keeps_the_end_token_and_the_lower_case(name: str, tmp_path: P
     else:
         AutoModel.from_config(AutoConfig.for_model(name, **SIZES | {"vocab_size": 64})).save_pretrained(model)
         GPTNeoXTokenizer(WORDS, []).save_pretrained(model)
-    checkpoint = resolve_checkpoint(model)
+    checkpoint = resolve(model)
     export_model(checkpoint, tmp_path / "out", layer=1)
     texts = ["a B c", "A"]
     assert checkpoint.tokenizer(texts)["input_ids"] != AutoTokenizer.from_pretrained(model)(texts)["input_ids"]
@@ -339,9 +339,9 @@ def test_a_tokenizer_that_reads_differently_once_saved_is_one_line(
 
 def test_an_end_token_that_cannot_be_appended_is_one_line(tmp_path: Path) -> None:
     folder = str(save_tiny("llama", tmp_path / "model", tokenizer=endless()))
-    assert resolve_checkpoint(folder).recipe.end_token == ""
+    assert resolve(folder).recipe.end_token == ""
     with pytest.raises(ModelError, match="cannot be made to append an end token: expected a fast one that has such a"):
-        resolve_checkpoint(ModelSpec(folder, end_token=True))
+        resolve(Model(folder, end_token=True))
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_prompts_of_retrieval_are_those_of_sentence_transformers(prompts: dict[s
     )
     whole = library.SentenceTransformer(str(model), device="cpu")
     for source in (model, whole):
-        found = resolve_checkpoint(source).recipe.retrieval_prompts
+        found = resolve(source).recipe.retrieval_prompts
         assert found == (whole.prompts["query"], whole.prompts["document"])
         np.testing.assert_array_equal(whole.encode_document(["a"]), whole.encode([f"{found[1]}a"], prompt=""))
 
@@ -374,19 +374,19 @@ def test_an_export_keeps_prompts_of_retrieval_and_pooling_that_layerprobe_does_n
     assert any(
         "keeps its weightedmean pooling; what layerprobe says of it is by mean" in each for each in done.warnings
     )
-    assert resolve_checkpoint(tmp_path / "out").recipe.prompts == prompts
+    assert resolve(tmp_path / "out").recipe.prompts == prompts
     export_model(Model(model, prompt=""), tmp_path / "bare", layer=1)
-    assert resolve_checkpoint(tmp_path / "bare").recipe.prompts == {}
+    assert resolve(tmp_path / "bare").recipe.prompts == {}
 
 
 def test_an_exported_decoder_is_read_alike(tmp_path: Path) -> None:
     library = pytest.importorskip("sentence_transformers")
     model = save_tiny("llama", tmp_path / "model", tokenizer=without_end())
-    found = extract(given(model, Options(cache_dir=tmp_path / "store", device="cpu")), TEXTS)
+    found = extract(given(model, Model(cache_dir=tmp_path / "store", device="cpu")), TEXTS)
     result = export_model(model, tmp_path / "out", layer=1)
     assert result.pooling == "last"
     encoded = library.SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(list(dict.fromkeys(TEXTS)))
     np.testing.assert_allclose(encoded, found.layer(1), rtol=1e-5, atol=1e-5)
-    again = extract(given(tmp_path / "out", Options(cache_dir=tmp_path / "store", device="cpu")), TEXTS)
+    again = extract(given(tmp_path / "out", Model(cache_dir=tmp_path / "store", device="cpu")), TEXTS)
     assert again.pooling == "last"
     np.testing.assert_allclose(again.layer(1), found.layer(1), rtol=1e-5, atol=1e-5)

@@ -9,8 +9,8 @@ from transformers import AutoConfig, AutoModel
 
 from layerprobe.encoders.batching import collate, pool
 from layerprobe.encoders.encoder import TruncatedEncoder
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import ModelSpec
+from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.model import Model
 from layerprobe.encoders.vision import PreparedImages
 from layerprobe.errors import DataError, ModelError, UnsupportedArchitectureError
 from layerprobe.extraction.doctor import examine
@@ -88,31 +88,31 @@ def test_pixels_are_the_processors_and_kept_from_the_second_time_on(tmp_path: Pa
 @pytest.mark.parametrize("kind", ["clip", "siglip"])
 def test_a_model_of_two_towers_reads_texts_or_images(kind: str, tmp_path: Path) -> None:
     folder = str(save_towers(kind, tmp_path / kind))
-    image = resolve_checkpoint(folder, items="image")
+    image = resolve(folder, items="image")
     assert (image.modality, image.config.model_type) == ("image", f"{kind}_vision_model")
     assert load_encoder(image, device="cpu").description.n_blocks == N_BLOCKS
-    both = resolve_checkpoint(folder, items="captioned")
+    both = resolve(folder, items="captioned")
     assert both.modality == "image"
     if kind == "siglip":  # transformers has no text tower of it as a model of its own
-        assert resolve_checkpoint(folder).modality == "image"
+        assert resolve(folder).modality == "image"
         with pytest.raises(DataError, match="reads images, got texts"):
-            resolve_checkpoint(folder, items="text")
+            resolve(folder, items="text")
         return
-    text = resolve_checkpoint(folder)
+    text = resolve(folder)
     assert text.modality == "text"
     assert text.identity != image.identity
     assert load_encoder(text, device="cpu").description.n_blocks == 2
-    assert resolve_checkpoint(text, items="image").identity == image.identity
-    named = resolve_checkpoint(f"{folder}:text", items="captioned")
+    assert resolve(text, items="image").identity == image.identity
+    named = resolve(f"{folder}:text", items="captioned")
     assert (named.modality, named.identity) == ("text", text.identity)
     assert named.label != both.label
     with pytest.raises(DataError, match="reads texts, got images"):
-        resolve_checkpoint(named, items="image")
+        resolve(named, items="image")
 
 
 def test_the_image_tower_computes_what_the_whole_model_does(tmp_path: Path) -> None:
     folder = str(save_towers("clip", tmp_path / "clip"))
-    encoder = load_encoder(resolve_checkpoint(folder, items="image"), device="cpu")
+    encoder = load_encoder(resolve(folder, items="image"), device="cpu")
     batch = collate(encoder.tokenize(items(tmp_path / "digits")), [0, 1])
     whole = AutoModel.from_pretrained(folder).eval()
     with torch.inference_mode():
@@ -123,11 +123,11 @@ def test_the_image_tower_computes_what_the_whole_model_does(tmp_path: Path) -> N
 def test_models_and_items_that_do_not_fit(tmp_path: Path) -> None:
     vision, text = save_vision("vit", tmp_path / "vit"), save_tiny("bert", tmp_path / "bert")
     with pytest.raises(DataError, match="reads images, got texts: give images, or a text encoder"):
-        resolve_checkpoint(str(vision), items="text")
+        resolve(str(vision), items="text")
     with pytest.raises(DataError, match="reads texts, got images: give texts, or an image encoder"):
-        resolve_checkpoint(str(text), items="image")
+        resolve(str(text), items="image")
     with pytest.raises(ModelError, match="has no image tower of its own: expected its name without :image"):
-        resolve_checkpoint(f"{text}:image")
+        resolve(f"{text}:image")
     with pytest.raises(DataError, match="reads images, got the text 'a': give images"):
         load_encoder(str(vision), device="cpu").tokenize(TEXTS)
     with pytest.raises(DataError, match="expected texts, got images without captions"):
@@ -136,7 +136,7 @@ def test_models_and_items_that_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(
         ModelError, match=r"the image processor of .* cannot be loaded: .* expected preprocessor_config"
     ):
-        resolve_checkpoint(str(vision))
+        resolve(str(vision))
 
 
 def test_weights_that_are_not_finite_are_told(tmp_path: Path) -> None:
@@ -164,4 +164,4 @@ def test_models_of_stages_are_refused(model_type: str, settings: dict[str, objec
     model.save_pretrained(tmp_path)
     processor().save_pretrained(tmp_path)
     with pytest.raises(UnsupportedArchitectureError, match=r"its blocks are in stages \(1, 1\) between which grid and"):
-        resolve_checkpoint(ModelSpec(str(tmp_path)))
+        resolve(Model(str(tmp_path)))

@@ -12,8 +12,8 @@ import torch
 from transformers import AutoConfig, AutoTokenizer
 
 from layerprobe.encoders.batching import pool
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import Model, ModelSpec, Pooling
+from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.model import Model, Pooling
 from layerprobe.errors import DataError
 from layerprobe.export.layout import Layout, read_layout, write_layout
 from layerprobe.export.run import export_model
@@ -87,9 +87,9 @@ def test_token_types_that_a_model_would_look_up_among_its_words_are_not_given(tm
 
 def test_random_weights(bert: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = export_model(ModelSpec(str(bert), random_init=7), out, layer=LAYER)
+    done = export_model(Model(str(bert), random_init=7), out, layer=LAYER)
     assert "random init 7" in done.model
-    encoder = load_encoder(resolve_checkpoint(ModelSpec(str(bert), random_init=7)), device="cpu")
+    encoder = load_encoder(resolve(Model(str(bert), random_init=7)), device="cpu")
     encoder.tokenizer.padding_side = "right"
     batch = encoder.tokenizer(list(TEXTS), padding=True, return_tensors="pt")
     with torch.inference_mode():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.export.run import export_model
 from layerprobe.finetuning.tuning import finetune, saved_models
 from layerprobe.finetuning.values import Protocol
@@ -30,7 +30,7 @@ def first(pairs: Examples, n: int) -> Examples:
 def test_sentence_transformers_scores_the_export_as_we_do(shared_data: Path, tmp_path: Path) -> None:
     task = load_task(shared_data / "stsb" / "en-train.csv")
     task = dataclasses.replace(task, train=first(task.train, N_PAIRS))
-    options = Options(device="cpu", cache_dir=tmp_path / "cache")
+    options = Model(device="cpu", cache_dir=tmp_path / "cache")
     model = given(str(MODEL), options)
     (run,) = runs = finetune(model, task, (LAYER,), seeds=(0,), protocol=Protocol(epochs=1), save_models=True)
     (directory,) = saved_models(model, runs, task)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from transformers import AutoConfig, AutoTokenizer
 
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import Model, ModelSpec, Options
+from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DamagedStoreError, DataError, StoreError, UnsupportedArchitectureError
 from layerprobe.export.run import export_model
 from layerprobe.finetuning import runs
@@ -41,7 +41,7 @@ def numbers(found: Sequence[FineTuningRun]) -> list[FineTuningRun]:
 
 def tuned(model: Path, cache: Path, *, save: bool = True, layers: Sequence[int] = LAYERS, **options: Any) -> Any:
     """The runs, and their directories."""
-    settings = Options(cache_dir=cache, device="cpu", **options)
+    settings = Model(cache_dir=cache, device="cpu", **options)
     protocol = dataclasses.replace(PROTOCOL, pooling=settings.pooling or "mean")
     found = finetune(given(str(model), settings), TASK, layers, seeds=(0,), protocol=protocol, save_models=save)
     return found, saved_models(given(str(model), settings), found, TASK)
@@ -166,21 +166,21 @@ def test_export_of_a_run(bert: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end_token", [None, False])
 def test_a_decoder_is_exported_with_the_texts_that_it_was_trained_on(end_token: bool | None, tmp_path: Path) -> None:
-    model = ModelSpec(str(save_tiny("llama", tmp_path / "model", tokenizer=without_end())), end_token=end_token)
-    options = Options(cache_dir=tmp_path / "cache", device="cpu")
+    model = Model(str(save_tiny("llama", tmp_path / "model", tokenizer=without_end())), end_token=end_token)
+    options = Model(cache_dir=tmp_path / "cache", device="cpu")
     found = finetune(given(model, options), TASK, [1], seeds=(0,), protocol=PROTOCOL, save_models=True)
     (directory,) = saved_models(given(model, options), found, TASK)
     export_model(directory, tmp_path / "out")
-    trained_on = resolve_checkpoint(model).tokenizer("ab c")["input_ids"]
+    trained_on = resolve(model).tokenizer("ab c")["input_ids"]
     assert (trained_on[-1] == 3) == (end_token is None)
     for folder in (directory / "model", tmp_path / "out"):
         tokenizer = AutoTokenizer.from_pretrained(folder)
         assert tokenizer("ab c")["input_ids"] == trained_on
         assert tokenizer.padding_side == "right"
     with pytest.raises(DataError, match="expected no --end-token or --no-end-token: the run was fine-tuned with a"):
-        export_model(ModelSpec(str(directory), end_token=True), tmp_path / "other")
+        export_model(Model(str(directory), end_token=True), tmp_path / "other")
     with pytest.raises(DataError, match="expected no --keep-blocks: the run has the blocks that it was fine-tuned"):
-        export_model(ModelSpec(str(directory), blocks=(1,)), tmp_path / "other")
+        export_model(Model(str(directory), blocks=(1,)), tmp_path / "other")
 
 
 def test_a_run_with_evidence(bert: Path, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_options_that_contradict_the_run(bert: Path, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=words):
             export_model(Model(directories[0], **wrong), tmp_path / "out", layer=layer)
     with pytest.raises(DataError, match="fine-tuned with --random-init None: expected"):
-        export_model(ModelSpec(str(directories[0]), random_init=1), tmp_path / "out")
+        export_model(Model(str(directories[0]), random_init=1), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -233,8 +233,8 @@ def test_runs_without_weights_and_damaged_ones(bert: Path, tmp_path: Path) -> No
 
 
 def test_a_run_of_random_weights(bert: Path, tmp_path: Path) -> None:
-    checkpoint = resolve_checkpoint(ModelSpec(str(bert), random_init=5))
-    settings = Options(cache_dir=tmp_path / "cache", device="cpu")
+    checkpoint = resolve(Model(str(bert), random_init=5))
+    settings = Model(cache_dir=tmp_path / "cache", device="cpu")
     found = finetune(given(checkpoint, settings), TASK, (1,), seeds=(0,), protocol=PROTOCOL, save_models=True)
     (directory,) = saved_models(given(checkpoint, settings), found, TASK)
     export_model(directory, tmp_path / "out")
@@ -242,7 +242,7 @@ def test_a_run_of_random_weights(bert: Path, tmp_path: Path) -> None:
 
 
 def test_the_card_has_the_other_seeds_of_the_layer(bert: Path, tmp_path: Path) -> None:
-    options = Options(cache_dir=tmp_path / "cache", device="cpu")
+    options = Model(cache_dir=tmp_path / "cache", device="cpu")
     found = finetune(given(str(bert), options), TASK, (1, 2), seeds=(0, 3), protocol=PROTOCOL, save_models=True)
     directories = saved_models(given(str(bert), options), found, TASK)
     (directories[0].parent / "layer-001-seed-7").mkdir()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError
 from layerprobe.export.layout import ExportResult
@@ -144,7 +144,7 @@ def test_lower_case_is_read_by_everything(tmp_path: Path) -> None:
     assert done.max_length == 30
     written = sentence_transformer(tmp_path / "out")
     np.testing.assert_array_equal(written.encode(["LAYERS"]), written.encode(["layers"]))
-    encoder = load_encoder(resolve_checkpoint(str(folder)), device="cpu")
+    encoder = load_encoder(resolve(str(folder)), device="cpu")
     upper, lower = (encoder.tokenize([text]) for text in ("LAYERS", "layers"))
     assert np.array_equal(upper.ids, lower.ids)  # type: ignore[union-attr]
     # an export of the export is the same once more

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layerprobe.encoders.loading import resolve_checkpoint
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError, StoreError, UnsupportedArchitectureError
 from layerprobe.export import checkpoint
 from layerprobe.export.run import export_model
@@ -62,7 +62,7 @@ def test_code_of_its_own(bert: Path, tmp_path: Path) -> None:
     )
     with pytest.raises(ModelError, match="needs code of its own, which an exported folder does not hold"):
         export_model(model, tmp_path / "out", layer=1)
-    trusted = resolve_checkpoint(str(model), like=Options(trust_remote_code=True))
+    trusted = resolve(str(model), like=Model(trust_remote_code=True))
     with pytest.raises(ModelError, match="needs code of its own, which an exported folder does not hold"):
         export_model(trusted, tmp_path / "out", layer=1)
     assert not (tmp_path / "out").exists()

@@ -13,8 +13,8 @@ from transformers import AutoModel
 
 from layerprobe.context import settings
 from layerprobe.encoders.blockwise import BlockByBlock
-from layerprobe.encoders.loading import resolve_checkpoint
-from layerprobe.encoders.model import ModelSpec, Options
+from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, DegenerateLayerError, ModelError, StoreError, UnsupportedArchitectureError
 from layerprobe.extraction import embeddings as module
 from layerprobe.extraction.embeddings import Embeddings, extract
@@ -93,9 +93,9 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny("bert", tmp_path_factory.mktemp("bert"))
 
 
-def options(folder: Path, **changes: Any) -> Options:
+def options(folder: Path, **changes: Any) -> Model:
     """Options with a store of their own."""
-    return Options(cache_dir=folder, device="cpu", **changes)
+    return Model(cache_dir=folder, device="cpu", **changes)
 
 
 def both_ways(model: Path, folder: Path, **changes: Any) -> tuple[Embeddings, Embeddings]:
@@ -222,7 +222,7 @@ def test_weights_that_are_read_whole_are_refused(bert: Path, tmp_path: Path) -> 
     with pytest.raises(ModelError, match=r"has no safetensors, and other files are read whole: expected model.safet"):
         extract(given(folder, options(tmp_path)), TEXTS, blockwise=True)
     with pytest.raises(ModelError, match=r"\(random init 1\) has no file of weights to read block by block"):
-        extract(given(ModelSpec(str(bert), random_init=1), options(tmp_path)), TEXTS, blockwise=True)
+        extract(given(Model(str(bert), random_init=1), options(tmp_path)), TEXTS, blockwise=True)
     with pytest.raises(
         DataError, match="--blockwise, which is torch's on this machine, or --backend openvino, got both"
     ):
@@ -262,7 +262,7 @@ def test_what_it_takes_is_said_before(bert: Path, tmp_path: Path) -> None:
     assert plan["weights"] == (bert / "model.safetensors").stat().st_size
     assert plan["outside"] == 4 * parameters[0]
     assert plan["block"] == 4 * (parameters[1] - parameters[0])
-    tokens = [len(tokenized) for tokenized in resolve_checkpoint(bert).tokenizer(list(found.texts))["input_ids"]]
+    tokens = [len(tokenized) for tokenized in resolve(bert).tokenizer(list(found.texts))["input_ids"]]
     # all texts are one batch, padded to the longest
     assert plan["meanwhile"] == 4 * found.model.hidden_size * (n_texts * max(tokens) + found.n_layers * n_texts)
     assert "Block by block, files of " in plan.sentence

@@ -13,8 +13,8 @@ from layerprobe.context import settings
 from layerprobe.embedded.pair import embedded_model, embedded_task
 from layerprobe.encoders.batching import TokenizedTexts, copies
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import Model, Options
+from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.extraction.embeddings import extract
@@ -55,7 +55,7 @@ def test_texts_of_the_same_tokens_have_the_same_embedding(rtd: Encoder, batch_to
 def test_so_they_have_in_whichever_shard_they_are(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MIN_SHARD_ROWS", rows)
     monkeypatch.setattr(module, "SHARD_BYTES", 1)
-    options = Options(cache_dir=tmp_path / "whole", device="cpu", batch_tokens=40)
+    options = Model(cache_dir=tmp_path / "whole", device="cpu", batch_tokens=40)
     whole = extract(given(embedded_model("rtd"), options), TEXTS)
     assert whole.stored.manifest.n_shards == -(-len(TEXTS) // rows)
     layers = np.stack([whole.layer(layer) for layer in range(whole.n_layers)])
@@ -84,7 +84,7 @@ def test_so_they_have_block_by_block(tmp_path: Path) -> None:
 
 
 def test_so_they_have_where_a_smaller_model_is_scored(rtd: Encoder) -> None:
-    model = SharedModel(resolve_checkpoint(Model(str(embedded_model("rtd")), device="cpu", batch_tokens=40)))
+    model = SharedModel(resolve(Model(str(embedded_model("rtd")), device="cpu", batch_tokens=40)))
     assert_one_embedding(embedder(model)(rtd.tokenize(TEXTS))[np.newaxis])
 
 

@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from transformers import AutoImageProcessor, AutoModel
 
 from layerprobe.comparison.compare import compare
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract
@@ -30,8 +30,8 @@ def vit(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(save_vision("vit", tmp_path_factory.mktemp("vit")))
 
 
-def options(tmp_path: Path, **settings: object) -> Options:
-    return Options(device="cpu", cache_dir=tmp_path / "cache", **settings)
+def options(tmp_path: Path, **settings: object) -> Model:
+    return Model(device="cpu", cache_dir=tmp_path / "cache", **settings)
 
 
 def test_embeddings_are_those_of_the_model_by_hand(vit: str, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from layerprobe.comparison.compare import compare
 from layerprobe.context import settings
 from layerprobe.embedded.language import Language
 from layerprobe.embedded.pair import embedded_model
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, distinct_texts, extract
 from layerprobe.files import inputs
@@ -37,9 +37,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> Options:
+def options(tmp_path: Path) -> Model:
     """With a store of its own."""
-    return Options(cache_dir=tmp_path / "cache", device="cpu")
+    return Model(cache_dir=tmp_path / "cache", device="cpu")
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def words(n: int) -> list[str]:
 
 
 @pytest.mark.usefixtures("crowded")
-def test_a_file_of_many_texts_is_extracted_as_their_list(tmp_path: Path, model: Path, options: Options) -> None:
+def test_a_file_of_many_texts_is_extracted_as_their_list(tmp_path: Path, model: Path, options: Model) -> None:
     texts = words(50)
     path = tmp_path / "texts.txt"
     path.write_bytes("\r\n".join([*texts, texts[3], texts[0]]).encode())  # copies, and no line end at the end
@@ -71,7 +71,7 @@ def test_a_file_of_many_texts_is_extracted_as_their_list(tmp_path: Path, model: 
     few = extract(given(model, options), [*texts, texts[3]])
     assert few.fingerprint == many.fingerprint
     assert few.texts == tuple(texts)
-    apart = extract(given(model, Options(cache_dir=tmp_path / "other", device="cpu")), texts)
+    apart = extract(given(model, Model(cache_dir=tmp_path / "other", device="cpu")), texts)
     for layer in range(many.n_layers):
         np.testing.assert_array_equal(many.layer(layer), apart.layer(layer))
     rows = [7, 0, 49, 7]
@@ -80,7 +80,7 @@ def test_a_file_of_many_texts_is_extracted_as_their_list(tmp_path: Path, model: 
         many.rows(["h h"])
 
 
-def test_texts_of_one_id_are_told_apart(monkeypatch: pytest.MonkeyPatch, model: Path, options: Options) -> None:
+def test_texts_of_one_id_are_told_apart(monkeypatch: pytest.MonkeyPatch, model: Path, options: Model) -> None:
     texts = words(9)
     for name in ("extraction.embeddings", "store.store"):
         monkeypatch.setattr(f"layerprobe.{name}.sample_ids", lambda texts: np.zeros(len(texts), dtype=np.uint64))
@@ -96,7 +96,7 @@ def test_an_empty_text_among_many_is_refused() -> None:
 
 @pytest.mark.usefixtures("crowded")
 def test_what_memory_holds_for_a_text_is_a_few_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Path, options: Options
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Path, options: Model
 ) -> None:
     for name in ("MIN_SHARD_ROWS", "MAX_SHARD_ROWS"):
         monkeypatch.setattr(module, name, 256)
@@ -118,7 +118,7 @@ def test_what_memory_holds_for_a_text_is_a_few_bytes(
 
 @pytest.mark.usefixtures("crowded")
 def test_an_interrupted_extraction_goes_on_with_the_shards_that_are_missing(
-    tmp_path: Path, model: Path, options: Options
+    tmp_path: Path, model: Path, options: Model
 ) -> None:
     texts = inputs.spooled([*words(70), "a b c d e f g h"])
     short = dataclasses.replace(options, max_length=6)
@@ -142,7 +142,7 @@ def test_an_interrupted_extraction_goes_on_with_the_shards_that_are_missing(
     assert resumed.warnings == whole.warnings == (f"1 of 71 texts were cut at 6 tokens for {model}",)
 
 
-def test_what_an_extraction_takes_is_said_before_it_begins(model: Path, options: Options) -> None:
+def test_what_an_extraction_takes_is_said_before_it_begins(model: Path, options: Model) -> None:
     said: list[Estimate] = []
 
     def stop(plan: Estimate) -> None:
@@ -161,7 +161,7 @@ def test_what_an_extraction_takes_is_said_before_it_begins(model: Path, options:
 
 def test_float16_is_another_entry_with_nearly_the_same_numbers(model: Path, tmp_path: Path) -> None:
     def embedded(dtype: str) -> Embeddings:
-        return extract(given(model, Options(cache_dir=tmp_path, device="cpu", store_dtype=dtype)), words(60))
+        return extract(given(model, Model(cache_dir=tmp_path, device="cpu", store_dtype=dtype)), words(60))
 
     full, half = embedded("float32"), embedded("float16")
     assert full.fingerprint != half.fingerprint
@@ -177,21 +177,21 @@ def test_float16_is_another_entry_with_nearly_the_same_numbers(model: Path, tmp_
 
 
 def test_a_layer_that_is_constant_up_to_rounding_is_left_out_in_float16(model: Path, tmp_path: Path) -> None:
-    options = Options(cache_dir=tmp_path, device="cpu", store_dtype="float16", pooling="cls")
+    options = Model(cache_dir=tmp_path, device="cpu", store_dtype="float16", pooling="cls")
     assert extract(given(model, options), words(20)).first_layer == 1
 
 
 def test_a_layer_beyond_float16_is_named(tmp_path: Path) -> None:
     large = tiny_model("bert")
     large.encoder.layer[1].output.LayerNorm.weight.data *= 1e6
-    options = Options(cache_dir=tmp_path, device="cpu", store_dtype="float16")
+    options = Model(cache_dir=tmp_path, device="cpu", store_dtype="float16")
     with pytest.raises(DataError, match=r"layer 2 has a value of [\d,]+, and float16 holds up to 65,504: keep"):
         extract(given((large, tiny_tokenizer()), options), words(20))
 
 
 def test_another_dtype_of_the_store_is_refused() -> None:
     with pytest.raises(DataError, match="expected embeddings in float32 or float16, got 'int8'"):
-        Options(store_dtype="int8")  # type: ignore[arg-type]
+        Model(store_dtype="int8")  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

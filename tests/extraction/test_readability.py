@@ -7,7 +7,7 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from layerprobe.embedded.pair import embedded_model, embedded_task
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.extraction import readability
 from layerprobe.extraction.readability import data_quality, token_quality
 from layerprobe.study.predict import predict
@@ -83,7 +83,7 @@ def test_of_many_texts_some_are_looked_at(own: PreTrainedTokenizerFast, monkeypa
 
 def test_nothing_is_predicted_of_texts_that_cannot_be_read(tmp_path: Path) -> None:
     texts = [f"{text} {word}" for text in FRENCH[:3] for word in ("encore", "toujours", "jamais", "souvent")]
-    told = predict(given(embedded_model("rtd"), Options(cache_dir=tmp_path)), texts)
+    told = predict(given(embedded_model("rtd"), Model(cache_dir=tmp_path)), texts)
     assert told.sentence.startswith("Nothing can be predicted: rtd cannot read these texts: ")
     assert told.warnings[0].startswith("rtd cannot read these texts: ")
     assert (told.drop.drop_layers, told.drop.probability) == ((), None)

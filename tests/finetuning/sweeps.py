@@ -18,8 +18,7 @@ import torch
 
 from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import Settled
+from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.recipe import Recipe
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.finetuning.runs import (
@@ -44,15 +43,16 @@ STEPS = 8
 
 
 def folder_of(model: Path, root: Path) -> RunFolder:
-    return RunFolder.of(root, resolve_checkpoint(str(model)), TASK, PROTOCOL, computed_on="cpu float32")
+    return RunFolder.of(root, resolve(str(model)), TASK, PROTOCOL, computed_on="cpu float32")
 
 
 class Loaded(SharedModel):
     """A model that a test loads."""
 
     def __init__(self, load: Callable[[], Encoder]) -> None:
-        self.load, self.options = load, Settled(device="cpu")
-        self.__dict__["checkpoint"] = SimpleNamespace(recipe=Recipe())
+        self.load = load
+        asked = SimpleNamespace(batch_tokens=None)
+        self.__dict__["checkpoint"] = SimpleNamespace(recipe=Recipe(), prompt="", asked=asked)
 
     def take_over(self, share: Share) -> None:
         pass

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.finetuning.tuning import finetune, saved_models
 from layerprobe.finetuning.values import Protocol
 from layerprobe.scoring.zero_shot import score_split
@@ -22,7 +22,7 @@ LAYER = 2
 
 @pytest.mark.parametrize("name", few_architectures(ARCHITECTURES))
 def test_a_fine_tuned_model_comes_back_and_learns_on(name: str, tmp_path: Path) -> None:
-    model, options = str(save_tiny(name, tmp_path / "model")), Options(device="cpu", cache_dir=tmp_path / "cache")
+    model, options = str(save_tiny(name, tmp_path / "model")), Model(device="cpu", cache_dir=tmp_path / "cache")
     settings = {"seeds": (0,), "protocol": PROTOCOL, "save_models": True}
     (run,) = finetune(given(model, options), TASK, (LAYER,), **settings)
     (directory,) = saved_models(given(model, options), [run], TASK)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outcomes import outcomes
 from layerprobe.finetuning.outputs import NO_ITEMS, OUTPUTS, read_outputs, run_items
@@ -21,7 +21,7 @@ from tests.toy_task import toy_task_of
 FAST = Protocol(epochs=1, learning_rate=1e-3)
 
 
-def tuned(folder: Path, task: Task, options: Options) -> tuple[list[FineTuningRun], list[Path]]:
+def tuned(folder: Path, task: Task, options: Model) -> tuple[list[FineTuningRun], list[Path]]:
     runs = finetune(given(str(folder), options), task, [1, 3], seeds=(0, 1), protocol=FAST)
     return runs, saved_models(given(str(folder), options), runs, task)
 
@@ -30,7 +30,7 @@ def tuned(folder: Path, task: Task, options: Options) -> tuple[list[FineTuningRu
 def test_influences_are_those_of_the_outputs_with_the_threshold_of_the_run(
     folder: Path, tmp_path: Path, kind: str
 ) -> None:
-    task, options = toy_task_of(kind), Options(device="cpu", cache_dir=tmp_path, prompt="a ")
+    task, options = toy_task_of(kind), Model(device="cpu", cache_dir=tmp_path, prompt="a ")
     runs, directories = tuned(folder, task, options)
     items = items_of(given(str(folder), options), runs, task)
     assert items.unit == ("text" if kind == "classification" else "pair")
@@ -50,7 +50,7 @@ def test_influences_are_those_of_the_outputs_with_the_threshold_of_the_run(
 
 
 def test_a_run_whose_outputs_are_damaged_has_no_influences(folder: Path, tmp_path: Path) -> None:
-    task, options = toy_task_of("sts"), Options(device="cpu", cache_dir=tmp_path)
+    task, options = toy_task_of("sts"), Model(device="cpu", cache_dir=tmp_path)
     runs, directories = tuned(folder, task, options)
     (directories[0] / OUTPUTS).write_bytes(b"damaged")
     items = items_of(given(str(folder), options), runs, task)
@@ -62,7 +62,7 @@ def test_a_run_whose_outputs_are_damaged_has_no_influences(folder: Path, tmp_pat
 
 
 def test_layers_of_a_joint_run_are_runs_in_its_directory(folder: Path, tmp_path: Path) -> None:
-    task, options = toy_task_of("sts"), Options(device="cpu", cache_dir=tmp_path)
+    task, options = toy_task_of("sts"), Model(device="cpu", cache_dir=tmp_path)
     (run,) = scan(given(str(folder), options), task, seeds=(0,), protocol=FAST)
     (directory,) = saved_models(given(str(folder), options), [run], task)
     layers = [run.truncated(layer) for layer in range(run.n_layers)]
@@ -74,7 +74,7 @@ def test_layers_of_a_joint_run_are_runs_in_its_directory(folder: Path, tmp_path:
 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_layers_are_compared_with_the_best_of_them(folder: Path, tmp_path: Path, seeds: int) -> None:
-    task, options = toy_task_of("sts"), Options(device="cpu", cache_dir=tmp_path)
+    task, options = toy_task_of("sts"), Model(device="cpu", cache_dir=tmp_path)
     result = finetune(given(str(folder), options), task, [0, 1, 3], seeds=seeds, protocol=FAST, tolerance=100.0)
     compared = result.compared
     assert compared is not None
@@ -88,7 +88,7 @@ def test_layers_are_compared_with_the_best_of_them(folder: Path, tmp_path: Path,
 
 
 def test_texts_of_one_document_are_linked(folder: Path, tmp_path: Path) -> None:
-    task, options = toy_task_of("sts"), Options(device="cpu", cache_dir=tmp_path)
+    task, options = toy_task_of("sts"), Model(device="cpu", cache_dir=tmp_path)
     runs, _ = tuned(folder, task, options)
     one = {text: f"document {i // 8}" for i, text in enumerate(task.test.texts)}
     apart, linked = (items_of(given(str(folder), options), runs, task, documents=each) for each in (None, one))

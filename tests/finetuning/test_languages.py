@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers, processors, trainers
 from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.scoring.zero_shot import score_split
@@ -83,7 +83,7 @@ def test_a_tiny_model_learns_from_it(shared_data: Path, tmp_path: Path, language
         tokens = tokenizer(text)["input_ids"]
         assert tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False) == text
     model = save_tiny("bert", tmp_path / "model", tokenizer=tokenizer, vocab_size=len(tokenizer))
-    options = Options(device="cpu", cache_dir=tmp_path / "cache")
+    options = Model(device="cpu", cache_dir=tmp_path / "cache")
     protocol = Protocol(learning_rate=3e-3, epochs=4, batch_size=32)
     (run,) = finetune(given(str(model), options), task, (2,), seeds=(0,), protocol=protocol)
     losses = [epoch.train_loss for epoch in run.epochs]

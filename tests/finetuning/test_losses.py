@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -215,11 +217,11 @@ def test_a_head_that_breaks_is_an_error(encoder: Encoder) -> None:
 
 
 def test_a_prompted_single_text_has_no_second(encoder: Encoder) -> None:
-    from layerprobe.encoders.model import Settled
     from layerprobe.finetuning.tuning import with_prompts
 
     task = toy_task_of("classification")
-    prompted = with_prompts(task, Settled(prompt="a "))
+    model: Any = SimpleNamespace(prompt="a ")
+    prompted = with_prompts(task, model)
     assert prompted.test.second is None
     assert prompted.test.first == tuple("a " + text for text in task.test.first)
     assert dataclasses.replace(prompted.test, first=task.test.first) == task.test

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.finetuning import tuning
 from layerprobe.finetuning.tuning import plan_tuning, seconds_of_run
 from layerprobe.finetuning.values import Protocol
@@ -53,7 +53,7 @@ def test_any_kind_and_few_examples_are_timed_and_nothing_changes(encoder: Encode
 
 
 def test_a_search_is_planned_with_its_budget_and_its_proof(folder: Path, tmp_path: Path) -> None:
-    options = Options(cache_dir=tmp_path)
+    options = Model(cache_dir=tmp_path)
     found = plan_search(given(str(folder), options), toy_task(), budget=0.25, seeds=4, against_last=3, further=7)
     # 3 blocks: layers cost 1 + 2 + 3 + 4, with 4 seeds; the last one and the one to keep with 3
     assert (found["full_sweep"], found["block_steps"]) == (40, 0.25 * 40 + 3 * 2 * 4 + 7)
@@ -63,7 +63,7 @@ def test_a_search_is_planned_with_its_budget_and_its_proof(folder: Path, tmp_pat
 
 
 def test_a_search_takes_no_more_than_all_runs_that_there_are(folder: Path, tmp_path: Path) -> None:
-    model = given(str(folder), Options(cache_dir=tmp_path))
+    model = given(str(folder), Model(cache_dir=tmp_path))
 
     def planned(**settings: Any) -> float:
         return float(plan_search(model, toy_task(), budget=1.0, seeds=2, **settings)["block_steps"])
@@ -77,7 +77,7 @@ def test_a_search_takes_no_more_than_all_runs_that_there_are(folder: Path, tmp_p
 
 def test_the_plan_is_one_sentence(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "seconds_of_run", lambda *_, **__: 90.0)
-    timed = plan_tuning(given(str(folder), Options(cache_dir=tmp_path)), toy_task(), block_steps=lambda n: 2 * (n + 1))
+    timed = plan_tuning(given(str(folder), Model(cache_dir=tmp_path)), toy_task(), block_steps=lambda n: 2 * (n + 1))
     assert timed.sentence == (
         "Fine-tuning bert (3 blocks) takes at most about 3 min on cpu float32, 16% of a full sweep (every layer with 5 "
         "seeds, about 19 min). Each run is 10 epochs of 64 examples (32 for validation, 32 for the test)."

@@ -20,7 +20,8 @@ from filelock import FileLock
 
 from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.model import Model
 from layerprobe.errors import InsufficientMemoryError, ModelError, StoreError, TrainingError
 from layerprobe.files import atomic as files
 from layerprobe.files.folders import warn_of_older
@@ -314,7 +315,7 @@ def test_a_lock_that_cannot_be_had_is_an_error(folder: Path, tmp_path: Path, mon
 
 
 def test_the_folder_is_named_by_all_that_the_numbers_depend_on(folder: Path, tmp_path: Path) -> None:
-    checkpoint = resolve_checkpoint(str(folder))
+    checkpoint = resolve(str(folder))
 
     def path_of(
         computed_on: str = "cpu float32",
@@ -345,21 +346,21 @@ def test_the_folder_is_named_by_all_that_the_numbers_depend_on(folder: Path, tmp
         path_of(pinned={**checkpoint.pinned, "trust_remote_code": True}),
         path_of(revision="another"),
         path_of(tokenizer_digest="another"),
-        path_of(random_init=0),
-        path_of(random_init=1),
+        path_of(asked=Model(str(folder), random_init=0)),
+        path_of(asked=Model(str(folder), random_init=1)),
         path_of(task=toy_task(train=33)),
         path_of(task=toy_task(train=32, validation=33)),
         path_of(task=toy_task(train=32, test=33)),
         *(path_of(protocol=protocol) for protocol in protocols),
     ]
     assert len({path_of(), *others}) == 1 + len(others)
-    assert path_of() == path_of(name="elsewhere", source="elsewhere")  # a folder is known by its content
+    assert path_of() == path_of(asked=Model("elsewhere"), source="elsewhere")  # a folder is known by its content
     assert path_of().parent == tmp_path / "runs"
 
 
 def test_whole_numbers_name_the_same_folder(folder: Path, tmp_path: Path) -> None:
     """The protocol of a run that is read has 0.0 where 0 was given."""
-    checkpoint = resolve_checkpoint(str(folder))
+    checkpoint = resolve(str(folder))
     whole, read = Protocol(weight_decay=0, warmup=0, max_grad_norm=1), Protocol(weight_decay=0.0, warmup=0.0)
     paths = [RunFolder.of(tmp_path, checkpoint, TASK, p, computed_on="cpu float32").path for p in (whole, read)]
     assert paths[0] == paths[1]

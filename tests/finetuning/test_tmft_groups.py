@@ -16,7 +16,7 @@ from torch import Tensor
 from layerprobe.encoders.batching import collate, padded_groups, pool
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.model import Model, Options
+from layerprobe.encoders.model import Model
 from layerprobe.finetuning import tmft
 from layerprobe.finetuning.losses import Loss, PreparedItems, prepared_sides
 from layerprobe.finetuning.memory import TableGradients
@@ -202,7 +202,7 @@ def test_the_option_reaches_the_run_and_is_a_part_of_its_name(
     shapes = widths(monkeypatch)
 
     def run(batch_tokens: int | None, attn: str = "auto") -> Any:
-        options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=batch_tokens, attn=attn)
+        options = Model(device="cpu", cache_dir=tmp_path, batch_tokens=batch_tokens, attn=attn)
         return finetune(Model.of(str(folder), options), task, [1], seeds=[0], protocol=Protocol(epochs=1, batch_size=8))
 
     small = run(10)

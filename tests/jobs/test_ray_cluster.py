@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from layerprobe.context import settings
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, LayerProbeError, LostWorkerError, StoreError, WorkerError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import to_dict
@@ -306,7 +306,7 @@ def test_a_scan_is_as_the_local_one(
     monkeypatch.chdir(inputs)  # names of files are those of this folder on all nodes
     task = toy_task(train=32)
     stores = [tmp_path / "local", tmp_path / "ray"]
-    options = [Options(device="cpu", cache_dir=store) for store in stores]
+    options = [Model(device="cpu", cache_dir=store) for store in stores]
     here = scan(given("bert", options[0]), task, seeds=(0, 1, 2), protocol=tiny.PROTOCOL)
     done: list[tuple[str, float, float]] = []
     with settings(progress=lambda *step: done.append(step)):
@@ -326,7 +326,7 @@ def test_shards_are_as_the_local_ones(
     monkeypatch.setattr("layerprobe.store.store.MAX_SHARD_ROWS", 40)
     texts = [f"{first} {second}" for first in LETTERS for second in LETTERS][:230]
     stores = [tmp_path / "local", tmp_path / "ray"]
-    options = [Options(device="cpu", max_length=4, backend=backend, cache_dir=store) for store in stores]
+    options = [Model(device="cpu", max_length=4, backend=backend, cache_dir=store) for store in stores]
     model = inputs / "electra"
     here = extract(given(model, options[0]), texts)
     done: list[tuple[str, float, float]] = []
@@ -346,7 +346,7 @@ def test_shards_are_as_the_local_ones(
 def test_a_loaded_model_is_refused(tmp_path: Path) -> None:
     model = (tiny_model("bert"), tiny_tokenizer())
     with pytest.raises(DataError, match=r"^expected the name or the folder of a model for a Ray cluster, got "):
-        scan(given(model, Options(device="cpu", cache_dir=tmp_path)), toy_task(train=32), ray="local")
+        scan(given(model, Model(device="cpu", cache_dir=tmp_path)), toy_task(train=32), ray="local")
 
 
 # ---- nodes that see other files ----------------------------------------------------------------------

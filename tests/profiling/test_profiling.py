@@ -22,7 +22,7 @@ from transformers import BertConfig, BertModel
 from layerprobe import context
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import Protocol
@@ -50,7 +50,7 @@ def tiny(folder: Callable[[str], Path]) -> Callable[[str], Encoder]:
 
 @pytest.fixture(scope="session")
 def profiled(folder: Callable[[str], Path]) -> Profile:
-    return profile(given(folder("bert"), Options(device="cpu")), settings=QUICK)
+    return profile(given(folder("bert"), Model(device="cpu")), settings=QUICK)
 
 
 # ---- what is measured ------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def test_times_are_positive_and_throughput_follows(profiled: Profile) -> None:
 
 
 def test_some_layers_alone(folder: Callable[[str], Path]) -> None:
-    found = profile(given(folder("bert"), Options(device="cpu")), layers=np.array((3, 1, 3)), settings=QUICK)
+    found = profile(given(folder("bert"), Model(device="cpu")), layers=np.array((3, 1, 3)), settings=QUICK)
     assert [each.layer for each in found.layers] == [1, 3]
 
 
@@ -112,7 +112,7 @@ def test_flops_do_not_depend_on_the_attention_implementation(folder: Callable[[s
 
 @pytest.mark.slow
 def test_a_layer_0_that_needs_a_block_is_told(folder: Callable[[str], Path]) -> None:
-    found = profile(given(folder("deberta-v3"), Options(device="cpu")), layers=(0, 1), settings=QUICK)
+    found = profile(given(folder("deberta-v3"), Model(device="cpu")), layers=(0, 1), settings=QUICK)
     zero, one = (each.costs[0].flops for each in found.layers)
     assert zero == one
     assert "does not run without a block: FLOPs, time and memory of layer 0" in found.warnings[0]
@@ -220,7 +220,7 @@ def test_models_of_one_architecture_share_a_measurement(folder: Callable[[str], 
         patch.setattr(
             "layerprobe.profiling.run.ALONE", ProfileSettings(batch_sizes=(1,), rounds=7, repeats=1, warmup=0)
         )
-        models = [given(str(each), Options(device="cpu")) for each in (folder("bert"), other, folder("electra"))]
+        models = [given(str(each), Model(device="cpu")) for each in (folder("bert"), other, folder("electra"))]
         first, second, third = milliseconds(models)
     assert first == second != third
     assert len(first) == N_BLOCKS + 1
@@ -278,7 +278,7 @@ def test_where_memory_cannot_be_told_it_is_none(
 
 def test_images_have_one_length(tmp_path: Path) -> None:
     model, few = str(save_vision("vit", tmp_path / "vit")), dataclasses.replace(QUICK, lengths=None)
-    found = profile(given(model, Options(device="cpu")), settings=few)
+    found = profile(given(model, Model(device="cpu")), settings=few)
     assert found.unit == "image"
     assert found.shapes == ((5, 1), (5, 3))
     assert found.layers[0].parameters < found.layers[-1].parameters
@@ -290,9 +290,9 @@ def test_images_have_one_length(tmp_path: Path) -> None:
     assert "One image of 5 tokens" in page.heading
     assert any("images per second" in fact for fact in page.facts)
     with pytest.raises(DataError, match=r"expected no lengths for .*, which makes 5 tokens of every image, got 4, 10"):
-        profile(given(model, Options(device="cpu")), settings=QUICK)
+        profile(given(model, Model(device="cpu")), settings=QUICK)
     with pytest.raises(DataError, match="no token comes last in an image"):
-        profile(given(model, Options(device="cpu", pooling="last")), settings=few)
+        profile(given(model, Model(device="cpu", pooling="last")), settings=few)
 
 
 # ---- what is refused -------------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ def test_what_cannot_be_measured_is_refused(
 ) -> None:
     def measure(layers: tuple[int, ...] | None = None, **settings: Any) -> None:
         profile(
-            given(folder("bert"), Options(device="cpu")), layers=layers, settings=dataclasses.replace(QUICK, **settings)
+            given(folder("bert"), Model(device="cpu")), layers=layers, settings=dataclasses.replace(QUICK, **settings)
         )
 
     with pytest.raises(DataError, match=message) as caught:
@@ -387,7 +387,7 @@ def test_a_step_of_fine_tuning_takes_more_than_the_moments_of_all_weights(tmp_pa
 def training_memory(folder: Path, rank: int) -> tuple[int | None, int]:
     """Return the bytes that a step of fine-tuning takes, with adapters of a rank or none, and those of the weights."""
     how = dataclasses.replace(QUICK, lengths=(8,), batch_sizes=(1,), rounds=1, training=Protocol(lora=rank))
-    measured = profile(given(folder, Options(device="cpu")), layers=[N_BLOCKS], settings=how)
+    measured = profile(given(folder, Model(device="cpu")), layers=[N_BLOCKS], settings=how)
     assert from_json(Profile, to_json(measured)) == measured
     return measured.layers[0].costs[0].training_memory, 4 * measured.layers[0].parameters
 

@@ -13,7 +13,7 @@ import pytest
 from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.extraction.embed import TokenMetrics, embed_and_measure
 from layerprobe.extraction.embeddings import extract, measure_tokens
@@ -59,21 +59,21 @@ def assert_measured(given: TokenMetrics, model: str) -> None:
 
 
 def test_one_pass_makes_embeddings_and_metrics(model: str, tmp_path: Path, passes: list[int]) -> None:
-    options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
+    options = Model(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
     metrics = measure_tokens(given(model, options), TEXTS)
     assert passes == [len(DISTINCT)]
     embedded = extract(given(model, options), TEXTS)
     assert measure_tokens(given(model, options), TEXTS) == metrics
     assert passes == [len(DISTINCT)], "expected both to be read from the store"
     assert_measured(metrics, model)
-    plain = extract(given(model, Options(device="cpu", cache_dir=tmp_path / "other")), TEXTS)
+    plain = extract(given(model, Model(device="cpu", cache_dir=tmp_path / "other")), TEXTS)
     assert embedded.fingerprint == plain.fingerprint
     for layer in range(N_BLOCKS + 1):
         np.testing.assert_allclose(embedded.layer(layer), plain.layer(layer), atol=1e-5)
 
 
 def test_embeddings_that_are_there_are_left_as_they_are(model: str, tmp_path: Path, passes: list[int]) -> None:
-    options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
+    options = Model(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
     embedded = extract(given(model, options), TEXTS)
     before = {path: path.stat().st_mtime_ns for path in embedded.stored.directory.iterdir()}
     assert_measured(measure_tokens(given(model, options), TEXTS), model)
@@ -82,7 +82,7 @@ def test_embeddings_that_are_there_are_left_as_they_are(model: str, tmp_path: Pa
 
 
 def test_an_extraction_that_was_cut_short_is_measured_whole(model: str, tmp_path: Path) -> None:
-    options = Options(device="cpu", cache_dir=tmp_path)
+    options = Model(device="cpu", cache_dir=tmp_path)
     embedded = extract(given(model, options), TEXTS)
     shard = next(embedded.stored.directory.glob("shard-*"))
     shard.write_bytes(shard.read_bytes()[:-8])
@@ -91,7 +91,7 @@ def test_an_extraction_that_was_cut_short_is_measured_whole(model: str, tmp_path
 
 
 def test_a_damaged_result_is_made_again(model: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    options = Options(device="cpu", cache_dir=tmp_path)
+    options = Model(device="cpu", cache_dir=tmp_path)
     metrics = measure_tokens(given(model, options), TEXTS)
     (file,) = (tmp_path / "results" / "tokens").iterdir()
     file.write_text('{"n_texts": 3}')
@@ -101,7 +101,7 @@ def test_a_damaged_result_is_made_again(model: str, tmp_path: Path, caplog: pyte
 
 
 def test_all_readings_have_every_layer_and_survive_json(model: str, tmp_path: Path) -> None:
-    options = Options(device="cpu", cache_dir=tmp_path)
+    options = Model(device="cpu", cache_dir=tmp_path)
     views = Views(n_texts=4, n_views=3, dropped=0.3, seed=5)
     curves = read_curves(given(model, options), TEXTS, alone(), views=views)
     assert list(curves) == alone()
@@ -117,7 +117,7 @@ def test_all_readings_have_every_layer_and_survive_json(model: str, tmp_path: Pa
 
 def test_infonce_comes_with_errors(model: str, tmp_path: Path, passes: list[int]) -> None:
     """The same values as beside LiDAR, from two views instead of four."""
-    options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
+    options = Model(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
     texts = tuple(f"{a} {b} {c}" for a in ("the", "quick", "fox") for b in "abc" for c in "de")
 
     def infonce_of(texts: Sequence[str], **further: Any) -> LayerCurve:
@@ -166,7 +166,7 @@ def test_views_that_say_nothing_are_refused(wrong: dict[str, float]) -> None:
 
 
 def test_no_texts_and_a_single_one_are_refused(model: str, tmp_path: Path) -> None:
-    options = Options(device="cpu", cache_dir=tmp_path)
+    options = Model(device="cpu", cache_dir=tmp_path)
     with pytest.raises(DataError, match="expected texts to embed, got none"):
         measure_tokens(given(model, options), [])
     with pytest.raises(DataError, match="expected at least two texts to tell their views apart, got one"):
@@ -176,11 +176,11 @@ def test_no_texts_and_a_single_one_are_refused(model: str, tmp_path: Path) -> No
 def test_texts_without_a_turn_are_told(tmp_path: Path) -> None:
     gpt2 = str(save_tiny("gpt2", tmp_path / "gpt2"))
     with pytest.raises(DataError, match=r"no text has a curvature at layer 0 of .*: expected texts of at least three"):
-        measure_tokens(given(gpt2, Options(device="cpu", cache_dir=tmp_path)), [""" """])
+        measure_tokens(given(gpt2, Model(device="cpu", cache_dir=tmp_path)), [""" """])
 
 
 def test_only_what_is_asked_for_is_measured(model: str, tmp_path: Path, passes: list[int]) -> None:
-    options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
+    options = Model(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
     dataset = read_curves(given(model, options), TEXTS, ["dataset entropy"])
     assert passes == [len(DISTINCT)], "expected no pass of views"
     whole = read_curves(given(model, options), TEXTS, alone())
@@ -199,7 +199,7 @@ def test_only_what_is_asked_for_is_measured(model: str, tmp_path: Path, passes: 
 def test_what_is_not_defined_is_left_out(model: str, tmp_path: Path) -> None:
     """The tokenizer makes these texts two, which leaves no text with two neighbours."""
     texts, names = ["the fox", "The Fox", "a dog", "A Dog"], ["intrinsic dimension", "effective rank"]
-    assert list(read_curves(given(model, Options(device="cpu", cache_dir=tmp_path)), texts, names)) == names[1:]
+    assert list(read_curves(given(model, Model(device="cpu", cache_dir=tmp_path)), texts, names)) == names[1:]
 
 
 def test_a_reading_says_what_it_is() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.values import Protocol
@@ -56,8 +56,8 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> Options:
-    return Options(device="cpu", cache_dir=tmp_path / "cache")
+def options(tmp_path: Path) -> Model:
+    return Model(device="cpu", cache_dir=tmp_path / "cache")
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def task() -> Task:
 
 
 @pytest.mark.usefixtures("toy")
-def test_it_is_read_by_name(tmp_path: Path, options: Options) -> None:
+def test_it_is_read_by_name(tmp_path: Path, options: Model) -> None:
     model = str(save_tiny("bert", tmp_path / "bert"))
     curves = read_curves(given(model, options), TEXTS, ["nothing", NAME])
     embedded = extract(given(model, options), TEXTS)
@@ -75,7 +75,7 @@ def test_it_is_read_by_name(tmp_path: Path, options: Options) -> None:
     np.testing.assert_allclose(curves[NAME].values, norms)
 
 
-def test_a_broken_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: Options) -> None:
+def test_a_broken_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: Model) -> None:
     model = str(save_tiny("bert", tmp_path / "bert"))
     install(monkeypatch, tmp_path, READINGS, TOY, {"short": "SHORT", "greedy": "GREEDY"})
     with pytest.raises(DataError, match="expected short at each of 4 layers, got 1 values"):
@@ -113,7 +113,7 @@ def test_the_command_line_shows_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("toy")
-def test_dropbench_makes_rules_of_it(tmp_path: Path, options: Options, task: Task) -> None:
+def test_dropbench_makes_rules_of_it(tmp_path: Path, options: Model, task: Task) -> None:
     entry = zoo_entry(
         given(str(save_tiny("electra", tmp_path / "electra")), options),
         {},

@@ -15,7 +15,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 from scipy import linalg
 
-from layerprobe.encoders.model import Model, ModelSpec, Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.readings.registry import READINGS, RIVALS, alone
@@ -147,7 +147,7 @@ def test_a_layer_without_variance_is_named() -> None:
 
 
 def test_without_layer_0_the_first_that_retains_is_layer_2(tmp_path: Path) -> None:
-    options = Options(device="cpu", cache_dir=tmp_path / "cache", pooling="cls")
+    options = Model(device="cpu", cache_dir=tmp_path / "cache", pooling="cls")
     curve = read_curves(given(str(save_tiny("bert", tmp_path / "bert")), options), TEXTS, ["neighbour retention"])
     retained = curve["neighbour retention"]
     assert retained.first_layer == 2
@@ -156,7 +156,7 @@ def test_without_layer_0_the_first_that_retains_is_layer_2(tmp_path: Path) -> No
 
 def test_they_are_read_by_name_and_stand_in_no_list(tmp_path: Path) -> None:
     assert not set(RIVALS) & {*alone(), *READINGS}
-    model, options = str(save_tiny("bert", tmp_path / "bert")), Options(device="cpu", cache_dir=tmp_path / "cache")
+    model, options = str(save_tiny("bert", tmp_path / "bert")), Model(device="cpu", cache_dir=tmp_path / "cache")
     task = toy_task_of("sts", train=48, validation=8, test=8)
     curves = read_curves(given(model, options), TEXTS, list(RIVALS), task=task)
     assert list(curves) == [name for name in RIVALS if name != "alpha-ReQ"], "expected no decay of so few features"
@@ -171,7 +171,7 @@ def test_they_are_read_by_name_and_stand_in_no_list(tmp_path: Path) -> None:
         moved = displacement(values, embedded.layer(0))
         assert curves["subspace displacement"].values[layer] == pytest.approx(moved, abs=1e-3)
     texts, train = task.train.texts, task.train
-    fresh = Model.of(ModelSpec(model, random_init=0), options)
+    fresh = Model.of(Model(model, random_init=0), options)
     pairs, untrained = extract(given(model, options), texts), extract(fresh, texts)
     kind = KINDS["sts"]
     for layer in range(N_BLOCKS + 1):

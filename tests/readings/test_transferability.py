@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.readings import transferability
@@ -41,8 +41,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
-    return Options(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
+def options(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return Model(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
 
 
 def similar_pairs(n: int = 96) -> Task:
@@ -50,14 +50,14 @@ def similar_pairs(n: int = 96) -> Task:
     return toy_task_of("sts", train=n, validation=8, test=8)
 
 
-def read(model: str, task: Task, options: Options, *names: str) -> dict[str, LayerCurve]:
+def read(model: str, task: Task, options: Model, *names: str) -> dict[str, LayerCurve]:
     return read_curves(given(model, options), TEXTS, names or NAMES, task=task)
 
 
 # ---- which there are of a kind, and that they are what the formulas give -------------------------------------------
 
 
-def test_scores_of_pairs(model: str, options: Options) -> None:
+def test_scores_of_pairs(model: str, options: Model) -> None:
     task = similar_pairs()
     curves = read(model, task, options)
     assert list(curves) == ["LogME", "LinMSE", "kNN", "contrastive loss"]
@@ -81,7 +81,7 @@ def test_scores_of_pairs(model: str, options: Options) -> None:
 
 
 @pytest.mark.parametrize("kind", ["paraphrase", "entailment", "classification"])
-def test_classes(kind: str, model: str, options: Options) -> None:
+def test_classes(kind: str, model: str, options: Model) -> None:
     task = toy_task_of(kind, train=96, validation=8, test=8)
     if kind == "entailment":
         task = replace(task, labels=ENTAILMENT)
@@ -100,7 +100,7 @@ def test_classes(kind: str, model: str, options: Options) -> None:
 
 
 def test_numbers_that_single_texts_have(
-    model: str, options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: str, options: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kind from another package is read, too; nothing says which of its texts belong together."""
     examples = replace(toy_examples("classification", 40, 1), targets=tuple(float(i % 7) / 7 for i in range(40)))
@@ -126,7 +126,7 @@ def test_which_pairs_say_the_same() -> None:
     assert len(every) == len(texts.train)
 
 
-def test_without_anything_that_belongs_together_there_is_no_loss(model: str, options: Options) -> None:
+def test_without_anything_that_belongs_together_there_is_no_loss(model: str, options: Model) -> None:
     apart = similar_pairs()
     apart = replace(apart, train=replace(apart.train, targets=tuple(t / 2 for t in apart.train.targets)))
     each_its_own = toy_task_of("classification", train=8, validation=8, test=8)
@@ -137,7 +137,7 @@ def test_without_anything_that_belongs_together_there_is_no_loss(model: str, opt
         assert not read(model, task, options, "contrastive loss")
 
 
-def test_batches_are_those_of_the_published_size(model: str, options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_those_of_the_published_size(model: str, options: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of few is easier to tell than one of many."""
     task = similar_pairs(400)
     pairs = positive_pairs(task)
@@ -153,13 +153,13 @@ def test_batches_are_those_of_the_published_size(model: str, options: Options, m
 
 
 @pytest.mark.parametrize("kind", ["sts", "classification"])
-def test_nothing_but_the_training_items_is_read(kind: str, model: str, options: Options) -> None:
+def test_nothing_but_the_training_items_is_read(kind: str, model: str, options: Model) -> None:
     task = toy_task_of(kind, train=96, validation=8, test=8)
     other = replace(task, test=toy_examples(kind, 50, 7), validation=toy_examples(kind, 50, 8))
     assert read(model, other, options) == read(model, task, options)
 
 
-def test_of_many_items_a_random_choice_is_read(model: str, options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_items_a_random_choice_is_read(model: str, options: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     task = similar_pairs()
     whole = read(model, task, options)
     monkeypatch.setattr(transferability, "ITEMS", 60)
@@ -171,28 +171,28 @@ def test_of_many_items_a_random_choice_is_read(model: str, options: Options, mon
 # ---- what cannot be read ------------------------------------------------------------------------------------
 
 
-def test_they_need_a_task_and_stay_out_of_what_needs_none(model: str, options: Options) -> None:
+def test_they_need_a_task_and_stay_out_of_what_needs_none(model: str, options: Model) -> None:
     assert not set(NAMES) & set(alone())
     with pytest.raises(DataError, match="expected a task for LogME, got texts alone"):
         read_curves(given(model, options), TEXTS, ["LogME"])
 
 
 @pytest.mark.parametrize("name", ["LogME", "LinMSE", "kNN", "contrastive loss"])
-def test_a_layer_that_is_the_same_for_all_texts_is_left_out(name: str, model: str, options: Options) -> None:
+def test_a_layer_that_is_the_same_for_all_texts_is_left_out(name: str, model: str, options: Model) -> None:
     """The first token is the same in every text before the first block."""
     curve = read(model, similar_pairs(), replace(options, pooling="cls"), name)[name]
     assert curve.first_layer == 1
     assert curve.values[0] == curve.values[1]
 
 
-def test_fewer_items_than_features_are_read(model: str, options: Options) -> None:
+def test_fewer_items_than_features_are_read(model: str, options: Model) -> None:
     curves = read(model, similar_pairs(12), options, "LogME", "LinMSE", "kNN")
     assert len(curves) == 3
     assert all(np.isfinite(curve.values).all() for curve in curves.values())
 
 
 @pytest.mark.parametrize("name", ["LogME", "H-score", "kNN"])
-def test_one_class_is_told(name: str, model: str, options: Options) -> None:
+def test_one_class_is_told(name: str, model: str, options: Model) -> None:
     task = toy_task_of("classification", train=12, validation=8, test=8)
     one = replace(task, train=replace(task.train, targets=(1.0,) * 12))
     with pytest.raises(DataError, match=r"layer 0 of .* cannot be scored: .* at least two classes, got \[1.0\]"):

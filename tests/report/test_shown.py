@@ -18,7 +18,7 @@ import pytest
 
 import layerprobe
 from layerprobe.comparison.values import Comparisons
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
@@ -300,7 +300,7 @@ def test_a_curve_of_13_layers_is_in_the_line_and_one_of_25_is_not() -> None:
 
 def test_embeddings_name_their_sizes_and_not_their_texts(tmp_path: Path) -> None:
     texts = ["a b", "c d", "e f", "a b"]
-    made = extract(given(str(save_tiny("bert", tmp_path / "model")), Options(cache_dir=tmp_path / "cache")), texts)
+    made = extract(given(str(save_tiny("bert", tmp_path / "model")), Model(cache_dir=tmp_path / "cache")), texts)
     sizes = f"{N_BLOCKS + 1} layers of {HIDDEN} features, 3 texts"
     assert repr(made) == f"<Embeddings: {short_name(str(tmp_path / 'model'))}, {sizes}>"
 

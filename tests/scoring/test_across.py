@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from layerprobe.encoders.model import ModelDescription, Options
+from layerprobe.encoders.model import Model, ModelDescription
 from layerprobe.errors import DataError, StoreError
 from layerprobe.files.serialisation import digest
 from layerprobe.scoring.mteb import write_mteb
@@ -157,7 +157,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_each_task_is_scored_as_alone(bert: Path, tmp_path: Path) -> None:
-    options = Options(cache_dir=tmp_path)
+    options = Model(cache_dir=tmp_path)
     tasks = [toy_task_of("sts"), toy_task_of("classification")]
     result = score(given(str(bert), options), tasks)
     for task, found in zip(tasks, result.tasks, strict=True):
@@ -206,7 +206,7 @@ def test_folders_are_named_as_mteb_names_them(tmp_path: Path, name: str, folder:
 
 def test_other_settings_are_other_experiments(bert: Path, tmp_path: Path) -> None:
     mteb = pytest.importorskip("mteb", reason="needs mteb, of the test dependencies")
-    for number, options in enumerate((Options(), Options(pooling="cls"), Options(pooling="cls", prompt="a: "))):
+    for number, options in enumerate((Model(), Model(pooling="cls"), Model(pooling="cls", prompt="a: "))):
         model = given(str(bert), dataclasses.replace(options, device="cpu", cache_dir=tmp_path / "cache"))
         result = score(model, [toy_task_of("sts")])
         assert len(result.settings) == number

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from layerprobe.encoders.loading import resolve_checkpoint
-from layerprobe.encoders.model import Model, Options
+from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.metrics.correlation import cosine_scores
@@ -31,8 +31,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
-    return Options(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
+def options(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return Model(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
 
 
 @pytest.mark.parametrize("chunk", [1, 200, 2**22])
@@ -60,7 +60,7 @@ def test_what_has_no_cosine_is_refused() -> None:
 
 
 @pytest.mark.parametrize("split", ["train", "all"])
-def test_a_probe_is_not_scored_on_what_it_was_fitted_on(model: str, options: Options, split: TextSplit) -> None:
+def test_a_probe_is_not_scored_on_what_it_was_fitted_on(model: str, options: Model, split: TextSplit) -> None:
     task = toy_task_of("classification", train=20, validation=8, test=8)
     embeddings = extract(given(model, options), task.texts())
     with pytest.raises(DataError, match=f"the validation or the test split for a probe .* fits, got {split}"):
@@ -73,7 +73,7 @@ def layer_means(model: Model, task: Task) -> LayerMeans:
     return means
 
 
-def test_the_pair_is_chosen_on_validation_and_its_gain_is_on_test(model: str, options: Options) -> None:
+def test_the_pair_is_chosen_on_validation_and_its_gain_is_on_test(model: str, options: Model) -> None:
     task = toy_task_of("sts")
     result = layer_means(given(model, options), task)
     embeddings = extract(given(model, options), task.texts())
@@ -99,7 +99,7 @@ def test_the_pair_is_chosen_on_validation_and_its_gain_is_on_test(model: str, op
 
 
 @pytest.mark.parametrize("kind", ["paraphrase", "classification"])
-def test_thresholds_and_probes_are_those_of_single_layers(model: str, options: Options, kind: str) -> None:
+def test_thresholds_and_probes_are_those_of_single_layers(model: str, options: Model, kind: str) -> None:
     task = toy_task_of(kind)
     result = layer_means(given(model, options), task)
     embeddings = extract(given(model, options), task.texts())
@@ -108,7 +108,7 @@ def test_thresholds_and_probes_are_those_of_single_layers(model: str, options: O
     assert [len(mean.by_pair) for mean in result.means] == [6, 6]
 
 
-def test_it_shows_itself(model: str, options: Options, tmp_path: Path) -> None:
+def test_it_shows_itself(model: str, options: Model, tmp_path: Path) -> None:
     assert_shows_itself(score(given(model, options), toy_task_of("sts"), layer_means=True), tmp_path)
 
 
@@ -126,8 +126,8 @@ def test_labels_the_wrong_way_round_are_noticed(scores: tuple[float, ...], warne
 def test_no_layer_is_read_whole_for_cosines(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_read: list[int], store_dtype: str
 ) -> None:
-    options, task = Options(device="cpu", cache_dir=tmp_path, store_dtype=store_dtype), toy_task_of("sts")
-    checkpoint = resolve_checkpoint(given(model, options))
+    options, task = Model(device="cpu", cache_dir=tmp_path, store_dtype=store_dtype), toy_task_of("sts")
+    checkpoint = resolve(given(model, options))
     whole = module.layer_means(checkpoint, task)
     monkeypatch.setattr(module, "CHUNK", 200)
     rows_read.clear()

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import layerprobe as lp
-from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, LayerProbeError, ModelError
 from layerprobe.profiling.run import milliseconds
@@ -124,7 +124,7 @@ def test_a_model_is_compared_with_what_became_of_it(models: list[Model]) -> None
     tuned = dataclasses.replace(given[1], display_name="tuned")
     scores = score([given[0], tuned], toy_task_of("sts"))
     assert scores.labels[1] == "tuned"
-    assert resolve_checkpoint(tuned).identity == resolve_checkpoint(given[1]).identity
+    assert resolve(tuned).identity == resolve(given[1]).identity
     with pytest.raises(ModelError, match="expected what to call a model that is given loaded, got ' '"):
         dataclasses.replace(tuned, display_name=" ")
 

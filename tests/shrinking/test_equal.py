@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.serialisation import from_json, to_json
@@ -160,6 +160,6 @@ def test_what_cannot_be(folder: str) -> None:
         equal_size(folder, TASK, (2, 9), protocol=PROTOCOL)
     with pytest.raises(DataError, match=r"expected settings as Protocol\(...\), got \{'epochs': 1\}"):
         equal_size(folder, TASK, 2, protocol={"epochs": 1})  # type: ignore[arg-type]
-    cut = resolve_checkpoint(Model(folder, blocks=(1, 2, 4)))
+    cut = resolve(Model(folder, blocks=(1, 2, 4)))
     with pytest.raises(DataError, match="blocks of a whole model to compare"):
         equal_size(cut, TASK, 2, protocol=PROTOCOL)

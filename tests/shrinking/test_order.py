@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from layerprobe.encoders import first_use
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import UnsupportedArchitectureError
@@ -33,7 +33,7 @@ def last_layer(folder: Path, blocks: tuple[int, ...] | None = None) -> np.ndarra
 def test_what_agrees_most_is_kept(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "store"))
     folder = save_tiny(name, tmp_path / "model", num_hidden_layers=4)
-    subsets = Subsets(SharedModel(resolve_checkpoint(str(folder))), TEXTS)
+    subsets = Subsets(SharedModel(resolve(str(folder))), TEXTS)
     whole, kept = last_layer(folder), (1, 2, 3, 4)
     for removal in removal_order(subsets):
         smaller = {gone: tuple(block for block in kept if block != gone) for gone in kept}
@@ -54,12 +54,12 @@ def test_the_prompt_and_the_pooling_are_those_of_the_model(tmp_path: Path, monke
     monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "store"))
     folder = str(save_tiny("bert", tmp_path / "model"))
     model = Model(folder, prompt="fox: ", pooling="cls")
-    stored, subsets = extract(model, TEXTS), Subsets(SharedModel(resolve_checkpoint(model)), TEXTS)
+    stored, subsets = extract(model, TEXTS), Subsets(SharedModel(resolve(model)), TEXTS)
     np.testing.assert_allclose(subsets.embeddings((1, 2, 3)), stored.layer(3), atol=1e-4)
 
 
 def test_batches_that_do_not_fit_are_halved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    subsets = Subsets(SharedModel(resolve_checkpoint(str(save_tiny("bert", tmp_path)))), TEXTS)
+    subsets = Subsets(SharedModel(resolve(str(save_tiny("bert", tmp_path)))), TEXTS)
     expected, model = subsets.embeddings((1, 2, 3)), subsets.whole.encoder.model
     forward = model.forward
 
@@ -73,7 +73,7 @@ def test_batches_that_do_not_fit_are_halved(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_model_whose_blocks_cannot_be_taken_out(tmp_path: Path) -> None:
-    model = resolve_checkpoint(str(save_tiny("albert", tmp_path / "model")))
+    model = resolve(str(save_tiny("albert", tmp_path / "model")))
     with pytest.raises(UnsupportedArchitectureError, match="no list of modules of their own"):
         removal_order(Subsets(SharedModel(model), TEXTS))
 
@@ -93,5 +93,5 @@ def test_the_whole_model_is_loaded_once(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(
         first_use, "load_encoder", lambda *given, **how: loaded.append("") or load_encoder(*given, **how)
     )
-    removal_order(Subsets(SharedModel(resolve_checkpoint(str(save_tiny("bert", tmp_path / "model")))), TEXTS))
+    removal_order(Subsets(SharedModel(resolve(str(save_tiny("bert", tmp_path / "model")))), TEXTS))
     assert len(loaded) == 1

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.model import Model, Options
+from layerprobe.encoders.model import Model
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.outputs import RunOutputs
 from layerprobe.finetuning.tuning import finetune
@@ -101,7 +101,7 @@ def test_runs_that_are_there_do_not_change_the_verdict(
 ) -> None:
     """A later seed that is finished does not count before its turn."""
     first = confirming("middling")
-    finetune(given(str(folder), Options(device="cpu", cache_dir=tmp_path)), task, LAYERS, seeds=(4,))
+    finetune(given(str(folder), Model(device="cpu", cache_dir=tmp_path)), task, LAYERS, seeds=(4,))
     made.clear()
     assert confirming("middling") == first
     assert made == []

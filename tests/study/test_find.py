@@ -15,8 +15,8 @@ import torch
 from layerprobe.context import settings
 from layerprobe.encoders import first_use
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import runs
@@ -55,7 +55,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def found(model: Path, cache: Path, task: Task = TASK, **settings: Any) -> Finding:
-    return find(given(str(model), Options(device="cpu", cache_dir=cache)), task, protocol=QUICK, **settings)
+    return find(given(str(model), Model(device="cpu", cache_dir=cache)), task, protocol=QUICK, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_a_scan_comes_first_and_the_budget_holds(finding: Finding) -> None:
 
 def test_readings_say_where_to_look(six: Path, cache: Path, finding: Finding, made: list[tuple[int, int]]) -> None:
     texts = TASK.texts()
-    infonce = read_curves(given(str(six), Options(device="cpu", cache_dir=cache)), texts, ["InfoNCE"])["InfoNCE"]
+    infonce = read_curves(given(str(six), Model(device="cpu", cache_dir=cache)), texts, ["InfoNCE"])["InfoNCE"]
     alone = found(six, cache, budget=0.3)
     assert not any(each.scan for each in alone.runs)
     assert alone.runs[0].run.layer == 1 + int(np.argmax(infonce.values[1:]))
@@ -139,7 +139,7 @@ def test_where_the_weights_are_or_will_be(six: Path, cache: Path, finding: Findi
     assert finding.weights
     assert not finding.weights.kept
     (run,) = finetune(
-        given(str(six), Options(device="cpu", cache_dir=cache)),
+        given(str(six), Model(device="cpu", cache_dir=cache)),
         TASK,
         [best],
         seeds=[0],
@@ -233,8 +233,8 @@ def test_whatever_is_asked_for_beside_others_counts(
 def test_each_seed_is_validated_by_its_own_fold(six: Path, cache: Path, finding: Finding) -> None:
     folds = folds_of(TASK, 5)
     assert finding.n_folds == 5
-    checkpoint = resolve_checkpoint(str(six))
-    options = Options(device="cpu", cache_dir=cache)
+    checkpoint = resolve(str(six))
+    options = Model(device="cpu", cache_dir=cache)
     for each in finding.runs:
         assert each.fold == each.run.seed % 5
         if not each.scan:
@@ -246,7 +246,7 @@ def test_each_seed_is_validated_by_its_own_fold(six: Path, cache: Path, finding:
 def test_without_folds_the_runs_are_those_of_finetune(six: Path, cache: Path) -> None:
     whole = found(six, cache, budget=0.3, cross_validation=False)
     assert whole.n_folds == 1
-    folder = run_folder(given(resolve_checkpoint(str(six)), Options(device="cpu", cache_dir=cache)), TASK, QUICK)
+    folder = run_folder(given(resolve(str(six)), Model(device="cpu", cache_dir=cache)), TASK, QUICK)
     for each in whole.runs:
         assert each.fold == 0
         if not each.scan:
@@ -264,7 +264,7 @@ def test_the_last_layer_is_held_against_on_the_test_split(six: Path, cache: Path
     assert (proof is None) == (finding.best_layer == 6)
     if proof is None:
         pytest.skip("the last layer is the best of this tiny model")
-    checkpoint, options = resolve_checkpoint(str(six)), Options(device="cpu", cache_dir=cache)
+    checkpoint, options = resolve(str(six)), Model(device="cpu", cache_dir=cache)
     targets = np.array(TASK.test.targets)
     values, influences = [], []
     for seed, fold in enumerate(folds_of(TASK, 5)[:2]):
@@ -413,7 +413,7 @@ def test_texts_that_are_cut_are_reported_once_for_all_folds(
     six: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     short = dataclasses.replace(QUICK, max_length=3)
-    options = Options(device="cpu", cache_dir=tmp_path)
+    options = Model(device="cpu", cache_dir=tmp_path)
     assert find(given(str(six), options), TASK, protocol=short, budget=0.25).n_folds == 5
     assert caplog.text.count("were cut at 3 tokens in fine-tuning") == 1
 
@@ -443,7 +443,7 @@ def test_as_many_jobs_at_a_time_as_there_are_devices(
     monkeypatch.setattr(find_module, "resolve_device", torch.device)
     monkeypatch.setattr(find_module, "available_cores", lambda: 3)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    model = resolve_checkpoint(given(str(six), Options(device=device)))
+    model = resolve(given(str(six), Model(device=device)))
     assert jobs_at_a_time(None, model) == jobs
     assert jobs_at_a_time(7, model) == 7
 

@@ -11,8 +11,8 @@ import pytest
 
 from layerprobe.encoders.architecture import count_parameters
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import resolve_checkpoint
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError, TrainingError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import runs
@@ -44,7 +44,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def found(models: list[Path], cache: Path, task: Task = TASK, **settings: Any) -> FoundModels:
-    options = Options(device="cpu", cache_dir=cache)
+    options = Model(device="cpu", cache_dir=cache)
     return find([given(str(model), options) for model in models], task, protocol=QUICK, **settings)
 
 
@@ -155,7 +155,7 @@ def test_the_table_has_a_row_a_model_and_layer(result: FoundModels) -> None:
 
 
 def test_the_budget_is_shared_by_what_a_block_has_of_parameters(result: FoundModels, two: list[Path]) -> None:
-    checkpoints = [resolve_checkpoint(str(model)) for model in two]
+    checkpoints = [resolve(str(model)) for model in two]
     costs = block_costs(checkpoints)
     sizes = [count_parameters(each.config) for each in checkpoints]
     blocks = [(own[-1] - own[0]) / (len(own) - 1) for own in sizes]
@@ -169,8 +169,8 @@ def test_the_budget_is_shared_by_what_a_block_has_of_parameters(result: FoundMod
 
 
 def test_blocks_that_share_their_weights_cost_something(tmp_path: Path) -> None:
-    albert = resolve_checkpoint(str(save_tiny("albert", tmp_path / "albert")))
-    (cost, _) = block_costs([albert, resolve_checkpoint(str(save_tiny("bert", tmp_path / "bert")))])
+    albert = resolve(str(save_tiny("albert", tmp_path / "albert")))
+    (cost, _) = block_costs([albert, resolve(str(save_tiny("bert", tmp_path / "bert")))])
     assert cost > 0
 
 
@@ -218,7 +218,7 @@ def test_several_at_a_time_are_the_same_search_whoever_is_faster(two: list[Path]
 
 
 def test_a_plan_is_that_of_all(two: list[Path], cache: Path) -> None:
-    options = Options(device="cpu", cache_dir=cache)
+    options = Model(device="cpu", cache_dir=cache)
     models = [given(str(model), options) for model in two]
     plan = plan_models(models, TASK, budget=0.2, protocol=QUICK)
     alone = [plan_search(model, TASK, budget=0.2, protocol=QUICK) for model in models]
@@ -233,7 +233,7 @@ def test_a_plan_is_that_of_all(two: list[Path], cache: Path) -> None:
 def test_a_model_given_by_name_is_run_like_the_first(
     two: list[Path], cache: Path, result: FoundModels, made: list[tuple[int, int, int]]
 ) -> None:
-    first = given(str(two[0]), Options(device="cpu", cache_dir=cache))
+    first = given(str(two[0]), Model(device="cpu", cache_dir=cache))
     again = find([first, str(two[1])], TASK, protocol=QUICK, budget=0.2, against_last=1)
     assert (made, numbers(again)) == ([], numbers(result))
     half = dataclasses.replace(first, dtype="bfloat16")
@@ -276,7 +276,7 @@ def test_a_model_whose_first_run_the_budget_does_not_reach_is_left_out(
         return alone(encoder, layer, *arguments, **options)
 
     monkeypatch.setattr(runs, "fine_tune", failing)
-    options = Options(device="cpu", cache_dir=tmp_path / "cache", pooling=pooling)
+    options = Model(device="cpu", cache_dir=tmp_path / "cache", pooling=pooling)
     models = [*two, save_tiny("roberta", tmp_path / "third", num_hidden_layers=6)]
     protocol = dataclasses.replace(QUICK, pooling=pooling)
     result = find([given(str(each), options) for each in models], TASK, protocol=protocol, budget=0.03, start=2)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import Protocol
 from layerprobe.study import find as find_module
@@ -33,7 +33,7 @@ def rows(n: int, seed: int) -> list[tuple[str, str, float]]:
 def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("model")
     path = save_tiny("bert", folder / "bert", num_hidden_layers=3)
-    return given(str(path), Options(device="cpu", cache_dir=folder / "cache"))
+    return given(str(path), Model(device="cpu", cache_dir=folder / "cache"))
 
 
 def loaded(**settings: Any) -> Task:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import layerprobe as lp
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import to_json
 from tests.cli.conftest import Layerprobe, layerprobe, pair, pairs_file
@@ -51,7 +51,7 @@ def test_the_snippet_of_the_readme_gives_what_the_command_line_gives(
     assert command[0]["prediction"] == json.loads(to_json(prediction.drop))
     assert output.startswith(prediction.sentence)
     study = lp.run(
-        given(pair[0], Options(cache_dir=tmp_path / "third")), reference=pair[1], task=said["task"], fine_tuning=False
+        given(pair[0], Model(cache_dir=tmp_path / "third")), reference=pair[1], task=said["task"], fine_tuning=False
     )
     assert study.prediction == prediction.drop
     out = tmp_path / "report"
@@ -65,7 +65,7 @@ def test_texts_alone_and_several_references(layerprobe: Layerprobe, pair: tuple[
     texts = ["the quick fox", "a lazy dog", "over and over", "jumps the fox", "dog and fox", "quick and lazy"]
     file = tmp_path / "texts.txt"
     file.write_text("\n".join(texts))
-    prediction = lp.predict(given(pair[0], Options(cache_dir=tmp_path / "cache2")), texts, reference=[pair[1], pair[0]])
+    prediction = lp.predict(given(pair[0], Model(cache_dir=tmp_path / "cache2")), texts, reference=[pair[1], pair[0]])
     command = layerprobe("predict", pair[0], "-r", pair[1], "-r", pair[0], "--texts", file, "--json").json
     assert [each["prediction"] for each in command] == json.loads(to_json(prediction.drops))
     assert prediction.zero_shot is None
@@ -96,7 +96,7 @@ def test_what_is_no_list_of_texts_is_refused(pair: tuple[Path, Path], tmp_path: 
 
 
 def test_texts_are_those_of_a_task_or_of_the_only_column_of_a_table(pair: tuple[Path, Path], tmp_path: Path) -> None:
-    task, options = lp.embedded_task(train=8, validation=8, test=8), Options(cache_dir=tmp_path)
+    task, options = lp.embedded_task(train=8, validation=8, test=8), Model(cache_dir=tmp_path)
     texts = list(task.texts())
     expected = lp.extract(given(pair[0], options), texts).fingerprint
     arrow = pa.table({"text": texts})

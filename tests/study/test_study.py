@@ -19,8 +19,8 @@ from transformers import AutoModel
 from layerprobe.comparison.compare import compare, compare_all, diagnostics
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.context import settings
-from layerprobe.encoders.loading import Checkpoint, load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import Model, ModelDescription, ModelSpec, Options
+from layerprobe.encoders.loading import Resolved, load_encoder, resolve
+from layerprobe.encoders.model import Model, ModelDescription
 from layerprobe.errors import DataError, MisalignedSamplesError, ModelError
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.serialisation import from_json, to_json
@@ -82,17 +82,17 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def options(cache: Path) -> Options:
-    return Options(device="cpu", cache_dir=cache)
+def options(cache: Path) -> Model:
+    return Model(device="cpu", cache_dir=cache)
 
 
 @pytest.fixture(scope="module")
-def complete(models: dict[str, str], task: Task, options: Options) -> Study:
+def complete(models: dict[str, str], task: Task, options: Model) -> Study:
     """The whole pipeline, the fine-tuned reference included."""
     return whole(models, task, options)
 
 
-def whole(models: dict[str, str], task: Task, options: Options, **changes: Any) -> Study:
+def whole(models: dict[str, str], task: Task, options: Model, **changes: Any) -> Study:
     settings: dict[str, Any] = {"seeds": 2, "protocol": SHORT, "reference_layers": (3,), **changes}
     return run(given(models["electra"], options), reference=models["bert"], task=task, **settings)
 
@@ -165,7 +165,7 @@ def test_a_study_holds_together(complete: Study, models: dict[str, str], task: T
 def test_seeds_to_compare_with_the_last_layer_are_as_many_as_are_given(
     models: dict[str, str],
     task: Task,
-    options: Options,
+    options: Model,
     monkeypatch: pytest.MonkeyPatch,
     given_seeds: dict[str, int],
     used: int,
@@ -180,7 +180,7 @@ def test_seeds_to_compare_with_the_last_layer_are_as_many_as_are_given(
 
 @pytest.mark.usefixtures("no_models")
 def test_a_second_time_nothing_is_loaded_and_all_values_are_the_same(
-    complete: Study, models: dict[str, str], task: Task, options: Options
+    complete: Study, models: dict[str, str], task: Task, options: Model
 ) -> None:
     again = whole(models, task, options)
     assert untimed(dataclasses.replace(again, provenance=complete.provenance)) == untimed(complete)
@@ -189,14 +189,14 @@ def test_a_second_time_nothing_is_loaded_and_all_values_are_the_same(
 def test_an_empty_store_gives_the_same_values(
     complete: Study, models: dict[str, str], task: Task, tmp_path: Path
 ) -> None:
-    again = whole(models, task, Options(device="cpu", cache_dir=tmp_path))
+    again = whole(models, task, Model(device="cpu", cache_dir=tmp_path))
     assert again.comparison == complete.comparison
     assert again.prediction == complete.prediction
     assert untimed(again).finding == untimed(complete).finding
 
 
 def test_without_fine_tuning_it_stops_at_the_prediction(
-    complete: Study, models: dict[str, str], task: Task, options: Options, monkeypatch: pytest.MonkeyPatch
+    complete: Study, models: dict[str, str], task: Task, options: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("fine_tune", "fine_tune_jointly"):
         monkeypatch.setattr(f"layerprobe.finetuning.runs.{name}", fail)
@@ -211,7 +211,7 @@ def test_without_fine_tuning_it_stops_at_the_prediction(
 @pytest.mark.slow
 def test_progress_never_goes_back_and_ends_at_the_total(models: dict[str, str], task: Task, tmp_path: Path) -> None:
     calls: list[tuple[str, float, float]] = []
-    options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=32)
+    options = Model(device="cpu", cache_dir=tmp_path, batch_tokens=32)
     with settings(progress=lambda *call: calls.append(call)):
         whole(models, task, options)
     kinds = {name.split()[0] for name, _, _ in calls}
@@ -226,7 +226,7 @@ def test_progress_never_goes_back_and_ends_at_the_total(models: dict[str, str], 
     assert all(0 < done <= total + 1e-9 for _, done, total in calls)
 
 
-def test_a_model_against_itself_does_not_drop(models: dict[str, str], task: Task, options: Options) -> None:
+def test_a_model_against_itself_does_not_drop(models: dict[str, str], task: Task, options: Model) -> None:
     """It is similar everywhere."""
     study = run(given(models["bert"], options), reference=models["bert"], task=task, fine_tuning=False, rule=PLATEAU)
     np.testing.assert_allclose(study.comparison.curve.values, 1.0, atol=1e-6)
@@ -234,14 +234,14 @@ def test_a_model_against_itself_does_not_drop(models: dict[str, str], task: Task
     assert "layer 3, the last one, is recommended" in study.prediction.sentence
 
 
-def test_several_references_are_distinguished_by_cka(models: dict[str, str], task: Task, options: Options) -> None:
+def test_several_references_are_distinguished_by_cka(models: dict[str, str], task: Task, options: Model) -> None:
     references = [models["bert"], models["electra"]]
     for rule, by in (None, PLATEAU), ("fall of CKA", "fall of CKA"):
         study = run(given(models["electra"], options), reference=references, task=task, fine_tuning=False, rule=rule)
         assert [each.rule for each in study.further_predictions] == [by]
 
 
-def test_a_model_is_studied_without_a_reference(models: dict[str, str], task: Task, options: Options) -> None:
+def test_a_model_is_studied_without_a_reference(models: dict[str, str], task: Task, options: Model) -> None:
     """The rule reads the model alone: it says what it says beside a reference."""
     alone, beside = (
         run(given(models["electra"], options), reference=reference, task=task, fine_tuning=False)
@@ -271,7 +271,7 @@ def by_hand(folder: str, text: str) -> np.ndarray:
     return np.stack([state[0].double().numpy().mean(axis=0) for state in states])
 
 
-def test_embeddings_are_those_of_the_model(models: dict[str, str], options: Options) -> None:
+def test_embeddings_are_those_of_the_model(models: dict[str, str], options: Model) -> None:
     embeddings = extract(given(models["bert"], options), TEXTS)
     assert embeddings.n_layers == 4
     for row, text in enumerate(TEXTS):
@@ -279,7 +279,7 @@ def test_embeddings_are_those_of_the_model(models: dict[str, str], options: Opti
         np.testing.assert_allclose(result, by_hand(models["bert"], text), rtol=1e-4, atol=1e-5)
 
 
-def test_a_text_that_comes_twice_is_embedded_once(models: dict[str, str], options: Options) -> None:
+def test_a_text_that_comes_twice_is_embedded_once(models: dict[str, str], options: Model) -> None:
     embeddings = extract(given(models["bert"], options), [*TEXTS, TEXTS[1], TEXTS[0], TEXTS[1]])
     assert embeddings.texts == TEXTS
     assert embeddings.layer(2).shape == (6, 16)
@@ -287,7 +287,7 @@ def test_a_text_that_comes_twice_is_embedded_once(models: dict[str, str], option
     assert embeddings.rows(["d", "a b c", "d"]).tolist() == [1, 0, 1]
 
 
-def test_a_text_that_was_not_embedded_is_an_error(models: dict[str, str], options: Options) -> None:
+def test_a_text_that_was_not_embedded_is_an_error(models: dict[str, str], options: Model) -> None:
     embeddings = extract(given(models["bert"], options), TEXTS)
     with pytest.raises(MisalignedSamplesError, match="the text 'q' is not among the 6 embedded ones: extract it first"):
         embeddings.rows(["a b c", "q"])
@@ -295,16 +295,16 @@ def test_a_text_that_was_not_embedded_is_an_error(models: dict[str, str], option
 
 @pytest.mark.parametrize(("texts", "message"), [([], "got none"), (["a", ""], "got an empty one")])
 def test_no_texts_and_empty_ones_are_refused(
-    models: dict[str, str], options: Options, texts: list[str], message: str
+    models: dict[str, str], options: Model, texts: list[str], message: str
 ) -> None:
     with pytest.raises(DataError, match=f"expected texts .*, {message}"):
         extract(given(models["bert"], options), texts)
 
 
-def test_the_fingerprint_names_all_that_the_numbers_depend_on(models: dict[str, str], options: Options) -> None:
+def test_the_fingerprint_names_all_that_the_numbers_depend_on(models: dict[str, str], options: Model) -> None:
     def fingerprint(texts: tuple[str, ...] = TEXTS, *, seed: int | None = None, **changes: Any) -> str:
         return extract(
-            given(ModelSpec(models["bert"], random_init=seed), dataclasses.replace(options, **changes)), texts
+            given(Model(models["bert"], random_init=seed), dataclasses.replace(options, **changes)), texts
         ).fingerprint
 
     same = [fingerprint(), fingerprint(batch_tokens=8), fingerprint(attn="eager"), fingerprint(dtype="float32")]
@@ -327,27 +327,27 @@ def test_the_fingerprint_names_all_that_the_numbers_depend_on(models: dict[str, 
 
 
 @pytest.mark.parametrize("changes", [{"max_length": 4}, {"prompt": "query. "}, {"pooling": "cls"}, {"pooling": "last"}])
-def test_options_change_the_numbers(models: dict[str, str], options: Options, changes: dict[str, Any]) -> None:
+def test_options_change_the_numbers(models: dict[str, str], options: Model, changes: dict[str, Any]) -> None:
     plain = extract(given(models["bert"], options), TEXTS)
     other = extract(given(models["bert"], dataclasses.replace(options, **changes)), TEXTS)
     assert other.layer(3).shape == plain.layer(3).shape
     assert not np.allclose(other.layer(3), plain.layer(3), atol=1e-3)
 
 
-def test_a_prompt_stands_before_every_text(models: dict[str, str], options: Options) -> None:
+def test_a_prompt_stands_before_every_text(models: dict[str, str], options: Model) -> None:
     prompted = extract(given(models["bert"], dataclasses.replace(options, prompt="a b ")), ["c d", "e"])
     plain = extract(given(models["bert"], options), ["a b c d", "a b e"])
     np.testing.assert_allclose(prompted.layer(3), plain.layer(3), atol=1e-5)
     assert prompted.texts == ("c d", "e")
 
 
-def test_random_weights_are_named_by_their_seed(models: dict[str, str], options: Options) -> None:
-    first, second = (extract(given(ModelSpec(models["bert"], random_init=seed), options), TEXTS) for seed in (0, 1))
+def test_random_weights_are_named_by_their_seed(models: dict[str, str], options: Model) -> None:
+    first, second = (extract(given(Model(models["bert"], random_init=seed), options), TEXTS) for seed in (0, 1))
     assert first.model.name == f"{models['bert']} (random init 0)"
     assert not np.allclose(first.layer(1), second.layer(1))
 
 
-def test_texts_that_were_cut_are_told(models: dict[str, str], options: Options) -> None:
+def test_texts_that_were_cut_are_told(models: dict[str, str], options: Model) -> None:
     short = dataclasses.replace(options, max_length=5)
     for _ in range(2):  # extracted, then read
         embeddings = extract(given(models["bert"], short), TEXTS)
@@ -355,13 +355,13 @@ def test_texts_that_were_cut_are_told(models: dict[str, str], options: Options) 
     assert extract(given(models["bert"], options), TEXTS).warnings == ()
 
 
-def test_a_prompt_counts_towards_the_length(models: dict[str, str], options: Options) -> None:
+def test_a_prompt_counts_towards_the_length(models: dict[str, str], options: Model) -> None:
     cut = extract(given(models["bert"], dataclasses.replace(options, max_length=5, prompt="x y ")), ["a", "b c"])
     assert cut.warnings == (f"1 of 2 texts were cut at 5 tokens for {models['bert']}",)
 
 
 def test_a_moved_model_is_known_by_its_content(
-    models: dict[str, str], options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    models: dict[str, str], options: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = dataclasses.replace(options, max_length=5)
     before = extract(given(models["bert"], short), TEXTS)
@@ -380,7 +380,7 @@ def test_another_model_at_the_same_place_is_another(tmp_path: Path) -> None:
     for seed in (0, 1):
         tiny_model("bert", seed=seed).save_pretrained(tmp_path / "model")
         tiny_tokenizer().save_pretrained(tmp_path / "model")
-        options = Options(device="cpu", cache_dir=tmp_path / "cache")
+        options = Model(device="cpu", cache_dir=tmp_path / "cache")
         result.append(extract(given(str(tmp_path / "model"), options), TEXTS))
     assert result[0].fingerprint != result[1].fingerprint
     assert not np.allclose(result[0].layer(1), result[1].layer(1))
@@ -389,7 +389,7 @@ def test_another_model_at_the_same_place_is_another(tmp_path: Path) -> None:
 def test_a_damaged_shard_is_made_again(
     models: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    options = Options(device="cpu", cache_dir=tmp_path)
+    options = Model(device="cpu", cache_dir=tmp_path)
     before = extract(given(models["bert"], options), TEXTS)
     expected = [np.array(before.layer(layer)) for layer in range(4)]
     (shard,) = tmp_path.rglob("*.safetensors")
@@ -406,7 +406,7 @@ def test_a_damaged_shard_is_made_again(
 
 
 @pytest.fixture(scope="module")
-def embedded(models: dict[str, str], task: Task, options: Options) -> dict[str, Embeddings]:
+def embedded(models: dict[str, str], task: Task, options: Model) -> dict[str, Embeddings]:
     return {name: extract(given(folder, options), task.test.texts) for name, folder in models.items()}
 
 
@@ -470,7 +470,7 @@ def test_other_measures_have_maps_and_curves(embedded: dict[str, Embeddings], na
 
 
 def test_models_are_compared_where_the_first_one_runs(
-    models: dict[str, str], options: Options, monkeypatch: pytest.MonkeyPatch
+    models: dict[str, str], options: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used: list[str] = []
     monkeypatch.setattr("layerprobe.comparison.compare._torch_device", lambda device: used.append(device) or "cpu")
@@ -509,7 +509,7 @@ def test_documents_are_the_units_of_intervals(embedded: dict[str, Embeddings]) -
 
 
 def test_what_was_embedded_otherwise_is_reported(
-    embedded: dict[str, Embeddings], models: dict[str, str], options: Options
+    embedded: dict[str, Embeddings], models: dict[str, str], options: Model
 ) -> None:
     texts = embedded["bert"].texts
     other = extract(given(models["bert"], dataclasses.replace(options, prompt="a b ", max_length=5)), texts)
@@ -546,7 +546,7 @@ def test_a_null_is_made_where_it_is_asked_for(embedded: dict[str, Embeddings]) -
 
 
 def test_warnings_name_the_model_as_its_caller_does(
-    embedded: dict[str, Embeddings], models: dict[str, str], options: Options, tmp_path: Path
+    embedded: dict[str, Embeddings], models: dict[str, str], options: Model, tmp_path: Path
 ) -> None:
     biased = CKA(estimator="biased")
     compare(embedded["electra"], embedded["bert"], measure=biased)
@@ -596,7 +596,7 @@ def test_a_damaged_comparison_is_made_again(
 
 
 def test_different_texts_are_refused(
-    embedded: dict[str, Embeddings], models: dict[str, str], task: Task, options: Options
+    embedded: dict[str, Embeddings], models: dict[str, str], task: Task, options: Model
 ) -> None:
     for texts, what in ((task.test.texts[1:], r"\d+ others"), (task.test.texts[::-1], "the same in another order")):
         other = extract(given(models["bert"], options), texts)
@@ -616,7 +616,7 @@ def test_different_depths_are_compared_at_relative_depth(embedded: dict[str, Emb
 
 
 def test_a_comparison_carries_the_names_of_its_caller(
-    embedded: dict[str, Embeddings], models: dict[str, str], task: Task, options: Options, tmp_path: Path
+    embedded: dict[str, Embeddings], models: dict[str, str], task: Task, options: Model, tmp_path: Path
 ) -> None:
     first = compare(embedded["electra"], embedded["bert"])
     shutil.copytree(models["bert"], tmp_path / "moved")
@@ -648,7 +648,7 @@ def test_zero_shot_needs_the_sentences(embedded: dict[str, Embeddings], task: Ta
         zero_shot(embedded["bert"], dataclasses.replace(task, test=unknown))
 
 
-def test_a_layer_that_cannot_be_scored_is_named(models: dict[str, str], options: Options) -> None:
+def test_a_layer_that_cannot_be_scored_is_named(models: dict[str, str], options: Model) -> None:
     """Of a text and itself the cosine is 1."""
     task = toy_task(test=8)
     task = dataclasses.replace(task, test=dataclasses.replace(task.test, second=task.test.first))
@@ -657,7 +657,7 @@ def test_a_layer_that_cannot_be_scored_is_named(models: dict[str, str], options:
         zero_shot(embeddings, task)
 
 
-def test_the_first_token_before_the_first_block_is_left_out(models: dict[str, str], options: Options) -> None:
+def test_the_first_token_before_the_first_block_is_left_out(models: dict[str, str], options: Model) -> None:
     """It is the same in every text."""
     task = toy_task(test=8)
     embeddings = extract(given(models["bert"], dataclasses.replace(options, pooling="cls")), task.test.texts)
@@ -740,7 +740,7 @@ def test_ranks_have_errors_that_are_made_once(
         rank_curve(model, level=0.95, documents={model.texts[0]: "a"})
 
 
-def test_the_default_rule_is_one_that_can_read_the_texts(models: dict[str, str], options: Options) -> None:
+def test_the_default_rule_is_one_that_can_read_the_texts(models: dict[str, str], options: Model) -> None:
     """Copies without some of the words are all the same where a text is one word, or has no spaces."""
     sentences, words = ("a b c", "d", "the quick fox"), ("a", "the", "b c")
     assert default_rule(sentences) == "fall of InfoNCE"
@@ -753,7 +753,7 @@ def test_the_default_rule_is_one_that_can_read_the_texts(models: dict[str, str],
     assert by_words.baselines[WORDLESS_RULE] == beside.recommended_layer
 
 
-def test_few_texts_have_ranks_without_errors(models: dict[str, str], options: Options) -> None:
+def test_few_texts_have_ranks_without_errors(models: dict[str, str], options: Model) -> None:
     curve = rank_curve(extract(given(models["bert"], options), ("a b", "c d", "e", "f g h")), level=0.95)
     assert len(curve.values) == 4
     assert curve.uncertainty is None
@@ -767,7 +767,7 @@ def test_few_texts_have_ranks_without_errors(models: dict[str, str], options: Op
     [((4,), "got 4"), ((-1, 2), "got -1"), ((1, 7, 9), "got 7, 9")],
 )
 def test_layers_that_are_not_there_are_refused(
-    models: dict[str, str], task: Task, options: Options, layers: tuple[int, ...], message: str
+    models: dict[str, str], task: Task, options: Model, layers: tuple[int, ...], message: str
 ) -> None:
     with pytest.raises(DataError, match=f"expected layers from 0 to 3 of .*bert, {message}$"):
         finetune(given(models["bert"], options), task, layers)
@@ -778,7 +778,7 @@ def test_the_default_seeds_are_as_many_as_the_papers() -> None:
 
 
 def test_a_sweep_is_shared_by_all_who_ask_for_it(
-    models: dict[str, str], task: Task, options: Options, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    models: dict[str, str], task: Task, options: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     how: dict[str, Any] = {"seeds": (0, 1), "protocol": SHORT}
     model = given(models["electra"], options)
@@ -791,19 +791,17 @@ def test_a_sweep_is_shared_by_all_who_ask_for_it(
     with pytest.raises(AssertionError, match="read from the store"):
         finetune(model, task, (2,), **{**how, "seeds": (2,)})
     with pytest.raises(AssertionError, match="read from the store"):
-        finetune(given(ModelSpec(models["electra"], random_init=0), options), task, (2,), **how)
+        finetune(given(Model(models["electra"], random_init=0), options), task, (2,), **how)
 
 
-def test_fine_tuning_starts_from_random_weights_where_asked(
-    models: dict[str, str], task: Task, options: Options
-) -> None:
-    specs = [given(ModelSpec(models["bert"], random_init=seed), options) for seed in (None, 0, 1)]
+def test_fine_tuning_starts_from_random_weights_where_asked(models: dict[str, str], task: Task, options: Model) -> None:
+    specs = [given(Model(models["bert"], random_init=seed), options) for seed in (None, 0, 1)]
     scores = {finetune(spec, task, (3,), seeds=(0,), protocol=SHORT)[0].test["spearman"] for spec in specs}
     assert len(scores) == 3
 
 
 def test_confirm_runs_no_layer_that_does_not_decide(
-    complete: Study, models: dict[str, str], task: Task, options: Options
+    complete: Study, models: dict[str, str], task: Task, options: Model
 ) -> None:
     flagged = dataclasses.replace(complete.prediction, drop_layers=(2, 3), onset=2, recommended_layer=1)
     confirmation = confirm(given(models["electra"], options), task, flagged, seeds=(0,), protocol=SHORT)
@@ -811,7 +809,7 @@ def test_confirm_runs_no_layer_that_does_not_decide(
     assert confirmation.compared_layers == (1, 3)
 
 
-def test_confirm_takes_further_layers(complete: Study, models: dict[str, str], task: Task, options: Options) -> None:
+def test_confirm_takes_further_layers(complete: Study, models: dict[str, str], task: Task, options: Model) -> None:
     how: dict[str, Any] = {"seeds": (0, 1), "protocol": SHORT}
     model = given(models["electra"], options)
     decided = confirm(model, task, complete.prediction, **how)
@@ -824,7 +822,7 @@ def test_confirm_takes_further_layers(complete: Study, models: dict[str, str], t
         assert np.ptp(confirmation.interval) <= np.ptp(decided.interval)
 
 
-def test_a_model_that_is_not_there_is_an_error_of_one_line(task: Task, options: Options, tmp_path: Path) -> None:
+def test_a_model_that_is_not_there_is_an_error_of_one_line(task: Task, options: Model, tmp_path: Path) -> None:
     missing = str(tmp_path / "nothing")
     for attempt in (
         lambda: extract(given(missing, options), TEXTS),
@@ -856,11 +854,11 @@ def test_a_toy_task_is_what_it_says(task: Task, models: dict[str, str]) -> None:
 )
 def test_options_check_themselves(options: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
-        Options(**options)
+        Model(**options)
 
 
 def test_a_prompt_stands_before_every_sentence_in_fine_tuning_too(
-    models: dict[str, str], task: Task, options: Options
+    models: dict[str, str], task: Task, options: Model
 ) -> None:
     def prompted(pairs: Examples) -> Examples:
         first, second = (tuple(f"b {text}" for text in texts) for texts in (pairs.first, pairs.second))
@@ -878,16 +876,14 @@ def test_a_prompt_stands_before_every_sentence_in_fine_tuning_too(
     assert by_option[0].test["spearman"] == by_hand[0].test["spearman"] != without[0].test["spearman"]
 
 
-def test_a_protocol_says_how_all_stages_pool(models: dict[str, str], task: Task, options: Options) -> None:
+def test_a_protocol_says_how_all_stages_pool(models: dict[str, str], task: Task, options: Model) -> None:
     done = run(given(models["electra"], options), task=task, fine_tuning=False, protocol=Protocol(pooling="max"))
     assert done.provenance.settings["pooling"] == "max"
     asked = dataclasses.replace(options, pooling="max")
     assert done.prediction == run(given(models["electra"], asked), task=task, fine_tuning=False).prediction
 
 
-def test_fine_tuning_reads_and_pools_as_the_model_was_told(
-    models: dict[str, str], task: Task, options: Options
-) -> None:
+def test_fine_tuning_reads_and_pools_as_the_model_was_told(models: dict[str, str], task: Task, options: Model) -> None:
     model = given(models["bert"], dataclasses.replace(options, max_length=4, pooling="cls"))
     (made,) = finetune(model, task, [1], seeds=[0], protocol=SHORT)
     assert (made.protocol.max_length, made.protocol.pooling) == (4, "cls")
@@ -897,12 +893,12 @@ def test_fine_tuning_reads_and_pools_as_the_model_was_told(
 
 
 def test_confirm_predicts_as_it_pools(
-    complete: Study, models: dict[str, str], task: Task, options: Options, monkeypatch: pytest.MonkeyPatch
+    complete: Study, models: dict[str, str], task: Task, options: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
 
-    def predicted(checkpoint: Checkpoint, _: Task) -> Any:
-        asked.append(checkpoint.settled.pooling)
+    def predicted(checkpoint: Resolved, _: Task) -> Any:
+        asked.append(checkpoint.pooling)
         return SimpleNamespace(drop=complete.prediction)
 
     monkeypatch.setattr("layerprobe.study.confirmation.predict", predicted)
@@ -912,7 +908,7 @@ def test_confirm_predicts_as_it_pools(
 
 
 def test_layers_of_a_run_are_taken_as_in_fine_tuning(
-    complete: Study, models: dict[str, str], task: Task, options: Options, monkeypatch: pytest.MonkeyPatch
+    complete: Study, models: dict[str, str], task: Task, options: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert complete.finding is not None
     again = whole(models, task, options, layers=complete.finding, reference_layers=np.array([3]))
@@ -923,7 +919,7 @@ def test_layers_of_a_run_are_taken_as_in_fine_tuning(
         whole(models, task, options, layers=[1.0])
 
 
-def test_settings_that_contradict_each_other_are_refused(models: dict[str, str], task: Task, options: Options) -> None:
+def test_settings_that_contradict_each_other_are_refused(models: dict[str, str], task: Task, options: Model) -> None:
     model, other = models["electra"], models["bert"]
     mean = dataclasses.replace(options, pooling="mean")
     with pytest.raises(DataError, match="one way of pooling, got mean of the model and max of the protocol"):
@@ -941,20 +937,20 @@ def test_settings_that_contradict_each_other_are_refused(models: dict[str, str],
         run(given(model, dataclasses.replace(options, dtype="float16")), reference=other, task=task)
 
 
-def test_a_model_is_a_name_a_folder_or_a_checkpoint(models: dict[str, str], task: Task, options: Options) -> None:
-    folder, checkpoint = Path(models["bert"]), resolve_checkpoint(ModelSpec(models["bert"], random_init=1))
+def test_a_model_is_a_name_a_folder_or_a_checkpoint(models: dict[str, str], task: Task, options: Model) -> None:
+    folder, checkpoint = Path(models["bert"]), resolve(Model(models["bert"], random_init=1))
     by_name, by_path = (extract(given(model, options), task.test.texts) for model in (models["bert"], folder))
     assert by_name.fingerprint == by_path.fingerprint
     assert extract(given(checkpoint, options), task.test.texts).model.random_init == 1
-    by_spec = extract(given(ModelSpec(models["bert"], random_init=1), options), task.test.texts)
+    by_spec = extract(given(Model(models["bert"], random_init=1), options), task.test.texts)
     assert by_spec.fingerprint == extract(given(checkpoint, options), task.test.texts).fingerprint
     with pytest.raises(ModelError, match="one revision, got v1 for org/model@main"):
-        ModelSpec("org/model@main", "v1")
+        Model("org/model@main", "v1")
     with pytest.raises(ModelError, match="a local folder has no revisions"):
         extract(given(f"{folder}@main", options), task.test.texts)
 
 
-def test_settings_are_kept_with_the_study(models: dict[str, str], task: Task, options: Options) -> None:
+def test_settings_are_kept_with_the_study(models: dict[str, str], task: Task, options: Model) -> None:
     changed = dataclasses.replace(options, prompt="b ", max_length=20)
     study = run(given(models["electra"], changed), reference=models["bert"], task=task, fine_tuning=False)
     assert study.provenance.settings == {"prompt": "b ", "max_length": "20", "device": "cpu"}

@@ -11,7 +11,7 @@ import pytest
 
 import layerprobe as lp
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders.loading import resolve
 from layerprobe.errors import DataError
 from layerprobe.extraction import embeddings
 from layerprobe.extraction.embeddings import as_read, extract, extract_read
@@ -83,8 +83,8 @@ def test_they_double_until_they_run_out_and_none_is_embedded_again(
 def test_what_is_in_the_store_is_not_embedded_again(model: lp.Model, embedded: Counter[int]) -> None:
     whole = extract(model, TEXTS)
     seen = embedded["texts"]
-    checkpoint = resolve_checkpoint(model)
-    few = extract_read(checkpoint, as_read(checkpoint, TEXTS).drawn(20))
+    checkpoint = resolve(model)
+    few = extract_read(as_read(checkpoint, TEXTS).drawn(20))
     assert embedded["texts"] == seen == len(TEXTS)
     for layer in range(few.n_layers):
         np.testing.assert_array_equal(few.layer(layer), whole.layer(layer)[whole.rows(few.texts)])
@@ -98,8 +98,8 @@ def test_what_is_in_the_store_is_opened_once_for_all_new_shards(
     extract(model, TEXTS)
     opened, rows = Counter[int](), StoredEmbeddings.rows
     monkeypatch.setattr(StoredEmbeddings, "rows", lambda self, n: opened.update([n]) or rows(self, n))
-    checkpoint = resolve_checkpoint(model)
-    few = extract_read(checkpoint, as_read(checkpoint, TEXTS).drawn(20))
+    checkpoint = resolve(model)
+    few = extract_read(as_read(checkpoint, TEXTS).drawn(20))
     assert len(few.stored.manifest.shards) == 3
     assert opened == Counter(range(few.n_layers))
 

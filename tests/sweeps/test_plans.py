@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layerprobe.encoders.model import ModelSpec, Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.sweeps.values import Sweep, SweepModel, load_sweep, sweep_toml
@@ -64,7 +64,7 @@ def file(tmp_path: Path) -> Path:
 def test_models_and_tasks_are_enough(file: Path) -> None:
     file.write_text(SMALL)
     assert load_sweep(file) == Sweep(
-        models=(SweepModel(model=ModelSpec("org/name")),), tasks=(TaskSettings(source="stsb"),)
+        models=(SweepModel(model=Model("org/name")),), tasks=(TaskSettings(source="stsb"),)
     )
 
 
@@ -84,7 +84,7 @@ def test_every_key_is_read_and_paths_are_beside_the_file(
     assert load_sweep(file) == Sweep(
         models=(
             SweepModel(
-                model=ModelSpec(
+                model=Model(
                     "google/electra-base-discriminator@main",
                     random_init=7,
                     display_name="ELECTRA",
@@ -93,7 +93,7 @@ def test_every_key_is_read_and_paths_are_beside_the_file(
                 ),
                 layers=(12,),
             ),
-            SweepModel(model=ModelSpec(str(tmp_path / "models/mine"))),
+            SweepModel(model=Model(str(tmp_path / "models/mine"))),
         ),
         tasks=(
             TaskSettings(
@@ -110,7 +110,7 @@ def test_every_key_is_read_and_paths_are_beside_the_file(
         layers=(3, 6),
         seeds=(0, 4),
         protocol=Protocol(epochs=3, learning_rate=1e-4, pooling="cls"),
-        options=Options(pooling="cls", prompt='query: "ä"', dtype="bfloat16"),
+        options=Model(pooling="cls", prompt='query: "ä"', dtype="bfloat16"),
     )
 
 
@@ -138,7 +138,7 @@ def test_what_is_written_says_the_same_in_another_folder(
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     found = Sweep(
-        models=(SweepModel(model=ModelSpec("models/mine")), SweepModel(model=ModelSpec("org/name"))),
+        models=(SweepModel(model=Model("models/mine")), SweepModel(model=Model("org/name"))),
         tasks=(TaskSettings(source="pairs.tsv", validation="../dev.tsv"), TaskSettings(source="stsb")),
     )
     file = tmp_path / "elsewhere" / "sweep.toml"
@@ -153,7 +153,7 @@ def test_what_is_written_says_the_same_in_another_folder(
 
 def test_a_character_that_toml_forbids_is_written(file: Path) -> None:
     file.write_text(SMALL)
-    found = dataclasses.replace(load_sweep(file), options=Options(prompt="\x7f"))
+    found = dataclasses.replace(load_sweep(file), options=Model(prompt="\x7f"))
     file.write_text(sweep_toml(found))
     assert load_sweep(file) == found
 
@@ -173,7 +173,7 @@ def test_layers_of_a_model_can_be_all(file: Path, common: str) -> None:
 
 
 def test_seeds_of_numpy_are_those_of_python() -> None:
-    found = Sweep(models=(SweepModel(model=ModelSpec("a")),), tasks=(TaskSettings(source="stsb"),), seeds=np.arange(2))  # type: ignore[arg-type]
+    found = Sweep(models=(SweepModel(model=Model("a")),), tasks=(TaskSettings(source="stsb"),), seeds=np.arange(2))  # type: ignore[arg-type]
     assert "seeds = [0, 1]" in sweep_toml(found)
 
 

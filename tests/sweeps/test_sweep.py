@@ -22,8 +22,8 @@ import pytest
 import torch
 
 from layerprobe.encoders import loading
-from layerprobe.encoders.loading import resolve_checkpoint
-from layerprobe.encoders.model import ModelSpec, Options
+from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import SharedModel, taken_over, workers_of
 from layerprobe.errors import DataError, ModelError, StoreError, TaskError, WorkerError
 from layerprobe.files.serialisation import from_json
@@ -50,8 +50,8 @@ def cache(undisturbed: SweepResult, undisturbed_cache: Path, tmp_path: Path) -> 
 
 def folder_of(inputs: Path, cache: Path, model: str) -> RunFolder:
     task = load_task(inputs / "toy-train.csv", score_range=(0.0, 1.0))
-    checkpoint = resolve_checkpoint(str(inputs / model))
-    return run_folder(given(checkpoint, Options(device="cpu", cache_dir=cache)), task, PROTOCOL)
+    checkpoint = resolve(str(inputs / model))
+    return run_folder(given(checkpoint, Model(device="cpu", cache_dir=cache)), task, PROTOCOL)
 
 
 def sweep_process(inputs: Path, cache: Path, workers: int, **environment: str) -> subprocess.Popen[str]:
@@ -90,7 +90,7 @@ def test_a_run_is_the_one_that_finetune_makes(
     curve = undisturbed.curves[1]
 
     def scores(where: Path) -> list[float]:
-        options = Options(device="cpu", cache_dir=where)
+        options = Model(device="cpu", cache_dir=where)
         runs = finetune(given(curve.model, options), task, LAYERS, seeds=SEEDS, protocol=PROTOCOL)
         return [run.test["spearman"] for run in runs]
 
@@ -296,7 +296,7 @@ def test_a_model_whose_weights_cannot_be_read_fails_alone(inputs: Path, tmp_path
     broken = shutil.copytree(inputs / "bert", tmp_path / "broken")
     (broken / "model.safetensors").write_bytes(b"half")
     plan = plan_of(inputs, tmp_path / "cache", models=("electra",))
-    models = (SweepModel(model=ModelSpec(str(broken))), *plan.models)
+    models = (SweepModel(model=Model(str(broken))), *plan.models)
     result = run_sweep(dataclasses.replace(plan, models=models, layers=(1,), seeds=(0,)))
     assert [len(curve.failed) for curve in result.curves] == [1, 0]
     assert list((tmp_path / "cache").rglob("failed.json")) == []  # another copy of the weights may be whole
@@ -394,16 +394,16 @@ def test_there_is_a_worker_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None
         "layerprobe.encoders.workers.resolve_device", lambda device: torch.device(device.replace("auto", "cuda"))
     )
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    assert workers_of(Options(), local="processes").devices == ("cuda:0", "cuda:1", "cuda:2")
-    assert workers_of(Options(device="cuda:1"), local="processes").devices == ("cuda:1",)
-    assert workers_of(Options(device="cpu"), local="processes").devices == ("cpu",)
-    assert workers_of(Options(), ray="local").gpus == 1
+    assert workers_of(Model(), local="processes").devices == ("cuda:0", "cuda:1", "cuda:2")
+    assert workers_of(Model(device="cuda:1"), local="processes").devices == ("cuda:1",)
+    assert workers_of(Model(device="cpu"), local="processes").devices == ("cpu",)
+    assert workers_of(Model(), ray="local").gpus == 1
 
 
 def test_a_worker_refuses_what_computes_something_else() -> None:
     with pytest.raises(WorkerError, match="expected to compute on cuda float32, got cpu float32: give --device and"):
-        taken_over(Options(), "cuda float32", Share(threads=1, device="cpu"))
-    assert taken_over(Options(device="cuda:9"), "cuda float32", Share()) == Options(device="cuda:9")
+        taken_over(Model(), "cuda float32", Share(threads=1, device="cpu"))
+    assert taken_over(Model(device="cuda:9"), "cuda float32", Share()) == Model(device="cuda:9")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -411,11 +411,11 @@ def test_a_worker_computes_in_the_precision_that_auto_was_where_the_work_began(
     dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "_computes_bfloat16", lambda _: dtype == "bfloat16")
-    options = Options(dtype="auto", device="cpu", cache_dir=tmp_path / "here")
-    model = SharedModel(resolve_checkpoint(given(str(save_tiny("bert", tmp_path / "model")), options)))
+    options = Model(dtype="auto", device="cpu", cache_dir=tmp_path / "here")
+    model = SharedModel(resolve(given(str(save_tiny("bert", tmp_path / "model")), options)))
     monkeypatch.setattr(loading, "_computes_bfloat16", lambda _: dtype == "float32")  # a stopwatch says otherwise
     there = pickle.loads(pickle.dumps(model))  # noqa: S301
-    there.options = replace(there.options, cache_dir=tmp_path / "elsewhere")
+    there.asked = replace(there.asked, cache_dir=tmp_path / "elsewhere")
     there.take_over(Share(threads=1, device="cpu"))
     assert there.encoder.description.dtype == model.encoder.description.dtype == dtype
 
@@ -431,7 +431,7 @@ def test_bad_input_is_told_before_a_process_begins(
     with pytest.raises(DataError, match=r"expected layers from 0 to 3 of .*bert, got 4"):
         run_sweep(dataclasses.replace(plan, layers=(1, 4)))
     with pytest.raises(ModelError, match="there is no folder"):
-        run_sweep(dataclasses.replace(plan, models=(SweepModel(model=ModelSpec(str(tmp_path / "nothing"))),)))
+        run_sweep(dataclasses.replace(plan, models=(SweepModel(model=Model(str(tmp_path / "nothing"))),)))
     with pytest.raises(TaskError, match=r"nothing\.csv"):
         run_sweep(dataclasses.replace(plan, tasks=(TaskSettings(source=str(tmp_path / "nothing.csv")),)))
     with pytest.raises(DataError, match="expected at least one worker, got 0"):
@@ -445,9 +445,9 @@ def test_bad_input_is_told_before_a_process_begins(
     with pytest.raises(DataError, match="expected seeds from 0"):
         dataclasses.replace(plan, seeds=())
     with pytest.raises(DataError, match="expected one way of pooling"):
-        dataclasses.replace(plan, options=Options(pooling="cls"))
+        dataclasses.replace(plan, options=Model(pooling="cls"))
     with pytest.raises(DataError, match="got float16"):
-        dataclasses.replace(plan, options=Options(dtype="float16"))
+        dataclasses.replace(plan, options=Model(dtype="float16"))
 
 
 def test_a_sweep_survives_json(undisturbed: SweepResult) -> None:

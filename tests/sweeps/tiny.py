@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.model import ModelSpec, Options
+from layerprobe.encoders.model import Model
 from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.values import FineTuningRun, Protocol
@@ -46,12 +46,12 @@ def write_inputs(folder: Path) -> Path:
 
 def plan_of(folder: Path, cache: Path, *, models: Sequence[str] = ("bert", "electra")) -> Sweep:
     return Sweep(
-        models=tuple(SweepModel(model=ModelSpec(f"{folder}/{name}")) for name in models),
+        models=tuple(SweepModel(model=Model(f"{folder}/{name}")) for name in models),
         tasks=(TaskSettings(source=str(folder / "toy-train.csv"), score_range=(0.0, 1.0)),),
         layers=LAYERS,
         seeds=SEEDS,
         protocol=PROTOCOL,
-        options=Options(device="cpu", cache_dir=cache),
+        options=Model(device="cpu", cache_dir=cache),
     )
 
 

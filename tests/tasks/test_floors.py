@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import layerprobe as lp
-from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.finetuning.runs import RunFolder
 from layerprobe.finetuning.tuning import agreed
@@ -82,7 +82,7 @@ def test_macro_f1_is_primary_where_a_class_is_rare_and_that_is_said() -> None:
 
 def test_runs_by_another_metric_have_a_folder_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model(save_tiny("bert", tmp_path / "bert"), cache_dir=tmp_path / "cache")
-    protocol, checkpoint = agreed(None, resolve_checkpoint(model))
+    protocol, checkpoint = agreed(None, resolve(model))
 
     def folder(task: lp.Task) -> Path:
         return RunFolder.of(tmp_path, checkpoint, task, protocol, computed_on="cpu").path

@@ -61,7 +61,7 @@ def bench(
         dry_run: Print the encoders of a contest and their hours; no model, no network.
         everything: Print all rules and curves, and how each rule calls drops.
     """
-    from layerprobe.encoders.model import Options
+    from layerprobe.encoders.model import Model
     from layerprobe.lab.dropbench.bench import bench_predictors
     from layerprobe.lab.dropbench.door import load_entry
     from layerprobe.lab.dropbench.rules import tuned_rules, unfitted_rules
@@ -86,7 +86,7 @@ def bench(
             call.stop_at(plan_contest(contest))
     tuned = bool(tuned or searched or tomls)
     if tomls:
-        models = run_contest(contest, out or contest.name, options=Options(device=device, dtype=dtype))
+        models = run_contest(contest, out or contest.name, options=Model(device=device, dtype=dtype))
     elif tuned and not zoo:
         models = read_searched(unseen=unseen) if searched else read_kept_out()
     else:

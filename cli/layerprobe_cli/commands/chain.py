@@ -34,12 +34,12 @@ def chain(
         dry_run: Print the steps and what is stored of them.
         trust_remote_code: Run model code that comes with a checkpoint.
     """
-    from layerprobe.encoders.model import Options
+    from layerprobe.encoders.model import Model
     from layerprobe.lab.chains.run import plan_chain, run_chain
     from layerprobe.lab.chains.values import load_chain
 
     chain_settings = load_chain(file)
-    options = Options(device=device, dtype=dtype, trust_remote_code=trust_remote_code, cache_dir=cache_dir)
+    options = Model(device=device, dtype=dtype, trust_remote_code=trust_remote_code, cache_dir=cache_dir)
     plan = plan_chain(chain_settings, options=options)
     if dry_run:
         call.stop_at(plan)

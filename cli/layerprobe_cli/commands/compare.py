@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe.encoders.model import Model, ModelSpec
+from layerprobe.encoders.model import Model
 from layerprobe.names import distinct_names, plural
 from layerprobe.results.table import FILES, Table, stacked
 from layerprobe_cli import options as o
@@ -89,8 +89,9 @@ def compare(
     elif not against:
         settings = [{**setting, "alignment": setting["alignment"] or "previous-layer"} for setting in settings]
     seeds = [reference_random_init, *(None for _ in against)]
-    specs = [ModelSpec(n, random_init=seed, end_token=model.end_token) for n, seed in zip(against, seeds, strict=False)]
-    checkpoint, *checkpoints = resolve_all([*o.resolved(model), *specs])
+    seeded = zip(against, seeds, strict=False)
+    asked = [Model(name, random_init=seed, end_token=model.end_token).like(model) for name, seed in seeded]
+    checkpoint, *checkpoints = resolve_all([*o.resolved(model), *asked])
     items, documents = source.items(data), source.document_of(data)
     call.data(checkpoint, data, texts=items.texts)
     tested, *bases = (extract(model, items) for model in (checkpoint, *checkpoints))

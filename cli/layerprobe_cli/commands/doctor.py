@@ -21,7 +21,7 @@ def doctor(call: Call, model: Annotated[Model, o.model_group(f"{o.LOADING} norm"
     Example:  [bold]layerprobe doctor answerdotai/ModernBERT-base[/bold]
     """
     data: Any = source.load() if source else None
-    from layerprobe.encoders.loading import resolve_checkpoint
+    from layerprobe.encoders.loading import resolve
     from layerprobe.extraction.doctor import doctor as examine
     from layerprobe.extraction.readability import data_quality
     from layerprobe.files.images import readable_as
@@ -31,7 +31,7 @@ def doctor(call: Call, model: Annotated[Model, o.model_group(f"{o.LOADING} norm"
         diagnosis = examine(checkpoint)
     else:
         texts = source.items(data).texts
-        checkpoint = resolve_checkpoint(checkpoint, items=readable_as(texts))
+        checkpoint = resolve(checkpoint, items=readable_as(texts))
         quality = data_quality(checkpoint, data if source.task else texts, split=source.split)
         diagnosis = dataclasses.replace(examine(checkpoint, texts), data=quality)
         call.notes(data.notes, (*data.warnings, *quality.warnings))

@@ -34,7 +34,7 @@ def ensemble(
     chosen = as_layers(layers) if layers not in ("", "all") else None
     task = o.load(source) if source else None
 
-    from layerprobe.encoders.model import Options
+    from layerprobe.encoders.model import Model
     from layerprobe.lab.ensembles.run import ensemble as average
 
-    return Done(result=average(runs, task, layers=chosen, profile=profile, options=Options(device=device)))
+    return Done(result=average(runs, task, layers=chosen, profile=profile, options=Model(device=device)))

@@ -59,7 +59,7 @@ def readings(
     )
     left_out = [f"{name} is left out: it is not defined here" for name in reading or () if name not in curves]
     if any(curve.first_layer for curve in curves.values()):
-        left_out.append(left_out_layer(checkpoint.label, checkpoint.settled.pooling))
+        left_out.append(left_out_layer(checkpoint.label, checkpoint.pooling))
     return Done(
         result=curves,
         parts=[curves_table(curves)],

@@ -67,7 +67,7 @@ def reproduce(
         run = run_models(chosen, in_place)
         call.stop_at(plan_experiment(chosen, run, seeds=listed, train=train, words=of_words, corpus=bool(corpus)))
 
-    from layerprobe.encoders.model import Options
+    from layerprobe.encoders.model import Model
     from layerprobe.lab.reproduction.run import reproduce as reproduce_experiment
     from layerprobe.tasks.loading import load_corpus
 
@@ -82,7 +82,7 @@ def reproduce(
         words=pairs,
         corpus=texts,
         seeds=listed,
-        options=Options(device=device, cache_dir=cache_dir),
+        options=Model(device=device, cache_dir=cache_dir),
     )
     return Done(result=done, parts=[done.table.titled])
 

@@ -37,13 +37,13 @@ def study(
         dry_run: Print the models and what is stored of them.
         workers: Processes that share the work. By default 1; with --ray one per GPU, else one per node.
     """
-    from layerprobe.encoders.model import Options
+    from layerprobe.encoders.model import Model
     from layerprobe.lab.studies.run import plan_lab, run_lab
     from layerprobe.lab.studies.values import load_lab
 
     study_settings = load_lab(file)
     folder = out or Path(study_settings.name)
-    options = Options(device=device, dtype=dtype, cache_dir=cache_dir)
+    options = Model(device=device, dtype=dtype, cache_dir=cache_dir)
     if dry_run:
         call.stop_at(plan_lab(study_settings, folder, options=options))
     done = run_lab(study_settings, folder, workers=workers, ray=ray, options=options)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from layerprobe.checks import LEVEL, as_layers, check_seeds
-from layerprobe.encoders.model import Model, ModelSpec
+from layerprobe.encoders.model import DEFAULTS, Model
 from layerprobe.stats.values import TOLERANCE
 from layerprobe.tasks.values import TaskSettings
 from layerprobe_cli import options as o
@@ -124,13 +124,11 @@ def _plan(models: dict[str, Any], tasks: Sequence[TaskSettings], tuning: Protoco
         if models[name] is not None and len(names) > 1:
             raise typer.BadParameter(f"expected one model for {flag}, got {len(names)}: {otherwise}")
     listed = [Model(**models | {"name": name}) for name in names]
-    names_of_spec = [field.name for field in dataclasses.fields(ModelSpec)]
-    specs = (ModelSpec(**{name: getattr(spec, name) for name in names_of_spec}) for spec in listed)
     return Sweep(
-        models=tuple(SweepModel(model=spec) for spec in specs),
+        models=tuple(SweepModel(model=model.like(DEFAULTS)) for model in listed),
         tasks=tuple(tasks),
         layers=None if layers == "all" else tuple(as_layers(layers)),
         seeds=check_seeds(seeds),
         protocol=o.protocol_of(listed[0], tuning),
-        options=listed[0].options,
+        options=DEFAULTS.like(listed[0]),
     )

@@ -18,8 +18,7 @@ from layerprobe.encoders.backends.graph import Graph, PooledLayers, open_graph
 from layerprobe.encoders.batching import CPU_BATCH_TOKENS, collate, token_batches
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder
 from layerprobe.encoders.first_use import dtype_name
-from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.model import Settled
+from layerprobe.encoders.loading import Resolved
 from layerprobe.encoders.timing import Speedup, speedup, timed
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.serialisation import digest
@@ -119,26 +118,24 @@ ROUNDS, SECONDS = (7, 15), 10.0
 """Of the measurement: the least number of rounds, and the most, which ends once it has taken this long."""
 
 
-def graph_of(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> Graph | None:
-    """Return what computes an encoder's embeddings by `options.backend`; None: torch.
+def graph_of(encoder: Encoder, model: Resolved) -> Graph | None:
+    """Return what computes an encoder's embeddings by the backend of its options; None: torch.
 
     With auto, a library that is not there, or does not equal torch for the model, is passed over.
     """
-    name = options.backend
+    name = model.asked.backend
     if name == AUTO:
-        name = TORCH if encoder.modality == "image" else _kept_choice(encoder, checkpoint, options)
+        name = TORCH if encoder.modality == "image" else _kept_choice(encoder, model)
     engine = BACKENDS[name]
     if not isinstance(engine, Engine):
         return None
     if encoder.modality == "image":
         raise ModelError(f"expected the backend {TORCH} for images, got {name}")
-    engine.check(encoder.device.type, dtype_name(options))
-    return open_graph(engine, encoder, checkpoint, options)[0]
+    engine.check(encoder.device.type, dtype_name(model.asked))
+    return open_graph(engine, encoder, model)[0]
 
 
-def survey(
-    encoder: Encoder, checkpoint: Checkpoint, options: Settled, texts: Sequence[str] = USUAL_TEXTS
-) -> BackendSurvey:
+def survey(encoder: Encoder, model: Resolved, texts: Sequence[str] = USUAL_TEXTS) -> BackendSurvey:
     """Check every backend on a model here: whether it equals torch at every layer, and how fast it is.
 
     Speeds are measured on texts, with the threads that torch has. It is kept: `auto` takes what the latest one chose.
@@ -148,11 +145,11 @@ def survey(
     problems: dict[str, str] = {}
     for name, engine in engines().items():
         try:
-            engine.check(encoder.device.type, dtype_name(options))
-            graphs[name], differences[name] = open_graph(engine, encoder, checkpoint, options)
+            engine.check(encoder.device.type, dtype_name(model.asked))
+            graphs[name], differences[name] = open_graph(engine, encoder, model)
         except ModelError as error:
             problems[name] = str(error)
-    lengths, seconds = timed_rounds(encoder, graphs, options, texts) if graphs else ([], {})
+    lengths, seconds = timed_rounds(encoder, graphs, model, texts) if graphs else ([], {})
     result = BackendSurvey(
         findings=tuple(
             BackendFinding(
@@ -166,24 +163,24 @@ def survey(
         ),
         threads=torch.get_num_threads(),
     )
-    if (key := _key(encoder, checkpoint, options)) is not None:
-        Store(options.cache_dir).save_result("backends", key, result)
+    if (key := _key(encoder, model)) is not None:
+        Store(model.asked.cache_dir).save_result("backends", key, result)
     return result
 
 
-def _key(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> str | None:
+def _key(encoder: Encoder, model: Resolved) -> str | None:
     """Return the key of a stored survey: model, settings, machine and packages; None if nothing is installed."""
     installed: dict[str, str] = {}
     for engine in engines().values():
         with contextlib.suppress(ModelError):
-            engine.check(encoder.device.type, dtype_name(options))
+            engine.check(encoder.device.type, dtype_name(model.asked))
             installed |= engine.versions()
     if not installed:
         return None
     return digest(
         {
-            **checkpoint.store_identity,
-            "options": [options.pooling, options.attn, encoder.description.norm, dtype_name(options)],
+            **model.store_identity,
+            "options": [model.pooling, model.asked.attn, encoder.description.norm, dtype_name(model.asked)],
             "machine": [platform.node(), platform.machine(), torch.get_num_threads()],
             "version": GRAPH_VERSION,
             "measured": [MEASURED_TEXTS, MEASURED_TOKENS, *ROUNDS],
@@ -195,31 +192,31 @@ def _key(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> str | No
     )
 
 
-def _kept_choice(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> str:
+def _kept_choice(encoder: Encoder, model: Resolved) -> str:
     """Return the backend that the latest survey chose; where there was none, one is made."""
-    if (key := _key(encoder, checkpoint, options)) is None:
+    if (key := _key(encoder, model)) is None:
         return TORCH
-    latest = Store(options.cache_dir).load_result("backends", key, BackendSurvey)
+    latest = Store(model.asked.cache_dir).load_result("backends", key, BackendSurvey)
     if latest is None:
-        latest = survey(encoder, checkpoint, options)
+        latest = survey(encoder, model)
         logger.info("embeddings of %s by %s: %s", encoder.description.name, latest.chosen, latest.reason)
     return latest.chosen
 
 
 @torch.inference_mode()
 def timed_rounds(
-    encoder: Encoder, graphs: dict[str, Graph], options: Settled, texts: Sequence[str]
+    encoder: Encoder, graphs: dict[str, Graph], model: Resolved, texts: Sequence[str]
 ) -> tuple[Sequence[int], dict[str, list[float]]]:
     """Return tokens by text, and seconds of torch and each graph for all, by round; in batches as of an extraction.
 
     Every second round is in reverse. On one thread seconds are the process's own, whatever else runs on the machine.
     """
     drawn = np.random.default_rng(0).integers(len(texts), size=MEASURED_TEXTS)
-    tokens = encoder.tokenize([texts[int(row)] for row in drawn], max_length=options.max_length)
+    tokens = encoder.tokenize([texts[int(row)] for row in drawn], max_length=model.max_length)
     lengths = tokens.lengths[: 1 + int(np.searchsorted(np.cumsum(tokens.lengths), MEASURED_TOKENS))]
-    budget, alike = options.batch_tokens or CPU_BATCH_TOKENS, not encoder.padding_invariant
+    budget, alike = model.asked.batch_tokens or CPU_BATCH_TOKENS, not encoder.padding_invariant
     batches = [collate(tokens, rows) for rows in token_batches(lengths, budget=budget, same_length=alike)]
-    layers = PooledLayers(encoder, options.pooling)
+    layers = PooledLayers(encoder, model.pooling)
 
     def by_torch() -> None:
         with encoder.precision():

@@ -23,8 +23,8 @@ from layerprobe.encoders.batching import Batch, collate, pool
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder
 from layerprobe.encoders.failures import first_sentence, is_out_of_memory
 from layerprobe.encoders.first_use import dtype_name
-from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.model import Pooling, Settled
+from layerprobe.encoders.loading import Resolved
+from layerprobe.encoders.model import Pooling
 from layerprobe.errors import ModelError
 from layerprobe.files.atomic import inside, make_directory, store_errors
 from layerprobe.files.folders import SUMS, folder_errors, folder_problems, new_folder
@@ -165,36 +165,36 @@ Opened = tuple[Graph, tuple[float, ...]]
 """A graph, and by how much it differs from torch at every layer."""
 
 
-def open_graph(engine: Engine, encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> Opened:
+def open_graph(engine: Engine, encoder: Encoder, model: Resolved) -> Opened:
     """Return the graph of an encoder from the store; it is made first if it is not there.
 
     Waits for another process that is making the same graph, and for another thread that is opening any; makes a damaged
     one again.
     """
-    root = Store(options.cache_dir).root
-    folder = _folder(engine, encoder, checkpoint, options, root)
+    root = Store(model.asked.cache_dir).root
+    folder = _folder(engine, encoder, model, root)
     make_directory(root / "locks")
     with _OPENING, store_errors("lock", root / "locks"), FileLock(root / "locks" / f"{folder.name}.lock"):
         problems = list(folder_problems(folder))
         for problem in problems:
             logger.warning("%s: making the graph again", problem)
         if problems or not (folder / SUMS).is_file():
-            _make(engine, encoder, options, folder)
-        return _compiled(engine, encoder, options, folder)
+            _make(engine, encoder, model, folder)
+        return _compiled(engine, encoder, model, folder)
 
 
-def _folder(engine: Engine, encoder: Encoder, checkpoint: Checkpoint, options: Settled, root: Path) -> Path:
+def _folder(engine: Engine, encoder: Encoder, model: Resolved, root: Path) -> Path:
     """Return the folder of the graph of an encoder, named by all that it depends on.
 
     One graph serves float32 and bfloat16, all tokenizers that give the same features, and all processors.
     """
     key = digest(
         {
-            **{name: value for name, value in checkpoint.store_identity.items() if name != "tokenizer"},
+            **{name: value for name, value in model.store_identity.items() if name != "tokenizer"},
             "features": sorted(probes(encoder)[0]),
-            "pooling": options.pooling,
+            "pooling": model.pooling,
             "norm": encoder.description.norm,
-            "attn": options.attn,
+            "attn": model.asked.attn,
             "backend": engine.name,
             "version": GRAPH_VERSION,
             "layerprobe": __version__,
@@ -206,7 +206,7 @@ def _folder(engine: Engine, encoder: Encoder, checkpoint: Checkpoint, options: S
     return inside(root, root / "results" / "graphs" / key)
 
 
-def _make(engine: Engine, encoder: Encoder, options: Settled, folder: Path) -> None:
+def _make(engine: Engine, encoder: Encoder, model: Resolved, folder: Path) -> None:
     """Make a graph with the encoder's own attention, or else with plain one, and keep the first that equals torch.
 
     OpenVINO's fused attention gives NaN where a token can attend to nothing, such as padding next to windows.
@@ -214,27 +214,27 @@ def _make(engine: Engine, encoder: Encoder, options: Settled, folder: Path) -> N
     make_directory(folder.parent)
     if encoder.model.config._attn_implementation != PLAIN:
         try:
-            return _make_one(engine, encoder, options, folder)
+            return _make_one(engine, encoder, model, folder)
         except ModelError as error:
             logger.info("%s; trying plain attention", error)
-    return _make_one(engine, encoder, options, folder, plain=True)
+    return _make_one(engine, encoder, model, folder, plain=True)
 
 
-def _make_one(engine: Engine, encoder: Encoder, options: Settled, folder: Path, *, plain: bool = False) -> None:
+def _make_one(engine: Engine, encoder: Encoder, model: Resolved, folder: Path, *, plain: bool = False) -> None:
     advice = "choose another folder with --cache-dir"
     with folder_errors(folder, advice=advice), new_folder(folder, replace=True) as new:
         logger.info("converting %s to %s", encoder.description.name, engine.name)
         with _one_line(engine, encoder, "be converted to"):
-            engine.write(exported(encoder, options.pooling, plain=plain), new)
-        _compiled(engine, encoder, options, new)
+            engine.write(exported(encoder, model.pooling, plain=plain), new)
+        _compiled(engine, encoder, model, new)
 
 
-def _compiled(engine: Engine, encoder: Encoder, options: Settled, folder: Path) -> Opened:
+def _compiled(engine: Engine, encoder: Encoder, model: Resolved, folder: Path) -> Opened:
     """Compile the graph of a folder, and compare it with torch."""
-    dtype, name = dtype_name(options), encoder.description.name
+    dtype, name = dtype_name(model.asked), encoder.description.name
     with _one_line(engine, encoder, "be run by"):
         graph = engine.compile(folder, dtype)
-        errors = differences(graph, encoder, options.pooling, max_length=options.max_length)
+        errors = differences(graph, encoder, model.pooling, max_length=model.max_length)
     wrong = [layer for layer, difference in enumerate(errors) if not difference <= TOLERANCES[dtype]]  # NaN is wrong
     if wrong:
         raise ModelError(

@@ -23,8 +23,8 @@ from layerprobe.encoders.batching import collate, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.first_use import computed_on, load
-from layerprobe.encoders.loading import Checkpoint, float64_device
-from layerprobe.encoders.model import Options, Settled
+from layerprobe.encoders.loading import Resolved, float64_device
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest
 from layerprobe.kinds.answers.kind import Questions
@@ -49,13 +49,13 @@ Use = Callable[[list[int], int, Tensor], None]
 """Windows of a batch, a layer, and its states of their own tokens, one behind the other, (token, width)."""
 
 
-def answer_probe(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerScores:
+def answer_probe(checkpoint: Resolved, task: Task, *, split: Split) -> LayerScores:
     """Return what the probe scores at every layer, from the store, or fitted on the train split now.
 
     Where questions of the validation split have no answer, the threshold is chosen there.
     """
-    options = checkpoint.settled
-    settings = [options.max_length, options.prompt, options.norm, options.attn, computed_on(options)]
+    options = checkpoint.asked
+    settings = [checkpoint.max_length, checkpoint.prompt, options.norm, options.attn, computed_on(options)]
     key = digest([ANSWER_PROBE_VERSION, checkpoint.identity, settings, task.digest, split])
     store = Store(options.cache_dir)
     if (stored := kept_scores(store, KEPT, key)) is not None:
@@ -64,9 +64,9 @@ def answer_probe(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerSc
     validation = cast(Questions, task.validation).gold
     chosen = split == "validation" or not validation.answerable.all()
     names: list[Split] = ["train", "validation", split] if chosen else ["train", split]
-    windows = {name: _windowed(encoder, cast(Questions, task.split(name)), options) for name in dict.fromkeys(names)}
+    windows = {name: _windowed(encoder, cast(Questions, task.split(name)), checkpoint) for name in dict.fromkeys(names)}
     spans = [(part, cast(Questions, task.split(name)).spans) for name, part in windows.items()]
-    if warning := said_of_cut_questions(spans, encoder.limit(options.max_length)):
+    if warning := said_of_cut_questions(spans, encoder.limit(checkpoint.max_length)):
         logger.warning("%s", warning)
     done, total = 0, sum(len(part.pairs) for part in windows.values())
 
@@ -87,13 +87,13 @@ def answer_probe(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerSc
     return scores
 
 
-def _windowed(encoder: Encoder, items: Questions, options: Settled) -> Windows:
-    items = items.prompted(options.prompt) if options.prompt else items
-    return windowed(encoder, items.questions, items.contexts, max_length=options.max_length)
+def _windowed(encoder: Encoder, items: Questions, model: Resolved) -> Windows:
+    items = items.prompted(model.prompt) if model.prompt else items
+    return windowed(encoder, items.questions, items.contexts, max_length=model.max_length)
 
 
 @torch.inference_mode()
-def _read(encoder: Encoder, windows: Windows, options: Options, use: Use, passed: Callable[[int], None]) -> None:
+def _read(encoder: Encoder, windows: Windows, options: Model, use: Use, passed: Callable[[int], None]) -> None:
     """Run all windows through the model, and every layer through `use`; a batch that does not fit is halved."""
     budget = options.batch_tokens or BATCH_TOKENS
     batches = token_batches(windows.texts.lengths, budget=budget, same_length=not encoder.padding_invariant)
@@ -119,7 +119,7 @@ def _read(encoder: Encoder, windows: Windows, options: Options, use: Use, passed
 
 
 def _fitted(
-    encoder: Encoder, windows: Windows, items: Questions, options: Options, passed: Callable[[int], None]
+    encoder: Encoder, windows: Windows, items: Questions, options: Model, passed: Callable[[int], None]
 ) -> Tensor:
     """Return the weights of first and last tokens at every layer, (layer, width, 2)."""
     targets = windows.targets(items.spans)
@@ -176,7 +176,7 @@ def newton_step(covariance: Tensor, pull: Tensor, *, n: int) -> Tensor:
 
 
 def _spans(
-    encoder: Encoder, windows: Windows, weights: Tensor, options: Options, passed: Callable[[int], None]
+    encoder: Encoder, windows: Windows, weights: Tensor, options: Model, passed: Callable[[int], None]
 ) -> list[NDArray[np.float64]]:
     """Return the best spans of all questions by every layer, (question, 4) each."""
     logits: list[list[NDArray[np.float64]]] = [[np.zeros((0, 2))] * len(windows.pairs) for _ in weights]

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from layerprobe.context import current, report
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import Checkpoint
+from layerprobe.encoders.loading import Resolved
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract_items
 from layerprobe.finetuning.losses import Criterion, PreparedItems
@@ -102,7 +102,7 @@ class MultipleNegatives(Criterion):
 Values = NDArray[np.float64]
 
 
-def untrained_retrieval(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -> LayerScores:
+def untrained_retrieval(checkpoint: Resolved, task: Task, *, split: TextSplit) -> LayerScores:
     """Return how well every layer finds the relevant documents of a split's queries, with the scores of each query."""
     items, embeddings = extract_items(checkpoint, cast(RetrievalItems, task.split(split)), task=task)
     scores, by_item = score_queries(embeddings, items), current().by_item

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from layerprobe.context import current, report
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import Checkpoint
+from layerprobe.encoders.loading import Resolved
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.finetuning.losses import Criterion, PreparedItems
@@ -106,7 +106,7 @@ def centrality(embeddings: NDArray[np.floating], by: Centrality = "degree") -> A
     return cosines
 
 
-def central_sentences(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -> LayerScores:
+def central_sentences(checkpoint: Resolved, task: Task, *, split: TextSplit) -> LayerScores:
     """Return the ROUGE of the most central sentences by layer, without training."""
     items = _items(task, split)
     embeddings = extract_split(checkpoint, task, split)
@@ -117,7 +117,7 @@ def central_sentences(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -
     return layer_scores(task, split, "centrality", by_layer, embeddings.first_layer)
 
 
-def summary_ways(checkpoint: Checkpoint, task: Task) -> Ways:
+def summary_ways(checkpoint: Resolved, task: Task) -> Ways:
     """Choose the sentences of each document by every layer in three ways, and compare with the first sentences.
 
     By centrality, degree and centroid, without labels; by logistic regression on the frozen embedding of a sentence,

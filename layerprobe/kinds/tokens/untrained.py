@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from layerprobe.context import part, report
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import computed_on, load
-from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.loading import Resolved
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.extraction.token_states import kept_token_states, token_states
 from layerprobe.files.serialisation import digest
@@ -37,10 +37,10 @@ KEPT = "word-probes"
 """Where the store has their scores."""
 
 
-def score_words(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerScores:
+def score_words(checkpoint: Resolved, task: Task, *, split: Split) -> LayerScores:
     """Return what logistic regression on frozen token states scores, layer by layer; from the store, or fitted now."""
-    options = checkpoint.settled
-    train, scored = (_sentences(task, part).prompted(options.prompt) for part in ("train", split))
+    options = checkpoint.asked
+    train, scored = (_sentences(task, part).prompted(checkpoint.prompt) for part in ("train", split))
     store, key = Store(options.cache_dir), _key(checkpoint, task, split)
     if (stored := kept_scores(store, KEPT, key)) is not None:
         return stored
@@ -67,19 +67,19 @@ def _sentences(task: Task, split: Split) -> TaggedSentences:
     return items
 
 
-def _key(checkpoint: Checkpoint, task: Task, split: Split) -> str:
-    options = checkpoint.settled
+def _key(checkpoint: Resolved, task: Task, split: Split) -> str:
+    options = checkpoint.asked
     return digest(
         {
             "versions": [WORD_PROBE_VERSION, LOGISTIC.version, WORDS],
             **checkpoint.store_identity,
             "task": [task.digest, split],
-            "options": [options.max_length or 0, options.norm, options.attn, computed_on(options)],
+            "options": [checkpoint.max_length or 0, options.norm, options.attn, computed_on(options)],
         }
     )
 
 
-def _tokenized(encoder: Encoder, sentences: TaggedSentences, options: Options, split: str) -> TokenizedWords:
+def _tokenized(encoder: Encoder, sentences: TaggedSentences, options: Model, split: str) -> TokenizedWords:
     words = tokenize_words(encoder, sentences.words, max_length=options.max_length)
     if words.n_cut:
         limit, n = encoder.limit(options.max_length), len(words.first)
@@ -87,7 +87,7 @@ def _tokenized(encoder: Encoder, sentences: TaggedSentences, options: Options, s
     return words
 
 
-def _fitted(encoder: Encoder, train: TaggedSentences, options: Options) -> Weights:
+def _fitted(encoder: Encoder, train: TaggedSentences, options: Model) -> Weights:
     order = np.random.default_rng(0).permutation(len(train))
     enough = int(np.searchsorted(np.cumsum([len(train.words[i]) for i in order]), WORDS)) + 1
     chosen = train.take(np.sort(order[:enough]).tolist())
@@ -116,7 +116,7 @@ def _fitted(encoder: Encoder, train: TaggedSentences, options: Options) -> Weigh
         return weights
 
 
-def _outputs(encoder: Encoder, scored: TaggedSentences, weights: Weights, options: Options) -> NDArray[np.float64]:
+def _outputs(encoder: Encoder, scored: TaggedSentences, weights: Weights, options: Model) -> NDArray[np.float64]:
     """Return the logits of all words at every layer, (layer, word, classes); 0 of those without a token."""
     words = _tokenized(encoder, scored, options, "scored")
     outputs = np.zeros((len(weights), len(words.first), len(scored.labels)))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from layerprobe.encoders.loading import Checkpoint
+from layerprobe.encoders.loading import Resolved
 from layerprobe.extraction.embeddings import extract_split
 from layerprobe.finetuning.losses import Criterion, PreparedItems
 from layerprobe.metrics.correlation import cosine_scores
@@ -56,7 +56,7 @@ class EuclideanTriplets(CosineTriplets):
         return F.pairwise_distance(u, v)
 
 
-def untrained_triplets(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -> LayerScores:
+def untrained_triplets(checkpoint: Resolved, task: Task, *, split: TextSplit) -> LayerScores:
     """Return the share of triplets whose anchor is closer to the positive, by cosine."""
     embeddings, items = extract_split(checkpoint, task, split), task.split(split)
     by_layer = []

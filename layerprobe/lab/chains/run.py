@@ -21,8 +21,8 @@ from layerprobe.context import current, part
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.encoder import TruncatedEncoder
 from layerprobe.encoders.first_use import computed_on, load
-from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
-from layerprobe.encoders.model import DEFAULT_OPTIONS, ModelSpec, Options
+from layerprobe.encoders.loading import Resolved, resolve
+from layerprobe.encoders.model import DEFAULTS, Model
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import Embeddings, extract
@@ -59,14 +59,14 @@ ChainData = tuple[Sequence[Task], Sequence[TextFile]]
 """The tasks of a chain, one a fine-tuning, and its texts, one an adaptation, as they are loaded."""
 Tuned = tuple[Sequence[FineTuningRun], RunItems]
 """The runs of one fine-tuning step from one start, and what each item adds to their scores."""
-Branch = tuple[ChainTrail, Tuned, Sequence[Checkpoint], dict[LayerSeed, Checkpoint]]
+Branch = tuple[ChainTrail, Tuned, Sequence[Resolved], dict[LayerSeed, Resolved]]
 """A chain from one start: its scores, the runs of the last step, the checkpoints after each adaptation, and those after
 the last step where its weights were kept."""
 Parts = Iterator[contextlib.AbstractContextManager[object]]
 """Of each fine-tuning, in turn, its share of the progress."""
 
 
-def run_chain(chain: Chain, *, data: ChainData | None = None, options: Options = DEFAULT_OPTIONS) -> ChainResult:
+def run_chain(chain: Chain, *, data: ChainData | None = None, options: Model = DEFAULTS) -> ChainResult:
     """Run the steps of a chain at every layer and with every seed; finished ones are loaded, not repeated.
 
     Adaptations train the whole model. The first fine-tuning truncates what they left at each layer; each further one
@@ -112,7 +112,7 @@ def run_chain(chain: Chain, *, data: ChainData | None = None, options: Options =
     )
 
 
-def plan_chain(chain: Chain, *, data: ChainData | None = None, options: Options = DEFAULT_OPTIONS) -> Estimate:
+def plan_chain(chain: Chain, *, data: ChainData | None = None, options: Model = DEFAULTS) -> Estimate:
     """Return the steps of a chain from each start, and how many of their trainings are stored."""
     loaded = _LoadedChain.of(chain, data, options)
     steps = [planned for start in (loaded.start, *loaded.controls) for planned in _planned(loaded, start)]
@@ -136,10 +136,10 @@ class _LoadedChain:
     """A chain with its tasks loaded and its models resolved and checked, but no weights loaded."""
 
     chain: Chain
-    options: Options
-    start: Checkpoint
-    controls: tuple[Checkpoint, ...]
-    reference: Checkpoint | None
+    options: Model
+    start: Resolved
+    controls: tuple[Resolved, ...]
+    reference: Resolved | None
     layers: tuple[int, ...]
     tasks: tuple[Task, ...]
     """One a fine-tuning."""
@@ -147,7 +147,7 @@ class _LoadedChain:
     """One an adaptation."""
 
     @classmethod
-    def of(cls, chain: Chain, data: ChainData | None, options: Options) -> _LoadedChain:
+    def of(cls, chain: Chain, data: ChainData | None, options: Model) -> _LoadedChain:
         # CKA is of the states that the last step learns from: texts are cut where it cuts them
         last = chain.finetunings[-1].protocol
         options = replace(
@@ -160,8 +160,8 @@ class _LoadedChain:
         if data is None:
             corpora = [load_corpus(step.texts) for step in chain.adaptations]
             data = [load_settings(step.task) for step in chain.finetunings], corpora
-        specs = [ModelSpec(chain.model, random_init=seed) for seed in (chain.random_init, *chain.control)]
-        start, *controls = (resolve_checkpoint(spec, like=options) for spec in specs)
+        specs = [Model(chain.model, random_init=seed).like(options) for seed in (chain.random_init, *chain.control)]
+        start, *controls = map(resolve, specs)
         if chain.adaptations:
             check_masked_lm(start)
         layers = tuple(range(count_blocks(start.config) + 1)) if chain.layers is None else chain.layers
@@ -171,7 +171,7 @@ class _LoadedChain:
             options=options,
             start=start,
             controls=tuple(controls),
-            reference=None if chain.reference is None else resolve_checkpoint(chain.reference, like=options),
+            reference=None if chain.reference is None else resolve(chain.reference, like=options),
             layers=layers,
             tasks=tuple(data[0]),
             corpora=tuple(data[1]),
@@ -197,9 +197,9 @@ class _LoadedChain:
                 "further steps and CKA: expected layers from 1"
             )
 
-    def resolve(self, folder: Path) -> Checkpoint:
+    def resolve(self, folder: Path) -> Resolved:
         """Return the checkpoint that a step left."""
-        return resolve_checkpoint(str(folder), like=self.options)
+        return resolve(str(folder), like=self.options)
 
 
 def _parts(loaded: _LoadedChain) -> Parts:
@@ -215,7 +215,7 @@ def _parts(loaded: _LoadedChain) -> Parts:
         yield part(start=start, share=cost, whole=sum(costs))
 
 
-def _run_steps(loaded: _LoadedChain, start: Checkpoint, parts: Parts, level: float) -> Branch:
+def _run_steps(loaded: _LoadedChain, start: Resolved, parts: Parts, level: float) -> Branch:
     """Run all steps from one start."""
     adaptations, adapted = [], [start]
     for adapt, texts in zip(loaded.chain.adaptations, loaded.corpora, strict=True):
@@ -230,7 +230,7 @@ def _run_steps(loaded: _LoadedChain, start: Checkpoint, parts: Parts, level: flo
     trail = ChainTrail(
         model=start.label,
         revision=start.revision,
-        random_init=start.random_init,
+        random_init=start.asked.random_init,
         adaptations=tuple(adaptations),
         outcomes=tuple(outcomes(*step, level=level) for step in tuned),
     )
@@ -238,8 +238,8 @@ def _run_steps(loaded: _LoadedChain, start: Checkpoint, parts: Parts, level: flo
 
 
 def _fine_tuned(
-    loaded: _LoadedChain, at: dict[LayerSeed, Checkpoint], number: int, parts: Parts, *, keeps: bool = True
-) -> tuple[Tuned, dict[LayerSeed, Checkpoint]]:
+    loaded: _LoadedChain, at: dict[LayerSeed, Resolved], number: int, parts: Parts, *, keeps: bool = True
+) -> tuple[Tuned, dict[LayerSeed, Resolved]]:
     """Return the runs of a step, and the checkpoints that it left where its weights are kept."""
     step, task = loaded.chain.finetunings[number], loaded.tasks[number]
     sets: dict[tuple[int, bool], RunSet] = {}
@@ -290,9 +290,9 @@ def _effects(after: Tuned, alone: Tuned, level: float) -> tuple[ChainEffect, ...
 # ---- what is stored --------------------------------------------------------------------------------------
 
 
-def _planned(loaded: _LoadedChain, start: Checkpoint) -> Iterator[dict[str, Any]]:
+def _planned(loaded: _LoadedChain, start: Resolved) -> Iterator[dict[str, Any]]:
     """Yield the planned steps from a start; steps after one that is not stored are not stored either."""
-    checkpoint: Checkpoint | None = start
+    checkpoint: Resolved | None = start
 
     def planned(label: str, *, total: int, stored: int) -> dict[str, Any]:
         what = {"step": next(numbers), "what": label, "from": short_name(start.label)}
@@ -313,7 +313,7 @@ def _planned(loaded: _LoadedChain, start: Checkpoint) -> Iterator[dict[str, Any]
 
 
 def _finished(
-    loaded: _LoadedChain, at: dict[LayerSeed, Checkpoint], number: int, *, keeps: bool = True
+    loaded: _LoadedChain, at: dict[LayerSeed, Resolved], number: int, *, keeps: bool = True
 ) -> dict[LayerSeed, Path]:
     """Return the directories of a step's finished runs."""
     done = {}
@@ -346,11 +346,11 @@ def _similarities(
     loaded: _LoadedChain,
     before: Sequence[Embeddings],
     to_reference: ChainCurve | None,
-    adapted: Sequence[Checkpoint],
-    trained: dict[LayerSeed, Checkpoint],
+    adapted: Sequence[Resolved],
+    trained: dict[LayerSeed, Resolved],
 ) -> ChainSimilarities:
     chain, texts = loaded.chain, loaded.tasks[-1].test.texts
-    trainings: list[tuple[str, int | None, int, Checkpoint]] = [
+    trainings: list[tuple[str, int | None, int, Resolved]] = [
         (step.label, None, step.seed, checkpoint) for step, checkpoint in zip(chain.adaptations, adapted, strict=True)
     ]
     label, seed = chain.finetunings[-1].label, chain.seeds[0]

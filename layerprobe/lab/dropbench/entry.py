@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from layerprobe.comparison.compare import compare_all
 from layerprobe.encoders.architecture import count_blocks
-from layerprobe.encoders.loading import ModelLike, resolve_all, resolve_checkpoint
+from layerprobe.encoders.loading import ModelLike, resolve, resolve_all
 from layerprobe.errors import DataError, StoreError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.outputs import RunOutputs, read_outputs
@@ -64,8 +64,7 @@ def zoo_entry(
     seed and corpus are those of the entry. Readings are all that are listed, and those that are not listed by name.
     """
     task = checked_task(task)
-    checkpoint = resolve_checkpoint(model, items=task.readable)
-    options = checkpoint.options
+    checkpoint = resolve(model, items=task.readable)
     n_blocks = count_blocks(checkpoint.config)
     texts = task.test.texts[:TEXTS]
     tested = extract(checkpoint, texts)
@@ -76,7 +75,7 @@ def zoo_entry(
             f"expected references other than {name} itself, got it as {itself[0]!r}: leave that one out, "
             "or CKA would be 1 at every layer and call no drop without looking"
         )
-    compared = compare_all(tested, bases, device=options.device).comparisons if bases else ()
+    compared = compare_all(tested, bases, device=checkpoint.asked.device).comparisons if bases else ()
     curves = {what: layer_curve(comparison.curve) for what, comparison in zip(references, compared, strict=True)}
     names = [name for name, reading in READINGS.usable().items() if reading.needs != "reference"]
     read = read_curves(checkpoint, texts, [*names, *unlisted], task=task, views=views)
@@ -128,7 +127,7 @@ def tuned_layers(
     Errors over items are those of TMFT, and of the scans of the first weighting where no layer of them failed.
     """
     task = checked_task(task)
-    checkpoint = resolve_checkpoint(model, items=task.readable).with_options(max_length=None)
+    checkpoint = resolve(model, items=task.readable).with_options(max_length=None)
     layers = range(count_blocks(checkpoint.config) + 1)
     joint = [
         run

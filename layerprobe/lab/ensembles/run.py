@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from layerprobe.context import current
-from layerprobe.encoders.loading import resolve_checkpoint
-from layerprobe.encoders.model import DEFAULT_OPTIONS, Options
+from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.model import DEFAULTS, Model
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.files.folders import read_kept
 from layerprobe.files.serialisation import digest as digest_of
@@ -75,7 +75,7 @@ def ensemble(
     *,
     layers: Sequence[int] | None = None,
     profile: bool = False,
-    options: Options = DEFAULT_OPTIONS,
+    options: Model = DEFAULTS,
 ) -> Ensemble:
     """Average the outputs of two or more finished runs of one task, and compare that with the best single one.
 
@@ -420,7 +420,7 @@ def _cost(members: Iterable[Member]) -> EnsembleCost:
     )
 
 
-def _profiled(result: Ensemble, groups: Sequence[Sequence[_Run]], options: Options) -> Ensemble:
+def _profiled(result: Ensemble, groups: Sequence[Sequence[_Run]], options: Model) -> Ensemble:
     """Measure FLOPs and time of the ensemble and of the best single model."""
     origins = {member.label: group[0].origin for member, group in zip(result.members, groups, strict=True)}
     models, single = _deepest(result.members), _deepest([replace(result.single, weight=1.0)])
@@ -429,7 +429,7 @@ def _profiled(result: Ensemble, groups: Sequence[Sequence[_Run]], options: Optio
     for digest in dict.fromkeys(origins[model.label].model_digest for model in (*models, *single)):
         origin = next(origin for origin in origins.values() if origin.model_digest == digest)
         layers = sorted({model.layer for model in (*models, *single) if origins[model.label].model_digest == digest})
-        checkpoint = resolve_checkpoint(origin.model, like=options)
+        checkpoint = resolve(origin.model.like(options))
         if digest_of(checkpoint.identity) != digest:
             raise DataError(
                 f"expected the model that the runs began with to measure, {checkpoint.label} is another now"

@@ -15,7 +15,7 @@ import torch
 from layerprobe.checks import check_seeds
 from layerprobe.encoders.encoder import Encoder, save_checkpoint
 from layerprobe.encoders.first_use import computed_on, load
-from layerprobe.encoders.loading import Checkpoint, ModelLike, quiet_transformers, resolve_checkpoint
+from layerprobe.encoders.loading import ModelLike, Resolved, quiet_transformers, resolve
 from layerprobe.errors import DamagedStoreError, DataError, TrainingError
 from layerprobe.files.atomic import inside, locked
 from layerprobe.files.serialisation import digest, to_dict
@@ -84,7 +84,7 @@ def adapt(
                 "n_held_out_tokens": sum(len(batch.targets) for batch in run.held_out_batches),
                 "head": "fresh" if head.fresh else "own",
                 "steps": run.step,
-                "computed_on": computed_on(checkpoint.options),
+                "computed_on": computed_on(checkpoint.asked),
                 "metrics": tuple(map(_metrics_of, run.metrics)),
                 "seconds": run.seconds,
                 "warnings": (
@@ -123,7 +123,7 @@ def plan_adaptation(
         title=f"Adapting {short_name(checkpoint.name)} by {steps:,} steps on {n_texts:,} texts, {n_held_out:,} more "
         "held out,",
         seconds=steps * seconds_a_step(run),
-        computed_on=computed_on(checkpoint.options),
+        computed_on=computed_on(checkpoint.asked),
         numbers={
             "model": checkpoint.name,
             "protocol": protocol,
@@ -136,19 +136,19 @@ def plan_adaptation(
 
 def _checked(
     model: ModelLike, texts: TextFile | Sequence[str], seed: int
-) -> tuple[TextFile, tuple[str, ...], Checkpoint]:
+) -> tuple[TextFile, tuple[str, ...], Resolved]:
     """Return all texts, the distinct ones and the resolved model; wrong arguments raise before any training."""
     check_seeds([seed])
     file = texts if isinstance(texts, TextFile) else TextFile(name="texts", texts=tuple(texts))
-    checkpoint = resolve_checkpoint(model)
-    if checkpoint.options.dtype == "float16":
+    checkpoint = resolve(model)
+    if checkpoint.asked.dtype == "float16":
         raise DataError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
     check_masked_lm(checkpoint)
     return file, tuple(dict.fromkeys(file.texts)), checkpoint
 
 
 def _begun(
-    checkpoint: Checkpoint, texts: Sequence[str], protocol: AdaptationProtocol, seed: int
+    checkpoint: Resolved, texts: Sequence[str], protocol: AdaptationProtocol, seed: int
 ) -> tuple[Encoder, MaskedLanguageModel, Corpus, Trainer]:
     """Return the loaded model, its head, the texts as tokens and what trains the model on them."""
     encoder = load(checkpoint)
@@ -194,14 +194,14 @@ def _metrics_of(step: StepMetrics) -> AdaptationMetrics:
 
 
 def stored_adaptation(
-    model: Checkpoint, texts: TextFile, *, protocol: AdaptationProtocol, seed: int = 0
+    model: Resolved, texts: TextFile, *, protocol: AdaptationProtocol, seed: int = 0
 ) -> tuple[Path, Adaptation | None]:
     """Return the folder of an adapted model in the store, named by all that its weights depend on, and its numbers.
 
     These are None where it is still to be adapted.
     """
     name = _fingerprint(model, tuple(dict.fromkeys(texts.texts)), protocol, seed)[:32]
-    root = Store(model.options.cache_dir).root
+    root = Store(model.asked.cache_dir).root
     path = inside(root, root / "adapted" / name)
     try:
         adaptation = FOLDER.read(path)
@@ -214,7 +214,7 @@ def stored_adaptation(
 
 
 def adapt_in_store(
-    model: Checkpoint, texts: TextFile, *, protocol: AdaptationProtocol, seed: int = 0
+    model: Resolved, texts: TextFile, *, protocol: AdaptationProtocol, seed: int = 0
 ) -> tuple[Path, Adaptation]:
     """Adapt a model into the store as `adapt` does; loads a finished one, and waits for another process that makes it.
 
@@ -230,8 +230,8 @@ def adapt_in_store(
         return path, stored or adapt(model, texts, path, protocol=protocol, seed=seed, overwrite=True)
 
 
-def _fingerprint(checkpoint: Checkpoint, texts: Sequence[str], protocol: AdaptationProtocol, seed: int) -> str:
-    options = checkpoint.options
+def _fingerprint(checkpoint: Resolved, texts: Sequence[str], protocol: AdaptationProtocol, seed: int) -> str:
+    options = checkpoint.asked
     return digest([ADAPTATION_VERSION, checkpoint.identity, computed_on(options), digest(texts), protocol, seed])
 
 

@@ -17,7 +17,7 @@ from layerprobe.embedded.pair import LANGUAGE_SEED
 from layerprobe.encoders.batching import tokenize
 from layerprobe.encoders.first_use import computed_on
 from layerprobe.encoders.loading import autocast_dtype, resolve_device
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest, to_dict
 from layerprobe.lab.pretraining.models import GENERATOR, build_encoder, build_objective, count, masking_of, save_models
@@ -206,7 +206,7 @@ def plan_pretraining(
     )
 
 
-def _described(run: FreshModels, options: Options) -> dict[str, Any]:
+def _described(run: FreshModels, options: Model) -> dict[str, Any]:
     """Return the fields that an estimate and a record share."""
     return {
         "vocab_size": len(run.tokenizer),
@@ -218,7 +218,7 @@ def _described(run: FreshModels, options: Options) -> dict[str, Any]:
 
 
 def _prepared(
-    file: TextFile, texts: tuple[str, ...], protocol: PretrainingProtocol, *, seed: int, options: Options
+    file: TextFile, texts: tuple[str, ...], protocol: PretrainingProtocol, *, seed: int, options: Model
 ) -> FreshModels:
     """Return a run that has not started, with its warnings."""
     if len(texts) < 2:
@@ -258,12 +258,12 @@ def texts_of(corpus: Texts, protocol: PretrainingProtocol) -> TextFile:
     return TextFile(name=LANGUAGE, texts=tuple(sentences), embedded=True)
 
 
-def _computing(device: str, dtype: str) -> Options:
+def _computing(device: str, dtype: str) -> Model:
     """Return the device and precision of training; by default bfloat16 on CUDA and float32 elsewhere."""
     if dtype not in ("auto", "float32", "bfloat16"):
         raise DataError(f"expected dtype auto, float32 or bfloat16 to train in, got {dtype!r}")
     on_cuda = resolve_device(device).type == "cuda"
-    return Options(device=device, dtype="float32" if dtype == "auto" and not on_cuda else dtype)
+    return Model(device=device, dtype="float32" if dtype == "auto" and not on_cuda else dtype)
 
 
 def prepare(

@@ -8,7 +8,7 @@ from typing import Literal
 from layerprobe.checks import LEVEL
 from layerprobe.comparison.compare import compare
 from layerprobe.context import current, part
-from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, Options
+from layerprobe.encoders.model import DEFAULTS, Model
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import RARE
@@ -186,7 +186,7 @@ def reproduce(
     words: Task | None = None,
     corpus: TextFile | None = None,
     seeds: Sequence[int] = PAPER_SEEDS,
-    options: Options = DEFAULT_OPTIONS,
+    options: Model = DEFAULTS,
 ) -> Reproduction:
     """Reproduce an experiment and compare its scores with the paper's.
 
@@ -265,7 +265,7 @@ def _fine_tuned(
     models: Mapping[str, str],
     task: Task,
     *,
-    options: Options,
+    options: Model,
 ) -> tuple[ReproducedScore, ...]:
     for chain, data in filter(None, (step for _, step in planned)):
         plan_chain(chain, data=data, options=options)  # what is wrong is reported before any training
@@ -342,7 +342,7 @@ def _front(
 
 
 def _compared(
-    chosen: Experiment, models: Mapping[str, str], task: Task, *, options: Options
+    chosen: Experiment, models: Mapping[str, str], task: Task, *, options: Model
 ) -> tuple[ReproducedPair, ...]:
     pairs = [pair for pair in chosen.pairs if {pair.model, pair.reference} <= models.keys()]
     if not pairs:

@@ -13,8 +13,8 @@ from typing import Any
 
 from layerprobe.context import labelled
 from layerprobe.encoders.architecture import count_blocks
-from layerprobe.encoders.loading import resolve_checkpoint
-from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, Options
+from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.model import DEFAULTS, Model
 from layerprobe.errors import DataError, ModelError, TrainingError
 from layerprobe.files.atomic import make_directory
 from layerprobe.files.toml import SEEDS, read_toml
@@ -149,7 +149,7 @@ def _planned(contest: Contest, model: ContestModel) -> dict[str, Any]:
     }
 
 
-def run_contest(contest: Contest, out: str | Path, *, options: Options = DEFAULT_OPTIONS) -> Zoo:
+def run_contest(contest: Contest, out: str | Path, *, options: Model = DEFAULTS) -> Zoo:
     """Measure and fine-tune every encoder at every layer, and write the results to `zoo.json` in a folder.
 
     Every part is kept in the folder, so a killed contest goes on where it was. A model whose training fails is left
@@ -189,13 +189,13 @@ def run_contest(contest: Contest, out: str | Path, *, options: Options = DEFAULT
     return _zoo(contest, entries)
 
 
-def _check_model(model: ContestModel, task: Task, options: Options) -> None:
+def _check_model(model: ContestModel, task: Task, options: Model) -> None:
     """Raise an error if the model or its reference is not what the contest needs; no weights are read."""
-    checkpoint = resolve_checkpoint(Model.of(model.id, options), items=task.readable)
+    checkpoint = resolve(Model.of(model.id, options), items=task.readable)
     if (n_blocks := count_blocks(checkpoint.config)) != model.blocks:
         raise DataError(f"expected {model.blocks} blocks of {model.id}, got {n_blocks}: correct the contest")
     try:
-        reference = resolve_checkpoint(Model.of(model.reference, options), items=task.readable)
+        reference = resolve(Model.of(model.reference, options), items=task.readable)
     except ModelError as error:
         raise ModelError(f"the reference of {model.id} cannot be used: {error}") from error
     if reference.identity == checkpoint.identity:

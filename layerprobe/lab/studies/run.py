@@ -18,8 +18,8 @@ from typing import Any
 from layerprobe.context import current, labelled
 from layerprobe.embedded.pair import TASK_SIZES, embedded_task
 from layerprobe.encoders.first_use import computed_on
-from layerprobe.encoders.loading import resolve_checkpoint
-from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, Options
+from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.model import DEFAULTS, Model
 from layerprobe.encoders.workers import taken_over, workers_of
 from layerprobe.errors import DamagedStoreError, DataError, LayerProbeError, LostWorkerError, TrainingError
 from layerprobe.files.atomic import inside, locked, make_directory
@@ -68,7 +68,7 @@ def run_lab(
     *,
     workers: int | None = None,
     ray: str | None = None,
-    options: Options = DEFAULT_OPTIONS,
+    options: Model = DEFAULTS,
 ) -> LabResult:
     """Pretrain each encoder, compare it with its MLM twins, fine-tune it at every layer, and collect the results.
 
@@ -101,7 +101,7 @@ def run_lab(
     return result
 
 
-def plan_lab(study: LabStudy, out: str | Path, *, options: Options = DEFAULT_OPTIONS) -> Estimate:
+def plan_lab(study: LabStudy, out: str | Path, *, options: Model = DEFAULTS) -> Estimate:
     """Return the encoders of a study and how much of each is finished; nothing is written."""
     run = _LabRun.of(study, Path(out), options)
     return Estimate(
@@ -116,7 +116,7 @@ class _LabRun:
 
     study: LabStudy
     out: Path
-    options: Options
+    options: Model
     corpus: TextFile
     tasks: dict[LabTask, Task]
     """Loaded."""
@@ -126,7 +126,7 @@ class _LabRun:
     """Why a model could not be pretrained, by its name."""
 
     @classmethod
-    def of(cls, study: LabStudy, out: Path, options: Options) -> _LabRun:
+    def of(cls, study: LabStudy, out: Path, options: Model) -> _LabRun:
         check_precision(options)
         for protocol in study.budgets.values():
             check_pooling(protocol, options)
@@ -238,7 +238,7 @@ class _LabRun:
         how = [*tuned, computed_on(options), options.max_length]
         values = {name: getattr(options, name) for name in OPTIONAL}
         # only what is given, so that entries of an older layerprobe are found
-        changed = {name: value for name, value in values.items() if value != getattr(DEFAULT_OPTIONS, name)}
+        changed = {name: value for name, value in values.items() if value != getattr(DEFAULTS, name)}
         return digest([LAB_VERSION, pretraining.fingerprint, references, *how, *([changed] if changed else [])])
 
     def expected(self, job: Job) -> str | None:
@@ -332,7 +332,7 @@ class _LabRun:
         for task, protocol in itertools.product(self.tasks.values(), study.budgets.values()):
             n_runs += len(pairs) + len(scans)
             if pretrained:
-                runs = run_folder(resolve_checkpoint(str(self.folder(model)), like=self.options), task, protocol)
+                runs = run_folder(resolve(str(self.folder(model)), like=self.options), task, protocol)
                 stored += sum(runs.load(layer, seed) is not None for layer, seed in pairs)
                 stored += sum(load_finished(JointRun, runs.joint_path(*each)) is not None for each in scans)
         size = model.protocol.size
@@ -371,7 +371,7 @@ def _file_name(source: str) -> str:
 # ---- those who make them ---------------------------------------------------------------------------------
 
 
-Setting = tuple[LabStudy, Path, Options, str, _LabRun | None]
+Setting = tuple[LabStudy, Path, Model, str, _LabRun | None]
 """What a worker needs: study, folder, options, what these compute on, and the study as it is loaded in this process;
 None for other processes."""
 

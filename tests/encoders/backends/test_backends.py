@@ -22,8 +22,8 @@ from layerprobe.encoders.backends.choice import BackendFinding, BackendSurvey, g
 from layerprobe.encoders.backends.graph import Graph, PooledLayers, differences
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import Checkpoint, load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import Options, Pooling, Settled
+from layerprobe.encoders.loading import Resolved, load_encoder, resolve
+from layerprobe.encoders.model import Model, Pooling
 from layerprobe.encoders.timing import Speedup, speedup
 from layerprobe.errors import DataError, ModelError
 from layerprobe.extraction.embed import embed_layers
@@ -42,15 +42,15 @@ def needs(name: str) -> pytest.MarkDecorator:
 
 
 NAMES = [pytest.param(name, marks=needs(name)) for name in ENGINES]
-Loaded = Callable[[str], tuple[Checkpoint, Encoder]]
+Loaded = Callable[[str], tuple[Resolved, Encoder]]
 
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     """A tiny checkpoint and its encoder by the architecture; read them, do not change them."""
 
-    def load(name: str) -> tuple[Checkpoint, Encoder]:
-        checkpoint = resolve_checkpoint(save_tiny(name, tmp_path_factory.mktemp(name)))
+    def load(name: str) -> tuple[Resolved, Encoder]:
+        checkpoint = resolve(save_tiny(name, tmp_path_factory.mktemp(name)))
         return checkpoint, load_encoder(checkpoint, device="cpu")
 
     return cache(load)
@@ -62,8 +62,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("store")
 
 
-def options_of(store: Path, backend: str, **settings: object) -> Settled:
-    return dataclasses.replace(Settled(device="cpu", cache_dir=store), backend=backend, **settings)
+def options_of(store: Path, backend: str, **settings: object) -> Model:
+    return dataclasses.replace(Model(device="cpu", cache_dir=store), backend=backend, **settings)
 
 
 def graphs(store: Path) -> list[Path]:
@@ -85,7 +85,7 @@ def graphs(store: Path) -> list[Path]:
 )
 def test_every_layer_is_that_of_torch(tiny: Loaded, store: Path, backend: str, pooling: Pooling, side: str) -> None:
     checkpoint, encoder = tiny("bert")
-    graph = graph_of(encoder, checkpoint, options_of(store, backend, pooling=pooling))
+    graph = graph_of(encoder, given(checkpoint, options_of(store, backend, pooling=pooling)))
     assert graph is not None
     assert graph.backend == backend
     tokens = dataclasses.replace(encoder.tokenize(TEXTS), padding_side=side)
@@ -101,7 +101,7 @@ def test_every_layer_is_that_of_torch(tiny: Loaded, store: Path, backend: str, p
 def test_the_final_norm_is_left_out_where_torch_leaves_it_out(tiny: Loaded, store: Path) -> None:
     checkpoint, _ = tiny("llama")
     encoder = load_encoder(checkpoint, device="cpu", norm="raw")
-    graph = graph_of(encoder, checkpoint, options_of(store, "openvino", norm="raw"))
+    graph = graph_of(encoder, given(checkpoint, options_of(store, "openvino", norm="raw")))
     tokens = encoder.tokenize(TEXTS)
     np.testing.assert_allclose(
         embed_layers(encoder, tokens, graph=graph), embed_layers(encoder, tokens), rtol=1e-4, atol=1e-5
@@ -114,7 +114,7 @@ def test_padding_that_has_nothing_to_look_at_is_no_nan(tiny: Loaded, store: Path
     # a window that holds padding alone: OpenVINO's fused attention gives NaN there
     checkpoint, encoder = tiny("modernbert")
     attention = encoder.model.config._attn_implementation
-    graph = graph_of(encoder, checkpoint, options_of(store, "openvino"))
+    graph = graph_of(encoder, given(checkpoint, options_of(store, "openvino")))
     tokens = encoder.tokenize(["a", "a b c d e f g h i j k l m n o p q r s t u v w x y z " * 2])
     np.testing.assert_allclose(
         embed_layers(encoder, tokens, graph=graph), embed_layers(encoder, tokens), rtol=1e-4, atol=1e-5
@@ -129,9 +129,9 @@ def test_architectures(tiny: Loaded, tmp_path: Path, name: str, backend: str) ->
     checkpoint, encoder = tiny(name)
     if (name, backend) in {("xlm", "openvino"), ("fnet", "openvino")}:
         with pytest.raises(ModelError, match=r"cannot be converted to openvino: .*aten\..*; take --backend torch"):
-            graph_of(encoder, checkpoint, options_of(tmp_path, backend))
+            graph_of(encoder, given(checkpoint, options_of(tmp_path, backend)))
         return
-    graph = graph_of(encoder, checkpoint, options_of(tmp_path, backend))
+    graph = graph_of(encoder, given(checkpoint, options_of(tmp_path, backend)))
     assert graph is not None
     assert max(differences(graph, encoder, "mean")) < 1e-4
 
@@ -139,7 +139,7 @@ def test_architectures(tiny: Loaded, tmp_path: Path, name: str, backend: str) ->
 @pytest.mark.parametrize("backend", NAMES)
 def test_embeddings_are_one_entry_of_the_store(tiny: Loaded, store: Path, tmp_path: Path, backend: str) -> None:
     checkpoint, _ = tiny("bert")
-    by_torch = extract(given(checkpoint, Options(device="cpu", cache_dir=tmp_path / "torch")), TEXTS)
+    by_torch = extract(given(checkpoint, Model(device="cpu", cache_dir=tmp_path / "torch")), TEXTS)
     found = extract(given(checkpoint, options_of(store, backend)), TEXTS)
     assert found.fingerprint == by_torch.fingerprint
     for layer in range(found.n_layers):
@@ -184,17 +184,17 @@ def test_a_graph_is_made_once_and_again_when_damaged(
     checkpoint, encoder = tiny("bert")
     options = options_of(tmp_path, "onnx")
     for _ in range(2):
-        graph_of(encoder, checkpoint, options)
+        graph_of(encoder, given(checkpoint, options))
     assert len(made) == 1
     (folder,) = graphs(tmp_path)
     (folder / "graph.toy").write_bytes(b"a grapf")
-    graph_of(encoder, checkpoint, options)
+    graph_of(encoder, given(checkpoint, options))
     assert "graph.toy: its checksum is not the one that was written down: making the graph again" in caplog.text
     (folder / "graph.toy").unlink()
-    graph_of(encoder, checkpoint, options)
+    graph_of(encoder, given(checkpoint, options))
     assert "graph.toy: the file is missing: making the graph again" in caplog.text
     (folder / "SHA256SUMS").unlink()
-    graph_of(encoder, checkpoint, options)
+    graph_of(encoder, given(checkpoint, options))
     assert len(made) == 4
     assert graphs(tmp_path) == [folder]
     assert Store(tmp_path).verify().problems == ()
@@ -206,14 +206,14 @@ def test_graphs_are_named_by_what_they_depend_on(
     checkpoint, encoder = tiny("bert")
     options = options_of(tmp_path, "onnx")
     raw = dataclasses.replace(encoder, description=dataclasses.replace(encoder.description, norm="raw"))
-    graph_of(encoder, checkpoint, options)
-    graph_of(encoder, dataclasses.replace(checkpoint, tokenizer_digest="another"), options)
+    graph_of(encoder, given(checkpoint, options))
+    graph_of(encoder, given(dataclasses.replace(checkpoint, tokenizer_digest="another"), options))
     assert len(made) == 1
-    graph_of(encoder, dataclasses.replace(checkpoint, revision="another"), options)
-    graph_of(raw, checkpoint, options)
-    graph_of(encoder, checkpoint, dataclasses.replace(options, attn="eager"))
+    graph_of(encoder, given(dataclasses.replace(checkpoint, revision="another"), options))
+    graph_of(raw, given(checkpoint, options))
+    graph_of(encoder, given(checkpoint, dataclasses.replace(options, attn="eager")))
     monkeypatch.setattr(graph, "__version__", "another")
-    graph_of(encoder, checkpoint, options)
+    graph_of(encoder, given(checkpoint, options))
     assert len(made) == len(graphs(tmp_path)) == 5
 
 
@@ -221,12 +221,12 @@ def test_another_process_that_makes_the_same_graph_is_waited_for(
     tiny: Loaded, tmp_path: Path, made: list[Path]
 ) -> None:
     checkpoint, encoder = tiny("bert")
-    graph_of(encoder, checkpoint, options_of(tmp_path, "onnx"))
+    graph_of(encoder, given(checkpoint, options_of(tmp_path, "onnx")))
     (folder,) = graphs(tmp_path)
     shutil.move(folder, tmp_path / "kept")
     with ThreadPoolExecutor(1) as thread:
         with FileLock(tmp_path / "locks" / f"{folder.name}.lock"):
-            waiting = thread.submit(graph_of, encoder, checkpoint, options_of(tmp_path, "onnx"))
+            waiting = thread.submit(graph_of, encoder, given(checkpoint, options_of(tmp_path, "onnx")))
             assert wait([waiting], timeout=0.2).not_done
             shutil.move(tmp_path / "kept", folder)
         assert waiting.result() is not None
@@ -244,9 +244,9 @@ def test_a_backend_that_is_not_installed_is_named_with_its_extra(
         monkeypatch.setitem(sys.modules, package, None)
     for name in ("openvino", "onnx"):
         with pytest.raises(ModelError, match=rf"the backend {name} needs .*: pip install 'layerprobe\[{name}\]'"):
-            graph_of(encoder, checkpoint, options_of(tmp_path, name))
-    assert graph_of(encoder, checkpoint, options_of(tmp_path, "auto")) is None
-    found = survey(encoder, checkpoint, options_of(tmp_path, "auto"))
+            graph_of(encoder, given(checkpoint, options_of(tmp_path, name)))
+    assert graph_of(encoder, given(checkpoint, options_of(tmp_path, "auto"))) is None
+    found = survey(encoder, given(checkpoint, options_of(tmp_path, "auto")))
     assert found.chosen == "torch"
     assert found.reason == "no other can be taken"
     assert ["not installed" in (finding.problem or "") for finding in found.findings] == [False, True, True]
@@ -254,25 +254,25 @@ def test_a_backend_that_is_not_installed_is_named_with_its_extra(
 
 def test_an_unknown_backend_is_refused() -> None:
     with pytest.raises(DataError, match="expected a backend, one of auto, torch, openvino, onnx, got 'tensorrt'"):
-        Options(backend="tensorrt")
+        Model(backend="tensorrt")
 
 
 @needs("onnx")
 def test_backends_say_what_they_are_for(tiny: Loaded, tmp_path: Path) -> None:
     checkpoint, encoder = tiny("bert")
     with pytest.raises(ModelError, match="expected float32 for the backend onnx, got bfloat16: take another --dtype"):
-        graph_of(encoder, checkpoint, options_of(tmp_path, "onnx", dtype="bfloat16"))
+        graph_of(encoder, given(checkpoint, options_of(tmp_path, "onnx", dtype="bfloat16")))
     elsewhere = dataclasses.replace(encoder, device=torch.device("cuda"))
     with pytest.raises(ModelError, match="expected a CPU for the backend onnx, got cuda: take --device cpu"):
-        graph_of(elsewhere, checkpoint, options_of(tmp_path, "onnx"))
-    assert graph_of(elsewhere, checkpoint, options_of(tmp_path, "auto")) is None
+        graph_of(elsewhere, given(checkpoint, options_of(tmp_path, "onnx")))
+    assert graph_of(elsewhere, given(checkpoint, options_of(tmp_path, "auto"))) is None
 
 
 @needs("openvino")
 def test_a_model_that_does_not_export_is_refused_with_the_reason(tiny: Loaded, tmp_path: Path) -> None:
     checkpoint, encoder = tiny("fnet")
     with pytest.raises(ModelError, match=r"cannot be converted to openvino: .*aten.*; take --backend torch"):
-        graph_of(encoder, checkpoint, options_of(tmp_path, "openvino"))
+        graph_of(encoder, given(checkpoint, options_of(tmp_path, "openvino")))
     assert graphs(tmp_path) == []
 
 
@@ -295,7 +295,7 @@ def test_a_graph_that_computes_something_else_is_refused(
     toy = dataclasses.replace(engines()["onnx"], compile=shifted)
     monkeypatch.setitem(BACKENDS._loaded, "onnx", toy)
     with pytest.raises(ModelError, match=r"onnx does not compute what torch does for .* layer 2 differs by 1\.0e-02"):
-        graph_of(encoder, checkpoint, options_of(tmp_path, "onnx"))
+        graph_of(encoder, given(checkpoint, options_of(tmp_path, "onnx")))
     assert len(made) == 2  # the second of the plain attention
     assert graphs(tmp_path) == []
 
@@ -311,29 +311,29 @@ def test_auto_takes_the_fastest_and_remembers(tiny: Loaded, store: Path, monkeyp
 
     seconds = {"torch": [3.0] * 7, "openvino": [1.0] * 7, "onnx": [2.0] * 7}
 
-    def slow_torch(encoder: Encoder, graphs: dict[str, Graph], options: Options, texts: object) -> object:
+    def slow_torch(encoder: Encoder, graphs: dict[str, Graph], options: Model, texts: object) -> object:
         surveys.append(texts)
         return [100], dict(seconds)
 
     monkeypatch.setattr(choice, "timed_rounds", slow_torch)
     for _ in range(2):
-        graph = graph_of(encoder, checkpoint, options_of(store, "auto"))
+        graph = graph_of(encoder, given(checkpoint, options_of(store, "auto")))
         assert graph is not None
         assert graph.backend == "openvino"
     assert surveys == [choice.USUAL_TEXTS]
     # a later survey on other texts, as doctor makes it, is what auto then takes
     seconds["openvino"] = [2.0, 4.0] * 4
     seconds["torch"] = seconds["onnx"] = [3.0] * 8
-    found = survey(encoder, checkpoint, options_of(store, "auto"), TEXTS)
+    found = survey(encoder, given(checkpoint, options_of(store, "auto")), TEXTS)
     assert surveys[1:] == [TEXTS]
     assert (found.chosen, found.threads) == ("torch", torch.get_num_threads())
-    assert graph_of(encoder, checkpoint, options_of(store, "auto")) is None
+    assert graph_of(encoder, given(checkpoint, options_of(store, "auto"))) is None
 
 
 def test_speeds_are_measured_in_turns_on_the_texts_that_are_given(
     tiny: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, encoder = tiny("bert")
+    checkpoint, encoder = tiny("bert")
     taken, batches = list[str](), list[Batch]()
     graphs = {
         name: Graph(backend=name, run=lambda batch, name=name: (taken.append(name), batches.append(batch)))
@@ -341,7 +341,7 @@ def test_speeds_are_measured_in_turns_on_the_texts_that_are_given(
     }
     monkeypatch.setattr(choice, "SECONDS", 0.0)  # the least number of rounds
     options = options_of(tmp_path, "auto", batch_tokens=4096)
-    tokens, seconds = choice.timed_rounds(encoder, graphs, options, ["a b c d e f", "a"])
+    tokens, seconds = choice.timed_rounds(encoder, graphs, given(checkpoint, options), ["a b c d e f", "a"])
     least = choice.ROUNDS[0]
     assert taken == (["openvino", "onnx", "onnx", "openvino"] * (1 + least))[: 2 * (1 + least)]
     assert {name: len(each) for name, each in seconds.items()} == dict.fromkeys(("torch", "openvino", "onnx"), least)
@@ -402,6 +402,6 @@ def test_bfloat16_is_close(tiny: Loaded, store: Path) -> None:
     if "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         pytest.skip("the processor does not compute in bfloat16")
     checkpoint, encoder = tiny("bert")
-    graph = graph_of(encoder, checkpoint, options_of(store, "openvino", dtype="bfloat16"))
+    graph = graph_of(encoder, given(checkpoint, options_of(store, "openvino", dtype="bfloat16")))
     assert graph is not None
     assert 1e-5 < max(differences(graph, encoder, "mean")) < 5e-2

@@ -12,8 +12,8 @@ import pytest
 import layerprobe
 from layerprobe.encoders.backends.backend import BACKENDS, TORCH
 from layerprobe.encoders.backends.choice import survey
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import Options, Settled
+from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.model import Model
 from layerprobe.extraction.embeddings import extract
 from tests.models import TEXTS, given, save_tiny
 from tests.plugins import install
@@ -50,16 +50,16 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_one_from_another_package(toy: None, tmp_path: Path) -> None:
-    checkpoint = resolve_checkpoint(save_tiny("bert", tmp_path / "model"))
+    checkpoint = resolve(save_tiny("bert", tmp_path / "model"))
     encoder = load_encoder(checkpoint, device="cpu")
     (finding,) = [
         finding
-        for finding in survey(encoder, checkpoint, Settled(device="cpu", cache_dir=tmp_path / "store")).findings
+        for finding in survey(encoder, given(checkpoint, Model(device="cpu", cache_dir=tmp_path / "store"))).findings
         if finding.backend == "exported"
     ]
     assert finding.problem is None
     assert max(finding.differences or ()) < 1e-5
-    options = Options(device="cpu", cache_dir=tmp_path / "other", backend="exported")
+    options = Model(device="cpu", cache_dir=tmp_path / "other", backend="exported")
     found = extract(given(checkpoint, options), TEXTS)
     assert found.stored.manifest.description["backend"] == "exported"
 

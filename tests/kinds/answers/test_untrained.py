@@ -13,8 +13,8 @@ from torch.nn.functional import cross_entropy
 
 from layerprobe.encoders.batching import Batch, collate
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import resolve_checkpoint
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.kinds.answers import untrained
 from layerprobe.kinds.answers.untrained import answer_probe, newton_step, window_sums
@@ -65,7 +65,7 @@ def test_it_is_fitted_on_a_device_without_float64(
     loaded: Callable[[str], Encoder],  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    encoder, options = loaded("bert"), Options()
+    encoder, options = loaded("bert"), Model()
     windows = windowed(encoder, ITEMS.questions, ITEMS.contexts, max_length=24)
 
     def spans(encoder: Encoder) -> list[np.ndarray]:
@@ -84,7 +84,7 @@ def test_a_batch_that_does_not_fit_is_halved(
 ) -> None:
     encoder, states, passed = loaded("bert"), Encoder.layer_states, list[int]()
     windows = windowed(encoder, ITEMS.questions, ITEMS.contexts, max_length=24)
-    expected = untrained._fitted(encoder, windows, ITEMS, Options(), lambda n: None)
+    expected = untrained._fitted(encoder, windows, ITEMS, Model(), lambda n: None)
 
     def layer_states(self: Encoder, batch: Batch) -> Iterator[torch.Tensor]:
         if len(batch["input_ids"]) > 2:
@@ -92,23 +92,23 @@ def test_a_batch_that_does_not_fit_is_halved(
         return states(self, batch)
 
     monkeypatch.setattr(Encoder, "layer_states", layer_states)
-    found = untrained._fitted(encoder, windows, ITEMS, Options(), passed.append)
+    found = untrained._fitted(encoder, windows, ITEMS, Model(), passed.append)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
     assert (max(passed), sum(passed)) == (2, len(windows.pairs))
     monkeypatch.setattr("layerprobe.kinds.answers.untrained.is_out_of_memory", lambda error: False)
     with pytest.raises(torch.OutOfMemoryError):
-        untrained._fitted(encoder, windows, ITEMS, Options(), passed.append)
+        untrained._fitted(encoder, windows, ITEMS, Model(), passed.append)
 
 
 @pytest.mark.parametrize("impossible", [0.0, 0.4])
 def test_it_finds_what_is_in_the_tokens(checkpoint: Callable[[str], Path], tmp_path: Path, impossible: float) -> None:  # noqa: F811
-    task, options = toy_question_task(n=120, impossible=impossible), Options(device="cpu", cache_dir=tmp_path)
+    task, options = toy_question_task(n=120, impossible=impossible), Model(device="cpu", cache_dir=tmp_path)
     scores, _ = score_split(given(str(checkpoint("bert")), options), task)
     assert (scores.method, scores.primary) == ("probe", "f1")
     assert scores.scores[0] == pytest.approx(100) if not impossible else scores.scores[0] > 60
     (file,) = (path for path in Store(tmp_path).root.rglob("*.json") if path.parent.name == "answer-probes")
     before = file.stat().st_mtime_ns
-    again = answer_probe(given(resolve_checkpoint(str(checkpoint("bert"))), options), task, split="test")
+    again = answer_probe(given(resolve(str(checkpoint("bert"))), options), task, split="test")
     assert (again.metrics, again.influences, file.stat().st_mtime_ns) == (scores.metrics, scores.influences, before)
 
 
@@ -118,22 +118,22 @@ def test_each_precision_has_a_result_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One store may be shared by machines of which `auto` takes bfloat16 on one alone."""
-    task, options = toy_question_task(), Options(device="cpu", cache_dir=tmp_path)
+    task, options = toy_question_task(), Model(device="cpu", cache_dir=tmp_path)
     for found in (None, torch.bfloat16):
         monkeypatch.setattr("layerprobe.encoders.first_use.autocast_dtype", lambda *_, found=found: found)
-        answer_probe(given(resolve_checkpoint(str(checkpoint("bert"))), options), task, split="test")
+        answer_probe(given(resolve(str(checkpoint("bert"))), options), task, split="test")
     assert len([path for path in Store(tmp_path).root.rglob("*.json") if path.parent.name == "answer-probes"]) == 2
 
 
 def test_a_model_in_16_bits_is_fitted_in_more(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:  # noqa: F811
-    options = Options(device="cpu", cache_dir=tmp_path, dtype="bfloat16")
+    options = Model(device="cpu", cache_dir=tmp_path, dtype="bfloat16")
     scores, _ = score_split(given(str(checkpoint("bert")), options), toy_question_task(n=120))
     assert scores.scores[0] == pytest.approx(100)
 
 
 def test_a_split_without_answers_and_embeddings_alone(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:  # noqa: F811
-    task, options = toy_question_task(impossible=1.0), Options(device="cpu", cache_dir=tmp_path)
+    task, options = toy_question_task(impossible=1.0), Model(device="cpu", cache_dir=tmp_path)
     with pytest.raises(DataError, match="expected an answer in a window of the train split to fit a probe on"):
-        answer_probe(given(resolve_checkpoint(str(checkpoint("bert"))), options), task, split="test")
+        answer_probe(given(resolve(str(checkpoint("bert"))), options), task, split="test")
     with pytest.raises(DataError, match="expected a task that embeddings alone are scored on"):
         zero_shot(None, task)  # type: ignore[arg-type]

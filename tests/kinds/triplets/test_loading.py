@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, TaskError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
@@ -45,8 +45,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
-    return Options(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
+def options(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return Model(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
 
 
 def test_a_table_is_split(task: Task, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_texts_are_checked(task: Task) -> None:
         Task(name="x", kind="triplets", train=task.train, validation=task.validation, test=odd)
 
 
-def test_untrained_scores_are_those_of_the_evaluator(task: Task, model: str, options: Options) -> None:
+def test_untrained_scores_are_those_of_the_evaluator(task: Task, model: str, options: Model) -> None:
     scores, _ = score_split(given(model, options), task)
     embeddings = extract(given(model, options), task.test.texts)
     for layer in range(4):
@@ -110,7 +110,7 @@ def test_the_loss_is_that_of_sentence_transformers(euclidean: bool) -> None:
     torch.testing.assert_close(got, expected)
 
 
-def test_it_is_learnt_and_found(task: Task, model: str, options: Options) -> None:
+def test_it_is_learnt_and_found(task: Task, model: str, options: Model) -> None:
     protocol = Protocol(learning_rate=3e-3, epochs=2, batch_size=8)
     (run,) = finetune(given(model, options), task, [2], seeds=(0,), protocol=protocol)
     assert run.epochs[-1].train_loss < run.epochs[0].train_loss

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from layerprobe.context import settings
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.chains.run import run_chain
@@ -74,7 +74,7 @@ def whole_chain(model: Path, data: Path, **changes: Any) -> Chain:
 
 
 def run_here(chain: Chain, cache: Path) -> ChainResult:
-    return run_chain(chain, options=Options(device="cpu", cache_dir=cache))
+    return run_chain(chain, options=Model(device="cpu", cache_dir=cache))
 
 
 def numbers(result: ChainResult) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pytest
 
 from layerprobe.comparison.compare import compare
 from layerprobe.context import settings
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError, TaskError, UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.saved import MODEL
@@ -37,7 +37,7 @@ def short(model: Path, steps: tuple[Any, ...], **changes: Any) -> Chain:
 
 
 def plan(chain: Chain, cache: Path) -> Estimate:
-    return plan_chain(chain, options=Options(device="cpu", cache_dir=cache))
+    return plan_chain(chain, options=Model(device="cpu", cache_dir=cache))
 
 
 def stored(chain: Chain, cache: Path) -> list[tuple[int, int]]:
@@ -52,7 +52,7 @@ def scores(outcomes: tuple[LayerOutcome, ...]) -> dict[int, tuple[float, ...]]:
 def by_hand(model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The steps of the whole chain one by one, by the functions that know nothing of chains."""
     root = tmp_path_factory.mktemp("by-hand")
-    options = Options(device="cpu", cache_dir=root / "cache")
+    options = Model(device="cpu", cache_dir=root / "cache")
     first, second = (load_settings(step.task) for step in (words(data), pairs(data)))
     adapt(given(model, options), load_corpus([data / "texts.txt"]), root / "adapted", protocol=ADAPTATION)
     found: dict[str, Any] = {"words": {}, "pairs": {}, "direct": {}, "influences": {}, "curve": {}}
@@ -144,7 +144,7 @@ def test_cka_is_of_texts_that_are_cut_as_in_the_last_step(
     found = run_here(chain, tmp_path / "cache").similarities
     assert found is not None
     assert found.start_to_reference is not None
-    options = Options(device="cpu", cache_dir=tmp_path, max_length=4)
+    options = Model(device="cpu", cache_dir=tmp_path, max_length=4)
     texts = load_settings(step.task).test.texts
     ours, theirs = (extract(given(name, options), texts) for name in (model, reference))
     values = compare(ours, theirs, device="cpu").map.values
@@ -293,4 +293,4 @@ def test_a_task_that_is_not_there_is_told_before_any_training(model: Path, data:
 
 def test_a_level_that_is_none(model: Path, data: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="level"), settings(level=95):
-        run_chain(short(model, (pairs(data),)), options=Options(cache_dir=tmp_path))
+        run_chain(short(model, (pairs(data),)), options=Model(cache_dir=tmp_path))

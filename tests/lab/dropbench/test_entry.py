@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from layerprobe.comparison.compare import compare
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.finetuning.tuning import finetune
@@ -44,13 +44,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
-    return Options(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
+def options(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return Model(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
 
 
-def made(
-    folders: dict[str, str], task: Task, options: Options, *, references: dict[str, str] | None = None
-) -> ZooEntry:
+def made(folders: dict[str, str], task: Task, options: Model, *, references: dict[str, str] | None = None) -> ZooEntry:
     return zoo_entry(
         given(folders["electra"], options),
         references or {"twin": folders["bert"], "other twin": folders["other"]},
@@ -67,11 +65,11 @@ def made(
 
 
 @pytest.fixture(scope="module")
-def entry(folders: dict[str, str], task: Task, options: Options) -> ZooEntry:
+def entry(folders: dict[str, str], task: Task, options: Model) -> ZooEntry:
     return made(folders, task, options)
 
 
-def test_of_several_evaluations_an_epoch_the_last_counts(folders: dict[str, str], task: Task, options: Options) -> None:
+def test_of_several_evaluations_an_epoch_the_last_counts(folders: dict[str, str], task: Task, options: Model) -> None:
     protocol, model = Protocol(epochs=2, batch_size=20, evaluations=3), given(folders["electra"], options)
     # a length of the model is that of its readings alone
     cut = given(folders["electra"], dataclasses.replace(options, max_length=4))
@@ -84,9 +82,7 @@ def test_of_several_evaluations_an_epoch_the_last_counts(folders: dict[str, str]
     assert len(tuned.scans[0].epochs) == 2
 
 
-def test_an_entry_is_what_the_stages_give(
-    entry: ZooEntry, folders: dict[str, str], task: Task, options: Options
-) -> None:
+def test_an_entry_is_what_the_stages_give(entry: ZooEntry, folders: dict[str, str], task: Task, options: Model) -> None:
     runs = finetune(
         given(folders["electra"], options), task, range(N_BLOCKS + 1), seeds=SEEDS, protocol=BUDGETS["long"]
     )
@@ -117,7 +113,7 @@ def test_an_entry_has_what_rules_read(entry: ZooEntry) -> None:
 
 
 def test_a_second_time_nothing_is_computed_by_a_model(
-    entry: ZooEntry, folders: dict[str, str], task: Task, options: Options, monkeypatch: pytest.MonkeyPatch
+    entry: ZooEntry, folders: dict[str, str], task: Task, options: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*arguments: Any, **settings: Any) -> Any:
         raise AssertionError("this was to be read from the store")
@@ -137,7 +133,7 @@ def test_entries_make_a_zoo_that_can_be_benched(entry: ZooEntry, tmp_path: Path)
     assert not bench.budgets[0].left_out
 
 
-def test_a_model_is_no_reference_of_its_own(folders: dict[str, str], task: Task, options: Options) -> None:
+def test_a_model_is_no_reference_of_its_own(folders: dict[str, str], task: Task, options: Model) -> None:
     same = {"twin": folders["bert"], "mlm": folders["electra"]}
     with pytest.raises(DataError, match="expected references other than electra 0 itself, got it as 'mlm'"):
         made(folders, task, options, references=same)
@@ -145,7 +141,7 @@ def test_a_model_is_no_reference_of_its_own(folders: dict[str, str], task: Task,
 
 @pytest.mark.parametrize("kind", ["paraphrase", "classification"])
 def test_other_kinds_have_no_probe_and_an_h_score(
-    kind: Any, folders: dict[str, str], options: Options, entry: ZooEntry
+    kind: Any, folders: dict[str, str], options: Model, entry: ZooEntry
 ) -> None:
     other = zoo_entry(
         given(folders["electra"], options),
@@ -194,7 +190,7 @@ def test_the_probe_is_ridge_regression_with_the_best_penalty_left_out() -> None:
 
 
 def test_the_probe_scores_every_layer_and_is_kept(
-    folders: dict[str, str], task: Task, options: Options, monkeypatch: pytest.MonkeyPatch
+    folders: dict[str, str], task: Task, options: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     everything = (*task.train.texts, *task.validation.texts)
     embeddings = extract(given(folders["bert"], options), everything)
@@ -218,7 +214,7 @@ def pair_features(embeddings: Embeddings, layer: int, pairs: Examples) -> np.nda
     return ridge_features(values[embeddings.rows(pairs.first)], values[embeddings.rows(pairs.second)])
 
 
-def test_which_text_comes_first_does_not_matter(folders: dict[str, str], options: Options) -> None:
+def test_which_text_comes_first_does_not_matter(folders: dict[str, str], options: Model) -> None:
     pairs = toy_pairs(10, 4)
     assert pairs.second is not None
     swapped = dataclasses.replace(pairs, first=pairs.second, second=pairs.first)
@@ -226,7 +222,7 @@ def test_which_text_comes_first_does_not_matter(folders: dict[str, str], options
     np.testing.assert_array_equal(pair_features(embeddings, 1, pairs), pair_features(embeddings, 1, swapped))
 
 
-def test_the_probe_needs_similarities(folders: dict[str, str], options: Options) -> None:
+def test_the_probe_needs_similarities(folders: dict[str, str], options: Model) -> None:
     task = toy_task_of("paraphrase")
     embeddings = extract(given(folders["bert"], options), task.train.texts)
     with pytest.raises(DataError, match=r"expected a task of a kind with a probe, one of sts, .*, got paraphrase"):

@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics import f1_score
 
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.finetuning.outputs import RunOutputs, read_outputs
 from layerprobe.finetuning.saved import ORIGIN
@@ -36,12 +36,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
-    return Options(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
+def options(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return Model(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="module")
-def scans(model: Path, options: Options) -> dict[str, list[Path]]:
+def scans(model: Path, options: Model) -> dict[str, list[Path]]:
     """By kind the directories of two seeds of a scan."""
     found = {}
     for kind in KINDS:
@@ -52,7 +52,7 @@ def scans(model: Path, options: Options) -> dict[str, list[Path]]:
 
 
 @pytest.fixture(scope="module")
-def single(model: Path, options: Options) -> list[Path]:
+def single(model: Path, options: Model) -> list[Path]:
     """Directories of layers 1 and 2 with seeds 0 and 1."""
     task = toy_task_of("sts")
     runs = finetune(given(str(model), options), task, (1, 2), seeds=(0, 1), protocol=PROTOCOL)
@@ -169,7 +169,7 @@ def test_layers_of_one_scan_share_their_blocks_and_others_do_not(
 
 
 def test_time_is_that_of_the_models_which_are_run(
-    single: list[Path], options: Options, monkeypatch: pytest.MonkeyPatch
+    single: list[Path], options: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick = ProfileSettings(batch_sizes=(1,), rounds=1, repeats=1, warmup=0)
     monkeypatch.setattr("layerprobe.lab.ensembles.run.ALONE", quick)
@@ -259,7 +259,7 @@ def test_what_is_no_run_is_refused(scans: dict[str, list[Path]], tmp_path: Path)
         origin.write_bytes(text)
 
 
-def test_runs_that_are_read_note_what_they_are_of(model: Path, options: Options, scans: dict[str, list[Path]]) -> None:
+def test_runs_that_are_read_note_what_they_are_of(model: Path, options: Model, scans: dict[str, list[Path]]) -> None:
     origin = scans["sts"][0].parent / ORIGIN
     text = origin.read_bytes()
     for damaged in (None, text[:-9]):
@@ -270,7 +270,7 @@ def test_runs_that_are_read_note_what_they_are_of(model: Path, options: Options,
         assert origin.read_bytes() == text
 
 
-def test_prompts_of_models_may_differ(model: Path, options: Options, single: list[Path]) -> None:
+def test_prompts_of_models_may_differ(model: Path, options: Model, single: list[Path]) -> None:
     task = toy_task_of("sts")
     prompted = replace(options, prompt="a ")
     runs = finetune(given(str(model), prompted), task, (2,), seeds=(0, 1), protocol=PROTOCOL)

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from layerprobe.context import settings
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.lab.pretraining.adapt import adapt
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.run import pretrain
@@ -53,11 +53,11 @@ PROTOCOL = AdaptationProtocol(
 )
 
 
-ON_CPU = Options(device="cpu")
+ON_CPU = Model(device="cpu")
 SIZE = EncoderSize(n_blocks=2, hidden_size=16, heads=2, intermediate_size=32)
 
 
-def adapted(model: Path, out: Path, *, options: Options = ON_CPU, **changes: Any) -> Adaptation:
+def adapted(model: Path, out: Path, *, options: Model = ON_CPU, **changes: Any) -> Adaptation:
     how: dict[str, Any] = {
         "protocol": PROTOCOL,
         "checkpoint_every": CHECKPOINT_EVERY,

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from layerprobe.comparison.compare import compare
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json
@@ -46,12 +46,12 @@ def test_the_model_learns_the_texts(uninterrupted: Uninterrupted) -> None:
 
 def test_the_folder_is_an_ordinary_checkpoint(folder: Path, uninterrupted: Uninterrupted, tmp_path: Path) -> None:
     _, out = uninterrupted
-    before, after = resolve_checkpoint(str(folder)), resolve_checkpoint(str(out))
+    before, after = resolve(str(folder)), resolve(str(out))
     assert after.tokenizer_digest == before.tokenizer_digest
     assert after.revision != before.revision
     encoder = load_encoder(after, device="cpu")
     assert encoder.description.parameters == load_encoder(before, device="cpu").description.parameters
-    stored = extract(given(out, Options(device="cpu", cache_dir=tmp_path)), TEXTS[:8])
+    stored = extract(given(out, Model(device="cpu", cache_dir=tmp_path)), TEXTS[:8])
     assert stored.n_layers == 4
     assert sorted(path.suffix for path in out.iterdir()) == ["", *[".json"] * 4, ".md", ".safetensors"]
     card = (out / "README.md").read_text()
@@ -89,7 +89,7 @@ def test_other_architectures(name: str, tmp_path: Path) -> None:
 
 
 def test_bfloat16_is_autocast_over_float32_weights(folder: Path, tmp_path: Path, uninterrupted: Uninterrupted) -> None:
-    found = adapted(folder, tmp_path / "out", options=Options(device="cpu", dtype="bfloat16"))
+    found = adapted(folder, tmp_path / "out", options=Model(device="cpu", dtype="bfloat16"))
     assert found.computed_on == "cpu bfloat16"
     assert found.metrics != uninterrupted[0].metrics
     losses = [[each.held_out_loss for each in run.metrics] for run in (found, uninterrupted[0])]
@@ -114,7 +114,7 @@ def test_the_model_itself_is_never_replaced(uninterrupted: Uninterrupted) -> Non
 
 
 def test_too_little_to_learn_from(folder: Path, tmp_path: Path) -> None:
-    options = Options(device="cpu")
+    options = Model(device="cpu")
     with pytest.raises(DataError, match="none of the tokens of the 1 held-out texts is masked"):
         adapt(given(folder, options), ["a", "b"], tmp_path / "out", protocol=AdaptationProtocol(masking_rate=1e-3))
     assert list(tmp_path.iterdir()) == []
@@ -126,7 +126,7 @@ def test_settings_that_cannot_be(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="random and kept shares from 0, together at most 1"):
         AdaptationProtocol(random_share=0.6, kept_share=0.6)
     with pytest.raises(DataError, match="float16, whose small gradients vanish"):
-        adapted(folder, tmp_path / "out", options=Options(device="cpu", dtype="float16"))
+        adapted(folder, tmp_path / "out", options=Model(device="cpu", dtype="float16"))
 
 
 def test_a_model_without_a_head_of_that_kind_is_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_minilm_learns_captions(shared_data: Path, tmp_path: Path) -> None:
     """Sixty steps of sixteen sentences take 4 nats off the loss; layers change more the later they are."""
     texts = load_corpus([shared_data / "corpus" / "captions.en.txt.gz"]).texts
     protocol = AdaptationProtocol(max_steps=60, batch_size=16, accumulation=1)
-    options = Options(device="cpu", cache_dir=tmp_path)
+    options = Model(device="cpu", cache_dir=tmp_path)
     found = adapt(given(MINILM, options), texts[:2000], tmp_path / "out", protocol=protocol)
     assert (found.head, found.n_held_out) == ("fresh", 40)
     assert found.metrics[0].held_out_loss == pytest.approx(11.27, abs=0.05)

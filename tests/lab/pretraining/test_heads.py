@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, DebertaV2ForMaskedLM, PreTrainedModel
 
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import ModelSpec
+from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError
 from layerprobe.training.objective import MaskedLanguageModel, check_masked_lm, with_masked_lm_head
 from tests.few import few_architectures
@@ -22,7 +22,7 @@ UNTIED = {"eurobert"}
 
 
 def head_of(folder: Path, *, seed: int = 0, random_init: int | None = None) -> MaskedLanguageModel:
-    checkpoint = resolve_checkpoint(ModelSpec(str(folder), random_init=random_init))
+    checkpoint = resolve(Model(str(folder), random_init=random_init))
     return with_masked_lm_head(checkpoint, load_encoder(checkpoint, device="cpu"), seed=seed)
 
 
@@ -64,7 +64,7 @@ def test_the_checkpoints_own_head_gives_its_own_scores(name: str, tmp_path: Path
 @pytest.mark.parametrize("name", few_architectures(WITH))
 def test_a_missing_head_is_fresh_and_tied(name: str, tmp_path: Path) -> None:
     folder = save_tiny(name, tmp_path)
-    checkpoint = resolve_checkpoint(str(folder))
+    checkpoint = resolve(str(folder))
     encoder = load_encoder(checkpoint, device="cpu")
     head = with_masked_lm_head(checkpoint, encoder, seed=0)
     assert head.fresh
@@ -97,7 +97,7 @@ def test_fresh_weights_are_all_drawn(name: str, tmp_path: Path) -> None:
 
 
 def test_random_weights_are_those_of_the_encoder(folder: Path) -> None:
-    checkpoint = resolve_checkpoint(ModelSpec(str(folder), random_init=5))
+    checkpoint = resolve(Model(str(folder), random_init=5))
     expected = load_encoder(checkpoint, device="cpu").model.state_dict()
     head = head_of(folder, random_init=5)
     for name, weight in head.model.base_model.state_dict().items():
@@ -121,7 +121,7 @@ def test_the_head_that_microsoft_published_for_deberta_is_found(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", sorted(WITHOUT))
 def test_models_without_such_a_head_are_refused(name: str, tmp_path: Path) -> None:
-    checkpoint = resolve_checkpoint(str(save_tiny(name, tmp_path)))
+    checkpoint = resolve(str(save_tiny(name, tmp_path)))
     with pytest.raises(ModelError, match=r"cannot be trained by masked .*: transformers has no head of that kind for"):
         check_masked_lm(checkpoint)
 
@@ -129,10 +129,10 @@ def test_models_without_such_a_head_are_refused(name: str, tmp_path: Path) -> No
 def test_tokenizers_without_a_mask_are_refused(tmp_path: Path) -> None:
     folder = save_tiny("bert", tmp_path, tokenizer=tiny_tokenizer(mask_token=None))
     with pytest.raises(ModelError, match="its tokenizer has no mask token; expected an encoder with a mask token"):
-        check_masked_lm(resolve_checkpoint(str(folder)))
+        check_masked_lm(resolve(str(folder)))
 
 
 def test_a_mask_that_the_model_does_not_know_is_refused(tmp_path: Path) -> None:
     folder = save_tiny("bert", tmp_path, tokenizer=tiny_tokenizer(mask_token="<mask>"))
     with pytest.raises(ModelError, match=f"it knows {len(VOCABULARY)} tokens and the mask is number {len(VOCABULARY)}"):
-        check_masked_lm(resolve_checkpoint(str(folder)))
+        check_masked_lm(resolve(str(folder)))

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.lab.pretraining.adapt import trainer
 from layerprobe.lab.pretraining.values import AdaptationProtocol
 from layerprobe.training.corpus import Corpus, Masking, tokenize_corpus
@@ -31,7 +31,7 @@ def rng_of(seed: int) -> torch.Generator:
 
 
 def run_on(encoder: Encoder, corpus: Corpus, **changes: Any) -> Trainer:
-    checkpoint = resolve_checkpoint(encoder.description.name)
+    checkpoint = resolve(encoder.description.name)
     protocol = AdaptationProtocol(**{"validation_share": 0.5, **changes})
     return trainer(encoder, with_masked_lm_head(checkpoint, encoder, seed=0), corpus, protocol, seed=0)
 

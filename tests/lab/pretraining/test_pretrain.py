@@ -16,7 +16,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from layerprobe.context import settings
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json
@@ -67,7 +67,7 @@ def test_the_folder_is_an_ordinary_checkpoint(name: str, made: Made, tmp_path: P
     assert (out / "generator").is_dir() == (name in WITH_GENERATOR)
     encoder = load_encoder(str(out), device="cpu")
     assert (encoder.description.architecture, encoder.description.n_blocks) == ("electra", 2)
-    stored = extract(given(out, Options(device="cpu", cache_dir=tmp_path)), TEXTS[:8])
+    stored = extract(given(out, Model(device="cpu", cache_dir=tmp_path)), TEXTS[:8])
     assert stored.n_layers == 3
     card = (out / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: transformers")
@@ -193,7 +193,7 @@ def test_the_head_is_kept_for_adapting(made: Made, tmp_path: Path) -> None:
     from layerprobe.lab.pretraining.values import AdaptationProtocol
 
     protocol = AdaptationProtocol(max_steps=1, batch_size=8, accumulation=1)
-    found = adapt(given(made["mlm"][1], Options(device="cpu")), TEXTS, tmp_path / "out", protocol=protocol)
+    found = adapt(given(made["mlm"][1], Model(device="cpu")), TEXTS, tmp_path / "out", protocol=protocol)
     assert found.head == "own"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from layerprobe.context import settings
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import LayerOutcome
@@ -399,7 +399,7 @@ def test_figure_3_compares_curves_with_the_paper_s_scores(
 
 def test_intervals_have_the_level_that_is_asked_for(pairs_file: Path, tiny: str, tmp_path: Path) -> None:  # noqa: F811
     reference = str(save_tiny("bert", tmp_path / "reference", num_hidden_layers=12, seed=3))
-    task, options = load_task(pairs_file), Options(device="cpu", cache_dir=tmp_path / "cache")
+    task, options = load_task(pairs_file), Model(device="cpu", cache_dir=tmp_path / "cache")
     done = reproduce("figure3", task, models={ELECTRA: tiny, BERT: reference}, options=options)
     with settings(level=0.8):
         narrow = reproduce("figure3", task, models={ELECTRA: tiny, BERT: reference}, options=options)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
 from layerprobe.lab.studies.values import LabStudy, LabTask
 
-OPTIONS = Options(device="cpu")
+OPTIONS = Model(device="cpu")
 SIZE = EncoderSize(n_blocks=2, hidden_size=8, heads=2, intermediate_size=16)
 SMALL = LabStudy(
     name="small",

@@ -20,7 +20,7 @@ from transformers import (
     RobertaConfig,
 )
 
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab import dropbench
@@ -142,7 +142,7 @@ def test_a_contest_gives_a_zoo_that_is_read_the_next_time(
         ("electra", "rtd", 3),
         ("bert", "mlm", 3),
     ]
-    again = run_contest(load_contest(toml), out, options=Options(device="cpu"))
+    again = run_contest(load_contest(toml), out, options=Model(device="cpu"))
     assert again.entries == made.entries
 
 
@@ -150,7 +150,7 @@ def test_another_number_of_blocks_is_refused(toml: Path, tmp_path: Path) -> None
     contest = load_contest(toml)
     deeper = dataclasses.replace(contest, models=(dataclasses.replace(contest.models[0], blocks=12),))
     with pytest.raises(DataError, match=r"expected 12 blocks of .*electra, got 3: correct the contest"):
-        run_contest(deeper, tmp_path / "out", options=Options(device="cpu"))
+        run_contest(deeper, tmp_path / "out", options=Model(device="cpu"))
     assert not list((tmp_path / "out").iterdir()), "expected nothing to be trained before"
 
 
@@ -167,7 +167,7 @@ def test_the_reference_of_every_model_is_checked_before_the_first_is_trained(
     ):
         wrong = dataclasses.replace(contest, models=(first, dataclasses.replace(last, reference=str(reference))))
         with pytest.raises(error, match=said):
-            run_contest(wrong, tmp_path / "out", options=Options(device="cpu"))
+            run_contest(wrong, tmp_path / "out", options=Model(device="cpu"))
 
 
 def test_a_dry_run_needs_no_model(layerprobe: Layerprobe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811

@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from layerprobe.context import report, settings
 from layerprobe.embedded.pair import embedded_task
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning.values import Protocol
@@ -235,7 +235,7 @@ def test_without_a_twin_its_models_have_one_reference(
     ids=["examples", "norm", "store_dtype"],
 )
 def test_entries_of_an_earlier_study_are_not_put_into_the_zoo(
-    result: LabResult, folder: Path, study: LabStudy, options: Options
+    result: LabResult, folder: Path, study: LabStudy, options: Model
 ) -> None:
     assert module._LabRun.of(study, folder, options).all_stored() == []
     own = module._LabRun.of(SMALL, folder, OPTIONS).all_stored()
