@@ -29,7 +29,7 @@ import numpy as np
 from frozen_cases import Case
 from numpy.typing import NDArray
 
-from layerprobe.probing.arrays import Layer, as_layers
+from layerprobe.comparison.arrays import Layer, as_layers
 from layerprobe.probing.probes import UNITS, Problem
 from layerprobe.probing.run import Board
 from layerprobe.probing.targets import as_groups, as_targets

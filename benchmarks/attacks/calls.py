@@ -59,7 +59,7 @@ class Made:
         lambda self: pd.DataFrame({"first": TEXTS, "second": TEXTS[::-1], "score": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]})
     )
     array = cached_property(lambda self: np.random.default_rng(0).normal(size=(20, 4)))
-    layers = cached_property(lambda self: np.random.default_rng(1).normal(size=(3, 20, 4)))
+    layers = cached_property(lambda self: np.random.default_rng(1).normal(size=(20, 3, 4)))
     embeddings = cached_property(lambda self: lp.extract(self.m, TEXTS))
     embeddings_r = cached_property(lambda self: lp.extract(lp.Model(self.r, cache_dir=self.folder / "cache"), TEXTS))
     scores = cached_property(lambda self: lp.score(self.m, self.task))
@@ -140,6 +140,7 @@ RIGHT: dict[str, Call] = {
     "compare(models, texts)": lambda x: lp.compare(x.m, x.r, TEXTS).summary,
     "compare(models, task)": lambda x: lp.compare(x.m, x.r, x.task).summary,
     "compare(embeddings)": lambda x: x.comparison.summary,
+    "compare(embeddings, array)": lambda x: lp.compare(x.embeddings, np.asarray(x.embeddings_r)).shape,
     "compare(arrays)": lambda x: lp.compare(x.array, x.array).summary,
     "compare(layers)": lambda x: lp.compare(x.layers, x.layers).shape,
     "compare(lists)": lambda x: lp.compare([x.array], [x.array, 2 * x.array]).shape,
@@ -172,7 +173,7 @@ def _at_level(x: Made) -> str:
 
 
 WRONG: dict[str, tuple[Call, str]] = {
-    "compare(masked arrays)": (lambda x: lp.compare(x.masked, x.masked), "no masked values, got some in the array"),
+    "compare(masked arrays)": (lambda x: lp.compare(x.masked, x.masked), "no masked values, got some in layer 0"),
     "linear_cka(masked array)": (lambda x: lp.linear_cka(x.masked, x.masked), "no masked values, got some in X"),
     "cka_interval(no level)": (lambda x: lp.cka_interval(x.frame, x.frame, level=None), "a confidence level between"),
     "cka_interval(missing documents)": (
@@ -222,6 +223,7 @@ WRONG: dict[str, tuple[Call, str]] = {
     "compare(names)": (lambda x: lp.compare(x.r, x.r), "expected texts or a task to compare models on"),
     "compare(array, model)": (lambda x: lp.compare(x.array, x.r), "expected two arrays"),
     "compare(embeddings, model)": (lambda x: lp.compare(x.embeddings, x.r, TEXTS), "extract both"),
+    "compare(layers first)": (lambda x: lp.compare(np.swapaxes(x.layers, 0, 1), x.layers), "pass list"),
     "compare(rows)": (lambda x: lp.compare(x.array, x.array[:10]), "20|10"),
     "compare(typo)": (lambda x: lp.compare(x.embeddings, x.embeddings_r, mesure=None), "compare takes no 'mesure'"),
     "export(no layer)": (lambda x: lp.export_model(x.m, x.out), "expected a layer to truncate at"),

@@ -2,12 +2,14 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypedDict, Unpack, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.checks import check_keywords
+from layerprobe.comparison.arrays import SUFFIXES, as_layers
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.context import current, part
 from layerprobe.encoders.loading import ModelLike, float64_device, resolve_all, resolve_device
@@ -48,7 +50,7 @@ class HowCompared(TypedDict, total=False):
 
 
 Compared = Embeddings | ModelLike | ArrayLike
-"""What can be compared: a model, its embeddings, or arrays: (n, d) of one layer, or one for each layer."""
+"""What can be compared: a model, its embeddings, or arrays, as `layerprobe.comparison.arrays.as_layers` takes them."""
 
 
 @overload
@@ -63,9 +65,10 @@ def compare(
     """Return the similarity of every layer of a model to every layer of another.
 
     Args:
-        model: A model, by any of its names, what `extract` returned for it, or arrays: (n, d) of one layer, or a
-            sequence of them, one for each layer.
-        reference: Likewise; arrays with arrays.
+        model: A model, by any of its names, what `extract` returned for it, or arrays: (samples, features) of one
+            layer, (samples, layers, features), a sequence or a mapping of single layers, or a file of them, see
+            `layerprobe.comparison.arrays.as_layers`.
+        reference: Likewise; arrays with arrays, or with embeddings of the same texts.
         texts: What models are compared on: texts, or a task; not for embeddings and arrays, which have theirs.
         how: As for `compare_all`; for arrays, measure, intervals and device. The device is that of the first model
             unless it is given.
@@ -74,25 +77,27 @@ def compare(
         A comparison, or for arrays the map of layers.
 
     Raises:
-        DataError: If there are no texts to compare models on, or both are not of one sort.
+        DataError: If there are no texts to compare models on, both are not of one sort, or an array has no more samples
+            than layers, as where layers come first.
         LayerProbeError: As `compare_all`.
 
     Examples:
-        >>> layers = np.random.default_rng(0).normal(size=(3, 50, 8))
+        >>> layers = np.random.default_rng(0).normal(size=(50, 3, 8))
         >>> compare(layers, layers).shape
         (3, 3)
     """
     check_keywords(how, HowCompared.__annotations__, function="compare")
-    if _is_array(model) or _is_array(reference):
-        if not (_is_array(model) and _is_array(reference)) or texts is not None:
-            raise DataError("expected two arrays to compare, or two models and texts, got both")
-        return _compare_arrays(model, reference, **how)
     if isinstance(model, Embeddings) and isinstance(reference, Embeddings):
         if texts is not None:
             raise DataError("expected no texts for embeddings, which have theirs")
         return compare_all(model, [reference], **how).comparisons[0]
-    if isinstance(model, Embeddings) or isinstance(reference, Embeddings):
+    one_embedded = isinstance(model, Embeddings) != isinstance(reference, Embeddings)
+    if one_embedded and not (_is_array(model) and _is_array(reference)):
         raise DataError("expected two models and texts, or the embeddings of two, got one of each: extract both")
+    if _is_array(model) or _is_array(reference):
+        if not (_is_array(model) and _is_array(reference)) or texts is not None:
+            raise DataError("expected two arrays to compare, or two models and texts, got both")
+        return _compare_arrays(model, reference, **how)
     if texts is None:
         raise DataError("expected texts or a task to compare models on, as in compare(model, reference, texts)")
     texts = tuple(texts) if isinstance(texts, Iterator) else texts
@@ -103,10 +108,12 @@ def compare(
 
 
 def _is_array(value: object) -> bool:
-    """Return whether it is an array, or arrays by layer."""
+    """Return whether it is an array, arrays by layer, or a file of arrays."""
+    if isinstance(value, str | Path):
+        return Path(value).suffix in SUFFIXES
     if isinstance(value, list | tuple) and value:
         value = value[0]
-    return hasattr(value, "shape") and hasattr(value, "__array__")
+    return isinstance(value, Mapping) or (hasattr(value, "shape") and hasattr(value, "__array__"))
 
 
 def _compare_arrays(model: Any, reference: Any, **how: Any) -> SimilarityMap:
@@ -123,14 +130,17 @@ def _compare_arrays(model: Any, reference: Any, **how: Any) -> SimilarityMap:
     return estimate_cka(named, measures=[measure], level=level, device=device)[0].map
 
 
-def _layers_of(layers: Any) -> Sequence[NDArray[Any]]:
-    """Return the layers of an array of one or of several, or of arrays by layer."""
-    if not hasattr(layers, "shape"):
-        return [as_array(layer, name=f"array {i}") for i, layer in enumerate(layers)]
-    array = as_array(layers, name="the array")
-    if array.ndim not in (2, 3):
-        raise DataError(f"expected (samples, features) or (layers, samples, features), got an array of {array.shape}")
-    return [array] if array.ndim == 2 else list(array)
+def _layers_of(given: Any) -> Sequence[NDArray[Any]]:
+    """Return the layers of arrays; raise DataError if an array has no more samples than layers."""
+    shape: tuple[int, ...] = tuple(getattr(given, "shape", ()))
+    if len(shape) == 3 and shape[0] <= shape[1] and not isinstance(given, Embeddings):
+        n, layers, _ = shape
+        raise DataError(
+            f"expected (samples, layers, features), got an array of {shape}: if its {n} are layers of {layers} "
+            "samples, as before version 0.3, pass list(array), a list of layers; if not, "
+            "[array[:, i] for i in range(array.shape[1])]"
+        )
+    return [as_array(layer.read(slice(None)), name=layer.name) for layer in as_layers(given)]
 
 
 def compare_all(
@@ -167,9 +177,9 @@ def compare_all(
     measure, level = measure or CKA(), current().level if intervals else None
     if not references:
         raise DataError("expected at least one model to compare with, got none")
-    if len(model.texts) < MIN_SAMPLES:
+    if len(model.distinct) < MIN_SAMPLES:
         raise DegenerateLayerError(
-            f"expected at least {MIN_SAMPLES} distinct texts to compare models on, got {len(model.texts)}"
+            f"expected at least {MIN_SAMPLES} distinct texts to compare models on, got {len(model.distinct)}"
         )
     if alignment == "previous-layer" and model.n_layers - model.first_layer < 2:
         raise DataError(
@@ -272,7 +282,7 @@ def _compared(
                 steps=estimate.steps(curve),
                 model_diagnostics=diagnostics(model),
                 reference_diagnostics=diagnostics(reference),
-                unit="image" if isinstance(model.texts[0], ImageItem) else "text",
+                unit="image" if isinstance(model.distinct[0], ImageItem) else "text",
             )
         )
     differences: list[tuple[Difference, ...]] = []
@@ -426,7 +436,7 @@ def _check_same_texts(model: Embeddings, reference: Embeddings) -> None:
     digests = {embeddings.stored.manifest.key.texts_digest for embeddings in (model, reference)}
     if len(digests) == 1 or model.bare == reference.bare:
         return
-    few, many = sorted((model, reference), key=lambda embeddings: len(embeddings.texts))
+    few, many = sorted((model, reference), key=lambda embeddings: len(embeddings.distinct))
     bare = {text.removeprefix("query: ").removeprefix("document: ") for text in many.bare}
     if len(many.bare) > len(few.bare) and bare == set(few.bare):
         raise MisalignedSamplesError(
@@ -434,10 +444,10 @@ def _check_same_texts(model: Embeddings, reference: Embeddings) -> None:
             "which is also a document is two texts for one model and one for the other: give the task prompts, which "
             "both models then have, or empty ones"
         )
-    same = set(model.texts) == set(reference.texts)
+    same = set(model.distinct) == set(reference.distinct)
     raise MisalignedSamplesError(
-        f"{model.model.name} embedded {len(model.texts)} texts and {reference.model.name} "
-        + ("the same in another order" if same else f"{len(reference.texts)} others")
+        f"{model.model.name} embedded {len(model.distinct)} texts and {reference.model.name} "
+        + ("the same in another order" if same else f"{len(reference.distinct)} others")
         + ": extract both with the same texts in the same order"
     )
 

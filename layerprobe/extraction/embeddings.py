@@ -78,12 +78,16 @@ EMBEDDING_OPTIONS = ("pooling", "max_length", "prompt", "dtype", "norm", "attn",
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Embeddings:
-    """The pooled embeddings of every layer for a list of distinct texts, on disk."""
+    """The pooled embeddings of every layer, on disk: an array of (samples, layers, features) that is read when used.
+
+    Rows are texts or their numbers, and then come layers: `embeddings["a text"]` is (layers, features), and
+    `embeddings[:, 6]` is layer 6 of all texts. `np.asarray(embeddings)` reads all of them.
+    """
 
     model: ModelDescription
     pooling: Pooling
-    texts: Sequence[str]
-    """The distinct texts, one a row: a tuple, or `SpooledTexts` where they are many."""
+    distinct: Sequence[str]
+    """The distinct texts, in order of first appearance: a tuple, or `SpooledTexts` where they are many."""
     bare: Sequence[str]
     """The same without prompts that the options or the model's configuration put before queries and documents; those of
     no model where a query is a document, too, and prompts make two texts of it."""
@@ -100,10 +104,43 @@ class Embeddings:
     first_layer: int = 0
     """1 where pooling takes one token that is the same in all texts before the first block: measures leave layer 0 out,
     and what has a value for every layer repeats that of layer 1."""
+    _places: NDArray[np.intp] | None = None
+    """Which distinct text each given one is; None where all are distinct."""
 
     def __repr__(self) -> str:
-        sizes = f"{self.n_layers} layers of {self.model.hidden_size} features, {len(self.texts)} texts"
-        return f"<Embeddings: {short_name(self.model.name)}, {sizes}>"
+        sizes = f"{self.n_layers} layers of {self.model.hidden_size} features, {len(self)} texts"
+        copies = f" ({len(self.distinct)} different)" if self._places is not None else ""
+        return f"<Embeddings: {short_name(self.model.name)}, {sizes}{copies}>"
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """The texts as they were given, one a row; `distinct` are those that were embedded."""
+        return self.distinct if self._places is None else _taken(self.distinct, self._places)
+
+    def __len__(self) -> int:
+        return len(self.distinct if self._places is None else self._places)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Samples, layers and features."""
+        return len(self), self.n_layers, self.model.hidden_size
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self[:], dtype=dtype)
+
+    def __getitem__(self, key: Any) -> NDArray[np.float32]:
+        rows, layers, *features = key if isinstance(key, tuple) and len(key) > 1 else (key, slice(None))
+        if isinstance(rows, str):
+            rows = int(self.rows([rows])[0])
+        elif isinstance(rows, list | tuple) and rows and isinstance(rows[0], str):
+            rows = self.rows(rows)
+        chosen, numbers = np.arange(len(self))[rows], np.arange(self.n_layers)[layers]
+        places = np.atleast_1d(chosen if self._places is None else self._places[chosen])
+        of_layers = [self.stored.rows(layer)[places] for layer in np.atleast_1d(numbers).tolist()]
+        values = np.stack(of_layers, axis=1).astype(np.float32, copy=False)
+        values = values if numbers.ndim else values[:, 0]
+        values = values if chosen.ndim else values[0]
+        return values[..., features[0]] if features else values
 
     @property
     def n_layers(self) -> int:
@@ -112,21 +149,23 @@ class Embeddings:
 
     def layer(self, layer: int) -> NDArray[np.float32]:
         """Return one layer, (text, feature), read-only."""
-        return self.stored.layer(layer)
+        values = self.stored.layer(layer)
+        return values if self._places is None else values[self._places]
 
     def measured(self, layer: int) -> NDArray[np.float32]:
         """Return one layer as `layer` does, or the first one after it that is not left out."""
-        return self.stored.layer(max(layer, self.first_layer))
+        return self.layer(max(layer, self.first_layer))
 
     def rows(self, texts: Iterable[str]) -> NDArray[np.int64]:
-        """Return the row of every text.
+        """Return the row of every text, the first of several.
 
         Raises:
             DataError: If it is a single text.
             MisalignedSamplesError: If a text was not embedded.
         """
         listed = texts_in(texts)
-        return self._rows(without_surrogates(listed if isinstance(listed, Sequence) else tuple(listed)))
+        rows = self._rows(without_surrogates(listed if isinstance(listed, Sequence) else tuple(listed)))
+        return rows if self._places is None else np.unique(self._places, return_index=True)[1][rows]
 
 
 class _RowOf:
@@ -197,7 +236,8 @@ def extract(
 
     Args:
         model: A name, a folder, a `Model`, or a checkpoint.
-        texts: Texts, or those of a file, of items or of a task; repeated ones are embedded once.
+        texts: Texts, or those of a file, of items or of a task; repeated ones are embedded once. Of a list and of a
+            file there is a row for each text, of items and tasks for each different one.
         on_plan: Called once with what will be written, before that is begun; not where all is in the store.
         ray: Address of a Ray cluster, whose nodes embed some thousand texts at a time each; all must see the store.
         workers: Processes on it at most; by default one for each GPU, else one a node.
@@ -210,7 +250,8 @@ def extract(
         ModelError: If the model cannot be loaded or truncated, or does not give the same block by block.
         StoreError: If the store cannot be written, or the disk has no room.
     """
-    distinct = distinct_texts(texts)
+    listed = checked_texts(texts)
+    distinct = distinct_texts(listed)
     checkpoint = resolve(model, items=readable_as(distinct))
     options = checkpoint.asked
     if blockwise and (ray is not None or options.backend != TORCH):
@@ -218,7 +259,10 @@ def extract(
         raise DataError(f"expected --blockwise, which is torch's on this machine, or {other}, got both: leave one out")
     machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray)
     read = as_read(checkpoint, texts if isinstance(texts, Task | Items) else distinct)
-    return extract_read(read, on_plan=on_plan, workers=machines, blockwise=blockwise)
+    embeddings = extract_read(read, on_plan=on_plan, workers=machines, blockwise=blockwise)
+    if isinstance(texts, Task | Items) or len(listed) == len(distinct):
+        return embeddings
+    return replace(embeddings, _places=embeddings.rows(listed))
 
 
 def as_read(checkpoint: Resolved, data: Sequence[str] | Items | Task) -> Read:
@@ -287,7 +331,7 @@ def extract_read(
         # the user's own name for the model: a moved folder has the same fingerprint
         model=replace(from_dict(ModelDescription, stored.manifest.description["model"]), **model.naming),
         pooling=pooling,
-        texts=distinct,
+        distinct=distinct,
         bare=read.bare if distinct is read.texts else distinct,
         stored=stored,
         store=store,
@@ -396,7 +440,14 @@ def measure_tokens(model: ModelLike, texts: Sequence[str]) -> TokenMetrics:
 
 
 def distinct_texts(texts: Sequence[str] | TextFile | Items | Task) -> Sequence[str]:
-    """Return every text once, in order: those of a list, of a file, of a task, or of a table with one column.
+    """Return every text once, in order, of what `checked_texts` takes."""
+    texts = checked_texts(texts)
+    rows = first_rows(texts, sample_ids(texts))
+    return texts if len(rows) == len(texts) else _taken(texts, rows)
+
+
+def checked_texts(texts: Sequence[str] | TextFile | Items | Task) -> Sequence[str]:
+    """Return texts: those of a list, of a file, of a task, or of a table with one column.
 
     Halves of characters, which no tokenizer reads, become spaces, as in the texts of files; a warning names them.
 
@@ -421,8 +472,7 @@ def distinct_texts(texts: Sequence[str] | TextFile | Items | Task) -> Sequence[s
             some(numbers),
         )
         texts = whole
-    rows = first_rows(texts, sample_ids(texts))
-    return texts if len(rows) == len(texts) else _taken(texts, rows)
+    return texts
 
 
 def texts_in(data: Any) -> Any:

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import softmax
 
+from layerprobe.comparison.arrays import Layer, Rows
 from layerprobe.lazy import cached_property
 from layerprobe.metrics.correlation import spearman
-from layerprobe.probing.arrays import Layer, Rows
 from layerprobe.probing.probes import Fitted, Problem, normalised
 from layerprobe.probing.ridge import Array, Sums, solved
 from layerprobe.scoring.probes import PENALTIES

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from layerprobe.comparison.arrays import Layer
 from layerprobe.errors import DataError
 from layerprobe.metrics.influence import mean_influences
-from layerprobe.probing.arrays import Layer
 from layerprobe.probing.probes import Fitted, Problem
 from layerprobe.probing.ridge import Array
 

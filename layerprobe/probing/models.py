@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.comparison.arrays import Layer, Rows
 from layerprobe.context import part
 from layerprobe.encoders.loading import Resolved, resolve
 from layerprobe.extraction.embeddings import Embeddings, extract_items, left_out_layer
 from layerprobe.metrics.names import split_title
-from layerprobe.probing.arrays import Layer, Rows
 from layerprobe.probing.probes import SCORED_AS, Problem
 from layerprobe.probing.run import Board, finish, probe_layers
 from layerprobe.probing.targets import Targets, joined
-from layerprobe.probing.values import ProbeSettings, Probing
+from layerprobe.probing.values import SEVERAL, ProbeSettings, Probing
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.zero_shot import score_by_item
 from layerprobe.stats.links import Links
@@ -148,7 +148,7 @@ def _by_outputs(checkpoint: Resolved, task: Task, split: TextSplit, about: dict[
     )
     for number in range(scores.first_layer, len(scores.scores)):
         board.add(f"layer {number}", number, embeddings.model.hidden_size, [number])
-    board.left_out["several layers together"] = f"they are not compared for the kind {task.kind}"
+    board.left_out[SEVERAL] = f"they are not compared for the kind {task.kind}"
     method, last = METHODS[scores.method], len(scores.scores) - 1
     floors, model = KINDS[task.kind].floors(task.split(split)), embeddings.model
     return finish(board, began=began, last=last, kind=task.kind, method=method, floors=floors, model=model, **about)

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.comparison.arrays import NUMBERS, Layer
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.kinds.retrieval.metrics import closest_documents
 from layerprobe.metrics.correlation import DIGITS, cosine_scores
 from layerprobe.metrics.influence import decision_influences
 from layerprobe.metrics.scores import decision_scores
-from layerprobe.probing.arrays import NUMBERS, Layer
 from layerprobe.probing.ridge import Array, refitted, ridge_outputs
 from layerprobe.probing.values import TargetKind
 from layerprobe.process import without_warnings

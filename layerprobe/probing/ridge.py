@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from layerprobe.probing.arrays import Layer
+from layerprobe.comparison.arrays import Layer
 from layerprobe.scoring.probes import PENALTIES
 
 Array = NDArray[np.float64]

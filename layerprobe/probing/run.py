@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from layerprobe.checks import settings_or_default
+from layerprobe.comparison.arrays import Layer, as_layers
 from layerprobe.context import current, report
 from layerprobe.encoders.model import ModelDescription
-from layerprobe.errors import DataError, MisalignedSamplesError
+from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.metrics.correlation import fisher_ends
 from layerprobe.metrics.influence import mean_influences
 from layerprobe.metrics.names import bounded
-from layerprobe.probing.arrays import Layer, as_layers
 from layerprobe.probing.combinations import Combinations
 from layerprobe.probing.jackknife import jackknife
 from layerprobe.probing.probes import UNITS, Fitted, Problem
 from layerprobe.probing.targets import as_groups, as_targets
-from layerprobe.probing.values import METHODS, ProbedLayer, ProbeSettings, Probing, TargetKind
+from layerprobe.probing.values import METHODS, SEVERAL, TOGETHER, ProbedLayer, ProbeSettings, Probing, TargetKind
 from layerprobe.stats.best import of_highest, state
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance
 from layerprobe.stats.links import Links
@@ -36,7 +36,6 @@ Array = NDArray[np.float64]
 CORRELATIONS = ("spearman", "pearson")
 COMBINED = 2**30
 """Numbers of all layers up to which combinations are compared unless somebody says so: they are read many times."""
-TOGETHER = ("mean of all layers", "weighted sum", "pair of layers")
 
 
 def student(level: float, freedom: float) -> float:
@@ -166,7 +165,7 @@ class Board:
 
 def probe(
     embeddings: object,
-    targets: object,
+    targets: object = None,
     *,
     groups: object = None,
     kind: TargetKind | None = None,
@@ -181,9 +180,10 @@ def probe(
     they are given) and foldings.
 
     Args:
-        embeddings: (n, layers, features), a sequence of (n, features), a file or a folder, see
-            `layerprobe.probing.arrays.as_layers`; or a model: a name, a folder, or a `Model`.
-        targets: What to predict of each row, see `layerprobe.probing.targets.as_targets`; or a `Task` for a model.
+        embeddings: (n, layers, features), what `extract` returned, a sequence or a mapping of (n, features), a file or
+            a folder, see `layerprobe.comparison.arrays.as_layers`; or a model: a name, a folder, or a `Model`.
+        targets: What to predict of each row, see `layerprobe.probing.targets.as_targets`; or a `Task` for a model. By
+            default the labels in the file of the embeddings.
         groups: (n,) what is never divided between folds, such as speakers, documents or protein families; or a file.
         kind: What the targets are, where it is not to be seen.
         column: Of a file of targets.
@@ -208,7 +208,12 @@ def probe(
         return probe_model(embeddings, targets, settings=settings, combinations=combinations)
     layers = as_layers(embeddings)
     n = layers[0].shape[0]
-    parsed, numbers = as_targets(targets, n, kind=kind, column=column), as_groups(groups, n)
+    if targets is None:
+        if not isinstance(embeddings, str | Path):
+            raise DataError("expected targets, or a task for a model, got none")
+        targets = embeddings
+    parsed = as_targets(targets, n, kind=kind, column=column, n_layers=len(layers))
+    numbers = as_groups(groups, n)
     problem = Problem(
         kind=parsed.kind,
         targets=parsed.values,
@@ -256,13 +261,15 @@ def probe_layers(
     scored: list[Layer] = []
     outputs: list[NDArray[Any]] = []
     losses: list[Array] = []
-    for number, layer in enumerate(layers, first):
+    places = [first + place if layer.number is None else layer.number for place, layer in enumerate(layers)]
+    for place, (number, layer) in enumerate(zip(places, layers, strict=True)):
         try:
             fitted = problem.outputs(layer)
         except MisalignedSamplesError:
             raise
         except DataError as error:
-            board.left_out[layer.name] = str(error)
+            broken = layer.unusable() if isinstance(error, DegenerateLayerError) else None
+            board.left_out[layer.name] = f"it {broken}" if broken else str(error)
         else:
             again = functools.partial(jackknife, problem, layer, fitted)
             board.add(layer.name, number, layer.shape[1], fitted.outputs, swayed=fitted.swayed, again=again)
@@ -270,7 +277,7 @@ def probe_layers(
                 scored.append(layer)
                 outputs.append(fitted.outputs if problem.kind in ("pairs", "queries") else fitted.outputs[:0])
                 losses.append(fitted.losses)
-        report(f"probing {name}", number + 1 - first, len(layers) + len(TOGETHER))
+        report(f"probing {name}", place + 1, len(layers) + len(TOGETHER))
     if not scored:
         reason = next(iter(board.left_out.values()))
         raise DataError(f"no layer can be scored: {reason}")
@@ -280,11 +287,11 @@ def probe_layers(
             board, Combinations(problem=problem, layers=tuple(scored), outputs=tuple(outputs), losses=np.stack(losses))
         )
     elif combinations is None and len(scored) > 1:
-        board.left_out["several layers together"] = f"the layers have {size:,} numbers, and are read many times for it"
+        board.left_out[SEVERAL] = f"the layers have {size:,} numbers, and are read many times for it"
     return finish(
         board,
         began=began,
-        last=first + len(layers) - 1,
+        last=places[-1],
         settings=settings,
         name=name,
         task=task,

@@ -15,6 +15,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from layerprobe.checks import check_choice, check_present
+from layerprobe.comparison.arrays import NAMED, arrays_of
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.files.inputs import text_lines
 from layerprobe.names import nearest, some
@@ -27,7 +28,7 @@ from layerprobe.tasks.tables import read_table
 
 CLASSES = 20
 """Whole numbers with up to so many different values are taken for classes."""
-COLUMNS = ("target", "label", "score", "class", "value", "y")
+COLUMNS = ("target", "targets", "label", "labels", "score", "scores", "class", "classes", "value", "y")
 """Usual names of the column of targets; the first in a file is taken."""
 PAIR, QUERY = ("first", "second", "score"), ("query", "document")
 Folds = NDArray[np.intp]
@@ -117,18 +118,21 @@ def joined(*sides: Folds) -> Folds:
     return components
 
 
-def as_targets(given: object, n: int, *, kind: TargetKind | None = None, column: str | None = None) -> Targets:
+def as_targets(
+    given: object, n: int, *, kind: TargetKind | None = None, column: str | None = None, n_layers: int | None = None
+) -> Targets:
     """Return targets of n rows of embeddings.
 
     Args:
         given: (n,) scores or classes, (n, labels) of 0 and 1, (m, 3) pairs of rows with their score or queries with
             documents and their gain; or a file: .npy, .csv, .tsv, .jsonl, .parquet with named columns, .txt with one a
-            line.
+            line, .npz, .safetensors, .pt or .h5 with named arrays of one axis.
         n: Rows of the embeddings.
         kind: What they are, where it is not to be seen: text and up to 20 whole numbers are classes, other numbers
             scores, matrices of 0 and 1 labels; columns first, second, score are pairs, query, document queries. Text
             among more numbers is refused, unless they are said to be classes.
         column: Of a file; several with commas between them are labels.
+        n_layers: Of the embeddings, to tell where these may be given with layers first.
 
     Raises:
         DataError: If they cannot be read, or are not what they should be.
@@ -147,7 +151,13 @@ def as_targets(given: object, n: int, *, kind: TargetKind | None = None, column:
         return _pairs(values, n) if kind == "pairs" else _queries(values, n)
     if len(values) != n:
         raise MisalignedSamplesError(
-            f"expected a target for each of the {n:,} rows of embeddings, got {len(values):,}: give both in one order"
+            f"expected a target for each of the {n:,} rows of embeddings, got {len(values):,}: "
+            + (
+                f"are these {n:,} layers of {n_layers:,} samples? Then pass array.swapaxes(0, 1), which is "
+                "(samples, layers, features)"
+                if len(values) == n_layers
+                else "give both in one order"
+            )
         )
     if values.dtype == object:
         check_present(values[:, 0] if values.ndim == 2 else values, name="a target")
@@ -171,15 +181,17 @@ def as_targets(given: object, n: int, *, kind: TargetKind | None = None, column:
             _check_text(values, kind)
         return _classes(values)
     _check_finite(values, "target")
-    few = values.dtype.kind == "b" or (len(np.unique(values)) <= CLASSES and not np.mod(values, 1).any())
+    different, whole = len(np.unique(values)), not np.mod(values, 1).any()
+    few = values.dtype.kind == "b" or (different <= CLASSES and whole)
     if kind == "classes" or (kind is None and few):
-        whole = values.astype(np.int64) if few else values
-        note = f"targets are taken for {len(np.unique(values))} classes; for scores say so by the kind of targets"
-        return _classes(whole, () if kind or values.dtype.kind == "b" else (note,))
+        note = f"targets are taken for {different} classes; for scores say so by the kind of targets"
+        taken = values.astype(np.int64) if few else values
+        return _classes(taken, () if kind or values.dtype.kind == "b" else (note,))
     scores = values.astype(np.float64)
     if np.ptp(scores) == 0:
         raise DataError(f"expected scores that differ, got {scores[0]:g} for all {n:,} samples")
-    return Targets(kind="scores", values=scores)
+    note = f"targets are taken for scores: {different} whole numbers; for classes say so by the kind of targets"
+    return Targets(kind="scores", values=scores, notes=(note,) if kind is None and whole else ())
 
 
 def as_groups(given: object, n: int) -> Folds | None:
@@ -291,7 +303,11 @@ def _read(path: Path, column: str | None, what: str = "target") -> tuple[NDArray
             return np.load(path, allow_pickle=False), None
         if path.suffix == ".txt":
             return as_values([line.rstrip("\r\n") for _, line in text_lines(path)]), None
-        columns = _parquet(path) if path.suffix in (".parquet", ".pq") else _table(path)
+        if path.suffix in NAMED:
+            arrays = {name: array for name, array in arrays_of(path).items() if len(array.shape) == 1}
+            columns = {name: as_array(array.read(slice(None)), name=name).tolist() for name, array in arrays.items()}
+        else:
+            columns = _parquet(path) if path.suffix in (".parquet", ".pq") else _table(path)
     except (OSError, ValueError) as error:
         if isinstance(error, DataError):
             raise

@@ -11,6 +11,7 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.names import plural, short_name
 from layerprobe.results.charts import Chart, Line
+from layerprobe.results.numbers import capitalised
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, columns_of, interval_title
 from layerprobe.stats.sentences import best_sentence, score_of_best, together_sentences
@@ -27,6 +28,8 @@ METHODS = {
     "queries": "the cosines of queries with documents",
 }
 TOLERANCE, FOLDS, FOLDINGS = 1.0, 5, 3
+TOGETHER, SEVERAL = ("mean of all layers", "weighted sum", "pair of layers"), "several layers together"
+"""Ways to use several layers at once, and what all of them are called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +79,11 @@ class ProbedLayer:
     """Of several together: whether that is more than its error, compared with every layer that may be the best."""
     note: str = ""
     """Which layers, or which weights."""
+
+    @property
+    def called(self) -> str:
+        """Its number, or the name of its array where that has none."""
+        return str(self.layer) if self.name == f"layer {self.layer}" else self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -260,12 +268,22 @@ class Probing(Shown):
         """Which layer to use, which may be as good, the smallest that will do, and whether several are better."""
         compared, last = self.compared, self.layers[-1].layer if self.last is None else self.last
         score = f"{self.best.metrics[self.primary]:.2f}" if compared is None else score_of_best(compared)
-        headline = f"Layer {self.best.layer} of {last} scores best: {metric_title(self.primary)} {score}"
-        if compared is None:
-            return f"{headline}. {self._together_said}".rstrip()
-        names = [str(layer.layer) for layer in self.layers]
-        statement = best_sentence(compared, names, headline, metric=self.primary)
-        return statement if self.on_floor else f"{statement} {self._together_said}".rstrip()
+        names = [layer.called for layer in self.layers]
+        of = f" of {last}" if self.best.called == str(self.best.layer) else ""
+        headline = f"Layer {self.best.called}{of} scores best: {metric_title(self.primary)} {score}"
+        statement = (
+            f"{headline}." if compared is None else best_sentence(compared, names, headline, metric=self.primary)
+        )
+        together = "" if self.on_floor else self._together_said
+        return " ".join(filter(None, (statement, together, self._left_out_said)))
+
+    @property
+    def _left_out_said(self) -> str:
+        layers = [name for name in self.left_out if name not in (*TOGETHER, SEVERAL)]
+        if not layers:
+            return ""
+        more = f", and {len(layers) - 1} more" if len(layers) > 1 else ""
+        return f"{capitalised(layers[0])} is left out{more}: {self.left_out[layers[0]]}."
 
     @property
     def _together_said(self) -> str:

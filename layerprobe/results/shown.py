@@ -78,7 +78,8 @@ class Shown(abc.ABC):
         return None
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self.summary}>"
+        notes = "".join(f" Note: {note}." for note in getattr(self, "notes", ()))
+        return f"<{type(self).__name__}: {self.summary}{notes}>"
 
     def _repr_html_(self) -> str:
         table = self.table

@@ -54,12 +54,29 @@ def finite_matrix(X: ArrayLike, *, name: str) -> Array:
 
 def check_finite(parts: Iterable[NDArray[Any]], *, name: str) -> None:
     """Raise DegenerateLayerError if a value is NaN or infinite, in a layer or in runs of its rows."""
-    bad = np.concatenate([np.count_nonzero(~np.isfinite(part), axis=1) for part in parts])
-    if bad.any():
-        raise DegenerateLayerError(
-            f"{name} has {bad.sum()} NaN or infinite values, the first in row {(bad > 0).argmax()}, expected finite "
-            "numbers: extract it again in float32"
-        )
+    if message := not_finite(parts):
+        raise DegenerateLayerError(f"{name} {message}")
+
+
+def not_finite(parts: Iterable[NDArray[Any]]) -> str | None:
+    """Return an error message that counts NaN and infinite values and their rows, None where all are finite.
+
+    Examples:
+        >>> not_finite([np.ones((3, 2)), np.array([[np.nan, 1.0]])])  # doctest: +ELLIPSIS
+        'has 1 NaN or infinite values, the first in row 3, expected finite numbers: it is in 1 of 4 rows, leave it ...'
+    """
+    counts = np.concatenate([np.count_nonzero(~np.isfinite(part), axis=1) for part in parts])
+    rows, n = int(np.count_nonzero(counts)), len(counts)
+    if not rows:
+        return None
+    if rows == n:
+        advice = f"all {n:,} rows have them, embed them again, in float32"
+    elif rows == 1:
+        advice = f"it is in 1 of {n:,} rows, leave it out, everywhere alike, or embed it again, in float32"
+    else:
+        advice = f"{rows:,} of {n:,} rows have them, leave these out, everywhere alike, or embed them again, in float32"
+    first = int((counts > 0).argmax())
+    return f"has {counts.sum()} NaN or infinite values, the first in row {first}, expected finite numbers: {advice}"
 
 
 def check_shape(shape: tuple[int, ...], dtype: np.dtype[Any], *, name: str) -> None:
@@ -83,7 +100,7 @@ def centred_layer(X: ArrayLike, *, name: str) -> Array:
     layer = finite_matrix(X, name=name)
     check_samples(len(layer), name=name)
     centred: Array = layer - layer.mean(axis=0)
-    if not varying(layer, centred, np.asarray(X).dtype).any():
+    if not varying(layer, centred, as_array(X, name=name).dtype).any():
         raise DegenerateLayerError(constant_layer(len(layer), name=name))
     return centred
 

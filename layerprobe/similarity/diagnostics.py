@@ -17,6 +17,7 @@ from layerprobe.errors import DegenerateLayerError
 from layerprobe.similarity.checks import (
     NOISE,
     Array,
+    as_array,
     check_finite,
     check_samples,
     check_shape,
@@ -83,7 +84,7 @@ def diagnose(
     """
     # what reads its rows from files is not read as a whole
     array: Any = unmasked(layer, name=name)
-    array = array if isinstance(getattr(array, "dtype", None), np.dtype) else np.asarray(array)
+    array = array if isinstance(getattr(array, "dtype", None), np.dtype) else as_array(array, name=name)
     check_shape(array.shape, array.dtype, name=name)
     n, d = array.shape
     check_samples(n, name=name)
@@ -225,7 +226,7 @@ def rank_influences(layer: ArrayLike) -> tuple[float, Array]:
         >>> round(rank, 1), influences.shape, bool(abs(influences.mean()) < 1e-9)
         (7.9, (500,), True)
     """
-    array = np.asarray(layer)
+    array = as_array(layer, name="the layer")
     check_shape(array.shape, array.dtype, name="the layer")
     n, d = array.shape
     mean = np.sum([block.sum(axis=0) for block in blocks(array)], axis=0) / n

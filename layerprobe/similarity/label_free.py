@@ -18,14 +18,13 @@ between layers and models, not with theirs:
 """
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import entr
 
 from layerprobe.errors import DataError, DegenerateLayerError
-from layerprobe.similarity.checks import Array, check_finite, check_shape
+from layerprobe.similarity.checks import Array, as_array, check_finite, check_shape
 from layerprobe.similarity.diagnostics import blocks
 
 TEMPERATURE = 0.1
@@ -50,7 +49,7 @@ def dataset_entropy(layer: ArrayLike, *, name: str = "the layer") -> float:
     Returns:
         Nats, 0 .. log min(n, d).
     """
-    array = np.asarray(layer)
+    array = as_array(layer, name=name)
     check_shape(array.shape, array.dtype, name=name)
     n, d = array.shape
     if n < d:
@@ -170,7 +169,7 @@ def dime(views: ArrayLike, *, seed: int = 0, name: str = "the layer") -> float:
 
 
 def _checked_views(views: ArrayLike, *, name: str) -> Array:
-    array: NDArray[Any] = np.asarray(views)
+    array = as_array(views, name=name)
     if array.ndim != 3 or array.dtype.kind not in "fiu" or min(array.shape[:2]) < 2:
         raise DataError(f"expected at least two views of two texts of {name}, got {array.dtype} of {array.shape}")
     return np.stack([_units(view.astype(np.float64), name=name) for view in array])

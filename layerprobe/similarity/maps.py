@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from layerprobe.checks import check_choice
 from layerprobe.context import report
 from layerprobe.errors import DataError
-from layerprobe.similarity.checks import Array, centred_layer, check_same_samples, finite_matrix, varying
+from layerprobe.similarity.checks import Array, as_array, centred_layer, check_same_samples, finite_matrix, varying
 from layerprobe.similarity.values import Alignment, LayerMeasure, Matrix, Measure, SimilarityCurve, SimilarityMap
 
 
@@ -76,7 +76,7 @@ def without_groups(
 
     Layers and measure are as in `layer_similarity`, and `samples_without_groups` returns which samples are kept.
     """
-    X, Y = np.asarray(model_layer), np.asarray(reference_layer)
+    X, Y = as_array(model_layer, name=names[0]), as_array(reference_layer, name=names[1])
     n = len(finite_matrix(X, name=names[0]))
     check_same_samples(len(finite_matrix(Y, name=names[1])), n, name=names[1], other=names[0])
     return np.array([layer_similarity(X[rows], Y[rows], measure, names=names) for rows in remaining])
@@ -100,7 +100,7 @@ def samples_without_groups(units: NDArray[np.intp], *, groups: int, seed: int = 
 def zscored(X: ArrayLike, *, name: str) -> Array:
     """Return the centred features divided by their standard deviations, without those that only rounding varies."""
     centred = centred_layer(X, name=name)
-    features = centred[:, varying(finite_matrix(X, name=name), centred, np.asarray(X).dtype)]
+    features = centred[:, varying(finite_matrix(X, name=name), centred, as_array(X, name=name).dtype)]
     scores: Array = features / features.std(axis=0)
     return scores
 

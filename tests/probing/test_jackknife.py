@@ -10,10 +10,10 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from layerprobe.comparison.arrays import as_layers
 from layerprobe.metrics.correlation import spearman
 from layerprobe.metrics.scores import class_scores
 from layerprobe.probing import jackknife as again
-from layerprobe.probing.arrays import as_layers
 from layerprobe.probing.jackknife import jackknife
 from layerprobe.probing.probes import Problem
 from layerprobe.probing.ridge import refitted

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import layerprobe as lp
+from layerprobe.comparison import arrays
 from layerprobe.kinds.retrieval.kind import RetrievalItems
-from layerprobe.probing import arrays, jackknife, models, probes
+from layerprobe.probing import jackknife, models, probes
 from layerprobe.probing.values import ProbeSettings
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of

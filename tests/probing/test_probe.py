@@ -14,9 +14,9 @@ import pytest
 from sklearn.metrics import average_precision_score
 
 import layerprobe as lp
+from layerprobe.comparison.arrays import as_layers
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.metrics.correlation import cosine_scores, spearman
-from layerprobe.probing.arrays import as_layers
 from layerprobe.probing.probes import Problem
 from layerprobe.probing.run import probe
 from layerprobe.probing.targets import as_groups, as_targets
@@ -227,6 +227,32 @@ def test_many_numbers_are_not_combined_unless_somebody_says_so(monkeypatch: pyte
     assert probe(EMBEDDINGS, TARGETS["pairs"], kind="pairs", combinations=True).together
 
 
+def test_names_of_layers_are_kept_and_what_is_left_out_is_said() -> None:
+    broken = EMBEDDINGS[:, 0].copy()
+    broken[[3, 17], 1:3] = np.nan
+    given = {"layer_6": EMBEDDINGS[:, 2], "layer_0": broken, "layer_12": EMBEDDINGS[:, 5]}
+    result = probe(given, TARGETS["classes"], combinations=False)
+    assert [layer.layer for layer in result.layers] == [6, 12]
+    assert result.sentence.startswith("Layer 6 of 12 scores best")
+    assert result.sentence.endswith(
+        "Layer 0 is left out: it has 4 NaN or infinite values, the first in row 3, expected finite numbers: 2 of 240 "
+        "rows have them, leave these out, everywhere alike, or embed them again, in float32."
+    )
+    named = probe({"late": EMBEDDINGS[:, 5], "middle": EMBEDDINGS[:, 2]}, TARGETS["classes"], combinations=False)
+    assert named.sentence.startswith("Layer middle scores best")
+
+
+def test_labels_may_be_in_the_file_of_the_embeddings(tmp_path: Path) -> None:
+    whole = np.arange(N) % 45
+    np.savez(tmp_path / "e.npz", embeddings=EMBEDDINGS[:, :2], labels=TARGETS["classes"], other=whole)
+    result = probe(tmp_path / "e.npz", combinations=False)
+    assert result.kind == "classes"
+    scores = probe(tmp_path / "e.npz", tmp_path / "e.npz", column="other", combinations=False)
+    assert repr(scores).endswith(
+        "Note: targets are taken for scores: 45 whole numbers; for classes say so by the kind of targets.>"
+    )
+
+
 def test_logistic_regression_on_a_part_of_the_rows_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("layerprobe.probing.probes.FIT_NUMBERS", 24 * 100)
     result = probe(EMBEDDINGS, TARGETS["classes"], combinations=False)
@@ -240,6 +266,8 @@ def test_logistic_regression_on_a_part_of_the_rows_says_so(monkeypatch: pytest.M
         (np.zeros(N), {"kind": "scores"}, "expected scores that differ, got 0 for all 240 samples"),
         (["a"] * N, {}, "expected at least two classes, got 'a' for all 240 samples"),
         (np.ones(N - 1), {}, "expected a target for each of the 240 rows of embeddings, got 239"),
+        (np.arange(6), {}, r"are these 240 layers of 6 samples\? Then pass array.swapaxes\(0, 1\)"),
+        (None, {}, "expected targets, or a task for a model, got none"),
         ([], {}, "expected targets, got none"),
         (np.where(np.arange(N) == 7, np.nan, 0.5), {}, "NaN or infinity in target 7"),
         (np.array([[0, 1]] * N), {}, "got label 0 for none: leave it out"),

@@ -9,9 +9,9 @@ from sklearn.model_selection import GroupKFold, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from layerprobe.comparison.arrays import as_layers
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.probing import ridge
-from layerprobe.probing.arrays import as_layers
 from layerprobe.probing.ridge import Array, ridge_outputs
 from layerprobe.scoring.probes import PENALTIES
 from tests.probing.data import layered, scores_of
@@ -66,7 +66,7 @@ def test_blocks_and_float32_change_nothing_but_rounding(monkeypatch: pytest.Monk
     embeddings, signal = layered(200)
     layer, folds = as_layers([embeddings[:, 3].astype(np.float32)])[0], folds_of(200, 0)[None]
     whole, *_ = ridge_outputs(layer, signal, folds, 5, range(5))
-    monkeypatch.setattr("layerprobe.probing.arrays.NUMBERS", 24 * 7)
+    monkeypatch.setattr("layerprobe.comparison.arrays.NUMBERS", 24 * 7)
     in_blocks, *_ = ridge_outputs(layer, signal, folds, 5, range(5))
     np.testing.assert_allclose(in_blocks, whole, rtol=1e-9, atol=1e-9)
     monkeypatch.setattr(ridge, "FLOAT32_FROM", 1)

@@ -301,7 +301,7 @@ def test_a_curve_of_13_layers_is_in_the_line_and_one_of_25_is_not() -> None:
 def test_embeddings_name_their_sizes_and_not_their_texts(tmp_path: Path) -> None:
     texts = ["a b", "c d", "e f", "a b"]
     made = extract(given(str(save_tiny("bert", tmp_path / "model")), Model(cache_dir=tmp_path / "cache")), texts)
-    sizes = f"{N_BLOCKS + 1} layers of {HIDDEN} features, 3 texts"
+    sizes = f"{N_BLOCKS + 1} layers of {HIDDEN} features, 4 texts (3 different)"
     assert repr(made) == f"<Embeddings: {short_name(str(tmp_path / 'model'))}, {sizes}>"
 
 

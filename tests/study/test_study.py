@@ -16,6 +16,7 @@ import torch
 from scipy import stats
 from transformers import AutoModel
 
+from layerprobe.comparison.arrays import as_layers
 from layerprobe.comparison.compare import compare, compare_all, diagnostics
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.context import settings
@@ -280,11 +281,30 @@ def test_embeddings_are_those_of_the_model(models: dict[str, str], options: Mode
 
 
 def test_a_text_that_comes_twice_is_embedded_once(models: dict[str, str], options: Model) -> None:
-    embeddings = extract(given(models["bert"], options), [*TEXTS, TEXTS[1], TEXTS[0], TEXTS[1]])
-    assert embeddings.texts == TEXTS
-    assert embeddings.layer(2).shape == (6, 16)
-    assert embeddings.fingerprint == extract(given(models["bert"], options), TEXTS).fingerprint
-    assert embeddings.rows(["d", "a b c", "d"]).tolist() == [1, 0, 1]
+    texts = (TEXTS[1], *TEXTS, TEXTS[1], TEXTS[0])
+    embeddings, alone = (extract(given(models["bert"], options), given_texts) for given_texts in (texts, TEXTS))
+    assert embeddings.texts == texts
+    assert embeddings.distinct == (TEXTS[1], TEXTS[0], *TEXTS[2:])
+    assert repr(embeddings).endswith("4 layers of 16 features, 9 texts (6 different)>")
+    assert embeddings.rows(["d", "a b c", "d"]).tolist() == [0, 1, 0]
+    order = alone.rows(texts)
+    np.testing.assert_allclose(embeddings.layer(2), alone.layer(2)[order], atol=1e-6)
+    np.testing.assert_allclose(embeddings, np.asarray(alone)[order], atol=1e-6)
+
+
+def test_embeddings_are_an_array_of_samples_layers_and_features(models: dict[str, str], options: Model) -> None:
+    embeddings = extract(given(models["bert"], options), TEXTS)
+    whole = np.stack([embeddings.layer(layer) for layer in range(4)], axis=1)
+    assert embeddings.shape == whole.shape == (len(embeddings), 4, 16)
+    np.testing.assert_array_equal(np.asarray(embeddings), whole)
+    for key in (0, -1, slice(1, 3), [2, 0], (slice(None), 2), (slice(None), -1), (1, [0, 3]), (0, 1, slice(4))):
+        np.testing.assert_array_equal(embeddings[key], whole[key])
+    np.testing.assert_array_equal(embeddings["d"], whole[1])
+    np.testing.assert_array_equal(embeddings[["d", "a b c"], 3], whole[[1, 0], 3])
+    with pytest.raises(IndexError):
+        embeddings[:, 4]
+    for layer, alone in zip(as_layers(embeddings), as_layers(whole), strict=True):
+        np.testing.assert_array_equal(layer.rows(slice(1, 4)), alone.rows(slice(1, 4)))
 
 
 def test_a_text_that_was_not_embedded_is_an_error(models: dict[str, str], options: Model) -> None:

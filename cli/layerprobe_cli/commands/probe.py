@@ -22,8 +22,8 @@ Embeddings = Annotated[
         o.EXTRACTION,
         callback=None,
         metavar="EMBEDDINGS|MODEL",
-        help="Embeddings of every layer: .npy, .npz, .safetensors (samples, layers, features) or an array a layer, "
-        "Parquet with a column of lists a layer, or a folder with a file a layer. With --task a model: hub id, "
+        help="Embeddings of every layer: .npy, .npz, .safetensors, .pt, .h5 (samples, layers, features) or an array a "
+        "layer, Parquet with a column of lists a layer, or a folder with a file a layer. With --task a model: hub id, "
         "id@revision, or a local folder.",
     ),
 ]
@@ -56,14 +56,17 @@ def probe(
     Args:
         targets: Scores, classes or labels in the order of the rows: .csv, .tsv or .parquet with a column target, label
             or score, .npy, or .txt with one a line. Columns first,second,score are pairs of rows; query,document are
-            rows to find and, with gain, how relevant they are.
+            rows to find and, with gain, how relevant they are. By default labels in the file of the embeddings.
         groups: What is never divided between folds, one a row: speakers, documents, protein families.
         targets_are: scores, classes, labels, pairs or queries: what the targets are. By default detected.
         target: Column of the targets; a,b,c are labels. By default detected.
         combinations: Also compare the mean of all layers, a learned weighted sum, and two layers side by side. By
             default up to 2^30 numbers.
     """
-    if (source is not None) == (targets is not None):
+    from layerprobe.comparison.arrays import NAMED
+
+    with_labels = Path(embeddings.name).suffix in NAMED
+    if source is not None if targets is not None else source is None and not with_labels:
         raise typer.BadParameter("expected EMBEDDINGS and TARGETS, or a model with --task")
     if source and (groups or targets_are or target):
         raise typer.BadParameter("expected no --groups, --target and --targets-are with --task, which says all of that")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,11 +15,82 @@ import torch
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch
 
-from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
-from layerprobe.probing.arrays import as_layers
+from layerprobe.comparison.arrays import as_layers
+from layerprobe.comparison.compare import compare
+from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError, MissingPackageError
+from layerprobe.similarity.maps import layer_similarity
+from layerprobe.similarity.measures.rsa import RSA
+from layerprobe.similarity.registry import MEASURES
 
 RNG = np.random.default_rng(0)
 E = RNG.standard_normal((23, 12, 5)).astype(np.float32)
+
+
+def test_numbers_of_layers_are_kept(tmp_path: Path) -> None:
+    named = {f"layer_{number}": E[:, number] for number in (0, 6, 11)}
+    np.savez(tmp_path / "e.npz", y=np.arange(23), **dict(reversed(named.items())))
+    torch.save({name: torch.tensor(values) for name, values in named.items()}, tmp_path / "e.pt")
+    (tmp_path / "folder").mkdir()
+    for name, values in named.items():
+        np.save(tmp_path / "folder" / f"{name}.npy", values)
+    for given in (named, *(tmp_path / name for name in ("e.npz", "e.pt", "folder"))):
+        layers = as_layers(given)
+        assert [(layer.name, layer.number) for layer in layers] == [(f"layer {n}", n) for n in (0, 6, 11)]
+        np.testing.assert_array_equal(layers[2].rows(slice(None)), E[:, 11])
+    assert [layer.name for layer in as_layers({"late": E[:, 9], "early": E[:, 0]})] == ["late", "early"]
+
+
+def test_tensors_of_a_file_are_whole_arrays_too_and_objects_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "e.pt"
+    torch.save(torch.tensor(E, requires_grad=True), path)
+    np.testing.assert_array_equal(as_layers(path)[3].rows(np.array([7, 1])), E[[7, 1], 3])
+    torch.save({"model": {"weights": torch.ones(3)}}, path)
+    with pytest.raises(DataError, match=r"expected tensors in .*e\.pt, got a dict as 'model'"):
+        as_layers(path)
+    torch.save(Path("e.pt"), path)
+    with pytest.raises(DataError, match="no whole file of tensors alone"):
+        as_layers(path)
+
+
+def test_hdf5_is_read_in_slices_where_h5py_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """h5py gives no rows in any order; here a module of its name stands for it."""
+
+    class Dataset:
+        shape = E.shape
+
+        def __getitem__(self, where: tuple[slice, int]) -> np.ndarray:
+            assert isinstance(where[0], slice)
+            return E[where]
+
+    path = tmp_path / "e.h5"
+    path.write_bytes(b"HDF")
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(MissingPackageError, match="read by h5py, which is not installed: pip install h5py"):
+        as_layers(path)
+    file = SimpleNamespace(visititems=lambda add: add("embeddings", Dataset()))
+    monkeypatch.setitem(sys.modules, "h5py", SimpleNamespace(File=lambda *_: file))
+    np.testing.assert_array_equal(as_layers(path)[3].rows(np.array([7, 1])), E[[7, 1], 3])
+
+
+def test_arrays_are_compared_samples_first() -> None:
+    values = compare(E, E, measure=RSA()).values
+    assert np.shape(values) == (12, 12)
+    assert values == compare([E[:, i] for i in range(12)], {f"l{i}": E[:, i] for i in range(12)}, measure=RSA()).values
+    turned = np.swapaxes(E, 0, 1)
+    with pytest.raises(DataError, match=r"expected \(samples, layers, features\), got .* pass list\(array\)"):
+        compare(turned, E)
+    assert compare(list(turned), E, measure=RSA()).values == values
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", MEASURES)
+def test_every_measure_takes_tensors_of_any_precision_with_gradients(name: str, dtype: torch.dtype) -> None:
+    tensor = torch.tensor(E[:, :2], dtype=dtype, requires_grad=True)
+    measure = MEASURES[name]()
+    rounded = tensor.detach().float().numpy()
+    expected = compare(rounded, rounded, measure=measure, intervals=False).values
+    assert compare(tensor, tensor, measure=measure, intervals=False).values == expected
+    assert np.isfinite(layer_similarity(tensor[:, 0], tensor[:, 1], measure)) if name != "cka" else True
 
 
 def test_frames_are_rows(tmp_path: Path) -> None:
@@ -117,7 +190,7 @@ def test_lists_may_have_layers_of_several_widths() -> None:
         (3, "expected embeddings as an array, a list of arrays or a file, got a int"),
         ([E], r"layer 0 has shape \(23, 12, 5\), expected \(samples, features\)"),
         ("none.npy", "cannot read none.npy: No such file"),
-        ("none.txt", "a file that ends in .npy, .npz, .safetensors, .parquet"),
+        ("none.txt", "a file that ends in .npy, .npz, .safetensors, .pt"),
     ],
 )
 def test_what_is_no_embedding_is_one_line(given: object, said: str) -> None:
