@@ -1,5 +1,6 @@
 """Texts and an objective -> a small encoder, pretrained from scratch; and what every training into a folder shares."""
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -226,7 +227,7 @@ def _prepared(
     tokenizer: Any
     warnings = [*file.notes, *file.warnings]
     if file.embedded:
-        tokenizer = word_tokenizer(Language(seed=LANGUAGE_SEED), max_length=protocol.max_length)
+        tokenizer = word_tokenizer(_language(), max_length=protocol.max_length)
     else:
         tokenizer = train_tokenizer(texts, vocab_size=protocol.vocab_size, max_length=protocol.max_length)
         if len(tokenizer) != protocol.vocab_size:
@@ -242,6 +243,12 @@ def _prepared(
     return replace(run, warnings=(*warnings, *run.warnings))
 
 
+@functools.cache
+def _language() -> Language:
+    """Return the embedded language, which takes a while to make."""
+    return Language(seed=LANGUAGE_SEED)
+
+
 def texts_of(corpus: Texts, protocol: PretrainingProtocol) -> TextFile:
     """Return the texts of a corpus; of the embedded language as many as training reads."""
     if isinstance(corpus, TextFile):
@@ -254,7 +261,7 @@ def texts_of(corpus: Texts, protocol: PretrainingProtocol) -> TextFile:
     # a sentence has 14 tokens on average
     packed = max(1, protocol.max_length // 12) if protocol.packed else 1
     n = min(MOST_SENTENCES, packed * (read + protocol.held_out) + packed * read // 8)
-    sentences = Language(seed=LANGUAGE_SEED).sentences(n, seed=SENTENCES_SEED)
+    sentences = _language().sentences(n, seed=SENTENCES_SEED)
     return TextFile(name=LANGUAGE, texts=tuple(sentences), embedded=True)
 
 
