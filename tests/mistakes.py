@@ -59,6 +59,7 @@ def answered(case: str) -> str:
     file.write_text(text)
     with pytest.raises(DataError) as raised:
         load(str(file))
+    assert "\n" not in str(raised.value)
     return str(raised.value).replace(str(Path.cwd()), ".")
 
 

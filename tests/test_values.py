@@ -37,7 +37,7 @@ from layerprobe.finetuning.values import (
 from layerprobe.lab.chains.values import AdaptStep, Chain, ChainCurve, FinetuneStep
 from layerprobe.lab.dropbench.results import BudgetScores
 from layerprobe.lab.dropbench.zoo import ItemErrors, ScanScores, TunedLayers, Zoo, ZooEntry
-from layerprobe.lab.ensembles.values import Ensemble, Member
+from layerprobe.lab.ensembles import Ensemble, Member
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import AdaptationProtocol, EncoderSize, PretrainingProtocol
 from layerprobe.lab.studies.values import LabStudy, LabTask

@@ -22,6 +22,6 @@ PAGES = {
     "Probing": "layerprobe.probing.page:probing_page",
     "Shrunk": "layerprobe.shrinking.page:shrunk_page",
     "EqualSize": "layerprobe.shrinking.page:equal_page",
-    "SweepResult": "layerprobe.sweeps.page:sweep_page",
+    "SweepResult": "layerprobe.results.declared:declared_page",
 }
 """By the name of a result's class, or of what is not one result."""

@@ -6,14 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from layerprobe.checks import check_seeds
+from layerprobe.context import duration
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.files.toml import LAYERS, SEEDS, Keys, field_values, path_from, read_toml, to_toml
 from layerprobe.finetuning.tuning import PAPER_SEEDS, check_pooling, check_precision
-from layerprobe.finetuning.values import FailedRun, LayerOutcome, Protocol, best_by_validation, on_floor, with_rate
+from layerprobe.finetuning.values import (
+    FailedRun,
+    LayerOutcome,
+    Protocol,
+    best_by_validation,
+    on_floor,
+    tuned_sentence,
+    with_rate,
+)
 from layerprobe.metrics.names import METRICS, metric_title, points
-from layerprobe.names import distinct_names
+from layerprobe.names import counted, distinct_names, listed
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table, columns_of, interval_title, millions
@@ -78,6 +87,19 @@ class SweepCurve:
         if self.compared is None or number is None:
             return "best by validation" if layer == self.best_layer else None
         return self.compared.flag(number)
+
+    def finding(self, level: float) -> str:
+        """Return the layer that is best by validation, how sure that is on test, and which smaller one will do."""
+        if not self.outcomes:
+            return "no finished run."
+        sentence = tuned_sentence(self.outcomes, self.compared, self.floor, level=level)
+        if self.best_layer is None or self.compared is not None:
+            return sentence
+        if len(self.outcomes) == 1:
+            return f"{sentence} No other layer was run."
+        if len({outcome.seeds for outcome in self.outcomes}) > 1:
+            return f"{sentence} Layers have different seeds, so they are not compared."
+        return f"{sentence} With one seed, layers are not compared." if self.outcomes[0].interval is None else sentence
 
     def _number(self, layer: int) -> int | None:
         return next((i for i, outcome in enumerate(self.outcomes) if outcome.layer == layer), None)
@@ -197,6 +219,44 @@ class SweepResult(Shown):
             ),
             marks=tuple("chosen" if layer == curve.best_layer else None for _, _, curve, layer in rows),
         )
+
+    @property
+    def heading(self) -> str:
+        """The best layer of each model on one task; of several, what was swept."""
+        models = distinct_names(list(dict.fromkeys(curve.model for curve in self.curves)))
+        done = [(model, curve) for (model, _), curve in zip(sweep_names(self.curves), self.curves, strict=True)]
+        if len(models) < len(done) or any(curve.best_layer is None for _, curve in done):
+            return f"Layers of {listed(models)}"
+        best = [f"{curve.best_layer} of {model}" for model, curve in done]
+        return f"Best layer{'' if len(best) == 1 else 's'} by validation: {listed(best)}"
+
+    @property
+    def page(self) -> dict[str, Any]:
+        """What its page has besides its table, see `layerprobe.results.declared`: a curve a model for each task."""
+        names = sweep_names(self.curves)
+        tasks = {curve.task_number: task for curve, (_, task) in zip(self.curves, names, strict=True)}
+        tables = {number: self._of_task(number) for number in tasks}
+        several = len(tables) > 1
+        time = "" if self.seconds_left is None else f", about {duration(self.seconds_left)}"
+        left = f", {self.n_left} to come{time}" if self.n_left else ""
+        failed = f", {self.n_failed} failed" if self.n_failed else ""
+        return {
+            "kind": "sweep",
+            "about": listed(list(dict.fromkeys(task for _, task in names))),
+            "lead": tuple(
+                f"{model} on {task}: {curve.finding(self.level)}"
+                for (model, task), curve in zip(names, self.curves, strict=True)
+            ),
+            "facts": (f"{self.n_done} of {counted(self.n_runs, 'run')} done{failed}{left}.",),
+            "first": None if several else next(iter(tables.values()), None),
+            "fatal": tuple(f"Failed: {failure}" for failure in self.failures),
+            "sections": {tasks[number]: (table,) for number, table in tables.items()} if several else {},
+        }
+
+    def _of_task(self, number: int) -> Table:
+        table = replace(self, curves=tuple(curve for curve in self.curves if curve.task_number == number)).table
+        scored = any(table.column("test").cells)
+        return replace(table, charts=(table.charts[0].named(f"task-{number}"),) if scored else ())
 
     @property
     def summary(self) -> str:

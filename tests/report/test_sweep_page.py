@@ -11,11 +11,11 @@ import pytest
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outcomes import compared, outcomes
 from layerprobe.finetuning.values import FailedRun
+from layerprobe.results.declared import declared_page
 from layerprobe.results.draw import DODGE
 from layerprobe.results.page import render, write_page
 from layerprobe.results.style import text
 from layerprobe.stats.values import AgainstBest, Floor
-from layerprobe.sweeps.page import sweep_page
 from layerprobe.sweeps.values import SweepCurve, SweepResult, sweep_names
 from tests.study.test_confirmation import run_of
 
@@ -48,16 +48,16 @@ RESULT = SweepResult(
 
 
 def test_the_page_says_what_is_done_and_what_failed() -> None:
-    page = Page(render(sweep_page(RESULT)))
+    page = Page(render(declared_page(RESULT)))
     assert "5 of 10 runs done, 1 failed, 4 to come, about 5 min." in page.text
     assert "on stsb, layer 2, seed 1 at step 3: the loss became <nan>" in page.text
     assert "no finished run" in page.text
     done = dataclasses.replace(RESULT, curves=RESULT.curves[1:2], n_runs=1, seconds_left=0.0)
-    assert "1 of 1 run done." in Page(render(sweep_page(done))).text
+    assert "1 of 1 run done." in Page(render(declared_page(done))).text
 
 
 def test_a_finding_comes_first() -> None:
-    page = Page(render(sweep_page(RESULT)))
+    page = Page(render(declared_page(RESULT)))
     finding = "on stsb: Layer 2 is best by validation: test Spearman 80.00. Layers have different seeds,"
     places = [page.text.index(part) for part in (finding, "5 of 10 runs done", "the loss became <nan>")]
     assert places == sorted(places)
@@ -73,7 +73,7 @@ def test_a_finding_comes_first() -> None:
     )
     alone = dataclasses.replace(alone, compared=against)
     result = SweepResult(curves=(alone,), level=0.95, n_runs=9)
-    page = Page(render(sweep_page(result)))
+    page = Page(render(declared_page(result)))
     assert "Best layer by validation: 2 of a" in page.text
     assert (
         "Layer 2 is best by validation: test Spearman 70.70 (95\u00a0% 69.56 to 71.84), 20.47 above layer 3. "
@@ -84,7 +84,7 @@ def test_a_finding_comes_first() -> None:
     assert [*result.table.data["flag"]] == ["may be best, smallest sufficient", "best by validation", None]
     alone = dataclasses.replace(alone, compared=None)
     one = dataclasses.replace(alone, outcomes=alone.outcomes[:1])
-    page = Page(render(sweep_page(SweepResult(curves=(one,), level=0.95, n_runs=3))))
+    page = Page(render(declared_page(SweepResult(curves=(one,), level=0.95, n_runs=3))))
     assert "is best by validation: test Spearman 70.47 (95\u00a0% " in page.text
     assert "No other layer was run." in page.text
 
@@ -94,7 +94,7 @@ def test_validation_chooses_and_test_is_shown() -> None:
     by_layer = outcomes(runs)
     other = dataclasses.replace(curve("org/a", "stsb", {}), outcomes=by_layer, compared=compared(runs, by_layer))
     result = SweepResult(curves=(other,), level=0.95, n_runs=4)
-    page = Page(render(sweep_page(result)))
+    page = Page(render(declared_page(result)))
     assert "Best layer by validation: 2 of a" in page.text
     assert (
         "Layer 2 is best by validation: test Spearman 70.10 (95\u00a0% 68.83 to 71.37). "
@@ -109,9 +109,9 @@ def test_a_layer_on_the_floor_is_not_recommended() -> None:
     low = dataclasses.replace(curve("org/a", "stsb", {1: (60.0, 61.0), 2: (70.0, 71.0)}), floor=floor)
     result = SweepResult(curves=(low,), level=0.95, n_runs=4)
     assert "No layer predicts better than always naming the largest class (Spearman 69.90): layer 2, the best by" in (
-        Page(render(sweep_page(result))).text
+        Page(render(declared_page(result))).text
     )
-    assert "Best layer" not in sweep_page(result).heading
+    assert "Best layer" not in declared_page(result).heading
     assert result.table.data["floor"] == (69.9, 69.9)
     assert result.table.data["flag"] == (None, None)
     assert from_json(SweepResult, to_json(result)) == result
@@ -120,7 +120,7 @@ def test_a_layer_on_the_floor_is_not_recommended() -> None:
 
 def test_tasks_of_one_folder_are_told_apart() -> None:
     twice = (curve("org/a", "data/sick", {1: (70.0,)}), curve("org/a", "data/sick", {1: (60.0,)}, number=2))
-    page = Page(render(sweep_page(SweepResult(curves=twice, level=0.95, n_runs=2))))
+    page = Page(render(declared_page(SweepResult(curves=twice, level=0.95, n_runs=2))))
     assert "sick (sts, task 1)" in page.text
     assert "sick (sts, task 2)" in page.text
     kinds = (twice[0], dataclasses.replace(twice[1], kind="entailment"))
@@ -129,11 +129,11 @@ def test_tasks_of_one_folder_are_told_apart() -> None:
 
 
 def test_what_users_named_is_escaped() -> None:
-    assert HOSTILE not in render(sweep_page(RESULT)).split("<script")[0]
+    assert HOSTILE not in render(declared_page(RESULT)).split("<script")[0]
 
 
 def test_the_data_of_the_page_is_the_result(tmp_path: Path) -> None:
-    path = write_page(sweep_page(RESULT), tmp_path / "new" / "sweep.html")
+    path = write_page(declared_page(RESULT), tmp_path / "new" / "sweep.html")
     page = path.read_text()
     data = page.split('<script type="application/json" id="study">')[1].split("</script>")[0]
     assert from_json(SweepResult, json.dumps(json.loads(data))) == RESULT
@@ -157,7 +157,7 @@ def test_a_layer_whose_runs_all_failed_has_a_row_without_scores() -> None:
 
 
 def test_a_curve_has_every_seed_and_the_mean_with_its_interval() -> None:
-    figure = next(each for each in sweep_page(RESULT).figures if each.name == "task-1").plot
+    figure = next(each for each in declared_page(RESULT).figures if each.name == "task-1").plot
     seeds, means = figure.data[:2]
     assert list(seeds.y) == [70.0, 71.0, 80.0]
     assert all(layer - 0.1 < x < layer + 0.5 for x, layer in zip(seeds.x, (1, 1, 2), strict=True))

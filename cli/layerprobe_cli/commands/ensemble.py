@@ -7,7 +7,7 @@ from layerprobe.checks import LEVEL, as_layers
 from layerprobe_cli import options as o
 from layerprobe_cli.shell import Done, PageCall
 
-OF = "layerprobe.lab.ensembles.run:ensemble"
+OF = "layerprobe.lab.ensembles:ensemble"
 
 
 def ensemble(
@@ -35,6 +35,6 @@ def ensemble(
     task = o.load(source) if source else None
 
     from layerprobe.encoders.model import Model
-    from layerprobe.lab.ensembles.run import ensemble as average
+    from layerprobe.lab.ensembles import ensemble as average
 
     return Done(result=average(runs, task, layers=chosen, profile=profile, options=Model(device=device)))

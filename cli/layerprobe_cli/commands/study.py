@@ -48,8 +48,8 @@ def study(
         call.stop_at(plan_lab(study_settings, folder, options=options))
     done = run_lab(study_settings, folder, workers=workers, ray=ray, options=options)
 
-    from layerprobe.lab.page import lab_page
+    from layerprobe.results.declared import declared_page
     from layerprobe.results.page import write_page
 
-    page = write_page(lab_page(done), folder / "lab.html", plotly=plotly)
+    page = write_page(declared_page(done), folder / "lab.html", plotly=plotly)
     return Done(result=done, parts=(*done.sentences, "", done.table, ""), files={"Folder": folder, "Report": page})

@@ -407,7 +407,7 @@ class ChainResult(Shown):
 
     @property
     def page(self) -> dict[str, Any]:
-        """What its page has besides its table, see `layerprobe.lab.page`."""
+        """What its page has besides its table, see `layerprobe.results.declared`."""
         best, similarities = self.best, self.similarities
         title = f"test {metric_title(self.primary)} {numbers.number(best.mean)}"
         texts = similarities and f"{similarities.n_texts}, of the last task’s test split; {similarities.measure.title}"

@@ -252,7 +252,7 @@ class Bench(Shown):
 
     @property
     def page(self) -> dict[str, Any]:
-        """What its page has besides its table, see `layerprobe.lab.page`."""
+        """What its page has besides its table, see `layerprobe.results.declared`."""
         provenance, (first, *further) = self.provenance, [_with_chart(budget) for budget in self.budgets]
         sections: dict[str, tuple[Table, ...]] = {}
         for budget, strategies in zip(self.budgets, (replace(first, charts=()), *further), strict=True):

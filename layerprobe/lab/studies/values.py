@@ -449,7 +449,7 @@ class LabResult(Shown):
 
     @property
     def page(self) -> dict[str, Any]:
-        """What its page has besides its table, see `layerprobe.lab.page`."""
+        """What its page has besides its table, see `layerprobe.results.declared`."""
         study, entries, provenance = self.study, self.zoo.entries, self.zoo.provenance
         n_models = len({(entry.size, entry.family, entry.seed) for entry in entries})
         left = len(study.models) * len(study.tasks) - len(entries) - len(self.failures)

@@ -11,7 +11,7 @@ import pytest
 from layerprobe.errors import LayerProbeError
 from layerprobe.files.serialisation import to_dict
 from layerprobe.lab.chains.values import ChainResult
-from layerprobe.lab.page import lab_page
+from layerprobe.results.declared import declared_page
 from layerprobe.results.page import render, without_folders, write_page
 from tests.report.test_page import Page
 from tests.shown import assert_shows_itself
@@ -21,13 +21,13 @@ HOSTILE = "<script>alert('x')</script> $x$ & \"quoted\""
 
 @pytest.mark.slow
 def test_the_result_reads_back_from_the_page(whole: ChainResult) -> None:
-    page = Page(render(lab_page(whole)))
+    page = Page(render(declared_page(whole)))
     assert json.loads(page.data("study")) == json.loads(without_folders(json.dumps(to_dict(whole))))
     assert set(json.loads(page.data("figures"))) == {"chain-scores", "chain-cka", "chain-reference"}
 
 
 def test_every_figure_has_its_place(whole: ChainResult) -> None:
-    page = render(lab_page(whole))
+    page = render(declared_page(whole))
     for name in json.loads(Page(page).data("figures")):
         assert f'id="plot-{name}"' in page
 
@@ -54,7 +54,7 @@ def test_names_are_escaped(whole: ChainResult) -> None:
     hostile = dataclasses.replace(step, task=dataclasses.replace(step.task, source=HOSTILE))
     chain = dataclasses.replace(whole.chain, name=HOSTILE, steps=(*whole.chain.steps[:-1], hostile))
     trail = dataclasses.replace(whole.trail, model=HOSTILE)
-    page = render(lab_page(dataclasses.replace(whole, chain=chain, trail=trail, warnings=(HOSTILE,))))
+    page = render(declared_page(dataclasses.replace(whole, chain=chain, trail=trail, warnings=(HOSTILE,))))
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert" in page
 
@@ -78,14 +78,14 @@ def test_a_chain_without_extras_is_a_page_too(whole: ChainResult) -> None:
         controls=(),
         similarities=None,
     )
-    page = render(lab_page(plain))
+    page = render(declared_page(plain))
     assert set(json.loads(Page(page).data("figures"))) == {"chain-scores"}
     assert "Small marks are seeds" not in page
     assert "Beside it" not in page
 
 
 def test_cka_curves_end_at_the_layer_kept(whole: ChainResult) -> None:
-    figures = {each.name: each.plot for each in lab_page(whole).figures}
+    figures = {each.name: each.plot for each in declared_page(whole).figures}
     for name, first in (("chain-cka", "after "), ("chain-reference", "before")):
         curves = [trace for trace in figures[name].data if trace.showlegend]
         kept = {trace.name: list(trace.x) for trace in curves if trace.name.startswith("kept to")}
@@ -96,7 +96,7 @@ def test_cka_curves_end_at_the_layer_kept(whole: ChainResult) -> None:
 def test_a_page_that_cannot_be_written(whole: ChainResult, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LayerProbeError, match=r"expected to write the report to .*choose another path"):
-        write_page(lab_page(whole), tmp_path / "file" / "chain.html")
+        write_page(declared_page(whole), tmp_path / "file" / "chain.html")
 
 
 def test_the_result_shows_itself(whole: ChainResult, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from layerprobe.finetuning.outputs import RunOutputs, read_outputs
 from layerprobe.finetuning.saved import ORIGIN
 from layerprobe.finetuning.tuning import finetune, saved_models, scan
 from layerprobe.finetuning.values import Protocol
-from layerprobe.lab.ensembles.run import _chosen, ensemble
+from layerprobe.lab.ensembles import _chosen, ensemble
 from layerprobe.profiling.values import ProfileSettings
 from layerprobe.tasks.kind import KINDS as REGISTERED
 from tests.models import given, save_tiny
@@ -172,7 +172,7 @@ def test_time_is_that_of_the_models_which_are_run(
     single: list[Path], options: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick = ProfileSettings(batch_sizes=(1,), rounds=1, repeats=1, warmup=0)
-    monkeypatch.setattr("layerprobe.lab.ensembles.run.ALONE", quick)
+    monkeypatch.setattr("layerprobe.lab.ensembles.ALONE", quick)
     result = ensemble(single, toy_task_of("sts"), profile=True, options=options)
     assert result.cost.flops is not None
     assert result.single_cost.flops is not None
@@ -194,7 +194,7 @@ class KnownKinds(dict[str, Any]):
 
 def test_kinds_without_a_mean_are_refused(monkeypatch: pytest.MonkeyPatch, scans: dict[str, list[Path]]) -> None:
     known = {"paraphrase": REGISTERED["paraphrase"], "sts": replace(REGISTERED["sts"], averages=None)}
-    monkeypatch.setattr("layerprobe.lab.ensembles.run.KINDS", KnownKinds(known))
+    monkeypatch.setattr("layerprobe.lab.ensembles.KINDS", KnownKinds(known))
     with pytest.raises(DataError, match="whose outputs have a mean, of kind paraphrase, got one of kind sts"):
         ensemble(scans["sts"], toy_task_of("sts"))
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from layerprobe.lab.ensembles.run import PARTS, greedy_selection, line_search
+from layerprobe.lab.ensembles import PARTS, greedy_selection, line_search
 
 
 def test_of_equals_one_alone_is_taken_and_of_averages_the_most_even() -> None:

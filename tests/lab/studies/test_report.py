@@ -8,9 +8,9 @@ import statistics
 from pathlib import Path
 
 from layerprobe.files.serialisation import to_dict
-from layerprobe.lab.page import lab_page
 from layerprobe.lab.studies.values import LabFailure, LabResult
 from layerprobe.results import numbers
+from layerprobe.results.declared import declared_page
 from layerprobe.results.page import render, write_page
 from tests.report.test_page import Page
 from tests.shown import assert_shows_itself
@@ -19,20 +19,20 @@ HOSTILE = "<script>alert('x')</script> $x$ & \"quoted\""
 
 
 def test_the_result_reads_back_from_the_page(result: LabResult) -> None:
-    page = Page(render(lab_page(result)))
+    page = Page(render(declared_page(result)))
     assert json.loads(page.data("study")) == to_dict(result)
     names = {"lab-drops-0", "lab-drops-1", "lab-score-0", "lab-score-1", "lab-cka-0"}
     assert set(json.loads(page.data("figures"))) == names
 
 
 def test_every_figure_has_its_place(result: LabResult) -> None:
-    page = render(lab_page(result))
+    page = render(declared_page(result))
     for name in json.loads(Page(page).data("figures")):
         assert f'id="plot-{name}"' in page
 
 
 def test_every_sentence_and_effect_is_told(result: LabResult) -> None:
-    page = render(lab_page(result))
+    page = render(declared_page(result))
     assert all(numbers.typeset_text(sentence) in page for sentence in result.sentences)
     assert "Differences from the noise floor" in page
     assert page.count('<th scope="row">rtd</th>') == 4 + 2 * 3 + 3  # drops, scores by budget and layer, CKA by layer
@@ -54,7 +54,7 @@ def test_names_are_escaped_and_what_is_missing_is_told(result: LabResult) -> Non
         zoo=dataclasses.replace(result.zoo, entries=result.zoo.entries[:4]),
         failures=(LabFailure(model="s-random-seed0", reason=HOSTILE),),
     )
-    page = render(lab_page(changed))
+    page = render(declared_page(changed))
     assert "<script>alert" not in page
     assert "s-random-seed0 is left out: &lt;script&gt;" in page
     assert "Not done yet: 1 of 6" in page
@@ -63,7 +63,7 @@ def test_names_are_escaped_and_what_is_missing_is_told(result: LabResult) -> Non
 def test_a_lonely_model_is_a_page_too(result: LabResult, tmp_path: Path) -> None:
     entry = dataclasses.replace(result.zoo.entries[0], cka={})
     lonely = dataclasses.replace(result, zoo=dataclasses.replace(result.zoo, entries=(entry,)), effects=())
-    path = write_page(lab_page(lonely), tmp_path / "lab.html")
+    path = write_page(declared_page(lonely), tmp_path / "lab.html")
     assert "lab-cka" not in path.read_text(encoding="utf-8")
 
 

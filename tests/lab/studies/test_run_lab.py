@@ -23,10 +23,10 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.jobs.crew import Share
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.zoo import read_zoo
-from layerprobe.lab.page import lab_page
 from layerprobe.lab.studies import run as module
 from layerprobe.lab.studies.run import plan_lab, run_lab
 from layerprobe.lab.studies.values import LabResult, LabStudy, LabTask
+from layerprobe.results.declared import declared_page
 from layerprobe.results.estimate import Estimate
 from layerprobe.results.page import render
 from layerprobe.tasks.values import TaskSettings
@@ -314,7 +314,7 @@ def test_tasks_are_told_apart(both: tuple[LabStudy, Path, LabResult]) -> None:
     assert {(each.task, len(each.values)) for each in result.effects} == {("words", 2), ("pairs", 2)}
     assert len(result.sentences) == 2
     assert result.sentences[1].startswith("rtd, fast, pairs: ")
-    page = render(lab_page(result))
+    page = render(declared_page(result))
     assert "Test Spearman × 100 after fine-tuning, size s, budget fast, pairs." in page
     assert "4 models · 2 objectives · sizes s" in page
     assert "<dd>words, pairs</dd>" in page

@@ -1,4 +1,4 @@
-"""The page of every result of the lab, drawn from what it declares. Knows no result.
+"""The page of a result that declares it, see `declared_page`. Knows no result.
 
 A result says in `page` what is not in its sentences and its table: fields of a `Page`, with `sections` and `sources`
 as plain values. A section is its heading and tables: the charts of each are drawn above it, and the table is folded.
@@ -16,7 +16,7 @@ from layerprobe.results.table import Table
 from layerprobe.results.values import Page, Part, Section
 
 
-def lab_page(result: Any) -> Page:
+def declared_page(result: Any) -> Page:
     """Return the page of a result: its first figure is the first chart of `first`, by default of its table."""
     declared = dict(result.page)
     sections, sources = declared.pop("sections", {}), declared.pop("sources", {})
@@ -24,7 +24,7 @@ def lab_page(result: Any) -> Page:
     provenance: list[Part] = [definitions(sources)]
     if toml:
         provenance.append(folded("What was done, as a file", element("pre", element("code", toml))))
-    figures = [drawn(first, chart) for chart in first.charts] if len(first) else []
+    figures = [drawn(first, chart) for chart in first.charts] if first is not None and len(first) else []
     listed = [_section(number, *named) for number, named in enumerate(sections.items())]
     if len(figures) > 1:
         listed.insert(0, section("figures", first.title, *figures[1:]))
