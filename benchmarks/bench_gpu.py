@@ -64,7 +64,7 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.finetuning.values import Protocol
-from layerprobe.lab.pretraining.tokenizers import word_tokenizer
+from layerprobe.lab.pretraining.models import word_tokenizer
 from layerprobe.metrics.correlation import cosine_scores, spearman
 from layerprobe.profiling.measuring import gauge_for
 from layerprobe.similarity.cka import estimate_cka, linear_cka

@@ -22,9 +22,9 @@ import torch
 
 from layerprobe.embedded.language import Language
 from layerprobe.encoders.loading import autocast_dtype, resolve_device
+from layerprobe.lab.pretraining.models import word_tokenizer
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.run import prepare
-from layerprobe.lab.pretraining.tokenizers import word_tokenizer
 from layerprobe.lab.pretraining.values import SIZES, PretrainingProtocol
 from layerprobe.training.corpus import MaskedBatch
 from layerprobe.training.loop import Trainer

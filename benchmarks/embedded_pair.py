@@ -21,8 +21,8 @@ import torch
 
 from layerprobe.embedded.language import Language
 from layerprobe.embedded.pair import LANGUAGE_SEED
+from layerprobe.lab.pretraining.models import word_tokenizer
 from layerprobe.lab.pretraining.run import prepare
-from layerprobe.lab.pretraining.tokenizers import word_tokenizer
 from layerprobe.lab.pretraining.values import SIZES, PretrainingProtocol
 from layerprobe.training.loop import train
 

@@ -10,7 +10,7 @@ from layerprobe.embedded.language import Language
 from layerprobe.embedded.pair import LANGUAGE_SEED, embedded_model, embedded_task
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.extraction.doctor import examine
-from layerprobe.lab.pretraining.tokenizers import SPECIAL_TOKENS
+from layerprobe.lab.pretraining.models import SPECIAL_TOKENS
 
 OBJECTIVES = ("mlm", "rtd")
 

@@ -21,9 +21,18 @@ from layerprobe.encoders.loading import autocast_dtype, resolve_device
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest, to_dict
-from layerprobe.lab.pretraining.models import GENERATOR, build_encoder, build_objective, count, masking_of, save_models
+from layerprobe.lab.pretraining.models import (
+    GENERATOR,
+    build_encoder,
+    build_objective,
+    content_digest,
+    count,
+    masking_of,
+    save_models,
+    train_tokenizer,
+    word_tokenizer,
+)
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.lab.pretraining.tokenizers import content_digest, train_tokenizer, word_tokenizer
 from layerprobe.lab.pretraining.values import LANGUAGE, Pretraining, PretrainingProtocol
 from layerprobe.results.estimate import Estimate
 from layerprobe.rng import without_autocast

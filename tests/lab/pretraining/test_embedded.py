@@ -13,7 +13,7 @@ from benchmarks.embedded_pair import RECIPE, make
 from layerprobe.embedded import pair as embedded
 from layerprobe.embedded.language import Language
 from layerprobe.embedded.pair import embedded_model, embedded_task
-from layerprobe.lab.pretraining.tokenizers import SPECIAL_TOKENS, word_tokenizer
+from layerprobe.lab.pretraining.models import SPECIAL_TOKENS, word_tokenizer
 from layerprobe.lab.pretraining.values import EncoderSize
 
 N_BLOCKS, HIDDEN = 2, 16

@@ -11,11 +11,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from layerprobe.lab.pretraining.models import build_encoder, build_objective, masking_of
+from layerprobe.lab.pretraining.models import build_encoder, build_objective, masking_of, train_tokenizer
 from layerprobe.lab.pretraining.objectives import electra
 from layerprobe.lab.pretraining.objectives.electra import CopyLogits, sample
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.lab.pretraining.tokenizers import train_tokenizer
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
 from layerprobe.training.corpus import MaskedBatch, Masking
 from layerprobe.training.objective import Objective, ReplacedLogits

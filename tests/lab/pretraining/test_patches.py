@@ -12,7 +12,7 @@ import pytest
 from benchmarks import image_patches as patches
 from benchmarks.image_patches import PatchCodes, cluttered, fitted_codes, patches_of, write_patches
 from layerprobe.errors import DataError
-from layerprobe.lab.pretraining.tokenizers import train_tokenizer
+from layerprobe.lab.pretraining.models import train_tokenizer
 
 SMALL = {"train": 60, "validation": 20, "test": 40}
 

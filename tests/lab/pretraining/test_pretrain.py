@@ -144,7 +144,7 @@ def test_all_objectives_share_a_tokenizer_and_a_budget(made: Made) -> None:
 
 @pytest.mark.parametrize("name", TRAINED[1:])
 def test_two_objectives_see_the_same_batches_with_the_same_masks(name: str) -> None:
-    from layerprobe.lab.pretraining.tokenizers import train_tokenizer
+    from layerprobe.lab.pretraining.models import train_tokenizer
 
     tokenizer = train_tokenizer(TEXTS, vocab_size=60, max_length=32)
     seen: list[list[MaskedBatch]] = []
@@ -168,7 +168,7 @@ def test_two_objectives_see_the_same_batches_with_the_same_masks(name: str) -> N
 
 
 def test_the_loss_of_a_step_is_the_weighted_sum_of_its_means(monkeypatch: pytest.MonkeyPatch) -> None:
-    from layerprobe.lab.pretraining.tokenizers import train_tokenizer
+    from layerprobe.lab.pretraining.models import train_tokenizer
 
     tokenizer = train_tokenizer(TEXTS, vocab_size=60, max_length=32)
     protocol = protocol_of("rtd", dropout=0.0, discriminator_weight=7.0, accumulation=2)

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 from layerprobe.embedded.language import Language
-from layerprobe.lab.pretraining.tokenizers import SPECIAL_TOKENS, content_digest, train_tokenizer, word_tokenizer
+from layerprobe.lab.pretraining.models import SPECIAL_TOKENS, content_digest, train_tokenizer, word_tokenizer
 
 TEXTS = tuple(Language(seed=2).sentences(400, seed=0))
 PROGRAM = """
 from tests.lab.pretraining.test_tokenizers import TEXTS
-from layerprobe.lab.pretraining.tokenizers import content_digest, train_tokenizer
+from layerprobe.lab.pretraining.models import content_digest, train_tokenizer
 print(content_digest(train_tokenizer(TEXTS, vocab_size=300, max_length=32)))
 """
 

@@ -20,13 +20,13 @@ SMALL = LabStudy(
     pretraining=PretrainingProtocol(steps=3, batch_size=8, max_length=64, held_out=20),
     tasks=(LabTask(examples=(24, 20, 20)),),
     budgets={"gentle": Protocol(epochs=1), "fast": Protocol(epochs=1, learning_rate=1e-2)},
-    finetuning_seeds=(0, 1),
+    finetuning_seeds=(0,),
 )
 
 TOML = """
 objectives = ["mlm", "rtd", "random"]
 generator_sizes = [0.5]
-finetuning_seeds = 2
+finetuning_seeds = 1
 [sizes]
 s = { n_blocks = 2, hidden_size = 8, heads = 2, intermediate_size = 16 }
 [pretraining]

@@ -56,7 +56,7 @@ def test_files_read_back(result: LabResult, folder: Path) -> None:
     written = from_json(LabResult, (folder / "lab.json").read_text())
     assert (written.effects, written.zoo.entries) == (result.effects, result.zoo.entries)
     assert written.pretrainings == result.pretrainings
-    assert len(bench_predictors(read_zoo(folder / "zoo.json"), draws=5).budgets) == 2
+    assert len(bench_predictors(read_zoo(folder / "zoo.json"), strategies=(), draws=5).budgets) == 2
 
 
 def test_sentences_answer_for_every_objective_and_budget(result: LabResult) -> None:
@@ -97,11 +97,11 @@ def planned(estimate: Estimate, *names: str) -> list[tuple[object, ...]]:
 
 def test_a_plan_says_what_is_there(result: LabResult, folder: Path, tmp_path: Path) -> None:
     done = plan_lab(SMALL, folder, options=OPTIONS)
-    # three layers, two seeds, two budgets
-    assert planned(done, "pretraining", "trainings", "stored") == [("stored", 12, 12)] * 6
+    # three layers, one seed, two budgets
+    assert planned(done, "pretraining", "trainings", "stored") == [("stored", 6, 6)] * 6
     more = changed(finetuning_seeds=(0, 1, 2))
     assert [(each["trainings"], each["stored"]) for each in plan_lab(more, folder, options=OPTIONS).jobs] == [
-        (18, 12)
+        (18, 6)
     ] * 6
     nothing = plan_lab(SMALL, tmp_path / "none", options=OPTIONS)
     steps = f"{SMALL.pretraining.steps} steps"
@@ -283,6 +283,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[LabStudy, Path, LabR
         ),
         budgets={"fast": SMALL.budgets["fast"]},
         scans={"falling": (0, 1), "sandwich": (0,)},
+        finetuning_seeds=(0, 1),
     )
     return study, root / "out", run_lab(study, root / "out", options=OPTIONS)
 
