@@ -35,6 +35,7 @@ from layerprobe.encoders.first_use import (
 from layerprobe.encoders.loading import Resolved, one_line_errors, quiet_transformers
 from layerprobe.encoders.stack import first_tensor
 from layerprobe.errors import LayerProbeError, ModelError, UnsupportedArchitectureError
+from layerprobe.files.network import hub_limits_if
 from layerprobe.rng import without_autocast
 
 OLD_NAMES = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
@@ -170,7 +171,7 @@ def weight_files(checkpoint: Resolved) -> dict[str, Path]:
     if checkpoint.modality == "image" or checkpoint.towers:
         raise _refusal(checkpoint.label, "that is for models of texts, of one tower")
     source, options = checkpoint.source, {"revision": checkpoint.pinned["revision"]}
-    with one_line_errors(checkpoint.name), quiet_transformers():
+    with one_line_errors(checkpoint.name), quiet_transformers(), hub_limits_if(options["revision"] is not None):
         index, whole = (
             cached_file(source, name, **options, _raise_exceptions_for_missing_entries=False)
             for name in (SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME)

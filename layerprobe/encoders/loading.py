@@ -74,6 +74,7 @@ from layerprobe.errors import DataError, ModelError
 from layerprobe.files.atomic import from_home, known_sha256, readable_size, sha256_of
 from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.files.images import Modality, Readable
+from layerprobe.files.network import give_up_hub, hub_limits_if, hub_trouble
 from layerprobe.names import is_generic, short_name
 from layerprobe.process import MAKING_MODELS, silence_if, while_needed
 from layerprobe.rng import drawing, plain_torch
@@ -97,6 +98,8 @@ IN_MEMORY = "(in memory)"
 """The source of a model that was given loaded; no folder and no hub id is called so."""
 TOWERS: dict[str, Modality] = {":text": "text", ":image": "image"}
 """What the name of a model with two towers can end in."""
+_NOT_THE_HUB = {"FileMetadataError", "JSONDecodeError", "TooManyRedirects", "UnicodeDecodeError"}
+"""What comes of the answer of something else, such as the page of a network that asks to log in."""
 NO_NETWORK = {"ConnectError", "ConnectionError", "LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectTimeout"}
 
 
@@ -259,7 +262,7 @@ def _resolved(model: Model, reads: Modality | None) -> Resolved:
     if is_loaded(model.name):
         resolved = _resolved_in_memory(model)
     elif isinstance(model.name, str):
-        resolved = _resolved_by_name(model, reads)
+        resolved = _resolved_or_downloaded(model, reads)
     else:
         raise ModelError(
             "expected the name of a model, a folder, a Model, (model, tokenizer) or a SentenceTransformer whose first "
@@ -268,13 +271,31 @@ def _resolved(model: Model, reads: Modality | None) -> Resolved:
     return resolved if model.blocks is None else resolved.of_blocks(model.blocks)
 
 
+def _resolved_or_downloaded(model: Model, read_as: Modality | None) -> Resolved:
+    """Resolve a model; one of a hub that answers badly is taken from what was downloaded before, if that is whole."""
+    source, revision = split_name(model.full_name)
+    on_hub = not Path(source).is_dir()
+    with hub_limits_if(on_hub):
+        try:
+            return _resolved_by_name(model, read_as)
+        except ModelError as error:
+            if not on_hub or _config_in_cache(source, revision) is None:
+                raise
+            _check_downloaded(model.full_name, source, revision, ("*.json", "*.txt"))
+            if hub_trouble() or class_names(error) & _NOT_THE_HUB:
+                give_up_hub(first_sentence(error))
+                with contextlib.suppress(ModelError):
+                    return _resolved_by_name(model, read_as)
+            raise
+
+
 def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
     name, trust_remote_code = model.full_name, model.trust_remote_code
     tower = next((tower for ending, tower in TOWERS.items() if name.endswith(ending)), None)
     source, revision = split_name(name)
+    root, is_folder = source, Path(source).is_dir()
     with one_line_errors(name), quiet_transformers(), silence_if(trust_remote_code):
         # the configuration of transformers 5.23 does not say its commit; the hub's cache has a folder for every one
-        root, is_folder = source, Path(source).is_dir()
         if is_folder:
             _check_folder(Path(source))
             source = str(encoder_folder(Path(source)))
@@ -593,24 +614,28 @@ def load_weights(
     auto: Any, checkpoint: Resolved, config: PreTrainedConfig, **options: Any
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """Return what an auto class of transformers loads in float32, and which weights lacked or did not fit."""
-    with quiet_transformers(), silence_if(checkpoint.pinned["trust_remote_code"]), MAKING_MODELS:
-        model, info = auto.from_pretrained(
-            checkpoint.source,
-            config=config,
-            dtype=torch.float32,
-            weights_only=True,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are named in what is returned
-            **options,
-            **checkpoint.pinned,
-        )
+    trusted, on_hub = checkpoint.pinned["trust_remote_code"], checkpoint.pinned["revision"] is not None
+    try:
+        with quiet_transformers(), silence_if(trusted), hub_limits_if(on_hub), MAKING_MODELS:
+            model, info = auto.from_pretrained(
+                checkpoint.source,
+                config=config,
+                dtype=torch.float32,
+                weights_only=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are named in what is returned
+                **options,
+                **checkpoint.pinned,
+            )
+    finally:
+        if on_hub:  # what is wrong there is why it could not be loaded
+            _check_downloaded(checkpoint.name, checkpoint.source, checkpoint.pinned["revision"], WEIGHT_FILES)
     return model, info
 
 
 def _load_encoder_weights(checkpoint: Resolved, config: PreTrainedConfig) -> PreTrainedModel:
     """Load trained weights; weights that the checkpoint lacks are an error."""
     model, info = load_weights(auto_class(config), checkpoint, config, **pooler_option(known_class(config)))
-    _check_downloaded(checkpoint)
     folder = Path(checkpoint.source)
     if checkpoint.revision.startswith("sha256:") and folder_digest(folder) != checkpoint.revision:
         raise ModelError(f"the files of {checkpoint.name} were changed while it was in use: start again with a copy")
@@ -741,18 +766,34 @@ def _check_folder(folder: Path) -> None:
         raise ModelError(f"{problem}: make the folder again, or remove its {SUMS} if you changed the model yourself")
 
 
-def _check_downloaded(checkpoint: Resolved) -> None:
-    """Raise ModelError if weights in the hub's cache are not those of the sha256 that the hub gave them as a name."""
-    commit = checkpoint.pinned["revision"]
-    config = try_to_load_from_cache(checkpoint.source, "config.json", revision=commit) if commit else None
-    for pattern in WEIGHT_FILES if isinstance(config, str) else ():
-        for file in Path(str(config)).parent.glob(pattern):
+def _config_in_cache(source: str, revision: str | None) -> Path | None:
+    """Return where the configuration of a model of the hub lies that was downloaded before."""
+    path: Any = None
+    with contextlib.suppress(ValueError):  # what cannot be a name on the hub
+        path = try_to_load_from_cache(source, "config.json", revision=revision)
+    return Path(path) if isinstance(path, str) else None
+
+
+def _check_downloaded(name: str, source: str, revision: str | None, patterns: Sequence[str]) -> None:
+    """Raise ModelError if a file in the hub's cache is not what the hub named it by: its sha256, or that of git."""
+    config = _config_in_cache(source, revision)
+    for pattern in patterns if config else ():
+        for file in Path(config or "").parent.glob(pattern):
             blob = file.resolve()
-            if re.fullmatch(r"[0-9a-f]{64}", blob.name) and known_sha256(blob) != blob.name:
+            if len(blob.name) == 64:
+                differs = re.fullmatch("[0-9a-f]*", blob.name) and known_sha256(blob) != blob.name
+            else:
+                content = blob.read_bytes() if re.fullmatch("[0-9a-f]{40}", blob.name) else None
+                differs = content is not None and _git_sha1(content) != blob.name
+            if differs:
                 raise ModelError(
-                    f"the weights of {checkpoint.name} are not those of the hub: expected {file.name} with the sha256 "
-                    f"{blob.name}: remove {blob}, and they are downloaded again"
+                    f"{file.name} of {name} is not that of the hub, which has the checksum {blob.name}: "
+                    f"remove {blob}, and it is downloaded again"
                 )
+
+
+def _git_sha1(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 def _refuse_kernels(config: PreTrainedConfig, name: str) -> None:
@@ -843,10 +884,12 @@ def _explanation(name: str, error: BaseException) -> str:
         return f"there is no model {source} on the hub, nor a folder of that name: check the spelling, or set HF_TOKEN"
     elif kinds & NO_NETWORK:
         offline = " (HF_HUB_OFFLINE is set)" if constants.HF_HUB_OFFLINE else ""
-        return (
-            f"{source} is not in the local hub cache and the hub cannot be reached{offline}: "
-            "connect once, or give a local folder"
-        )
+        reason = hub_trouble() or f"the hub cannot be reached{offline}"
+        if "FileMetadataError" in kinds:
+            reason = f"what answers at {constants.ENDPOINT} is not the hub (a proxy, or a page that asks to log in)"
+        return f"{source} is not in the local hub cache and {reason}: connect once, or give a local folder"
+    elif (trouble := hub_trouble()) is not None:
+        return f"{source} cannot be loaded: {trouble}: try again later, or give a local folder"
     if "UnpicklingError" in kinds:
         return f"the weights of {name} are not loaded: the file holds more than tensors, or is damaged"
     if "trust_remote_code" in str(error):

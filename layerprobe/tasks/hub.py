@@ -9,6 +9,7 @@ from typing import Any
 
 from layerprobe.errors import TaskError
 from layerprobe.files.atomic import from_home
+from layerprobe.files.network import hub_trouble, hub_within_limits
 from layerprobe.tasks.discovery import roles_of
 from layerprobe.tasks.labels import by_name
 from layerprobe.tasks.tables import CONLL_SUFFIXES, SUFFIXES, Table, check_size, table_of_columns
@@ -80,10 +81,11 @@ def _hub(name: str) -> Iterator[Any]:
     import datasets
 
     try:
-        yield datasets
+        with hub_within_limits():
+            yield datasets
     except Exception as error:
         # datasets, huggingface_hub and the HTTP client under them raise unrelated kinds, and change them.
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = hub_trouble() or (str(error).strip() or type(error).__name__).splitlines()[0]
         advice = "check the name, the network and HF_TOKEN, or pass a file"
         if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
             advice = "HF_HUB_OFFLINE is set, so only downloaded data sets are found; unset it or pass a file"
