@@ -11,9 +11,12 @@ import pytest
 from hypothesis import settings
 from numpy.typing import NDArray
 
+from layerprobe.errors import ON_COMMAND_LINE
+
 settings.register_profile("few", deadline=None, max_examples=25)  # no deadline: a busy machine is no failure
 settings.register_profile("many", deadline=None, max_examples=200)
 settings.load_profile("few")
+ON_COMMAND_LINE.set(True)  # messages are tested as they are written; tests/test_words.py has those of Python
 
 
 @pytest.fixture(scope="session")

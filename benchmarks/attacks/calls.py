@@ -202,7 +202,7 @@ WRONG: dict[str, tuple[Call, str]] = {
     "score(no model in a list)": (lambda x: lp.score([x.m, 3], x.task), "expected"),
     "export(name of no repository)": (lambda x: lp.export_model(x.m, x.out, layer=1, push_to_hub="mine"), "user/name"),
     "score(split)": (lambda x: lp.score(x.m, x.task, split="dev"), "split is 'dev', expected one of"),
-    "score(task, model)": (lambda x: lp.score(x.task, x.m), "expected"),
+    "score(task, model)": (lambda x: lp.score(x.task, x.m), "takes the model first"),
     "find(model, texts)": (lambda x: lp.find(x.m, TEXTS), "expected a Task"),
     "find(sedes)": (lambda x: lp.find(x.m, x.task, sedes=3), "find takes no 'sedes'"),
     "find(seeds=[7])": (lambda x: lp.find(x.m, x.task, seeds=[7]), "expected how many seeds"),

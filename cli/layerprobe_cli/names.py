@@ -99,6 +99,16 @@ class Commands(TyperGroup):
         listed.get_command = lambda _, name: self.commands[name]
         TyperGroup.format_help(listed, ctx, formatter)
 
+    def main(self, *words: Any, **settings: Any) -> Any:
+        """Run a command line, whose messages name options."""
+        from layerprobe.errors import ON_COMMAND_LINE
+
+        token = ON_COMMAND_LINE.set(True)
+        try:
+            return super().main(*words, **settings)
+        finally:
+            ON_COMMAND_LINE.reset(token)
+
     def invoke(self, ctx: Any) -> Any:
         """Call a command; what is wrong with its call is said without characters that command a terminal."""
         from layerprobe_cli.output import printable

@@ -1,5 +1,7 @@
 """Embeddings of models -> their similarity, layer by layer."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,7 +10,7 @@ from typing import Any, TypedDict, Unpack, cast, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from layerprobe.checks import check_keywords
+from layerprobe.checks import public
 from layerprobe.comparison.arrays import SUFFIXES, as_layers
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.context import current, part
@@ -33,6 +35,7 @@ from layerprobe.similarity.values import (
     PermutationNull,
     SimilarityCurve,
     SimilarityMap,
+    as_measure,
 )
 from layerprobe.store.shards import StoredLayer
 from layerprobe.versions import SIMILARITY_VERSION
@@ -41,7 +44,7 @@ from layerprobe.versions import SIMILARITY_VERSION
 class HowCompared(TypedDict, total=False):
     """Arguments of `compare_all`."""
 
-    measure: Measure | None
+    measure: Measure | str | None
     alignment: Alignment | None
     intervals: bool
     documents: Mapping[str, str] | None
@@ -59,6 +62,7 @@ def compare(model: Embeddings, reference: Embeddings, texts: None = None, **how:
 def compare(
     model: Compared, reference: Compared, texts: object = None, **how: Unpack[HowCompared]
 ) -> Comparison | SimilarityMap: ...
+@public
 def compare(
     model: Compared, reference: Compared, texts: Any = None, **how: Unpack[HowCompared]
 ) -> Comparison | SimilarityMap:
@@ -86,7 +90,6 @@ def compare(
         >>> compare(layers, layers).shape
         (3, 3)
     """
-    check_keywords(how, HowCompared.__annotations__, function="compare")
     if isinstance(model, Embeddings) and isinstance(reference, Embeddings):
         if texts is not None:
             raise DataError("expected no texts for embeddings, which have theirs")
@@ -120,7 +123,7 @@ def _compare_arrays(model: Any, reference: Any, **how: Any) -> SimilarityMap:
     """Return the map of arrays, a layer each."""
     if unused := how.keys() - {"measure", "intervals", "device"}:
         raise DataError(f"expected measure, intervals and device alone for arrays, got {sorted(unused)[0]}")
-    measure, level = how.get("measure") or CKA(), current().level if how.get("intervals", True) else None
+    measure, level = as_measure(how.get("measure")), current().level if how.get("intervals", True) else None
     pair = (model, reference)
     first, second = map(_layers_of, pair)
     if not isinstance(measure, CKA):
@@ -147,7 +150,7 @@ def compare_all(
     model: Embeddings,
     references: Sequence[Embeddings],
     *,
-    measure: Measure | None = None,
+    measure: Measure | str | None = None,
     alignment: Alignment | None = None,
     intervals: bool = True,
     documents: Mapping[str, str] | None = None,
@@ -159,7 +162,7 @@ def compare_all(
     Args:
         model: What `extract` returned for the model.
         references: What it returned for the references, with the same texts.
-        measure: Debiased linear CKA of raw features by default.
+        measure: By its name, such as rsa, or an instance; debiased linear CKA of raw features by default.
         alignment: same-index, relative-depth, best-match or previous-layer; same-index by default, or
             relative-depth where the depths differ.
         intervals: Whether there are intervals, bands and paired differences between references; they take time and
@@ -174,7 +177,7 @@ def compare_all(
         DataError: If there is no reference, no document for a text, or the alignment does not fit: previous-layer
             takes two layers that differ between texts.
     """
-    measure, level = measure or CKA(), current().level if intervals else None
+    measure, level = as_measure(measure), current().level if intervals else None
     if not references:
         raise DataError("expected at least one model to compare with, got none")
     if len(model.distinct) < MIN_SAMPLES:

@@ -1,5 +1,7 @@
 """A model or a fine-tuning run, and a layer -> a folder that others load."""
 
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Sequence
@@ -7,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from layerprobe.checks import one_layer
+from layerprobe.checks import one_layer, public
 from layerprobe.encoders.architecture import auto_class, check_layer, count_blocks, pooler_option
 from layerprobe.encoders.backends.int8 import check_int8
 from layerprobe.encoders.encoder import Encoder
@@ -32,6 +34,7 @@ from layerprobe.study.values import Finding, Study
 from layerprobe.tasks.kind import KINDS
 
 
+@public
 def export_model(
     model: ModelLike | Finding | Study,
     out: str | Path,

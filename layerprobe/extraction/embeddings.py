@@ -1,5 +1,7 @@
 """Texts -> the embeddings of every layer, from the store or from one forward pass."""
 
+from __future__ import annotations
+
 import collections
 import itertools
 import logging
@@ -14,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.checks import public
 from layerprobe.context import part
 from layerprobe.encoders.backends.backend import TORCH
 from layerprobe.encoders.backends.choice import graph_of
@@ -100,7 +103,7 @@ class Embeddings:
     """What the user should know about them."""
     settings: dict[str, str]
     """Options that the numbers depend on and that were not left at their default."""
-    _rows: "_RowOf"
+    _rows: _RowOf
     first_layer: int = 0
     """1 where pooling takes one token that is the same in all texts before the first block: measures leave layer 0 out,
     and what has a value for every layer repeats that of layer 1."""
@@ -212,7 +215,7 @@ class Read(NamedTuple):
     earlier: tuple[Sequence[str], ...] = ()
     """Others that may be in the store: the texts that these have, too, are not embedded again."""
 
-    def drawn(self, n: int, *, before: int = 0) -> "Read":
+    def drawn(self, n: int, *, before: int = 0) -> Read:
         """Return so many of the texts, drawn at random, with those drawn `before` among them; all in their order."""
         order = np.random.default_rng(0).permutation(len(self.texts))
         fewer = (_taken(self.texts, order[:before]),) if before else ()
@@ -223,6 +226,7 @@ class Read(NamedTuple):
         return self._replace(texts=texts, bare=bare, earlier=(self.texts, *fewer))
 
 
+@public
 def extract(
     model: ModelLike,
     texts: Sequence[str] | TextFile | Items | Task,

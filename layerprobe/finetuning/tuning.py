@@ -4,6 +4,8 @@ Finished runs are read. The cost is counted in block-steps: a run at layer l cos
 last layer.
 """
 
+from __future__ import annotations
+
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +17,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from layerprobe.checks import Seeds, as_layers, check_choice, check_seeds, settings_or_default
+from layerprobe.checks import Seeds, as_layers, check_choice, check_seeds, public, settings_or_default
 from layerprobe.context import current, duration
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.batching import token_batches
@@ -48,6 +50,7 @@ from layerprobe.tasks.values import Items, Task
 PAPER_SEEDS = (0, 1, 2, 3, 4)
 
 
+@public
 def finetune(
     model: ModelLike,
     task: Task,
@@ -88,6 +91,7 @@ def finetune(
     return _result(checkpoint, task, made, of_layers, tolerance)
 
 
+@public
 def scan(
     model: ModelLike,
     task: Task,

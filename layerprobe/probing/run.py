@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from layerprobe.checks import settings_or_default
+from layerprobe.checks import public, settings_or_default
 from layerprobe.comparison.arrays import Layer, as_layers
 from layerprobe.context import current, report
 from layerprobe.encoders.model import ModelDescription
@@ -163,6 +163,7 @@ class Board:
         return compared
 
 
+@public
 def probe(
     embeddings: object,
     targets: object = None,

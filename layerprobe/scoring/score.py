@@ -1,5 +1,7 @@
 """`score`: models x tasks -> every layer with its score, error and cost, compared with the best. Knows no kind."""
 
+from __future__ import annotations
+
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from layerprobe.checks import check_tolerance
+from layerprobe.checks import check_tolerance, public
 from layerprobe.context import current, settings
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all
 from layerprobe.encoders.model import DEFAULTS, ModelDescription
@@ -40,6 +42,7 @@ _SAME = 1e-9
 """Scores x 100 that differ by no more are the same."""
 
 
+@public
 def score(
     model: ModelLike | list[Any],
     task: Task | Sequence[Task],

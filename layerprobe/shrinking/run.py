@@ -1,5 +1,7 @@
 """A model and texts, and perhaps a task -> a smaller model that agrees with it, and whether it is not worse."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.checks import Seeds, check_seeds, settings_or_default
+from layerprobe.checks import Seeds, check_seeds, public, settings_or_default
 from layerprobe.context import part
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
@@ -70,6 +72,7 @@ TOKENS = 32
 TIMED = ProfileSettings(batch_sizes=(32,), rounds=ROUNDS, repeats=3, max_seconds=0.5)
 
 
+@public
 def shrink(
     model: ModelLike,
     texts: Texts,

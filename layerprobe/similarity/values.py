@@ -178,6 +178,21 @@ def measure_class(name: str) -> type[Measure]:
     return kind
 
 
+def as_measure(measure: Measure | str | None) -> Measure:
+    """Return a measure that was given by its name, as on the command line, or as an instance; by default of CKA.
+
+    Examples:
+        >>> as_measure("rsa").name
+        'rsa'
+    """
+    if isinstance(measure, Measure):
+        return measure
+    if measure is None or isinstance(measure, str):
+        kind, values = Measure.class_of({"name": measure or "cka"})
+        return kind(**values)
+    raise DataError(f"expected a measure, one of {', '.join(MEASURES)}, or an instance of its class, got {measure!r}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
     """A value, such as a similarity of two layers, and how far it may be from that of all texts like these."""

@@ -1,10 +1,12 @@
 """Tests a prediction by fine-tuning at the deciding layers: confirmed, refuted or undecided."""
 
+from __future__ import annotations
+
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from layerprobe.checks import LEVEL, Seeds, check_level, check_seeds
+from layerprobe.checks import LEVEL, Seeds, check_level, check_seeds, public
 from layerprobe.context import current
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import ModelLike, resolve
@@ -51,6 +53,7 @@ def claim_of(result: object) -> DropPrediction:
     return claim
 
 
+@public
 def confirm(
     model: ModelLike,
     task: Task,

@@ -4,6 +4,8 @@ What is run next, and what follows from it, is decided by `layerprobe.search` fr
 made, or read where they are there, and scored.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 from collections.abc import Collection, Generator, Iterator, Sequence
@@ -16,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from layerprobe.checks import Seeds, check_count, check_keywords, one_layer
+from layerprobe.checks import Seeds, check_count, one_layer, public
 from layerprobe.context import current, report
 from layerprobe.context import settings as with_settings
 from layerprobe.encoders.architecture import count_blocks, count_parameters
@@ -116,6 +118,7 @@ def find(
     save_models: bool = False,
     **settings: Unpack[FindSettings],
 ) -> FoundModels: ...
+@public
 def find(
     model: ModelLike | list[Any],
     task: Task,
@@ -173,7 +176,6 @@ def find(
     """
     level = current().level
     task = checked_task(task)
-    check_keywords(rare, RareSettings.__annotations__, function="find")
     seeds, start = check_count(seeds), rare.get("start")
     if start is not None:
         start = one_layer(start)
@@ -298,7 +300,7 @@ class _Runs:
         return self.made[job]
 
 
-def _make_runs(searches: Sequence["_Search"], runs: _Runs, schedule: Schedule, *, against_last: int) -> None:
+def _make_runs(searches: Sequence[_Search], runs: _Runs, schedule: Schedule, *, against_last: int) -> None:
     """Make the chosen runs and, with spare workers, those of the last layer for the comparison."""
     one = searches[0]
     most = against_last if len(searches) == 1 and not spoilt_items(one.task) else 0
@@ -317,7 +319,7 @@ def _make_runs(searches: Sequence["_Search"], runs: _Runs, schedule: Schedule, *
 
 
 @contextlib.contextmanager
-def _progress(searches: Sequence["_Search"], settings: SearchSettings, against_last: int) -> Iterator[None]:
+def _progress(searches: Sequence[_Search], settings: SearchSettings, against_last: int) -> Iterator[None]:
     """Let runs count as parts of the budget and of what the comparison with the last layer costs at most."""
     whole = sum(search.evidence.block_cost * settings.block_steps(search.n_blocks) for search in searches)
     whole += 2 * against_last * max(search.evidence.block_cost * (search.n_blocks + 1) for search in searches)

@@ -3,6 +3,8 @@
 `predict` is the one answer: the command line, `run`, the report and the notebooks have theirs from it.
 """
 
+from __future__ import annotations
+
 import itertools
 import os
 from collections.abc import Mapping, Sequence
@@ -10,7 +12,7 @@ from dataclasses import replace
 from numbers import Integral
 from typing import Literal
 
-from layerprobe.checks import check_choice
+from layerprobe.checks import check_choice, public
 from layerprobe.comparison.compare import compare_all
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.in_memory import is_loaded
@@ -58,13 +60,14 @@ References = ModelLike | Sequence[ModelLike] | None
 NumberOfTexts = int | Literal["all"] | None
 
 
+@public
 def predict(
     model: ModelLike,
     data: Task | TextFile | Sequence[str],
     *,
     reference: References = None,
     rule: str | None = None,
-    measure: Measure | None = None,
+    measure: Measure | str | None = None,
     alignment: Alignment | None = None,
     documents: Mapping[str, str] | None = None,
     split: TextSplit = "all",
@@ -82,7 +85,7 @@ def predict(
             before.
         rule: One of `rule_names`; by default the fall of InfoNCE, or that of the effective rank where most texts are
             one word.
-        measure: Of similarity to the reference; debiased linear CKA by default.
+        measure: Of similarity to the reference, by its name or an instance; debiased linear CKA by default.
         alignment: same-index, relative-depth or best-match.
         documents: Where each text comes from, if texts of one document are not independent.
         split: Whose texts of a task are embedded: train, validation, test, or all.

@@ -1,11 +1,13 @@
 """The pipeline: predict, fine-tune the deciding layers, and record everything needed to repeat it."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Unpack
 
-from layerprobe.checks import LEVEL, check_count, check_keywords
+from layerprobe.checks import LEVEL, check_count, public
 from layerprobe.context import current
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all, resolve_device
 from layerprobe.encoders.model import changed
@@ -34,7 +36,7 @@ class RunSettings(FindSettings, total=False):
     """Arguments of `find` and `predict`, and how the study was requested, which is kept in its provenance."""
 
     rule: str | None
-    measure: Measure | None
+    measure: Measure | str | None
     alignment: Alignment | None
     split: TextSplit
     n_texts: NumberOfTexts
@@ -43,6 +45,7 @@ class RunSettings(FindSettings, total=False):
     """The command line that fine-tunes so; from Python there is none."""
 
 
+@public
 def run(
     model: ModelLike,
     task: Task,
@@ -75,7 +78,6 @@ def run(
     """
     level = current().level
     task = checked_task(task)
-    check_keywords(settings, RunSettings.__annotations__, function="run")
     seeds = check_count(settings.get("seeds", SEEDS))
     searching: dict[str, Any] = {
         name: value for name, value in settings.items() if name in FindSettings.__annotations__

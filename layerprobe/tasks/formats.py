@@ -1,5 +1,7 @@
 """How a delimited file is written: its encoding, delimiter, decimal mark and header. Knows no columns."""
 
+from __future__ import annotations
+
 import codecs
 import re
 from dataclasses import dataclass, fields
@@ -44,6 +46,11 @@ class Format:
                 raise DataError(
                     f"expected the name of an encoding such as utf-8, utf-16 or cp1252, got {self.encoding[:40]!r}"
                 ) from error
+
+    @classmethod
+    def of(cls, value: Format | str | None) -> Format:
+        """Return a format that was given as one, or as a text, as on the command line."""
+        return cls(**cls.fields_in(value)) if isinstance(value, str) else value or cls()  # type: ignore[arg-type]
 
     @classmethod
     def fields_in(cls, text: str) -> dict[str, str | bool]:

@@ -1,12 +1,14 @@
 """Tasks and texts, loaded. Knows the way from a source to clean splits; formats and columns are elsewhere."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
-from layerprobe.checks import check_keywords
+from layerprobe.checks import public
 from layerprobe.errors import DataError, TaskError
 from layerprobe.files.atomic import from_home
 from layerprobe.files.inputs import spooled
@@ -197,6 +199,7 @@ DATA = "data"
 """What data that is in memory is called."""
 
 
+@public
 def load_task(
     source: object,
     *,
@@ -204,7 +207,7 @@ def load_task(
     kind: str | None = None,
     validation: object = None,
     test: object = None,
-    format: Format | None = None,
+    format: Format | str | None = None,
     skip_empty: bool = False,
     name: str | None = None,
     **rare: Unpack[RareSource],
@@ -230,7 +233,8 @@ def load_task(
             targets are 0 or 1, sts where any is another number, entailment otherwise.
         validation: A file with the validation split, or what is in memory.
         test: A file with the test split, or what is in memory.
-        format: How files are written, where that is not to be found out; the task's notes say what was.
+        format: How files are written, where that is not to be found out, as a text such as `delimiter=;,decimal=,` too;
+            the task's notes say what was.
         skip_empty: Leave rows with an empty cell out; otherwise they are an error.
         name: What the task is called; by default the source, or `data`.
         rare: score_range: what 0 and 1 are in the source, where targets are scores; by default as `detect_range` has it
@@ -245,16 +249,16 @@ def load_task(
             small, also without what other splits have.
         DataError: If there is no such kind.
     """
-    check_keywords(rare, RareSource.__annotations__, function="load_task")
     if kind is not None:
         KINDS.check(kind)
+    _check_lists(source)
     task_source = TaskSource(
         source=source,
         name=name or (str(source) if isinstance(source, (str, Path)) else DATA),
         columns=columns,
         validation=validation,
         test=test,
-        format=format or Format(),
+        format=Format.of(format),
         skip_empty=skip_empty,
         **rare,
     )
@@ -270,6 +274,23 @@ def load_task(
     if task_source.score_range is not None:
         raise TaskError(f"expected no score range for {kind}, got {task_source.score_range}")
     return _apart(loader(task_source), task_source)
+
+
+def _check_lists(source: object) -> None:
+    """Raise TaskError for texts alone, or for a list a column, and say how they are given."""
+    if not isinstance(source, list | tuple) or not source:
+        return
+    columns = [item for item in source if isinstance(item, Sequence) and not isinstance(item, str)]
+    if all(isinstance(item, str) for item in source):
+        raise TaskError(
+            "expected texts with scores or labels, got a list of texts: give load_task({'text': texts, 'label': "
+            "labels}); what needs no labels, such as extract and predict, takes the list itself"
+        )
+    by_column = len(columns) == len(source) in (2, 3) and len({len(column) for column in columns}) == 1
+    if by_column and len(columns[0]) > 3 and all(isinstance(cell, str) for cell in columns[0]):
+        names = ("text", "label") if len(columns) == 2 else ("first", "second", "score")
+        given = ", ".join(f"{name!r}: ..." for name in names)
+        raise TaskError(f"expected rows, or columns by name, got {len(columns)} lists: give load_task({{{given}}})")
 
 
 def _of_tables(task_source: TaskSource, kind: str | None) -> Task:
@@ -335,12 +356,13 @@ def _unlabelled(path: Path) -> Any:
     return next((kind.load("unlabelled") for kind in kinds if kind.recognises(path)), None)
 
 
+@public
 def load_texts(
     source: object,
     *,
     columns: Columns | None = None,
     documents: str | None = None,
-    format: Format | None = None,
+    format: Format | str | None = None,
     skip_empty: bool = False,
     skip_broken: bool = False,
     name: str | None = None,
@@ -366,6 +388,7 @@ def load_texts(
     Raises:
         TaskError: If the file or a column is not what it should be, or texts are empty, or there are none.
     """
+    format = Format.of(format)
     file = from_home(source) if isinstance(source, (str, Path)) else None
     if file is not None:
         check_regular(file)
@@ -383,7 +406,7 @@ def load_texts(
         )
         return items
     if file is None or is_on_hub(file):
-        check_format(name or source, format or Format(), ("decimal",))
+        check_format(name or source, format, ("decimal",))
         tables = tables_of(source, name or DATA) if file is None else hub_tables(str(source))
         table = tables["train"]
     else:

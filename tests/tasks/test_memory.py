@@ -132,7 +132,7 @@ def test_texts_of_a_data_set():
         ([1, 2], "data, row 1: expected a row, a mapping or a text, got '1'"),
         ({"a": [1], "b": [1, 2]}, "expected columns of one length, got a 1, b 2"),
         (pandas.DataFrame([[1, 2]], columns=["a", "a"]), "data has several columns 'a': rename them"),
-        (["a", "b"], "cannot tell which columns are first,second,score; it has the columns text"),
+        (["a", "b"], "expected texts with scores or labels, got a list of texts: give load_task"),
         (pandas.DataFrame({"a": []}), "data is empty"),
         (
             [{"anchor": "a", "positive": "b", "negative": "c"}],
