@@ -1,18 +1,19 @@
 """Rows of tables -> checked splits of a task. Knows texts, scores and labels with their places, not files."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from layerprobe.errors import TaskError
 from layerprobe.names import counted
-from layerprobe.tasks.columns import Columns, plain_name, task_columns
+from layerprobe.tasks.columns import plain_name
 from layerprobe.tasks.kind import KINDS, LABEL_COLUMNS, detect_kind
 from layerprobe.tasks.labels import class_names, label_cell
 from layerprobe.tasks.scores import check_range, parse_score, scale
 from layerprobe.tasks.splitting import SPLITS, with_all_splits
 from layerprobe.tasks.tables import Table
-from layerprobe.tasks.texts import Cleaner, LeftOut
+from layerprobe.tasks.texts import Cleaner, LeftOut, UnusableRowError
 from layerprobe.tasks.values import Examples, Task
 
 MIN_EXAMPLES = 4
@@ -42,74 +43,72 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """The rows of a table that have all their cells."""
+class Cells:
+    """The cells of a row in the columns that make an item."""
 
-    rows: tuple[Row, ...]
-    """In order."""
-    empty: LeftOut
-    """Why others are not among them."""
-    warnings: tuple[str, ...]
-    """What was changed in them."""
-    notes: tuple[str, ...]
-    """How the table was understood."""
-    columns: tuple[str, ...] | None
-    """Where texts and target are, by which the other splits are read too."""
-    target: int
-    """Where the target is."""
-    target_name: str | None
-    """What its column is called; None in a table without a header."""
+    values: tuple[Any, ...]
+    columns: tuple[str, ...]
+    """What the columns are called, for messages."""
+    place: str
+    """File and line."""
+    cleaner: Cleaner
+
+    def texts(self, n: int | None = None) -> tuple[str, ...]:
+        """Return all cells, or the first ones, as cleaned texts; UnusableRowError where one is empty or a list."""
+        for name, value in zip(self.columns[:n], self.values[:n], strict=True):
+            if not isinstance(value, str):
+                raise TaskError(f"{self.place}: expected a text or a number in {name}, got {str(value)[:40]}")
+        texts = tuple(self.cleaner.clean(value) for value in self.values[:n])
+        if empty := [name for name, text in zip(self.columns, texts, strict=False) if not text.strip()]:
+            raise UnusableRowError(f"with an empty {' and '.join(empty)}")
+        return texts
 
 
-def read_rows(table: Table, columns: Columns | None, kind: str | None) -> Rows:
-    """Return the rows of a table; raise TaskError if the columns are not known.
+ItemT = TypeVar("ItemT")
 
-    A row whose texts and target are all empty is no row, as a blank line is none; the warnings count these.
+
+def items_of(
+    table: Table, columns: Sequence[int], item_of: Callable[[Cells], ItemT], *, item: str
+) -> tuple[list[ItemT], LeftOut, tuple[str, ...]]:
+    """Return the items of the rows of a table, what is wrong with other rows, and warnings of what was changed.
+
+    A row whose cells are all empty is no row, as a blank line is none; a warning counts these.
+
+    Args:
+        table: Of which a row is an item.
+        columns: Whose cells make an item.
+        item_of: A row -> its item; UnusableRowError where it makes none.
+        item: What an item is called.
     """
-    table, places = task_columns(table, columns, kind)
-    *texts, target = places
-    cleaner, rows, empty, blank = Cleaner(), [], LeftOut(table.name, table.unit), 0
+    cleaner, left, items, blank = Cleaner(), LeftOut(table.name, table.unit), list[ItemT](), 0
+    names = tuple(map(table.column, columns))
     for i, row in enumerate(table.rows):
-        cells = {text: cleaner.clean(row[text]) for text in texts} | {target: row[target]}
-        if missing := [column for column, cell in cells.items() if not cell.strip()]:
-            blank += len(missing) == len(cells)
-            for column in missing if len(missing) < len(cells) else ():
-                empty.add(f"in {table.column(column)}", table.numbers[i])
+        values = tuple(row[column] for column in columns)
+        if not any(not isinstance(value, str) or value.strip() for value in values):
+            blank += 1
             continue
-        first, *second = (cells[text] for text in texts)
-        rows.append(Row(first=first, second=second[0] if second else None, cell=row[target], place=table.place(i)))
-    left_out = f"{table.name}: left out {counted(blank, 'row')} without texts and {table.column(target)}"
-    notes = (left_out,) if blank else ()
-    changed = cleaner.warnings(table.name, "pair" if len(texts) == 2 else "text")
-    names = tuple(table.header[i] if table.header else str(i) for i in places) if table.inferred else None
-    return Rows(
-        rows=tuple(rows),
-        empty=empty,
-        warnings=(*notes, *changed),
-        notes=table.notes,
-        columns=names,
-        target=target,
-        target_name=None if table.header is None else table.header[target],
-    )
+        try:
+            items.append(item_of(Cells(values=values, columns=names, place=table.place(i), cleaner=cleaner)))
+        except UnusableRowError as error:
+            left.add(str(error), error.name or table.numbers[i])
+    empty = (f"{table.name}: left out {counted(blank, 'row')} without {' and '.join(names)}",) if blank else ()
+    return items, left, (*empty, *cleaner.warnings(table.name, item))
 
 
-def headless_as(table: Table, train: Rows) -> Table:
-    """Return the table of another split, headless where the train table is and the first row has one of its targets."""
-    if train.target_name is not None or train.target >= table.width:
-        return table
-    targets = {row.cell.strip() for row in train.rows}
-    return replace(table, headless=table.headless or table.rows[0][train.target].strip() in targets)
+def example_of(row: Cells) -> Row:
+    """Return the example of a row: one text or two, and the target."""
+    first, *second, cell = row.texts()
+    return Row(first=first, second=second[0] if second else None, cell=cell, place=row.place)
 
 
-def kind_of(train: Rows) -> str:
-    """Return the kind of task that the train split belongs to; what does not fit in another split is then an error.
+def kind_of(rows: Sequence[Row], column: str) -> str:
+    """Return the kind of task that rows belong to.
 
-    Many whole numbers are classes or values: TaskError where no name of their column says which.
+    Many whole numbers are classes or values: TaskError where the name of their column does not say which.
     """
-    rows, cells = train.rows, {label_cell(row.cell) for row in train.rows}
-    pairs = any(row.second is not None for row in rows)
+    cells, pairs = {label_cell(row.cell) for row in rows}, any(row.second is not None for row in rows)
     kind = KINDS[detect_kind((row.cell for row in rows), pairs=pairs)]
-    named = train.target_name is not None and plain_name(train.target_name) in {*kind.target_columns} - {*LABEL_COLUMNS}
+    named = plain_name(column) in {*kind.target_columns} - {*LABEL_COLUMNS}
     if cells and not (pairs or kind.labelled or named) and all(cell.lstrip("+-").isdecimal() for cell in cells):
         raise TaskError(
             f"the {len(cells)} different whole numbers of the target could be classes or values: say which, with "

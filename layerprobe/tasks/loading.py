@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, Unpack
 
 from layerprobe.checks import public
 from layerprobe.errors import DataError, TaskError
@@ -14,9 +14,19 @@ from layerprobe.files.atomic import from_home
 from layerprobe.files.inputs import spooled
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted
-from layerprobe.tasks.columns import Columns, declared_columns, named_column, text_columns
+from layerprobe.tasks.columns import Columns, declared_columns, named_column, task_columns, text_columns
 from layerprobe.tasks.discovery import split_files
-from layerprobe.tasks.examples import MIN_EXAMPLES, headless_as, kind_of, parsed, read_rows, task_of
+from layerprobe.tasks.examples import (
+    MIN_EXAMPLES,
+    Cells,
+    ItemT,
+    Row,
+    example_of,
+    items_of,
+    kind_of,
+    parsed,
+    task_of,
+)
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.hub import hub_tables, is_on_hub
 from layerprobe.tasks.kind import KINDS, Kind
@@ -37,7 +47,7 @@ from layerprobe.tasks.tables import (
     read_table,
     with_points,
 )
-from layerprobe.tasks.texts import Cleaner, LeftOut, UnusableRowError, check_left_out
+from layerprobe.tasks.texts import Cleaner, LeftOut, check_left_out
 from layerprobe.tasks.values import Items, Task, TaskSettings, TextFile
 
 
@@ -80,31 +90,6 @@ def checked_splits(
     return filled, notes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cells:
-    """The cells of a row in the columns that make an item."""
-
-    values: tuple[Any, ...]
-    columns: tuple[str, ...]
-    """What the columns are called, for messages."""
-    place: str
-    """File and line."""
-    cleaner: Cleaner
-
-    def texts(self, n: int | None = None) -> tuple[str, ...]:
-        """Return all cells, or the first ones, as cleaned texts; UnusableRowError where one is empty or a list."""
-        for name, value in zip(self.columns[:n], self.values[:n], strict=True):
-            if not isinstance(value, str):
-                raise TaskError(f"{self.place}: expected a text or a number in {name}, got {str(value)[:40]}")
-        texts = tuple(self.cleaner.clean(value) for value in self.values[:n])
-        if empty := [name for name, text in zip(self.columns, texts, strict=False) if not text.strip()]:
-            raise UnusableRowError(f"with an empty {' and '.join(empty)}")
-        return texts
-
-
-ItemT = TypeVar("ItemT")
-
-
 def read_items(
     source: TaskSource,
     item_of: Callable[[Cells], ItemT],
@@ -125,20 +110,12 @@ def read_items(
     tables, notes = _tables(source, readers)
     warnings = [warning for table in tables.values() for warning in table.warnings]
     splits, left_out, changed = dict[str, list[ItemT]](), list[LeftOut](), list[str]()
-    for role, given in tables.items():
-        table, columns = columns_of(given)
-        cleaner, left, items = Cleaner(), LeftOut(table.name, table.unit), list[ItemT]()
-        names = tuple(map(table.column, columns))
-        for i, row in enumerate(table.rows):
-            values = tuple(row[column] for column in columns)
-            try:
-                items.append(item_of(Cells(values=values, columns=names, place=table.place(i), cleaner=cleaner)))
-            except UnusableRowError as error:
-                left.add(str(error), error.name or table.numbers[i])
-        splits[role] = items
+    for role in sorted(tables, key=lambda role: role != "train"):
+        table, columns = columns_of(tables[role])
+        splits[role], left, remarks = items_of(table, columns, item_of, item=item)
         notes += table.notes
         left_out.append(left)
-        changed += cleaner.warnings(table.name, item)
+        changed += remarks
     return splits, notes, [*warnings, *check_left_out(left_out, skip=source.skip_empty, item=item), *changed]
 
 
@@ -295,24 +272,36 @@ def _check_lists(source: object) -> None:
 
 def _of_tables(task_source: TaskSource, kind: str | None) -> Task:
     """Return the task of tables of texts."""
-    tables, notes = _tables(task_source)
-    train = read_rows(tables["train"], task_source.columns, kind)
-    columns = train.columns if task_source.columns is None else task_source.columns
-    read = {
-        role: train if role == "train" else read_rows(headless_as(table, train), columns, kind)
-        for role, table in tables.items()
-    }
-    notes += [note for rows in read.values() for note in rows.notes]
-    warnings = [warning for table in tables.values() for warning in table.warnings]
-    warnings += check_left_out([rows.empty for rows in read.values()], skip=task_source.skip_empty)
-    warnings += [warning for rows in read.values() for warning in rows.warnings]
-    kind = kind or kind_of(train)
+    columns, headless, targets = task_source.columns, list[int](), set[str]()
+    name = ""
+
+    def columns_of(table: Table) -> tuple[Table, Sequence[int]]:
+        nonlocal columns, name
+        if targets:  # of another split, which is read as the train split was
+            if headless and headless[0] < table.width:
+                is_row = str(table.rows[0][headless[0]]).strip() in targets
+                table = replace(table, headless=table.headless or is_row)
+            return task_columns(table, columns, kind)
+        table, places = task_columns(table, columns, kind)
+        name = "" if table.header is None else table.header[places[-1]]
+        headless.extend(places[-1:] if table.header is None else [])
+        if columns is None and table.inferred:
+            columns = [place if table.header is None else table.header[place] for place in places]
+        return table, places
+
+    def row_of(cells: Cells) -> Row:
+        row = example_of(cells)
+        targets.add(row.cell.strip())
+        return row
+
+    read, notes, warnings = read_items(task_source, row_of, columns_of, item="row")
+    kind = kind or kind_of(read["train"], name)
     if task_source.score_range is not None and KINDS[kind].labelled:
         raise TaskError(f"expected no score range for {kind}, whose targets are labels, got {task_source.score_range}")
     task = task_of(
         task_source.name,
         kind,
-        {role: parsed(kind, role, rows.rows, skip_empty=task_source.skip_empty) for role, rows in read.items()},
+        {role: parsed(kind, role, rows, skip_empty=task_source.skip_empty) for role, rows in read.items()},
         ratios=task_source.split_ratios,
         seed=task_source.seed,
         score_range=task_source.score_range,
@@ -445,7 +434,7 @@ def texts_of_lines(
     check_format(file, format, ("encoding",))
     encoding = format.encoding or encoding_of(file)
     lines = (
-        (line.removesuffix("\n").removesuffix("\r"), number, "the texts", None)
+        (line.removesuffix("\n").removesuffix("\r"), number, "line", None)
         for number, line in read_lines(file, encoding)
     )
     texts = _text_file(str(file), lines, unit="line", skip_empty=skip_empty)
@@ -468,12 +457,12 @@ def _text_file(name: str, cells: Iterable[_TextCell], *, unit: str, skip_empty: 
                     documents.append(document.strip())
                 yield text
             else:
-                empty.add(f"in {column}", number)
+                empty.add(f"with an empty {column}", number)
 
     texts = spooled(clean())
     if not texts:
         raise TaskError(f"{name} has no texts: expected at least one")
-    warnings = [*check_left_out([empty], skip=skip_empty), *cleaner.warnings(name, "text")]
+    warnings = [*check_left_out([empty], skip=skip_empty, item="text"), *cleaner.warnings(name, "text")]
     if not documents:
         return TextFile(name=name, texts=texts, warnings=tuple(warnings))
     if alone := documents.count(""):

@@ -112,20 +112,19 @@ class LeftOut:
         return ", ".join(parts)
 
 
-def check_left_out(tables: Sequence[LeftOut], *, skip: bool, item: str = "") -> tuple[str, ...]:
+def check_left_out(tables: Sequence[LeftOut], *, skip: bool, item: str) -> tuple[str, ...]:
     """Return warnings of what is left out; raise TaskError with all of it unless that is to be skipped.
 
     Args:
         tables: What is wrong with their rows.
         skip: Whether such rows are to be left out.
-        item: What a row is called; by default its empty cells are counted.
+        item: What a row is called.
     """
     wrong = [table for table in tables if len(table)]
-    what = f"{plural(item)} that cannot be used" if item else "what has an empty cell"
     if skip or not wrong:
-        return tuple(f"{table.table}: left out {what}, {table}" for table in wrong)
-    n = sum(map(len, wrong))
-    head = f"{counted(n, item)} cannot be used" if item else f"{counted(n, 'cell')} {'is' if n == 1 else 'are'} empty"
-    advice = "mend them" if item else "fill or leave out these rows"
+        return tuple(f"{table.table}: left out {plural(item)} that cannot be used, {table}" for table in wrong)
     listed = "; ".join(f"{table.table}: {table}" for table in wrong)
-    raise TaskError(f"{head}: {listed}: {advice}, or go on without them with --skip-empty (skip_empty=True)")
+    n = counted(sum(map(len, wrong)), item)
+    raise TaskError(
+        f"{n} cannot be used: {listed}: mend or drop them, or go on without them with --skip-empty (skip_empty=True)"
+    )

@@ -123,7 +123,7 @@ def test_odd_texts_are_kept_or_cut_with_a_warning(
     texts.write_text("a b\n\n   \nc \x00 \x07 d\n" + "e " * 50_001 + "\ng h\ni j\n")
     refused = layerprobe("compare", *pair, "--texts", texts, "--json")
     assert refused.code == 1
-    assert "error: 2 cells are empty" in refused.err
+    assert "error: 2 texts cannot be used" in refused.err
     assert "(lines 2, 3)" in refused.err
     done = layerprobe("compare", *pair, "--texts", texts, "--skip-empty", "--json")
     assert done.code == 0

@@ -126,7 +126,7 @@ ENOUGH = ["yes", "no"] * 4
         (
             {"test": ["yes", "no", "", ""]},
             {},
-            r"2 cells are empty: .*test\.csv: 2 in label \(lines 4, 5\): fill or",
+            r"2 rows cannot be used: .*test\.csv: 2 with an empty label \(lines 4, 5\): mend or",
         ),
         (
             {"dev": ["yes", "no", "perhaps", "perhaps"]},
@@ -272,7 +272,8 @@ def test_classes_of_the_hub_go_by_their_names(monkeypatch: pytest.MonkeyPatch) -
     assert (task.kind, task.labels) == ("entailment", ("contradiction", "entailment", "neutral"))
     columns["label"] = [0, -1, 2, 1] * 2
     with pytest.raises(
-        TaskError, match=r"6 cells are empty: .*snli train: 2 in label \(rows 2, 6\); .*snli validation: 2 in"
+        TaskError,
+        match=r"6 rows cannot be used: .*snli train: 2 with an empty label \(rows 2, 6\); .*snli valid",
     ):
         load_from_hub(monkeypatch, "stanfordnlp/snli", names, **columns)
 
@@ -283,7 +284,7 @@ def test_classes_of_a_parquet_file_of_the_hub_go_by_their_names(tmp_path: Path) 
     data.to_parquet(path := tmp_path / "a.parquet")
     assert load_task(path).digest == load_task(data).digest
     hub_split(columns | {"label": [0, -1, 2] * 20}, ["entailment", "neutral", "contradiction"]).to_parquet(path)
-    with pytest.raises(TaskError, match=r"20 cells are empty: .* 20 in label"):
+    with pytest.raises(TaskError, match=r"20 rows cannot be used: .* 20 with an empty label"):
         load_task(path)
 
 

@@ -174,9 +174,9 @@ def test_empty_cells_are_told_at_once(tmp_path):
     train = write_csv(tmp_path / "train.csv", [*rows(8), ("", "b", 1), ("", " ", 2), ("a", "b", ""), ("", "\t", "")])
     write_csv(tmp_path / "test.csv", [*rows(4, "test"), *[("", "b", 1)] * 7], header=True)
     told = (
-        f"11 cells are empty: {train}: 2 in column 0 (lines 9, 10), 1 in column 1 (line 10), 1 in column 2 (line 11); "
-        f"{tmp_path / 'test.csv'}: 7 in sentence1 (lines 6, 7, 8, 9, 10, ...): fill or leave out these rows, or go on "
-        "without them with --skip-empty (skip_empty=True)"
+        f"10 rows cannot be used: {train}: 1 with an empty column 0 (line 9), 1 with an empty column 0 and column 1 "
+        f"(line 10), 1 with an empty column 2 (line 11); {tmp_path / 'test.csv'}: 7 with an empty sentence1 (lines 6, "
+        "7, 8, 9, 10, ...): mend or drop them, or go on without them with --skip-empty (skip_empty=True)"
     )
     with pytest.raises(TaskError, match=f"^{re.escape(told)}$"):
         load_task(train)
@@ -184,10 +184,11 @@ def test_empty_cells_are_told_at_once(tmp_path):
     task = load_task(train, skip_empty=True)
     assert sizes(task) == (8, 4, 4)
     assert task.warnings[:3] == (
-        f"{train}: left out what has an empty cell, 2 in column 0 (lines 9, 10), 1 in column 1 (line 10), "
-        "1 in column 2 (line 11)",
-        f"{tmp_path / 'test.csv'}: left out what has an empty cell, 7 in sentence1 (lines 6, 7, 8, 9, 10, ...)",
-        f"{train}: left out 1 row without texts and column 2",
+        f"{train}: left out rows that cannot be used, 1 with an empty column 0 (line 9), 1 with an empty column 0 and "
+        "column 1 (line 10), 1 with an empty column 2 (line 11)",
+        f"{tmp_path / 'test.csv'}: left out rows that cannot be used, 7 with an empty sentence1 (lines 6, 7, 8, 9, 10, "
+        "...)",
+        f"{train}: left out 1 row without column 0 and column 1 and column 2",
     )
 
 
@@ -300,13 +301,13 @@ def test_a_text_file_has_one_text_a_line(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"\xef\xbb\xbfone, two\r\n\n  \nthree\tfour\n\xc2\x85null\nnull\n")
     with pytest.raises(
-        TaskError, match=rf"^2 cells are empty: {re.escape(str(path))}: 2 in the texts \(lines 2, 3\): "
+        TaskError, match=rf"^2 texts cannot be used: {re.escape(str(path))}: 2 with an empty line \(lines 2, 3\): "
     ):
         load_texts(path)
     found = load_texts(path, skip_empty=True)
     assert (found.name, found.texts) == (str(path), ("one, two", "three\tfour", " null", "null"))
     assert found.warnings == (
-        f"{path}: left out what has an empty cell, 2 in the texts (lines 2, 3)",
+        f"{path}: left out texts that cannot be used, 2 with an empty line (lines 2, 3)",
         f"{path}: replaced control characters by a space in 1 text",
     )
 

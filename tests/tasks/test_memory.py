@@ -74,7 +74,7 @@ def test_classes_of_a_data_set_go_by_their_names():
 @pytest.mark.parametrize("missing", [None, float("nan"), pandas.NA, pandas.NaT, ""])
 def test_missing_values_are_empty_cells(missing):
     frame = pandas.DataFrame({**COLUMNS, "s2": [*COLUMNS["s2"][:-1], missing]})
-    with pytest.raises(TaskError, match=r"^1 cell is empty: data: 1 in s2 \(row 60\): fill or leave out"):
+    with pytest.raises(TaskError, match=r"^1 row cannot be used: data: 1 with an empty s2 \(row 60\): mend or drop"):
         load_task(frame)
     assert sum(sizes(load_task(frame, skip_empty=True))) == 59
 
@@ -116,7 +116,7 @@ def test_texts_of_a_data_set():
     data = datasets.Dataset.from_dict({"body": ["a", "b"], "from": ["x", "y"]})
     file = load_texts(data, columns="body", documents="from")
     assert (file.name, file.texts, file.documents) == ("data", ("a", "b"), ("x", "y"))
-    with pytest.raises(TaskError, match=r"^1 cell is empty: data: 1 in text \(row 2\)"):
+    with pytest.raises(TaskError, match=r"^1 text cannot be used: data: 1 with an empty text \(row 2\)"):
         load_texts(["a", "", "c"])
     assert load_texts(["a", None, "c"], skip_empty=True).texts == ("a", "c")
 

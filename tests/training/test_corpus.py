@@ -78,7 +78,7 @@ def test_texts_from_plain_and_compressed_files(tmp_path: Path) -> None:
     found = load_corpus([tmp_path / "a.txt", tmp_path / "b.txt.gz"])
     assert found.texts == ("one", "two", "dré", "vi er")
     assert [warning.split(": ")[1] for warning in found.warnings] == [
-        "left out what has an empty cell, 1 in the texts (line 2)",
+        "left out texts that cannot be used, 1 with an empty line (line 2)",
         "replaced control characters by a space in 1 text",
     ]
 

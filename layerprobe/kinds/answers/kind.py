@@ -5,13 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from layerprobe.errors import DataError
-from layerprobe.kinds.answers.metrics import (
-    GoldAnswers,
-    answer_floors,
-    answer_influences,
-    answer_scores,
-    answer_threshold,
-)
+from layerprobe.kinds.answers.metrics import answer_floors, answer_influences, answer_scores, answer_threshold
 from layerprobe.tasks.kind import Kind
 from layerprobe.tasks.values import Items
 
@@ -74,10 +68,12 @@ class Questions(Items):
         return tuple((answers[0].start, answers[0].end) if answers else None for answers in self.answers)
 
     @property
-    def gold(self) -> GoldAnswers:
-        """Contexts and the texts of the answers."""
-        answers = tuple(tuple(answer.text for answer in answers) for answers in self.answers)
-        return GoldAnswers(contexts=self.contexts, answers=answers)
+    def gold(self) -> "Questions":
+        """The questions themselves, whose contexts outputs are spans of."""
+        return self
+
+    def __getitem__(self, rows: Sequence[int]) -> "Questions":
+        return self.take(rows)
 
     def prompted(self, prompt: str) -> "Questions":
         """Return them with the prompt before every question; contexts, in which answers have their places, stay."""

@@ -18,8 +18,9 @@ from layerprobe.kinds.answers.kind import QUESTION_ANSWERING, Answer, Questions,
 from layerprobe.names import counted
 from layerprobe.tasks.columns import declared_columns
 from layerprobe.tasks.discovery import data_files
+from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.formats import Format
-from layerprobe.tasks.loading import Cells, TaskSource, load_rows
+from layerprobe.tasks.loading import TaskSource, load_rows
 from layerprobe.tasks.splitting import SPLITS
 from layerprobe.tasks.tables import Table, check_format, table_of_columns
 from layerprobe.tasks.texts import Cleaner, UnusableRowError

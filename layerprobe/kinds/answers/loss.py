@@ -5,7 +5,6 @@ window is trained on, and one without the answer on its first special token, whe
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -22,13 +21,6 @@ from layerprobe.kinds.answers.windows import Windows, said_of_cut_questions, win
 from layerprobe.tasks.values import Items
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PreparedQuestions(PreparedItems):
-    """Questions as windows; an example is a window."""
-
-    windows: Windows
-
-
 class AnswerSpan(Criterion):
     """W h + b of every token: the logits of being the first and the last token of the answer, by cross entropy."""
 
@@ -37,18 +29,17 @@ class AnswerSpan(Criterion):
         self.head = nn.Linear(width, 2)
 
     @classmethod
-    def prepare(cls, encoder: Encoder, items: Items, *, max_length: int) -> PreparedQuestions:
+    def prepare(cls, encoder: Encoder, items: Items, *, max_length: int) -> PreparedItems:
         """Return the windows of the questions, at most `max_length` tokens each."""
         assert isinstance(items, Questions)
         windows = windowed(encoder, items.questions, items.contexts, max_length=max_length)
         lengths = np.array(windows.texts.lengths, dtype=np.int64)
-        return PreparedQuestions(
+        return PreparedItems(
             texts=windows.texts,
             sides=(np.arange(len(lengths)),),
             tokens=lengths,
             gold=items.gold,
-            targets=windows.targets(items.spans),
-            windows=windows,
+            targets=(windows, windows.targets(items.spans)),
         )
 
     @classmethod
@@ -71,11 +62,11 @@ class AnswerSpan(Criterion):
         lengths = torch.from_numpy(items.tokens[rows]).to(states.device)
         beyond = torch.arange(states.shape[1], device=states.device) >= lengths[:, None]
         logits = states.masked_fill(beyond[:, :, None], -torch.inf)
-        return F.cross_entropy(logits, torch.from_numpy(items.targets[rows]).to(states.device))
+        return F.cross_entropy(logits, torch.from_numpy(items.targets[1][rows]).to(states.device))
 
     def item_outputs(
         self, states: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
     ) -> NDArray[np.float64]:
         """Return the best span of every question, its score and that of no answer, (question, 4)."""
-        assert isinstance(items, PreparedQuestions)
-        return items.windows.spans(states)
+        windows: Windows = items.targets[0]
+        return windows.spans(states)

@@ -12,15 +12,16 @@ import re
 import string
 import sys
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.errors import DataError
 from layerprobe.metrics.influence import Influences, mean_influences
 from layerprobe.stats.floors import NO_ANSWER, Floor
+
+if TYPE_CHECKING:
+    from layerprobe.kinds.answers.kind import Questions
 
 Array = NDArray[np.float64]
 Words = tuple[str, ...]
@@ -29,38 +30,6 @@ ALWAYS = sys.float_info.max
 """The threshold where every question has an answer: no difference of scores is above it."""
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GoldAnswers:
-    """The gold answers of questions."""
-
-    contexts: tuple[str, ...]
-    """(question,): the text that the answer is in."""
-    answers: tuple[tuple[str, ...], ...]
-    """(question,): the answers, any of which is right; none where the context has none."""
-
-    def __post_init__(self) -> None:
-        if len(self.contexts) != len(self.answers):
-            raise DataError(f"expected answers of {len(self.contexts)} questions, got {len(self.answers)}")
-
-    def __len__(self) -> int:
-        return len(self.contexts)
-
-    def __getitem__(self, rows: Any) -> "GoldAnswers":
-        """Return the gold answers of some questions."""
-        return GoldAnswers(
-            contexts=tuple(self.contexts[row] for row in rows), answers=tuple(self.answers[row] for row in rows)
-        )
-
-    @property
-    def answerable(self) -> NDArray[np.bool_]:
-        """(question,): whether there is an answer."""
-        return np.array([bool(answers) for answers in self.answers])
-
-    def words(self, row: int) -> tuple[Words, ...]:
-        """Return the words of each right answer to a question; no words are right where there is none."""
-        return tuple(words for answer in self.answers[row] if (words := answer_words(answer))) or ((),)
 
 
 @functools.lru_cache(maxsize=2**16)
@@ -91,7 +60,7 @@ def word_f1(predicted: Words, gold: Words) -> float:
     return 2 * common / (len(predicted) + len(gold))
 
 
-def answer_scores(outputs: Array, gold: GoldAnswers, threshold: float) -> dict[str, float]:
+def answer_scores(outputs: Array, gold: "Questions", threshold: float) -> dict[str, float]:
     """Return the mean F1 and the share of exact matches over questions.
 
     Args:
@@ -102,28 +71,28 @@ def answer_scores(outputs: Array, gold: GoldAnswers, threshold: float) -> dict[s
     return {name: float(np.mean(values)) for name, values in _by_question(outputs, gold, threshold).items()}
 
 
-def answer_influences(outputs: Array, gold: GoldAnswers, threshold: float) -> Influences:
+def answer_influences(outputs: Array, gold: "Questions", threshold: float) -> Influences:
     """Return the influences of questions on F1 and exact match; the threshold counts as given."""
     return {name: mean_influences(values) for name, values in _by_question(outputs, gold, threshold).items()}
 
 
 def answer_floors(items: Any) -> dict[str, Floor]:
     """Return the scores of answering no question: the share of `Questions` without an answer."""
-    gold = items.gold
-    value = 100 * float(np.mean([() in gold.words(row) for row in range(len(gold))]))
+    value = 100 * float(np.mean([() in right for right in _right_words(items)]))
     return {metric: Floor(value=value, by=NO_ANSWER) for metric in ("f1", "exact match")}
 
 
-def answer_threshold(outputs: Array, gold: GoldAnswers) -> float:
+def answer_threshold(outputs: Array, gold: "Questions") -> float:
     """Return the threshold that maximises F1, as SQuAD 2.0 chooses it; `ALWAYS` where every question has an answer.
 
     It is the score of no answer less that of the span of the last question that is answered; of equals the lowest.
     Where it is best to answer none it is below all of them, for which the official script has 0.
     """
-    if gold.answerable.all():
+    unanswerable = np.array([not answers for answers in gold.answers])
+    if not unanswerable.any():
         return ALWAYS
     differences = outputs[:, 3] - outputs[:, 2]
-    gained = _by_question(outputs, gold, ALWAYS)["f1"] - ~gold.answerable
+    gained = _by_question(outputs, gold, ALWAYS)["f1"] - unanswerable
     order = np.argsort(differences, kind="stable")
     rising, sums = differences[order], np.cumsum(gained[order])
     last_of_equals = np.append(rising[1:] > rising[:-1], True)
@@ -140,12 +109,19 @@ def predicted_answers(outputs: Array, contexts: tuple[str, ...], threshold: floa
     ]
 
 
-def _by_question(outputs: Array, gold: GoldAnswers, threshold: float) -> dict[str, Array]:
+def _by_question(outputs: Array, gold: "Questions", threshold: float) -> dict[str, Array]:
     predicted = map(answer_words, predicted_answers(outputs, gold.contexts, threshold))
     scores = np.array(
         [
-            (max(word_f1(words, right) for right in gold.words(row)), float(words in gold.words(row)))
-            for row, words in enumerate(predicted)
+            (max(word_f1(words, one) for one in right), float(words in right))
+            for words, right in zip(predicted, _right_words(gold), strict=True)
         ]
     )
     return {"f1": scores[:, 0], "exact match": scores[:, 1]}
+
+
+def _right_words(gold: "Questions") -> list[tuple[Words, ...]]:
+    """Return the words of each right answer to every question; no words are right where there is none."""
+    return [
+        tuple(words for answer in answers if (words := answer_words(answer.text))) or ((),) for answers in gold.answers
+    ]

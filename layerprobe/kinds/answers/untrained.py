@@ -61,8 +61,8 @@ def answer_probe(checkpoint: Resolved, task: Task, *, split: Split) -> LayerScor
     if (stored := kept_scores(store, KEPT, key)) is not None:
         return stored
     encoder = load(checkpoint)
-    validation = cast(Questions, task.validation).gold
-    chosen = split == "validation" or not validation.answerable.all()
+    validation = cast(Questions, task.validation)
+    chosen = split == "validation" or not all(validation.answers)
     names: list[Split] = ["train", "validation", split] if chosen else ["train", split]
     windows = {name: _windowed(encoder, cast(Questions, task.split(name)), checkpoint) for name in dict.fromkeys(names)}
     spans = [(part, cast(Questions, task.split(name)).spans) for name, part in windows.items()]

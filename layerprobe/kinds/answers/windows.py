@@ -154,36 +154,31 @@ def windowed(
             _part(tokenizer, cut[at : at + CHUNK], contexts[at : at + CHUNK], limit, stride, types, at)
             for at in range(0, len(cut), CHUNK)
         ]
-    rows = [row for part in parts for row in part]
-    largest = max((int(row.ids.max()) for row in rows), default=0)
+    ids, token_types, offsets, null, pairs = zip(*(row for part in parts for row in part), strict=True)
+    largest = max((int(tokens.max()) for tokens in ids), default=0)
     vocabulary = getattr(encoder.model.config, "vocab_size", np.inf)
     if largest >= vocabulary:
         raise DataError(f"the tokenizer gives token {largest} where the model knows {vocabulary} tokens")
     return Windows(
         texts=TokenizedTexts(
-            ids=np.concatenate([row.ids for row in rows]),
-            types=np.concatenate([row.types for row in rows]) if types and rows[0].types is not None else None,
-            ends=np.cumsum([0, *(len(row.ids) for row in rows)], dtype=np.int64),
+            ids=np.concatenate(ids),
+            types=np.concatenate(token_types) if types and token_types[0] is not None else None,
+            ends=np.cumsum([0, *map(len, ids)], dtype=np.int64),
             pad_id=tokenizer.pad_token_id or 0,
             pad_type=tokenizer.pad_token_type_id,
             padding_side=tokenizer.padding_side,
             n_truncated=0,
         ),
-        pairs=np.array([row.pair for row in rows], dtype=np.int64),
-        offsets=np.concatenate([row.offsets for row in rows]),
-        null=np.array([row.null for row in rows], dtype=np.int64),
+        pairs=np.array(pairs, dtype=np.int64),
+        offsets=np.concatenate(offsets),
+        null=np.array(null, dtype=np.int64),
         n_pairs=len(questions),
         n_cut=sum(short != whole for short, whole in zip(cut, questions, strict=True)),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    ids: NDArray[np.int32]
-    types: Any
-    offsets: NDArray[np.int32]
-    null: int
-    pair: int
+_Row = tuple[NDArray[np.int32], NDArray[np.uint8] | None, NDArray[np.int32], int, int]
+"""Token ids, types, characters of the context, the token of no answer, and the number of the question of a window."""
 
 
 def _cut(tokenizer: Any, questions: Sequence[str], longest: int) -> list[str]:
@@ -217,15 +212,8 @@ def _part(
         offsets = np.array(encoded["offset_mapping"][i], dtype=np.int32).reshape(-1, 2)
         offsets[~of_context] = -1
         marks = (tokenizer.cls_token_id, tokenizer.bos_token_id)
-        rows.append(
-            _Row(
-                ids=np.array(ids, dtype=np.int32),
-                types=np.array(encoded["token_type_ids"][i], np.uint8)
-                if types and "token_type_ids" in encoded
-                else None,
-                offsets=offsets,
-                null=next((ids.index(mark) for mark in marks if mark is not None and mark in ids), 0),
-                pair=first + encoded["overflow_to_sample_mapping"][i],
-            )
-        )
+        of_type = np.array(encoded["token_type_ids"][i], np.uint8) if types and "token_type_ids" in encoded else None
+        null = next((ids.index(mark) for mark in marks if mark is not None and mark in ids), 0)
+        pair = first + encoded["overflow_to_sample_mapping"][i]
+        rows.append((np.array(ids, dtype=np.int32), of_type, offsets, null, pair))
     return rows

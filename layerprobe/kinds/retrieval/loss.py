@@ -1,7 +1,7 @@
 """What queries with documents train, and how well every layer finds the one from the other without fine-tuning."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, cast
 
 import numpy as np
@@ -30,16 +30,9 @@ SCALE = 20.0
 """Of cosines as logits, as in sentence-transformers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SearchedRows:
-    """Which texts are queries and which documents."""
-
-    queries: NDArray[np.int64]
-    """(query,) rows of the texts."""
-    documents: NDArray[np.int64]
-    """(document,) rows of the texts, those first that come first where cosines are equal."""
-    itself: NDArray[np.int64]
-    """(query,) the document that is the query itself and not ranked, or -1."""
+SearchedRows = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+"""(query,) and (document,) rows of the texts, those documents first that come first where cosines are equal, and by
+query the document that is the query itself and not ranked, or -1."""
 
 
 class MultipleNegatives(Criterion):
@@ -67,7 +60,7 @@ class MultipleNegatives(Criterion):
         examples = np.array(items.examples or np.zeros((0, 2)), dtype=np.int64)
         sides = (queries[examples[:, 0]], *documents[examples[:, 1:]].T)
         longest = np.max([np.array(tokenized.lengths)[side] for side in sides], axis=0)
-        searched = SearchedRows(queries=queries, documents=documents, itself=np.array(items.own, dtype=np.int64))
+        searched: SearchedRows = queries, documents, np.array(items.own, dtype=np.int64)
         return PreparedItems(
             texts=tokenized, sides=sides, tokens=len(sides) * longest, gold=items.gold, targets=searched
         )
@@ -94,9 +87,7 @@ class MultipleNegatives(Criterion):
     ) -> NDArray[np.float64]:
         """Return the closest documents of every query with their cosines, see `closest_documents`."""
         searched: SearchedRows = items.targets
-        return closest_documents(
-            np.asarray(states), searched.queries, searched.documents, searched.itself, name="the embeddings"
-        )
+        return closest_documents(np.asarray(states), *searched, name="the embeddings")
 
 
 Values = NDArray[np.float64]

@@ -13,12 +13,12 @@ from layerprobe.files.atomic import from_home
 from layerprobe.kinds.sentences.kind import STS
 from layerprobe.tasks.columns import task_columns
 from layerprobe.tasks.discovery import data_files
-from layerprobe.tasks.examples import Row, parsed, read_rows, task_of
+from layerprobe.tasks.examples import Row, example_of, items_of, parsed, task_of
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.overlaps import with_counts
 from layerprobe.tasks.scores import detect_range, is_number, scale
 from layerprobe.tasks.tables import Table, read_table
-from layerprobe.tasks.texts import check_left_out
+from layerprobe.tasks.texts import LeftOut, check_left_out
 from layerprobe.tasks.values import Task
 
 SHARES = (0.7, 0.15, 0.15)
@@ -44,20 +44,23 @@ def load_word_similarity(
         format: How the files are written, where that is not to be found out.
         skip_empty: Leave rows with an empty cell out; otherwise they are an error.
     """
-    rows: list[Row] = []
-    notes: list[str] = []
-    warnings: list[str] = []
-    tables = {file: read_table(file, format) for file in _files(source)}
-    read = {file: read_rows(table, _columns(table), STS.name) for file, table in tables.items()}
-    warnings.extend(check_left_out([rows.empty for rows in read.values()], skip=skip_empty))
-    for file, table in tables.items():
-        notes.extend(table.notes)
-        warnings.extend(table.warnings)
-        scored = parsed(STS.name, file.name, read[file].rows)
+    notes, warnings, changed, left_out = list[str](), list[str](), list[str](), list[LeftOut]()
+    read: dict[Path, list[Row]] = {}
+    for file in _files(source):
+        table = read_table(file, format)
+        table, columns = task_columns(table, _columns(table), STS.name)
+        read[file], left, remarks = items_of(table, columns, example_of, item="pair")
+        notes += table.notes
+        warnings += table.warnings
+        changed += remarks
+        left_out.append(left)
+    warnings += [*check_left_out(left_out, skip=skip_empty, item="pair"), *changed]
+    rows = list[Row]()
+    for file, pairs in read.items():
+        scored = parsed(STS.name, file.name, pairs)
         low, high = detect_range([row.score for row in scored])
         rows.extend(replace(row, score=scale(row.score, (low, high))) for row in scored)
         notes.append(f"scaled {len(scored)} scores of {file.name} from {low:g} .. {high:g} to 0 .. 1")
-        warnings.extend(read[file].warnings)
     distinct: dict[frozenset[str], Row] = {}
     for row in rows:
         distinct.setdefault(frozenset(row.pair), row)

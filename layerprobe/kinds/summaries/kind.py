@@ -19,8 +19,9 @@ from layerprobe.kinds.summaries.metrics import ROUGE, greedy_oracle, readable, r
 from layerprobe.metrics.influence import Influences, mean_influences
 from layerprobe.names import counted
 from layerprobe.tasks.discovery import folder_splits
+from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.kind import Kind
-from layerprobe.tasks.loading import Cells, TaskSource, load_rows
+from layerprobe.tasks.loading import TaskSource, load_rows
 from layerprobe.tasks.texts import Cleaner, UnusableRowError
 from layerprobe.tasks.values import Items, Task
 

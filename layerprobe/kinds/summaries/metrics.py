@@ -8,6 +8,7 @@ Source: Lin 2004 (Text Summarization Branches Out); greedy oracle: Nallapati, Zh
 
 import functools
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from layerprobe.checks import check_extra
@@ -63,13 +64,6 @@ def _scorer(names: tuple[str, ...]) -> Any:
     from rouge_score.rouge_scorer import RougeScorer
     from rouge_score.tokenize import tokenize
 
-    class Stemmer:
-        stem = staticmethod(functools.lru_cache(maxsize=2**16)(PorterStemmer().stem))
-
-    class Tokenizer:
-        @staticmethod
-        @functools.lru_cache(maxsize=2**14)
-        def tokenize(text: str) -> Any:
-            return tokenize(text, Stemmer)
-
-    return RougeScorer(list(names), tokenizer=Tokenizer)
+    stemmer = SimpleNamespace(stem=functools.lru_cache(maxsize=2**16)(PorterStemmer().stem))
+    words = functools.lru_cache(maxsize=2**14)(lambda text: tokenize(text, stemmer))
+    return RougeScorer(list(names), tokenizer=SimpleNamespace(tokenize=words))

@@ -1,7 +1,6 @@
 """Trains tags of words: a linear head on the state of each word's first token. Knows sentences and tensors."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,17 +15,6 @@ from layerprobe.finetuning.losses import Criterion, PreparedItems
 from layerprobe.kinds.tokens.kind import TaggedSentences
 from layerprobe.kinds.tokens.tokenized import NO_TOKEN, TokenizedWords, tokenize_words
 from layerprobe.tasks.values import Items
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WordTargets:
-    """The words of sentences with their target tags."""
-
-    words: TokenizedWords
-    tags: NDArray[np.intp]
-    """(word,) numbers of classes."""
-    words_read: float
-    """Words of a sentence in the mean, without those that are cut off or have no token."""
 
 
 class WordClasses(Criterion):
@@ -47,14 +35,13 @@ class WordClasses(Criterion):
     def prepare(cls, encoder: Encoder, items: Items, *, max_length: int) -> PreparedItems:
         """Return the sentences as token ids, cut at `max_length` tokens, each an example."""
         assert isinstance(items, TaggedSentences)
-        words, gold = tokenize_words(encoder, items.words, max_length=max_length), items.gold
-        read = float((words.first != NO_TOKEN).sum()) / max(len(items), 1)
+        words = tokenize_words(encoder, items.words, max_length=max_length)
         return PreparedItems(
             texts=words.texts,
             sides=(np.arange(len(items)),),
             tokens=np.array(words.texts.lengths, dtype=np.int64),
-            gold=gold,
-            targets=WordTargets(words=words, tags=gold.tags, words_read=max(read, 1.0)),
+            gold=items.gold,
+            targets=words,
         )
 
     @classmethod
@@ -72,22 +59,22 @@ class WordClasses(Criterion):
 
     def example_loss(self, states: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
         """Return the mean loss of the sentences `rows`, of logits (sentence, token, classes)."""
-        targets: WordTargets = items.targets
-        ends = targets.words.ends
+        targets: TokenizedWords = items.targets
+        ends = targets.ends
         words = np.concatenate([np.arange(ends[row], ends[row + 1]) for row in rows])
         sentence = np.repeat(np.arange(len(rows)), ends[rows + 1] - ends[rows])
-        seen = targets.words.first[words] != NO_TOKEN
+        seen = targets.first[words] != NO_TOKEN
         words, sentence = words[seen], sentence[seen]
-        places = torch.from_numpy(targets.words.first[words])
+        places = torch.from_numpy(targets.first[words])
         logits = states[torch.from_numpy(sentence).to(states.device), places.to(states.device)]
-        tags = torch.from_numpy(targets.tags[words].astype(np.int64)).to(states.device)
+        tags = torch.from_numpy(items.gold.tags[words].astype(np.int64)).to(states.device)
         return F.cross_entropy(logits, tags, reduction="sum") / (targets.words_read * len(rows))
 
     def item_outputs(
         self, states: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
     ) -> NDArray[np.float64]:
         """Return the logits of all words, (word, classes); 0 of those without a token, for which the first tag wins."""
-        words: TokenizedWords = items.targets.words
+        words: TokenizedWords = items.targets
         outputs = np.zeros((len(words.first), states[0].shape[-1]))
         for sentence, logits in enumerate(states):
             place = slice(words.ends[sentence], words.ends[sentence + 1])

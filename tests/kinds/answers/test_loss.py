@@ -35,7 +35,7 @@ def test_the_loss_is_that_of_transformers(loaded: Callable[[str], Encoder], name
         (kept,) = read_layers(encoder, model, items.texts, [row], [criterion.read], "mean")
         loss = criterion.example_loss(kept, items, np.array([row]))
         logits = kept[0].T.log_softmax(dim=1)
-        by_hand = -(logits[0, items.targets[row, 0]] + logits[1, items.targets[row, 1]]) / 2
+        by_hand = -(logits[0, items.targets[1][row, 0]] + logits[1, items.targets[1][row, 1]]) / 2
         assert loss.item() == pytest.approx(by_hand.item(), rel=1e-5)
         losses.append(loss.item())
     rows = np.arange(len(items))
@@ -48,7 +48,7 @@ def test_the_loss_is_that_of_transformers(loaded: Callable[[str], Encoder], name
         ids = torch.from_numpy(items.texts.ids[: items.texts.ends[1]].astype(np.int64))[None]
         assert items.texts.types is not None
         types = torch.from_numpy(items.texts.types[: items.texts.ends[1]].astype(np.int64))[None]
-        first, last = torch.from_numpy(items.targets[:1]).T
+        first, last = torch.from_numpy(items.targets[1][:1]).T
         theirs = peer(input_ids=ids, token_type_ids=types, start_positions=first, end_positions=last).loss
         assert losses[0] == pytest.approx(theirs.item(), rel=1e-4)
 

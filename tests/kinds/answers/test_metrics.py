@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import string
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from layerprobe.kinds.answers.kind import Answer, Questions
 from layerprobe.kinds.answers.metrics import (
     ALWAYS,
-    GoldAnswers,
     answer_influences,
     answer_scores,
     answer_threshold,
@@ -23,6 +25,12 @@ from layerprobe.kinds.answers.metrics import (
 from layerprobe.metrics.influence import jackknife_influences
 
 rng = np.random.default_rng(0)
+
+
+def gold_of(contexts: Sequence[str], answers: Sequence[Sequence[str]]) -> Questions:
+    names = tuple(map(str, range(len(contexts))))
+    right = tuple(tuple(Answer(text=text, start=0) for text in texts) for texts in answers)
+    return Questions(ids=names, questions=names, contexts=tuple(contexts), answers=right)
 
 
 def by_hand(predicted: str, golds: tuple[str, ...]) -> tuple[float, float]:
@@ -71,7 +79,7 @@ TEXT = st.lists(st.sampled_from(["the", "a", "An", "lion", "Lion,", "cub", "'s",
 @given(TEXT, st.lists(TEXT, max_size=3))
 def test_scores_are_those_of_multisets_of_words(predicted: str, golds: list[str]) -> None:
     context = predicted or "x"
-    gold = GoldAnswers(contexts=(context,), answers=(tuple(golds),))
+    gold = gold_of((context,), (tuple(golds),))
     outputs = np.array([[0, len(predicted), 1.0, 0.0]])
     f1, exact = by_hand(predicted, tuple(golds))
     expected = {"f1": pytest.approx(f1), "exact match": pytest.approx(exact)}
@@ -87,13 +95,13 @@ def test_published_examples() -> None:
     assert max(word_f1(answer_words("The Broncos"), answer_words(gold)) for gold in golds) == pytest.approx(2 / 3)
 
 
-def some_questions(n: int) -> tuple[np.ndarray, GoldAnswers]:
+def some_questions(n: int) -> tuple[np.ndarray, Questions]:
     """Spans of contexts of four words, a third of them without an answer; some null scores tie."""
     contexts = tuple(" ".join(rng.choice(list("bcdefg"), 4)) for _ in range(n))
     answers = tuple(() if i % 3 == 0 else (context[2:5], context[:1]) for i, context in enumerate(contexts))
     first = 2 * rng.integers(0, 3, n)
     outputs = np.stack([first, first + 3, rng.integers(0, 5, n), rng.integers(0, 5, n)], axis=1).astype(float)
-    return outputs, GoldAnswers(contexts=contexts, answers=answers)
+    return outputs, gold_of(contexts, answers)
 
 
 def test_the_threshold_is_the_best_of_all() -> None:
@@ -109,7 +117,8 @@ def test_the_threshold_is_the_best_of_all() -> None:
 
 def test_where_all_have_an_answer_all_are_answered() -> None:
     outputs, gold = some_questions(9)
-    answered = GoldAnswers(contexts=gold.contexts, answers=tuple(each or ("b",) for each in gold.answers))
+    right = tuple(each or (Answer(text="b", start=0),) for each in gold.answers)
+    answered = replace(gold, answers=right)
     outputs[:, 3] = 1e9
     assert answer_threshold(outputs, answered) == ALWAYS
     assert all(predicted_answers(outputs, gold.contexts, ALWAYS))

@@ -105,7 +105,7 @@ def test_data_sets_name_their_classes(plenty: Path) -> None:
 
 def test_a_missing_word_is_no_word() -> None:
     rows = [{"tokens": [f"w{i}", word], "tags": ["O", "O"]} for i, word in enumerate([None, float("nan"), *"x" * 60])]
-    with pytest.raises(TaskError, match=r"2 with an empty word or tag \(row 1, row 2\): mend them, or go"):
+    with pytest.raises(TaskError, match=r"2 with an empty word or tag \(row 1, row 2\): mend or drop them, or go"):
         load_task({"train": rows, "validation": rows[2:7], "test": rows[7:12]}, kind="entities", keep_overlaps=True)
 
 
