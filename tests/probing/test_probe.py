@@ -46,7 +46,7 @@ PRIMARY = {
 
 @pytest.fixture(scope="module")
 def probings() -> dict[str, Probing]:
-    few = ProbeSettings(foldings=2)
+    few = ProbeSettings(foldings=1)
     return {kind: probe(EMBEDDINGS, targets, kind=kind, settings=few) for kind, targets in TARGETS.items()}  # type: ignore[arg-type]
 
 
@@ -255,9 +255,9 @@ def test_labels_may_be_in_the_file_of_the_embeddings(tmp_path: Path) -> None:
 
 def test_logistic_regression_on_a_part_of_the_rows_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("layerprobe.probing.probes.FIT_NUMBERS", 24 * 100)
-    result = probe(EMBEDDINGS, TARGETS["classes"], combinations=False)
+    result = probe(EMBEDDINGS[:, :3], TARGETS["classes"], combinations=False, settings=ProbeSettings(foldings=1))
     assert result.notes == ("logistic regression is fitted on at most 100 rows at random, of 192 in the other folds",)
-    assert result.best_layer in (2, 3, 4)
+    assert result.best_layer == 2
 
 
 @pytest.mark.parametrize(
