@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
 import re
 from importlib import import_module
 from pathlib import Path
@@ -160,13 +161,14 @@ class Command(TyperCommand):
     Names of what is registered are looked up when it is shown: other packages may add to it.
     """
 
-    def make_context(self, *words: Any, **settings: Any) -> Any:
+    def make_context(self, info_name: str | None, args: list[str], *words: Any, **settings: Any) -> Any:
         """Return the context of a call, whose options are checked; what they contradict is one line, as elsewhere."""
         from layerprobe.errors import LayerProbeError
         from layerprobe_cli.output import fail
 
         try:
-            return super().make_context(*words, **settings)
+            self._refuse_empty_paths(args)
+            return super().make_context(info_name, args, *words, **settings)
         except typer.BadParameter as error:
             if errors := getattr(error.__cause__, "errors", None):  # of pydantic, which does not say what came
                 value, line = errors()[0]["input"], error.message.removeprefix("Value error, ").rstrip(".")
@@ -176,6 +178,14 @@ class Command(TyperCommand):
         except LayerProbeError as error:
             fail(str(error))
             raise typer.Exit(1) from None
+
+    def _refuse_empty_paths(self, args: list[str]) -> None:
+        """Raise BadParameter for an empty path, as of a variable that is not set: it would be the working directory."""
+        for parameter in self.params:
+            if "Path" in str(parameter.type_descriptor.annotation):  # type: ignore[attr-defined]
+                for flag in parameter.opts:
+                    if f"{flag}=" in args or any(pair == (flag, "") for pair in itertools.pairwise(args)):
+                        raise typer.BadParameter(f"expected a path with {flag}, got none: is a variable not set?")
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, whose texts are those of the library."""

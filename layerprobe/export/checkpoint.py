@@ -139,6 +139,14 @@ def is_export(folder: Path) -> bool:
     return "- layerprobe" in card.read_text("utf-8", errors="replace").splitlines()
 
 
+def says(folder: Path, text: str) -> bool:
+    """Return whether a folder is an export as it was written, whose card has a text."""
+    target = from_home(folder)
+    if not is_export(target) or next(folder_problems(target), None):
+        return False
+    return text in (target / "README.md").read_text("utf-8", errors="replace")
+
+
 def _more_files(folder: Path) -> list[str]:
     """Return the files in an export that are not of it."""
     files = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())

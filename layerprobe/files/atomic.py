@@ -118,7 +118,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file under a temporary name, make it durable and give it its name."""
+    """Write a file under a temporary name, make it durable and give it its name, which may have been a link's."""
     temporary = temporary_path(path)
     try:
         temporary.write_bytes(data)
@@ -129,6 +129,11 @@ def replace_file(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
     sync(path.parent)
+
+
+def write_through(path: Path, data: bytes) -> None:
+    """Write a file of the user's whole or not at all; a link stays one, and what it names is written."""
+    replace_file(Path(os.path.realpath(path)), data)
 
 
 def temporary_path(path: Path) -> Path:

@@ -193,7 +193,8 @@ class _Watch:
                 continue
             since, what, name = min(waits)
             self._wait_on(what, name, self.lost + time.monotonic() - since)
-            for stream in [*self.streams] if self.given_up else []:  # what is waited for fails, and is asked again
+            open_streams: list[Any] = [*self.streams] if self.given_up else []
+            for stream in open_streams:  # what is waited for fails, and is asked again
                 with contextlib.suppress(OSError):
                     socket.socket.shutdown(stream.get_extra_info("socket"), socket.SHUT_RDWR)
 

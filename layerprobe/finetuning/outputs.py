@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, StoreError
 from layerprobe.files.atomic import inside, store_errors, write_whole
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.metrics.names import Split
@@ -136,12 +136,19 @@ def run_items(
 
     A layer of a joint run is a run in the directory of that, see `JointRun.truncated`. Items
     that share a text count as linked, and where `documents` says which document a text is from, also those of one.
+
+    Raises:
+        StoreError: If the outputs of a run are not there any more, or damaged, as nothing would be known of its errors.
     """
     influences: dict[ScoredSplit, dict[LayerSeed, Array]] = {split: {} for split in SCORED}
     for run, directory in runs:
         outputs = read_outputs(directory)
-        for split in SCORED if outputs is not None else ():
-            assert outputs is not None
+        if outputs is None:
+            raise StoreError(
+                f"{directory / OUTPUTS} was removed or damaged after its run was read, so intervals would be missing: "
+                "run the same command again, which makes that run again"
+            )
+        for split in SCORED:
             gold = task.split(split).gold
             influences[split][run.layer, run.seed] = item_influences(
                 task.kind, outputs.of(run.layer, split), gold, metric=run.primary, threshold=run.threshold

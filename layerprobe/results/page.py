@@ -17,7 +17,7 @@ from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from layerprobe.checks import check_choice
 from layerprobe.errors import LayerProbeError, is_unreliable
-from layerprobe.files.atomic import replace_file
+from layerprobe.files.atomic import write_through
 from layerprobe.files.serialisation import to_json
 from layerprobe.names import short_name
 from layerprobe.results import glossary, numbers
@@ -56,7 +56,7 @@ def write_page(page: Page, path: str | Path, *, plotly: PlotlySource = "embedded
     content = render(page, plotly=plotly).encode("utf-8", "backslashreplace")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(target, content)
+        write_through(target, content)
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise LayerProbeError(

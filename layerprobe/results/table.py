@@ -237,7 +237,7 @@ class Table:
             DataError: If it is named as neither.
             LayerProbeError: If the file cannot be written.
         """
-        from layerprobe.files.atomic import replace_file
+        from layerprobe.files.atomic import write_through
 
         target, content = Path(path), self.csv().encode()
         if (suffix := target.suffix.lower()) not in FILES:
@@ -247,7 +247,7 @@ class Table:
             self.to_pandas().to_parquet(buffer, index=False)
             content = buffer.getvalue()
         try:
-            replace_file(target, content)
+            write_through(target, content)
         except OSError as error:
             raise LayerProbeError(f"expected to write {target}, but: {error.strerror}; choose another path") from error
         return target

@@ -60,6 +60,8 @@ SHARD_BYTES = 64 * 2**20
 ITEM_BYTES = 4
 MIN_SHARD_ROWS, MAX_SHARD_ROWS = 256, 65536
 DAY = 86400
+LEFT = 3600
+"""Seconds after which nobody writes a file of some kilobytes any more."""
 _RESULT = "result"
 
 T = TypeVar("T")
@@ -189,10 +191,10 @@ class Store:
         before = math.inf if older_than_days is None else time.time() - older_than_days * DAY
         entries = [entry for entry in map(entry_of, self._directories(fingerprint)) if entry.modified < before]
         chosen = [entry for entry in entries if entry.state == "partial" or not partial_only]
-        removed = [entry for entry in chosen if dry_run or self._remove(entry.fingerprint)]
+        removed = [entry for entry in chosen if dry_run or self._remove(entry.fingerprint, alone=len(chosen) == 1)]
         freed = sum(entry.bytes for entry in removed)
-        if everything:
-            freed += self._remove_results(dry_run=dry_run)
+        if everything or partial_only:
+            freed += self._remove_results(everything=everything, dry_run=dry_run)
         return Pruned(entries=tuple(removed), bytes=freed)
 
     # ---- results ------------------------------------------------------------------------------------------
@@ -258,9 +260,18 @@ class Store:
                 held.enter_context(self._lock(fingerprint, wait=True))
             yield
 
-    def _remove(self, fingerprint: str) -> bool:
-        """Remove an entry unless a process is writing it."""
-        directory = self._directory(fingerprint)
+    def _remove(self, fingerprint: str, *, alone: bool) -> bool:
+        """Remove an entry unless a process is writing it; one among others that cannot be removed is left and said."""
+        try:
+            return self._removed(self._directory(fingerprint))
+        except StoreError as error:
+            if alone:
+                raise
+            log.warning("not removed: %s", error)
+            return False
+
+    def _removed(self, directory: Path) -> bool:
+        fingerprint = directory.name
         with self._lock(fingerprint) as held, store_errors("remove", directory):
             if held:
                 # First: what an interruption leaves is then an entry without shards, not a damaged one.
@@ -270,12 +281,15 @@ class Store:
                 log.warning("%s is being written: not removed", directory)
         return held
 
-    def _remove_results(self, *, dry_run: bool) -> int:
+    def _remove_results(self, *, everything: bool, dry_run: bool) -> int:
+        """Remove cached results, or only what killed processes left half-written of them; returns the bytes freed."""
         folder = inside(self.root, self.root / "results")
         if not folder.is_dir():
             return 0
         with store_errors("remove", folder):
             results = [path for path in sorted(folder.glob("*/*")) if _is_result(path)]
+            if not everything:
+                results = [path for path in results if _is_left(path)]
             freed = sum(path.stat().st_size for path in results)
             for path in () if dry_run else results:
                 path.unlink()
@@ -302,6 +316,11 @@ def _is_result(path: Path) -> bool:
         return path.suffix == ".json" and parsed(path.read_bytes())[1] is not None
     except DataError:
         return False
+
+
+def _is_left(path: Path) -> bool:
+    """Return whether a file is one that a process began to write, so long ago that it was killed."""
+    return path.name.startswith(TEMPORARY) and time.time() - path.stat().st_mtime > LEFT
 
 
 def _checked_ids(texts: Sequence[str], key: StoreKey) -> NDArray[np.uint64]:

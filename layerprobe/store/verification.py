@@ -14,7 +14,7 @@ from layerprobe.files.inputs import open_regular
 from layerprobe.store.manifest import MANIFEST, Manifest, is_fingerprint, read_manifest
 from layerprobe.store.shards import damaged, opened
 
-State = Literal["complete", "partial", "damaged", "newer"]
+State = Literal["complete", "partial", "damaged", "newer", "unreadable"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,8 @@ class Entry:
 
     directory: Path
     state: State
-    """complete; partial: to be resumed; damaged: to be redone in part; newer: written by a newer layerprobe."""
+    """complete; partial: to be resumed; damaged: to be redone in part; newer: written by a newer layerprobe;
+    unreadable: of somebody who does not let others read it."""
     bytes: int
     """Size of its files."""
     modified: float
@@ -61,20 +62,20 @@ class Entry:
 
 def entry_of(directory: Path) -> Entry:
     """Return the summary of one entry."""
-    with store_errors("read", directory):
-        size = folder_bytes(directory)
-        modified = directory.stat().st_mtime
     state: State = "partial"
-    manifest = None
+    size, modified, manifest = 0, 0.0, None
     try:
+        modified = directory.stat().st_mtime
+        size = folder_bytes(directory)
         manifest = read_manifest(directory)
         if manifest is not None and manifest.complete:
             opened(directory, manifest, checksums=False)
             state = "complete"
     except StoreVersionError:
         state = "newer"
-    except StoreError:
-        state = "damaged"
+    except (StoreError, OSError) as error:
+        denied = isinstance(error.__cause__ or error, PermissionError)
+        state = "unreadable" if denied else "damaged"
     return Entry(directory=directory, state=state, bytes=size, modified=modified, manifest=manifest)
 
 
@@ -115,12 +116,9 @@ def _kept_in(root: Path) -> Iterator[tuple[Path, list[str] | None]]:
     with store_errors("read", root):
         os.scandir(root).close()
 
-    def fail(error: OSError) -> None:
-        with store_errors("read", Path(error.filename)):
-            raise error
-
+    unread: list[OSError] = []
     listed: set[Path] = set()
-    for name, folders, files in os.walk(root, onerror=fail):
+    for name, folders, files in os.walk(root, onerror=unread.append):
         folder = Path(name)
         # what another process is writing has no name yet
         folders[:] = sorted(entry for entry in folders if not entry.startswith(TEMPORARY))
@@ -141,6 +139,8 @@ def _kept_in(root: Path) -> Iterator[tuple[Path, list[str] | None]]:
                 problems = _result_problems(path, root, listed=folder in listed)
                 if problems is not None or folder not in listed:
                     yield path, problems
+    for error in unread:
+        yield Path(error.filename), [f"cannot read {error.filename}: {error.strerror}"]
 
 
 def _result_problems(path: Path, root: Path, *, listed: bool = False) -> list[str] | None:
@@ -148,10 +148,12 @@ def _result_problems(path: Path, root: Path, *, listed: bool = False) -> list[st
 
     With `listed` its bytes were compared with a list, and may be no result at all; it can still be of another place.
     """
-    with store_errors("read", path), open_regular(path) as file:
-        data = file.read()
     try:
+        with store_errors("read", path), open_regular(path) as file:
+            data = file.read()
         _, checksum = parsed(data)
+    except StoreError as error:
+        return [str(error)]
     except DataError as error:
         return None if listed else [f"{path} cannot be read ({error})"]
     if checksum is None:

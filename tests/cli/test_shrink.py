@@ -49,6 +49,11 @@ def test_shrink_chooses_trains_measures_and_exports(
     refused = layerprobe("shrink", pair[1], *how, "--epochs", "2", "--out", out)
     assert "holds an earlier export" in refused.error
     assert len(list((tmp_path / "cache" / "runs").iterdir())) == 1, "expected it to be refused before it trains"
+    card = (out / "README.md").stat()
+    on = layerprobe("shrink", pair[1], *how, "--out", out)
+    assert on.code == 0, "expected it to go on where its export was written, as after an interruption"
+    assert f"Folder: {out}" in on.out
+    assert (out / "README.md").stat() == card, "expected it to be left as it was"
     again = layerprobe("shrink", pair[1], *how, "--json")
     assert again.json["task"] == str(pairs_file)
     assert again.json["tried"][0]["folders"][0].startswith(str(tmp_path))

@@ -39,6 +39,14 @@ def test_what_is_written_is_there_and_nothing_else(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
+def test_a_link_stays_one_and_its_file_is_written(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "page.html").symlink_to(tmp_path / "elsewhere" / "page.html")
+    files.write_through(tmp_path / "page.html", b"new")
+    assert (tmp_path / "page.html").is_symlink()
+    assert (tmp_path / "elsewhere" / "page.html").read_bytes() == b"new"
+
+
 @pytest.mark.parametrize("step", ["fsync", "replace", "open"])
 def test_a_full_disk_leaves_the_old_file_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str

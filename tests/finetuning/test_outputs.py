@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.errors import DataError
-from layerprobe.finetuning.outputs import OUTPUTS, RunOutputs, read_outputs, write_outputs
+from layerprobe.errors import DataError, StoreError
+from layerprobe.finetuning.outputs import OUTPUTS, RunOutputs, read_outputs, run_items, write_outputs
 from layerprobe.finetuning.runs import RunFolder
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import FineTuningRun, Protocol
@@ -36,6 +37,9 @@ def test_a_run_keeps_what_its_scores_come_from(encoder: Encoder, kind: str, tmp_
     for split, metrics in zip(splits, (run.validation, run.test), strict=True):
         gold = task.split(split).gold
         assert evaluate_outputs(kind, outputs.of(2, split), gold, threshold=run.threshold).metrics == metrics
+    shutil.rmtree(folder.run_path(2, 0))
+    with pytest.raises(StoreError, match="after its run was read, so intervals would be missing: run the same command"):
+        run_items(task, [(run, folder.run_path(2, 0))])
 
 
 def test_outputs_are_those_of_the_best_epoch(encoder: Encoder) -> None:

@@ -1,3 +1,4 @@
+import errno
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -161,3 +162,62 @@ def test_results_are_never_half_written(store):
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(save, results))
+
+
+@pytest.fixture
+def unreadable(store, texts, fill, monkeypatch):
+    """The entry of another user, who lets nobody read it; tests may run as root, who reads all."""
+    mine, theirs = fill(store, texts), fill(store, texts, pooling="max").directory
+    scandir = os.scandir
+
+    def refusing(path=".", *rest):
+        if not isinstance(path, int) and str(path) == str(theirs):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scandir(path, *rest)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    monkeypatch.setattr("layerprobe.store.verification.folder_bytes", lambda path: sum(1 for _ in os.scandir(path)))
+    monkeypatch.setattr("layerprobe.store.store.shutil.rmtree", lambda path: [*os.scandir(path), path.rename("gone")])
+    return mine.directory, theirs
+
+
+def test_an_entry_of_another_user_stops_no_other(store, unreadable, monkeypatch, tmp_path, caplog):
+    mine, theirs = unreadable
+    assert {entry.directory: entry.state for entry in store.entries()} == {mine: "complete", theirs: "unreadable"}
+    monkeypatch.chdir(tmp_path)
+    removed = store.prune(older_than_days=0)
+    assert [entry.directory for entry in removed.entries] == [mine]
+    assert f"not removed: cannot remove {theirs}: Permission denied" in caplog.text
+    with pytest.raises(StoreError, match=r"cannot remove .*: Permission denied"):
+        store.prune(fingerprint=theirs.name)
+
+
+def test_verification_goes_on_past_what_cannot_be_read(store, texts, fill, monkeypatch):
+    mine, theirs = fill(store, texts), store.root / "runs" / "theirs"
+    theirs.mkdir(parents=True)
+    scandir = os.scandir
+
+    def refusing(path):
+        if str(path) == str(theirs):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    (shard := next(mine.directory.glob("shard-*"))).write_bytes(b"")
+    problems = store.verify().problems
+    assert len(problems) == 2
+    assert shard.name in problems[0]
+    assert problems[1] == f"cannot read {theirs}: Permission denied"
+
+
+def test_prune_partial_takes_half_written_results_that_nobody_writes(store):
+    store.save_result("first-use", "k", {"x": 1})
+    folder = store.root / "results" / "first-use"
+    (old := folder / ".tmp-old").write_text("{")
+    (new := folder / ".tmp-new").write_text("{")
+    os.utime(old, (0, time.time() - DAY))
+    assert store.prune(partial_only=True, dry_run=True).bytes == 1
+    assert store.prune(partial_only=True).bytes == 1
+    assert not old.exists()
+    assert new.exists(), "expected what a process may be writing to stay"
+    assert store.load_result("first-use", "k", dict[str, int]) == {"x": 1}

@@ -102,7 +102,7 @@ def cache_prune(
     Args:
         fingerprint: One extraction.
         older_than: Unchanged for this many days.
-        partial: Only unfinished ones.
+        partial: Only unfinished ones, and half-written results that killed processes left.
         everything: All of them, and cached results.
     """
     from layerprobe.store.store import Store

@@ -104,11 +104,11 @@ def run(
 
 def study_done(study: Study, folder: Path, plotly: PlotlyFrom, commands: tuple[str, ...]) -> Done:
     """Write study.json and report.html into a folder; return what is printed of the study."""
-    from layerprobe.files.atomic import replace_file
+    from layerprobe.files.atomic import write_through
     from layerprobe.files.serialisation import sealed
     from layerprobe.results.shown import write_report
 
-    replace_file(folder / "study.json", sealed(study))
+    write_through(folder / "study.json", sealed(study))
     page = write_report(study, folder / "report.html", plotly=plotly)
     return Done(
         result=study, parts=(*study.parts, f"Report: {page}"), warnings=study.provenance.warnings, next=commands

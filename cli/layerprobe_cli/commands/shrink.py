@@ -75,13 +75,13 @@ def shrink(
         call.refuse(call.given(o.TASK) - READ_OF_TEXTS, "without --task")
     task = o.load(source) if source else None
 
-    from layerprobe.export.checkpoint import check_target
+    from layerprobe.export.checkpoint import check_target, says
+    from layerprobe.files.serialisation import digest
     from layerprobe.shrinking.run import plan_shrinking
+    from layerprobe.store.manifest import texts_digest
     from layerprobe.tasks.loading import load_corpus
     from layerprobe.tasks.values import TextFile
 
-    if out is not None:
-        check_target(out, overwrite=overwrite)  # before anything is trained
     if texts:
         corpus = load_corpus(texts, **({} if task else _reading(call)))
     else:
@@ -95,6 +95,11 @@ def shrink(
         "protocol": dataclasses.replace(TRAINING, **protocol),
         "settings": settings,
     }
+    of = [checkpoint.identity, texts_digest(corpus.texts), None if task is None else task.digest, how]
+    mark = f"Digest of all that it depends on: {digest(of)}."
+    written = out is not None and not overwrite and says(out, mark)  # by this command, which was ended after that
+    if out is not None and not written:
+        check_target(out, overwrite=overwrite)  # before anything is trained
     call.notes(corpus.notes, corpus.warnings)
     if task is not None:
         call.data(checkpoint, task)
@@ -106,8 +111,10 @@ def shrink(
     follow = [] if settings.dimensions else [command("export", result.folder, "smaller", *further)]
     warnings, files = list(result.warnings), {}
     if out is not None:
-        exported = lp.export_model(result.folder, out, made=result.account, dense=result.dense, overwrite=overwrite)
-        warnings += exported.warnings
+        if not written:
+            account = f"{result.account} {mark}"
+            exported = lp.export_model(result.folder, out, made=account, dense=result.dense, overwrite=overwrite)
+            warnings += exported.warnings
         follow, files = [], {"Folder": out}
     elif not follow:
         parts.append("To write it as a folder: the same command with --out FOLDER")
