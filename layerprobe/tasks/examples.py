@@ -112,7 +112,7 @@ def kind_of(rows: Sequence[Row], column: str) -> str:
     if cells and not (pairs or kind.labelled or named) and all(cell.lstrip("+-").isdecimal() for cell in cells):
         raise TaskError(
             f"the {len(cells)} different whole numbers of the target could be classes or values: say which, with "
-            f"--kind classification or --kind {kind.name} (kind=)"
+            f"--kind 'classification' or --kind {kind.name!r}"
         )
     return kind.name
 

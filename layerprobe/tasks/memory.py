@@ -13,8 +13,6 @@ from layerprobe.tasks.discovery import roles_of, split_role
 from layerprobe.tasks.hub import split_table
 from layerprobe.tasks.tables import Table, check_size, table_of_columns
 
-_FEW = 3
-"""Rows of more cells than this, of which there are no more, are columns: no task has so few items."""
 EXPECTED = "a file, a folder, the name of a data set, a DataFrame, a Dataset, a mapping of columns, or a list of rows"
 
 
@@ -116,11 +114,6 @@ def _columns_of(records: Sequence[Mapping[Any, Any]]) -> dict[str, Sequence[Any]
 
 
 def _table_of_rows(rows: Sequence[Any], name: str) -> Table:
-    if _is_list_of_lists(rows) and len(rows) <= _FEW < len(rows[0]):
-        raise TaskError(
-            f"{name}: expected rows, got {len(rows)} lists of {len(rows[0]):,} cells, as columns are: give a mapping, "
-            "such as {'text': texts, 'label': labels}, or list(zip(texts, labels))"
-        )
     for number, row in enumerate(rows, 1):
         if not isinstance(row, (list, tuple)) or len(row) != len(rows[0]):
             expected = f"a row of {len(rows[0])} cells as in row 1" if number > 1 else "a row, a mapping or a text"

@@ -85,28 +85,6 @@ def test_columns_by_index_without_header():
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "message"),
-    [
-        (["a|b|c", "1|2|3"], "a,b,d", r"t\.csv has no column 'd'; it has the columns a, b, c"),
-        (["n°|phrase|note", "a|b|c"], "9,10,11", r"no column '11'; it has the columns n°, phrase, note"),
-        (["a|b|1"], "0,1,3", r"no column '3'; it has no header and the first row 0: 'a', 1: 'b', 2: '1'"),
-        (["a|b|c"], "a", "expected three different columns as first,second,score, or two .* text,label, got 'a'"),
-        (["a|b|c"], "a,b,b", "expected three different columns"),
-        (["a|b|c"], "", "expected three different columns"),
-        (["x1|x2|y", "a|b|c"], None, r"cannot tell .* columns x1, x2, y: .* --columns 'x1,x2,y'"),
-        (["a|b|1|2"], None, r"cannot tell .* 3: '2': .* --columns '0,1,2'"),
-        (["a|1|2", "b|3|4"], None, "cannot tell"),
-        (["1|a|b", "2|c|d", "3|e|f"], None, "cannot tell .* column 0 numbers the rows, name first,second,score"),
-        (["two\nlines||c", "1|2|3"], None, r"columns two lines, \(no name\), c"),
-    ],
-)
-def test_unknown_layouts_are_shown(rows, columns, message):
-    with pytest.raises(TaskError, match=message) as caught:
-        task_columns(table(*rows), columns, None)
-    assert str(caught.value).count("\n") <= ("two\nlines" in rows[0])
-
-
-@pytest.mark.parametrize(
     ("rows", "columns", "n_rows", "expected"),
     [
         (["text|id", "a|1"], None, 1, (0,)),
@@ -120,10 +98,3 @@ def test_unknown_layouts_are_shown(rows, columns, message):
 def test_text_columns(rows, columns, n_rows, expected):
     found, indices = text_columns(table(*rows), columns)
     assert (len(found.rows), indices) == (n_rows, expected)
-
-
-def test_unknown_text_columns_are_shown():
-    with pytest.raises(TaskError, match=r"cannot tell .* columns title, body: name the texts .* --columns 'title'"):
-        text_columns(table("title|body", "a|b", header=True), None)
-    with pytest.raises(TaskError, match="no column 'nope'; it has the columns title, body"):
-        text_columns(table("title|body", "a|b"), "nope")

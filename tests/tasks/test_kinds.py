@@ -11,12 +11,11 @@ from typing import Any
 import datasets
 import pytest
 
-from layerprobe.errors import DataError, TaskError
-from layerprobe.kinds import KINDS as OWN
+from layerprobe.errors import TaskError
 from layerprobe.names import counted, plural
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.overlaps import spoilt_items
-from layerprobe.tasks.values import Task, TaskSettings
+from layerprobe.tasks.values import Task
 
 PAIR_HEADER = ("sentence1", "sentence2", "label")
 
@@ -118,59 +117,6 @@ def test_the_digest_depends_on_the_kind(tmp_path: Path) -> None:
 # ---- refused ------------------------------------------------------------------------------------------
 
 ENOUGH = ["yes", "no"] * 4
-
-
-@pytest.mark.parametrize(
-    ("rows", "options", "message"),
-    [
-        (
-            {"test": ["yes", "no", "", ""]},
-            {},
-            r"2 rows cannot be used: .*test\.csv: 2 with an empty label \(lines 4, 5\): mend or",
-        ),
-        (
-            {"dev": ["yes", "no", "perhaps", "perhaps"]},
-            {},
-            r"2 labels of the validation split are not in the train split: 'perhaps' \(first: .*dev\.csv, line 4\); "
-            "the train split has no, yes",
-        ),
-        (
-            {"test": ["yes"] * 4},
-            {},
-            r"all 4 labels of the test split are 'yes' \(from .*test\.csv, line 2\): expected at least two classes",
-        ),
-        ({"train": ["no"] * 8}, {}, "all 8 labels of the train split are 'no'"),
-        ({"test": ["yes", "no"]}, {}, "the test split has 2 pairs, expected at least 4: give more pairs, or "),
-        ({"train": list("abcdefgh")}, {}, r"the train split has 8 different labels for 8 examples \(such as 'a', 'b',"),
-        ({}, {"kind": "paraphrase"}, r"dev\.csv, line 2: expected 0 or 1 as the label of a paraphrase, got 'yes'"),
-        ({}, {"kind": "sts"}, r"dev\.csv, line 2: expected a number as the score, got 'yes'"),
-        ({}, {"score_range": (0, 1)}, r"expected no score range for entailment, .* got \(0, 1\)"),
-        ({}, {"kind": "classification"}, r"cannot tell which columns are text,label; it has the columns .* --columns"),
-        ({}, {"kind": "entailment", "columns": "0,2"}, "three different columns as first,second,label, got '0,2'"),
-        ({}, {"kind": "classification", "columns": "0,1,2"}, "two different columns as text,label, got '0,1,2'"),
-    ],
-)
-def test_errors_are_one_clear_line(tmp_path: Path, rows: dict[str, Any], options: dict[str, Any], message: str) -> None:
-    labels = {"train": ENOUGH, "dev": ENOUGH, "test": ENOUGH, **rows}
-    folder = splits(tmp_path, PAIR_HEADER, **{name: pairs(split, name) for name, split in labels.items()})
-    with pytest.raises(TaskError, match=message) as caught:
-        load_task(folder, **options)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_kind_that_is_not_there(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", pairs(ENOUGH), PAIR_HEADER)
-    expected = f"expected a kind of task, one of {', '.join(OWN)}, got 'entailments'; did you mean 'entailment'"
-    with pytest.raises(DataError, match=expected):
-        load_task(path, kind="entailments")
-    with pytest.raises(DataError, match=expected):
-        TaskSettings(source=str(path), kind="entailments")
-
-
-def test_a_split_with_no_rows_is_refused(tmp_path: Path) -> None:
-    folder = splits(tmp_path, PAIR_HEADER, train=pairs(ENOUGH), dev=pairs(ENOUGH), test=[])
-    with pytest.raises(TaskError, match=r"test\.csv is empty: expected at least one row|the test split has 0 pairs"):
-        load_task(folder)
 
 
 # ---- warned of ----------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """Tables in memory give the task that the same table in a file gives."""
 
-import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -121,54 +120,12 @@ def test_texts_of_a_data_set():
     assert load_texts(["a", None, "c"], skip_empty=True).texts == ("a", "c")
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (3, "expected a file, a folder, .* or a list of rows, got a int"),
-        (None, "or a list of rows, got a NoneType"),
-        ([], "data is empty: expected at least one row"),
-        ({}, "data is empty"),
-        ([("a", "b", 1), ("a", "b")], r"data, row 2: expected a row of 3 cells as in row 1, got \"\('a', 'b'\)\""),
-        ([1, 2], "data, row 1: expected a row, a mapping or a text, got '1'"),
-        ({"a": [1], "b": [1, 2]}, "expected columns of one length, got a 1, b 2"),
-        (pandas.DataFrame([[1, 2]], columns=["a", "a"]), "data has several columns 'a': rename them"),
-        (["a", "b"], "expected texts with scores or labels, got a list of texts: give load_task"),
-        (pandas.DataFrame({"a": []}), "data is empty"),
-        (
-            [{"anchor": "a", "positive": "b", "negative": "c"}],
-            "another kind of task: choose --kind retrieval or --kind triplets",
-        ),
-        ([{"query": "a", "positive": "b"}], "another kind of task: choose --kind retrieval"),
-    ],
-)
-def test_what_is_no_table(data, message):
-    with pytest.raises(TaskError, match=message):
-        load_task(data)
-
-
 def test_no_library_is_loaded():
     code = (
         "import sys, layerprobe as lp; lp.load_task([(f'a {i}', f'b {i}', i % 5 / 2) for i in range(60)]);"
         "assert not {'pandas', 'datasets', 'torch', 'pyarrow', 'chardet'} & set(sys.modules), 'loaded'"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-NESTED = [
-    ({"text": ["a", ["p1", "p2"]], "label": [0, 1]}, {}, "2: expected a text or a number in text, got ['p1', 'p2']: w"),
-    ({"text": ["a", "b"], "labels": [[0, 1], [1]]}, {}, "1: expected a text or a number in labels, got [0, 1]: write"),
-    ({"a": ["a", "b"], "b": ["c", "d"], "c": [1, {"x": 2}]}, {"columns": "a,b,c"}, "number in c, got {'x': 2}"),
-    ({"query": ["a", "b"], "positive": [["p"], "q"]}, {"kind": "retrieval"}, "number in positive, got ['p']"),
-]
-
-
-@pytest.mark.parametrize(("columns", "options", "said"), NESTED)
-def test_a_list_in_a_cell_is_no_text(tmp_path, columns, options, said):
-    frame = pandas.DataFrame(columns)
-    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
-    for source in (columns, frame, tmp_path / "a.jsonl"):
-        with pytest.raises(TaskError, match=re.escape(said)):
-            load_task(source, **options)
 
 
 def test_bytes_are_text_and_lists_of_other_columns_do_no_harm(tmp_path):

@@ -55,53 +55,6 @@ def test_parquet(tmp_path):
     assert table.place(1).endswith("a.parquet, row 2")
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.csv", "", "is empty"),
-        ("a.csv", "\n\r\n,,\n", "is empty"),
-        ("a.jsonl", "\n", "is empty"),
-        ("a.csv", "a,b,1\nc,d\n", r"a\.csv, line 2: expected 3 fields as in line 1, got 2: put fields"),
-        ("a.tsv", "a\tb\t1\n\nc\td\t2\te\n", r"a\.tsv, line 3: expected 3 fields as in line 1, got 4: separate"),
-        ("a.csv", 'a,b,1\n"c"d,e,2\n', r"a\.csv, line 2: malformed CSV"),
-        ("a.csv", 'a,b,1\n\n"never closed,e,2\n', r"a\.csv, line 3: malformed CSV"),
-        ("a.jsonl", '{"a": 1}\n{"a": \n', r"a\.jsonl, line 2: expected one JSON object"),
-        ("a.jsonl", "[1]\n", r"a\.jsonl, line 1: expected a JSON object, got \[1\]"),
-        ("a.parquet", "no", "cannot be read as Parquet"),
-        (
-            "a.conll",
-            "no",
-            r"'\.conll', which is only read as a word and its tag .*: expected one of \.csv, .*, or such",
-        ),
-        ("a.xlsx", "no", r"extension '\.xlsx': expected one of \.csv, \.tsv"),
-        ("a.csv", b"a,b,1\na\xed\xa0\x80,d,2", r"not UTF-8 \(byte 0xed in line 2\): save it"),
-        ("a.csv", "é,b,1\nè,d,2\n".encode() + b"\xe9,e,3", r"not UTF-8 \(byte 0xe9 in line 3\): save it"),
-        ("a.csv", b"a,b,1\nc\0\xe9,d,2", r"not UTF-8 \(byte 0xe9 in line 2\): save it"),
-        (
-            "a.csv",
-            "a,b,1".encode("utf-16")[:-1],
-            r"is not utf-16 after line 0 \(.*truncated.*\): give another with --",
-        ),
-        ("a.csv", "a;b;1\nc;d,e\nf;g;2\n", r"line 2: expected 3 fields .*, got 2 separated by a semicolon: put"),
-        ("a.tsv", 'a,b,1\n"c,d",e\nf,g,2\n', r"line 2: expected 3 fields .* got 2 separated by a comma: put fields"),
-    ],
-)
-def test_unusable_files_are_named(tmp_path, name, content, message):
-    with pytest.raises(TaskError, match=message) as caught:
-        read_table(written(tmp_path, name, content))
-    assert "\n" not in str(caught.value)
-
-
-def test_missing_file_is_named(tmp_path):
-    with pytest.raises(TaskError, match=r"no\.csv does not exist"):
-        read_table(tmp_path / "no.csv")
-
-
-def test_folder_is_no_file(tmp_path):
-    with pytest.raises(TaskError, match="is not a file"):
-        read_table(tmp_path)
-
-
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="the superuser reads everything")
 def test_unreadable_file_is_named(tmp_path):
     path = written(tmp_path, "a.csv", "a,b,1")

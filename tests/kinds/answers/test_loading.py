@@ -141,38 +141,6 @@ def broken(**changes: Any) -> list[dict[str, Any]]:
     return [{**row, **(changes if i in (3, 5) else {})} for i, row in enumerate(rows(ANSWERED))]
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (
-            broken(answers={"text": ["z"], "answer_start": [1]}),
-            r"2 questions cannot be used: data: 2 whose answer is not in the context at .* \(q3, q5\).*--skip-empty",
-        ),
-        (broken(id="q0"), r"2 with an id that another has \(q0, q0\)"),
-        (broken(question=" "), "2 without a text"),
-        (broken(context=None), "2 without a context"),
-        (broken(answers={"text": [1], "answer_start": [0]}), "2 with an answer that is no text and whole"),
-        (broken(answers={"text": ["z"]}), "row 4: answers: expected an object with 'answer_start', got the keys text"),
-        (broken(answers={"text": ["z"], "answer_start": []}), "row 4: expected as many texts as starts, got 1 and 0"),
-        (broken(answers={"text": None, "answer_start": None}), "row 4: text: expected a list, got 'None'"),
-        (broken(answers="z"), "row 4: expected answers with text and answer_start, got 'z'"),
-        (rows(ANSWERED)[:2], "the train split has 2 questions, expected at least 4"),
-        (rows(toy_questions(40, 0, impossible=1)), "no question of the train split has an answer"),
-        ({"data": [{"paragraphs": [{"context": "a"}]}]}, "expected an object with 'qas', got the keys context"),
-        ({"data": 3}, "data: expected a list, got '3': give JSON in the layout of SQuAD"),
-        ([], "is empty: expected at least one row"),
-        (
-            {name: [row[name] for row in rows(ANSWERED)][: 40 if name == "answers" else 60] for name in ROW},
-            "expected columns of one length, got id 60, question 60, context 60, answers 40",
-        ),
-        ({"train_1": rows(ANSWERED), "train_2": rows(ANSWERED)}, "data has several train splits, train_1, train_2"),
-    ],
-)
-def test_bad_questions_in_one_line(data: Any, message: str) -> None:
-    with pytest.raises(TaskError, match=message):
-        load_task(data, kind=KIND)
-
-
 def test_questions_that_are_skipped_are_counted() -> None:
     task = load_task(broken(answers={"text": ["z"], "answer_start": [1]}), kind=KIND, skip_empty=True)
     assert len(whole(task)) == 58
@@ -187,39 +155,6 @@ def test_without_an_answer_where_the_layout_has_no_such_thing(tmp_path: Path) ->
     with pytest.raises(TaskError, match=r"56 questions cannot be used: .* without an answer"):
         load_task(path)
     assert all(whole(load_task(path, skip_empty=True)).answers)
-
-
-def test_what_is_no_squad(tmp_path: Path) -> None:
-    other = written(tmp_path / "other.json", {"texts": ["a"]})
-    with pytest.raises(TaskError, match=r"extension '\.json', which is only read as questions in the layout of SQuAD"):
-        load_task(other)
-    with pytest.raises(TaskError, match=r"expected a list, got .*give JSON in the layout of SQuAD"):
-        load_task(other, kind=KIND)
-    (tmp_path / "a.csv").write_text("Frage;Zusammenhang\na;b\n")
-    with pytest.raises(TaskError, match=r"which columns are question,context,answers; it has the columns Frage, Zus"):
-        load_task(tmp_path / "a.csv", kind=KIND)
-    with pytest.raises(TaskError, match="expected different columns as question,context,answers, got 'a,b'"):
-        load_task(rows(ANSWERED), kind=KIND, columns="a,b")
-    assert load_task(rows(ANSWERED), kind=KIND, columns="question,context,answers").kind == KIND
-    with pytest.raises(TaskError, match="expected no score range for question answering"):
-        load_task(other, kind=KIND, score_range=(0, 1))
-
-
-def test_a_defect_is_named_with_its_place(tmp_path: Path) -> None:
-    whole = squad_json(ANSWERED)
-    text = json.dumps(whole, indent=1)
-    (tmp_path / "a.json").write_text(text.replace('",\n', '"\n', 1))
-    with pytest.raises(TaskError, match=r"a\.json cannot be read as JSON: Expecting ',' delimiter: line \d+ column"):
-        load_task(tmp_path / "a.json")
-    del whole["data"][0]["paragraphs"][1]["qas"][1]["answers"][0]["answer_start"]
-    with pytest.raises(
-        TaskError, match=r"data\[0\]\.paragraphs\[1\]\.qas\[1\]: expected an object with 'answer_start'"
-    ):
-        load_task(written(tmp_path / "b.json", whole))
-    lines = [json.dumps(row) for row in rows(ANSWERED)]
-    (tmp_path / "c.jsonl").write_text("\n".join([*lines[:6], lines[6][:-3], *lines[7:]]))
-    with pytest.raises(TaskError, match=r"c\.jsonl, line 7: expected one JSON object a line"):
-        load_task(tmp_path / "c.jsonl")
 
 
 def test_items_are_checked() -> None:

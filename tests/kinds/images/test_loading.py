@@ -189,22 +189,6 @@ def test_a_gigantic_image_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
             decoded(data, "big.png")
 
 
-def test_what_there_is_nothing_to_learn_from(tmp_path: Path) -> None:
-    one = digit_folder(tmp_path / "one", 10, classes=(4,))
-    with pytest.raises(TaskError, match="has images of one class alone, '4': expected two or more classes"):
-        load_task(str(one))
-    (tmp_path / "empty" / "class").mkdir(parents=True)
-    with pytest.raises(TaskError, match="has no images: expected a folder for each class"):
-        load_task(str(tmp_path / "empty"), kind="image classification")
-    flat = tmp_path / "flat"
-    flat.mkdir()
-    shutil.copy(next(one.rglob("*.png")), flat)
-    with pytest.raises(TaskError, match="has no folders: expected one for each class"):
-        load_task(str(flat))
-    with pytest.raises(TaskError, match="does not exist"):
-        load_task(str(tmp_path / "nowhere"), kind="image classification")
-
-
 def test_texts_are_not_taken_for_images(tmp_path: Path) -> None:
     (tmp_path / "texts.csv").write_text("text,label\na photo.png here,1\nb,0\n")
     assert not recognises(tmp_path / "texts.csv")
@@ -245,11 +229,6 @@ def test_an_image_that_changed_is_refused(tmp_path: Path) -> None:
     item.file.write_bytes(png(Image.new("L", (4, 4))))
     with pytest.raises(DataError, match="has changed since it was listed"):
         item.read()
-
-
-def test_a_folder_has_no_columns(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match="is a folder for each class: expected no columns"):
-        load_task(str(digit_folder(tmp_path, 40)), columns="image,label")
 
 
 def test_without_pillow_one_line_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

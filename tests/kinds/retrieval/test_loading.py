@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,6 @@ import pytest
 from layerprobe.errors import DataError, TaskError
 from layerprobe.kinds.retrieval.kind import RetrievalItems
 from layerprobe.kinds.retrieval.loading import Collection, load_retrieval, searched
-from layerprobe.tasks.formats import Format
-from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Task
 
 CORPUS = [
@@ -108,11 +104,6 @@ def test_relevance_begins_where_it_is_asked_for(beir: Path) -> None:
     write_tsv(beir / "qrels" / "test.tsv", [(f"q{i}", "d1", 1 + i % 3) for i in range(6)])
     assert items_of(load_retrieval(beir, relevant_from=2)).ids == ("q1", "q2", "q4", "q5")
     assert {gain for *_, gain in pairs(load_retrieval(beir, relevant_from=2))} == {2, 3}
-
-
-def test_relevance_begins_at_a_number(beir: Path) -> None:
-    with pytest.raises(TaskError, match="expected a finite relevance to begin at, got nan"):
-        load_retrieval(beir, relevant_from=float("nan"))
 
 
 def test_what_cannot_be_scored_is_left_out_and_counted(beir: Path) -> None:
@@ -207,100 +198,10 @@ def test_empty_texts_of_a_table_are_dropped(tmp_path: Path) -> None:
 # ---- what is refused ----------------------------------------------------------------------------------
 
 
-def lacking(name: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).unlink()
-
-
-def with_records(name: str, *records: dict[str, Any]) -> Callable[[Path], None]:
-    return lambda folder: write_jsonl(folder / name, list(records)) and None
-
-
-def with_judgements(*rows: tuple[Any, ...], header: tuple[str, ...] = HEADER) -> Callable[[Path], None]:
-    return lambda folder: write_tsv(folder / "qrels" / "test.tsv", list(rows), header) and None
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lacking("corpus.jsonl"), r"has no corpus\.jsonl: expected corpus\.jsonl, queries\.jsonl and qrels/test\.tsv"),
-        (lacking("queries.jsonl"), r"has no queries\.jsonl: expected"),
-        (lacking("qrels/test.tsv"), r"has no qrels/test\.tsv: expected"),
-        (with_records("corpus.jsonl"), r"corpus\.jsonl is empty"),
-        (with_records("corpus.jsonl", {"key": 1, "text": "a"}), r"corpus\.jsonl: expected the columns _id and text"),
-        (with_records("queries.jsonl", {"_id": "q", "words": "a"}), r"queries\.jsonl: expected the columns _id and te"),
-        (
-            with_records("queries.jsonl", *QUERIES, QUERIES[1]),
-            r"line 7: the id 'q1' is that of .* line 2 too: expected",
-        ),
-        (
-            with_records("queries.jsonl", {"_id": None, "text": "a"}),
-            r"queries\.jsonl, line 1: expected an id, got none",
-        ),
-        (with_judgements(("q0", "d1", "x")), r"test\.tsv, line 2: expected a number as the score, got 'x'"),
-        (with_judgements(("q0", "d1", "nan")), r"test\.tsv, line 2: expected a finite score, got 'nan'"),
-        (with_judgements(*QRELS, header=("a", "b", "c")), "expected the columns query-id, corpus-id and score; it has"),
-        (with_judgements(*QRELS[:3]), "has 3 queries with a relevant document and 4 documents, expected at least 4"),
-        (with_judgements(*[(f"q{i}", "d1", 0) for i in range(6)]), "has 0 queries .*: give more, or check the relevan"),
-        (with_judgements(*[(f"x{i}", "d1", 1) for i in range(6)]), "has 0 queries .*: 6 judgements of unknown ids"),
-    ],
-)
-def test_a_bad_folder_is_one_clear_line(beir: Path, change: Callable[[Path], None], message: str) -> None:
-    change(beir)
-    with pytest.raises(TaskError, match=message) as caught:
-        load_retrieval(beir)
-    assert "\n" not in str(caught.value)
-
-
-def test_two_files_of_one_name_are_an_error(beir: Path) -> None:
-    pandas.DataFrame(CORPUS).to_csv(beir / "corpus.csv", index=False)
-    with pytest.raises(TaskError, match=r"corpus\.csv and corpus\.jsonl could both be corpus: leave one of them"):
-        load_retrieval(beir)
-
-
-@pytest.mark.parametrize(
-    ("header", "columns", "message"),
-    [
-        (("one", "two", "three"), None, "cannot tell which columns are query,document; it has the columns one, two"),
-        (("query", "document", "rel"), "query,rel,what", "has no column 'what'"),
-        (
-            ("query", "document", "rel"),
-            "query",
-            "expected different columns as query,document, and maybe the relevance",
-        ),
-        (
-            ("query", "document", "rel"),
-            "query,query",
-            "expected different columns as query,document, and maybe the relevance",
-        ),
-    ],
-)
-def test_a_bad_table_is_one_clear_line(
-    tmp_path: Path, header: tuple[str, ...], columns: str | None, message: str
-) -> None:
-    file = write_tsv(tmp_path / "pairs.tsv", ROWS, header=header)
-    with pytest.raises(TaskError, match=message):
-        load_retrieval(file, columns=columns)
-
-
-def test_columns_do_not_go_with_a_folder(beir: Path) -> None:
-    with pytest.raises(TaskError, match="expected no columns with the folder"):
-        load_retrieval(beir, columns="0,1")
-    with pytest.raises(TaskError, match="expected no columns with the folder"):
-        load_task(beir, columns="0,1")
-    with pytest.raises(TaskError, match="expected no delimiter with the folder"):
-        load_task(beir, format=Format(delimiter=","))
-
-
 def test_ids_of_queries_are_distinct(beir: Path) -> None:
     task = load_retrieval(beir)
     with pytest.raises(DataError, match="expected 4 distinct query ids, got 1"):
         dataclasses.replace(items_of(task), ids=items_of(task).ids[:1] * 4)
-
-
-@pytest.mark.parametrize("source", ["no.tsv", "no/such/folder/here"])
-def test_a_missing_source_is_named(source: str) -> None:
-    with pytest.raises(TaskError, match=f"{re.escape(source)} does not exist"):
-        load_retrieval(source)
 
 
 # ---- the Hub ------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layerprobe.errors import DataError, TaskError
+from layerprobe.errors import TaskError
 from layerprobe.kinds.summaries.kind import SummaryItems, document_scores, sentences_of
 from layerprobe.kinds.summaries.metrics import rouge
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
@@ -80,45 +80,6 @@ def test_the_encoding_is_found_out_or_given(tmp_path: Path) -> None:
 def test_sentences_are_cut_by_a_simple_rule() -> None:
     assert sentences_of("one . two!\nthree\n...\n") == ("one .", "two!", "three")
     assert sentences_of(" . ") == ()
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        (
-            {"document": {"a": 3}, "summary": "x"},
-            "line 1, document: expected a text or a list of sentences, got {'a': 3}",
-        ),
-        (
-            {"document": "A b."},
-            r"1 document cannot be used: .*: 1 without sentences or without a summary \(line 1\): men",
-        ),
-        ({"document": "A b.", "summary": "猫"}, "expected a summary with letters from a to z or digits"),
-        ([1], r"line 1: expected a JSON object, got \[1\]"),
-    ],
-)
-def test_what_is_no_document_with_a_summary_is_named(tmp_path: Path, row: Any, message: str) -> None:
-    with pytest.raises(TaskError, match=message):
-        load_task(write(tmp_path / "bad.jsonl", [row, *ROWS]), kind="summarization")
-
-
-def test_other_bad_input_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "broken.jsonl").write_text("{\n")
-    with pytest.raises(TaskError, match="line 1: expected one JSON"):
-        load_task(tmp_path / "broken.jsonl", kind="summarization")
-    with pytest.raises(TaskError, match="cannot tell which columns are document,summary; it has the columns a, b"):
-        load_task({"a": ["b"] * 9, "b": ["c"] * 9}, kind="summarization")
-    with pytest.raises(
-        TaskError, match=r"the validation split has \d documents?, expected at least 4: give more, or another file"
-    ):
-        load_task(ROWS[:12], kind="summarization")
-    with pytest.raises(TaskError, match="expected no score range for summarization"):
-        load_task(ROWS, kind="summarization", score_range=(0, 1))
-    skipped = load_task([{"document": "", "summary": "x"}, *ROWS], kind="summarization", skip_empty=True)
-    assert any("left out documents that cannot be used, 1 without" in said for said in skipped.warnings)
-    empty = SummaryItems(documents=((),), summaries=(("x",),), oracle=((),), keep=1)
-    with pytest.raises(DataError, match="expected a document of sentences at train"):
-        Task(name="t", kind="summarization", train=empty, validation=empty, test=empty)
 
 
 # ---- outputs -------------------------------------------------------------------------------------------

@@ -103,12 +103,6 @@ def test_data_sets_name_their_classes(plenty: Path) -> None:
         load_task({"tokens": part["tokens"], "ner_tags": [["O"] * 5] * 40}, kind="entities")
 
 
-def test_a_missing_word_is_no_word() -> None:
-    rows = [{"tokens": [f"w{i}", word], "tags": ["O", "O"]} for i, word in enumerate([None, float("nan"), *"x" * 60])]
-    with pytest.raises(TaskError, match=r"2 with an empty word or tag \(row 1, row 2\): mend or drop them, or go"):
-        load_task({"train": rows, "validation": rows[2:7], "test": rows[7:12]}, kind="entities", keep_overlaps=True)
-
-
 def test_a_no_break_space_is_within_a_word(tmp_path: Path) -> None:
     path = conll(tmp_path / "x.conll", word="10\u00a0000", mark=" ", between="NN ")
     assert {words[0] for words, _ in sentences_of(load_task(path))} == {f"10 000{i}" for i in range(60)}
@@ -151,48 +145,6 @@ def test_several_tags_of_a_word_and_runs_without_a_begin_are_counted(tmp_path: P
     warnings = " ".join(task.warnings)
     assert "1 word with several tags (first: B-loc,B-per at" in warnings
     assert "begin without B-: entities, as in seqeval" in warnings
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("w3\tO", "w3\tPER", r"x.conll, line 19: expected O, B-TYPE or I-TYPE as the tag of a word, got 'PER': mend"),
-        ("w3\tO", "w3\tS-per", r"line 19: expected O, B-TYPE or I-TYPE as the tag of a word, got 'S-per'"),
-        ("w3\tO", "w3", r"x.conll, line 19: expected 2 columns as in line 1, got 1: 'w3'"),
-        ("w3\tO", "w3\t", r"1 sentence cannot be used: .*x.conll: 1 with an empty word or tag \(line 19\)"),
-        ("w3\tO", " \tO", r"1 with an empty word or tag"),
-    ],
-)
-def test_odd_lines_are_refused_with_their_number(
-    tmp_path: Path, plenty: Path, old: str, new: str, message: str
-) -> None:
-    path = tmp_path / "x.conll"
-    path.write_text(plenty.read_text().replace(f"{old}\n", f"{new}\n", 1))
-    with pytest.raises(TaskError, match=message):
-        load_task(path)
-
-
-def test_other_sources_are_refused(tmp_path: Path, plenty: Path) -> None:
-    with pytest.raises(TaskError, match=r"none.conll does not exist"):
-        load_task(tmp_path / "none.conll", kind="entities")
-    with pytest.raises(TaskError, match="two numbers from 0, got word,tag"):
-        load_task(plenty, columns="word,tag")
-    with pytest.raises(TaskError, match="expected a word and its tag in columns 0 and 7, got 2 columns"):
-        load_task(plenty, columns="0,7")
-    with pytest.raises(TaskError, match="expected no score range for entities"):
-        load_task(plenty, score_range=(0, 1))
-    (tmp_path / "empty.conll").write_text("\n\n")
-    with pytest.raises(TaskError, match=r"empty\.conll is empty: expected at least one row"):
-        load_task(tmp_path / "empty.conll", kind="tags")
-    few = conll(tmp_path / "few.conll", n=5)
-    with pytest.raises(TaskError, match=r"the validation split has \d sentences?, expected at least 4"):
-        load_task(few)
-
-
-def test_the_first_line_of_a_file_of_words_may_be_the_bad_one(tmp_path: Path) -> None:
-    (tmp_path / "a.conll").write_text("Häuser\n\n" + "Anna\tB-PER\nging\tO\n\n" * 60, encoding="latin-1")
-    with pytest.raises(TaskError, match=r"a\.conll, line 1: expected a word and its tag .* got 1 column: 'Häuser'"):
-        load_task(tmp_path / "a.conll")
 
 
 def test_a_table_is_none_of_words(tmp_path: Path) -> None:

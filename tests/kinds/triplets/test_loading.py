@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from layerprobe.encoders.model import Model
-from layerprobe.errors import DataError, TaskError
+from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.tuning import finetune
@@ -57,22 +56,6 @@ def test_a_table_is_split(task: Task, tmp_path: Path) -> None:
     assert load_task(file, kind="triplets", split_ratios=(0.5, 0.25, 0.25)).digest == task.digest
     swapped = load_task(file, kind="triplets", columns="anchor,negative,positive", split_ratios=(0.5, 0.25, 0.25))
     assert swapped.test.sides == (task.test.sides[0], task.test.sides[2], task.test.sides[1])
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ([{"anchor": "a", "positive": "b"}] * 9, "cannot tell which columns are anchor,positive,negative"),
-        (
-            [*rows(20), {"anchor": "a", "positive": " ", "negative": "c"}],
-            r"1 triplet cannot be used: data: 1 with an empty positive \(row 21\): mend",
-        ),
-        (rows(6), "split has . triplets?, expected at least 4"),
-    ],
-)
-def test_bad_input_is_named(given: Any, message: str) -> None:
-    with pytest.raises(TaskError, match=message):
-        load_task(given, kind="triplets")
 
 
 def test_texts_are_checked(task: Task) -> None:
