@@ -17,7 +17,7 @@ from layerprobe.files.atomic import sha256_of, write_whole
 from layerprobe.files.serialisation import sealed
 from layerprobe.lab.dropbench.rules import BUDGET, fittable_rules, fitted_rule, known_models
 from layerprobe.lab.dropbench.zoo import KEPT_OUT, SHIPPED, TunedLayers, Zoo, ZooEntry, read_zoo
-from layerprobe.prediction.rule import Fit, Rule
+from layerprobe.prediction.rule import Rule
 from layerprobe.prediction.tuned import FILE, FittedParameters, FittedRule, FittedTo, InfonceWorth
 from layerprobe.readings.registry import INFONCE, SELF_CKA
 from layerprobe.search.posterior import Array, infonce_trend, layer_steps, score_covariances
@@ -50,12 +50,11 @@ def _fitted_to(files: Sequence[Path], budgets: Sequence[str]) -> FittedTo:
 
 
 def _row(rule: Rule) -> FittedRule:
-    assert isinstance(rule.fit, Fit)  # those that come with layerprobe can be written down
     return FittedRule(
         name=rule.name,
         curves=rule.curves,
         labelled=rule.labelled,
-        parameters=dict(rule.fit.choose([case for case in known_models(BUDGET) if rule.reads(case.model)])),
+        parameters=dict(rule.choose([case for case in known_models(BUDGET) if rule.reads(case.model)])),
         record=fitted_rule(rule).record,
     )
 

@@ -64,13 +64,11 @@ def flagged(title: str, models: list[KnownDrop], floor: float, *, random: bool) 
     if not chosen:
         return
     rule = fall(INFONCE, replace(READINGS[INFONCE], floor=floor))
-    predict = rule.fit.make(first=1, direction=1, threshold=0.03)  # type: ignore[attr-defined]
-    calls = [predict(encoder.model)[0] for encoder in chosen]
-    drops, flags = (
-        np.array(mask)
-        for mask in zip(*((k.truth.drop, c.onset is not None) for k, c in zip(chosen, calls, strict=True)), strict=True)
-    )
-    lost = np.mean([encoder.regrets[call.recommended_layer] for encoder, call in zip(chosen, calls, strict=True)])
+    predict = rule.make(first=1, direction=1, threshold=0.03)
+    layers = [predict(encoder.model)[0] for encoder in chosen]
+    drops = np.array([encoder.truth.drop for encoder in chosen])
+    flags = np.array([layer < encoder.model.n_blocks for encoder, layer in zip(chosen, layers, strict=True)])
+    lost = np.mean([encoder.regrets[layer] for encoder, layer in zip(chosen, layers, strict=True)])
     last = np.mean([encoder.regrets[-1] for encoder in chosen])
     print(
         f"{title}, {'random' if random else 'pretrained'}: flags {(flags & drops).sum()} of {drops.sum()} that drop, "

@@ -40,7 +40,7 @@ from layerprobe.lab.dropbench.zoo import ItemErrors, ScanScores, TunedLayers, Zo
 from layerprobe.lab.ensembles import Ensemble, Member
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import AdaptationProtocol, EncoderSize, PretrainingProtocol
-from layerprobe.lab.studies.values import LabStudy, LabTask
+from layerprobe.lab.studies.values import LabStudy, LabTask, ObjectiveEffect
 from layerprobe.prediction.values import Decline, DropPrediction, DropProbability, Record, RecordPart
 from layerprobe.probing.values import ProbedLayer, ProbeSettings, Probing
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles, ProfileSettings
@@ -60,6 +60,7 @@ from layerprobe.similarity.values import (
     SimilarityCurve,
     SimilarityMap,
 )
+from layerprobe.stats.values import over_seeds
 from layerprobe.study.values import Prediction, Provenance, Study
 from layerprobe.sweeps.values import Sweep, SweepCurve, SweepModel
 from layerprobe.tasks.values import Examples, Items, Task, TaskSettings, TextFile
@@ -195,10 +196,17 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "layer": LAYER,
         "seeds": st.tuples(st.integers(), st.integers()),
         "primary": PRIMARY,
-        **dict.fromkeys(("test", "validation"), st.fixed_dictionaries({"spearman": st.tuples(NUMBERS, NUMBERS)})),
+        **dict.fromkeys(("test", "validation"), st.fixed_dictionaries({"spearman": st.tuples(SHARE, SHARE)})),
     },
     TuningResult: {"runs": st.lists(st.deferred(lambda: values_of(FineTuningRun)), min_size=1, max_size=2).map(tuple)},
-    Confirmation: {"primary": PRIMARY, "compared_layers": st.tuples(LAYER, LAYER)},
+    Confirmation: {
+        "primary": PRIMARY,
+        "compared_layers": st.tuples(LAYER, LAYER),
+        "outcomes": st.deferred(
+            lambda: st.just(tuple(dataclasses.replace(OUTCOME, layer=layer) for layer in range(3)))
+        ),
+    },
+    ObjectiveEffect: dict.fromkeys(("values", "twins"), st.tuples(SHARE, SHARE)),
     Cost: {
         **{"length": st.just(8), "batch_size": st.integers(1, 9), "repeats": st.integers(1, 9)},
         **dict(zip(("seconds_low", "seconds", "seconds_high"), map(st.just, (0.1, 0.2, 0.3)), strict=True)),
@@ -453,10 +461,8 @@ def test_a_tuple_of_fixed_length_must_have_it() -> None:
         verdict="refuted",
         compared_layers=(3, 4),
         primary="f1",
-        effect=0.1,
-        interval=None,
         level=0.95,
-        outcomes=(),
+        outcomes=tuple(dataclasses.replace(OUTCOME, layer=layer) for layer in (3, 4)),
         sentence=".",
     )
     text = to_json(confirmation)
@@ -501,9 +507,7 @@ OUTCOME = LayerOutcome(
     primary="spearman",
     test={"spearman": (1.0, 2.0)},
     validation={"spearman": (1.0, 2.0)},
-    mean=1.5,
-    std=0.7,
-    interval=(0.0, 3.0),
+    error=over_seeds((1.0, 2.0), (0.0, 3.0)),
 )
 ZEROS = ((0.0, 0.0),) * 3
 # three layers against two
@@ -566,10 +570,8 @@ STUDY = Study(
         verdict="confirmed",
         compared_layers=(1, 2),
         primary="spearman",
-        effect=1.0,
-        interval=None,
         level=0.95,
-        outcomes=(OUTCOME,),
+        outcomes=(dataclasses.replace(OUTCOME, layer=1), OUTCOME),
         sentence=".",
     ),
     reference_outcomes=(dataclasses.replace(OUTCOME, layer=1),),
@@ -662,8 +664,13 @@ EDITS: list[tuple[str, Any, str]] = [
     ("zero_shot.metrics.pearson", [1.0], r"a score of every layer by every metric, got \[1, 3\] scores"),
     ("zero_shot.primary", "f1", "expected 'f1', the primary metric, among zero-shot metrics, got spearman, pearson"),
     ("provenance.task_kind", "paraphrase", "expected scores by f1 in a study of paraphrase, got spearman"),
-    ("confirmation.compared_layers", [1, 3], "expected fine-tuned layers from 0 to 2 of m, got 3"),
-    ("confirmation.outcomes", [{**to_dict(OUTCOME), "layer": 9}], "expected fine-tuned layers from 0 to 2 of m, got 9"),
+    ("confirmation.compared_layers", [1, 3], "expected outcomes of the compared layers, got none of layer 3"),
+    (
+        "confirmation.outcomes",
+        [{**to_dict(OUTCOME), "layer": layer} for layer in (1, 2, 9)],
+        "expected fine-tuned layers from 0 to 2 of m, got 9",
+    ),
+    ("confirmation.outcomes", [to_dict(OUTCOME)], "expected outcomes of the compared layers, got none of layer 1"),
     (
         "confirmation.outcomes",
         [{**to_dict(OUTCOME), "seeds": [0]}],

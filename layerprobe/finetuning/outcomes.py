@@ -8,7 +8,6 @@ from layerprobe.finetuning.outputs import NO_ITEMS, SCORED, Array, RunItems, Sco
 from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, best_by_validation
 from layerprobe.stats.best import best_over_seeds
 from layerprobe.stats.crossed import crossed
-from layerprobe.stats.seeds import seed_scores
 from layerprobe.stats.values import TOLERANCE, AgainstBest, CrossedInterval, Floor
 
 
@@ -20,7 +19,6 @@ def outcome(runs: Iterable[FineTuningRun], items: RunItems = NO_ITEMS, *, level:
     primary = runs[0].primary
     if others := {run.primary for run in runs} - {primary}:
         raise DataError(f"expected runs of one task, got runs for {primary} and {', '.join(others)}")
-    scores = seed_scores([run.test[primary] for run in runs], level, metric=primary)
     validation, test = (_mean(runs, items, split, level=level) for split in SCORED)
     return LayerOutcome(
         layer=runs[0].layer,
@@ -29,9 +27,6 @@ def outcome(runs: Iterable[FineTuningRun], items: RunItems = NO_ITEMS, *, level:
         primary=primary,
         test={name: tuple(run.test[name] for run in runs) for name in runs[0].test},
         validation={name: tuple(run.validation[name] for run in runs) for name in runs[0].validation},
-        mean=scores.mean,
-        std=scores.std,
-        interval=None if test is None else test.interval,
         error=test,
         validation_error=validation,
     )

@@ -1,16 +1,18 @@
 """What fine-tuning truncated models showed."""
 
+import operator
 import statistics
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from layerprobe.checks import as_declared, public
 from layerprobe.encoders.model import Model, Pooling
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title, points, split_title
+from layerprobe.names import listed
 from layerprobe.results.blocks import Blocks
 from layerprobe.results.charts import Chart, Line
 from layerprobe.results.shown import Shown, brief
@@ -18,7 +20,7 @@ from layerprobe.results.table import Column, Table, interval_title, layer_column
 from layerprobe.scoring.values import behind_columns, floor_columns
 from layerprobe.stats.seeds import SeedScores
 from layerprobe.stats.sentences import best_sentence, drawn_anew_in_all, floor_sentence, none_above_floor, with_interval
-from layerprobe.stats.values import AgainstBest, ClaimVerdict, CrossedInterval, Floor
+from layerprobe.stats.values import AgainstBest, ClaimVerdict, CrossedInterval, Floor, read_error
 from layerprobe.training.values import check_protocol
 
 Weighting = Literal["falling", "equal", "random", "sandwich"]
@@ -148,6 +150,17 @@ class FineTuningRun(Shown):
         """The result in one line."""
         scores = f"validation {self.validation[self.primary]:.2f}, test {self.test[self.primary]:.2f}"
         return f"layer {self.layer}, seed {self.seed}: {self.primary} x 100 {scores} at epoch {self.best_epoch}"
+
+    @property
+    def heading(self) -> str:
+        """Which run it is, and what it scores."""
+        return f"Layer {self.layer}, seed {self.seed}: test {metric_title(self.primary)} {self.test[self.primary]:.2f}"
+
+    @property
+    def rest(self) -> str:
+        """Which epoch was chosen."""
+        best = f"the best validation {metric_title(self.primary)}, {self.validation[self.primary]:.2f}"
+        return f"Epoch {self.best_epoch} has {best}; it scores {self.test[self.primary]:.2f} on test."
 
     @property
     def table(self) -> Table:
@@ -285,6 +298,29 @@ class JointRun(Shown):
         return f"all layers, seed {self.seed}: validation {self.primary} x 100 {brief(scores)}"
 
     @property
+    def heading(self) -> str:
+        """Which layer is best."""
+        return f"Layer {self.best_layer} scores best on validation"
+
+    @property
+    def rest(self) -> str:
+        """What that layer scores."""
+        splits = {"validation": self.validation[self.best_layer], "test": self.test[self.best_layer]}
+        scores = listed([f"{values[self.primary]:.2f} on {split}" for split, values in splits.items() if values])
+        best = f"layer {self.best_layer} has {metric_title(self.primary)} {scores}"
+        return f"One run with a loss at every layer: {best}."
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Which layers failed, and why."""
+        return tuple(f"layer {failure.layer} is left out: {failure.message}" for failure in self.failures)
+
+    @property
+    def blocks(self) -> Blocks:
+        """Those below the best layer."""
+        return Blocks.upto(self.n_layers - 1, self.best_layer)
+
+    @property
     def best_layer(self) -> int:
         """The layer with the highest primary metric on the validation split, the earlier one of equals."""
         scores = {layer: metrics[self.primary] for layer, metrics in enumerate(self.validation) if metrics is not None}
@@ -323,24 +359,19 @@ class JointRun(Shown):
 class LayerOutcome:
     """The fine-tuning runs of one layer, put together."""
 
+    json_tags: ClassVar = ("mean", "std", "interval")
+
     layer: int
     parameters: int
     seeds: tuple[int, ...]
     primary: str
-    """The metric that mean, deviation and interval are of."""
+    """The metric that mean, deviation and errors are of."""
     test: dict[str, tuple[float, ...]]
     """By seed, x 100."""
     validation: dict[str, tuple[float, ...]]
     """By seed, x 100."""
-    mean: float
-    """Of the primary metric on the test split."""
-    std: float | None
-    """Of the primary metric on the test split; None for one seed."""
-    interval: tuple[float, float] | None
-    """Of the mean, Student's t at the level of the confirmation: that of `error`, or in older files that over seeds
-    alone; None for one seed whose outputs are not known."""
     error: CrossedInterval | None = None
-    """Of the mean on the test split, over items and seeds; None in files that are older than outputs by item."""
+    """Of the mean on the test split, over items and seeds; None for one seed whose outputs are not known."""
     validation_error: CrossedInterval | None = None
     """The same on the validation split."""
 
@@ -354,10 +385,30 @@ class LayerOutcome:
                 f"{', '.join(map(str, lengths))}"
             )
 
+    @classmethod
+    def class_of(cls, values: dict[str, Any]) -> tuple[type[Self], dict[str, Any]]:
+        """Return what JSON of any version says: before outputs by item were kept, there was an interval alone."""
+        return cls, read_error(values, cls.json_tags, lambda: values["test"][values["primary"]])
+
     @property
     def scores(self) -> tuple[float, ...]:
         """The primary metric on the test split by seed, x 100."""
         return self.test[self.primary]
+
+    @property
+    def mean(self) -> float:
+        """Of the primary metric on the test split."""
+        return statistics.fmean(self.scores)
+
+    @property
+    def std(self) -> float | None:
+        """Sample standard deviation of the same over seeds; None for one seed."""
+        return statistics.stdev(self.scores) if len(self.scores) > 1 else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Of the mean on the test split."""
+        return None if self.error is None else self.error.interval
 
     @property
     def validated(self) -> float:
@@ -542,8 +593,7 @@ class TuningResult(Shown, Sequence[R]):
     @property
     def warnings(self) -> tuple[str, ...]:
         """Which layers of a scan failed, and why."""
-        failures = (failure for run in self.runs for failure in getattr(run, "failures", ()))
-        return tuple(f"layer {failure.layer} is left out: {failure.message}" for failure in failures)
+        return tuple(warning for run in self.runs for warning in getattr(run, "warnings", ()))
 
     @property
     def best_layer(self) -> int:
@@ -584,17 +634,14 @@ class SavedSeeds:
 class Confirmation(Shown):
     """What fine-tuning says about a prediction."""
 
+    json_tags: ClassVar = ("effect", "interval")
+
     verdict: ClaimVerdict
     """confirmed, refuted or undecided."""
     compared_layers: tuple[int, int]
     """The recommended layer and the layer it is compared with."""
     primary: str
     """What the effect is measured in."""
-    effect: float
-    """Mean of the primary metric on the test split at the first less the second, over paired seeds, x 100."""
-    interval: tuple[float, float] | None
-    """Of the effect, Student's t of paired seeds: that of `error`. Where seeds were planned, it is wider, so that the
-    intervals of all looks together cover the effect at the level; None where there was no look."""
     level: float
     """Confidence level of the intervals, such as 0.95."""
     outcomes: tuple[LayerOutcome, ...]
@@ -606,8 +653,46 @@ class Confirmation(Shown):
     saved: SavedSeeds | None = None
     """None where all seeds were run."""
     error: CrossedInterval | None = None
-    """The effect with its errors over items and seeds, at the level of its look; None where there was none, and in
-    files that are older than outputs by item."""
+    """The effect with its errors over items and seeds; None where there was no look. Where seeds were planned, its
+    interval is wider, so that those of all looks together cover the effect at the level."""
+
+    def __post_init__(self) -> None:
+        if missing := set(self.compared_layers) - {outcome.layer for outcome in self.outcomes}:
+            raise DataError(f"expected outcomes of the compared layers, got none of layer {min(missing)}")
+
+    @classmethod
+    def class_of(cls, values: dict[str, Any]) -> tuple[type[Self], dict[str, Any]]:
+        """Return what JSON of any version says: before outputs by item were kept, the interval was over seeds alone."""
+
+        def effects() -> list[float]:
+            scores = {outcome["layer"]: outcome["test"][values["primary"]] for outcome in values["outcomes"]}
+            first, second = values["compared_layers"]
+            return list(map(operator.sub, scores[first], scores[second]))
+
+        return cls, read_error(values, cls.json_tags, effects)
+
+    @property
+    def effect(self) -> float:
+        """Mean of the primary metric on the test split at the first layer less the second, x 100."""
+        means = {outcome.layer: outcome.mean for outcome in self.outcomes}
+        first, second = self.compared_layers
+        return means[first] - means[second]
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Of the effect, Student's t of paired seeds and items."""
+        return None if self.error is None else self.error.interval
+
+    @property
+    def heading(self) -> str:
+        """Which layers were compared, and the verdict."""
+        first, second = self.compared_layers
+        return f"Layer {first} compared with layer {second}: {self.verdict}"
+
+    @property
+    def rest(self) -> str:
+        """The verdict in plain words."""
+        return self.sentence
 
     @property
     def blocks(self) -> Blocks:

@@ -6,9 +6,10 @@ parameters that were fitted before.
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from types import FunctionType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,37 +24,18 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """What a rule predicts of a model."""
-
-    recommended_layer: int
-    """Where to truncate."""
-    onset: int | None
-    """The first drop layer, from which on all are; None for no drop."""
-
-
-class HasCurves(Protocol):
-    """A model of which numbers by layer are known, such as an entry of a zoo."""
-
-    @property
-    def n_blocks(self) -> int:
-        """Layers count from 0 to this."""
-
-    @property
-    def curves(self) -> Mapping[str, LayerCurve]:
-        """By the names of readings; CKA with a reference is `CKA, <reference>`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCurves:
-    """Numbers by layer of a model whose drop is not known."""
+    """Numbers by layer of a model."""
 
     n_blocks: int
+    """Layers count from 0 to this."""
     curves: Mapping[str, LayerCurve]
+    """By the names of readings; CKA with a reference is `CKA, <reference>`."""
 
 
-Predictor = Callable[[HasCurves], tuple[Call, ...]]
-"""A rule with its parameters; several calls are equally likely."""
+Predictor = Callable[[ModelCurves], tuple[int, ...]]
+"""A rule with its parameters: a model -> where to truncate, all layers behind being taken to drop; several layers are
+equally likely."""
 Parameters = Mapping[str, Any]
 """Of a rule, by name: what JSON can hold."""
 
@@ -65,24 +47,15 @@ class KnownDrop:
     name: str
     family: str
     """The pretraining objective."""
-    model: HasCurves
+    model: ModelCurves
     truth: Truth
     regrets: Array
     """(layers,) points below the layer that a sweep would choose."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Fit:
-    """How the parameters of a rule are chosen, and the predictor that they make."""
-
-    choose: Callable[[Sequence[KnownDrop]], Parameters]
-    """Models whose drops are known, at least one -> parameters."""
-    make: Callable[..., Predictor]
-    """Parameters, by name -> a predictor; the only way to one, whether they were chosen now or are read."""
-
-    def __call__(self, models: Sequence[KnownDrop]) -> Predictor:
-        """Return the predictor that models with known drops make."""
-        return self.make(**self.choose(models))
+def nothing_to_choose(models: Sequence[KnownDrop]) -> Parameters:
+    """Return the parameters of a rule that has none."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,47 +65,43 @@ class Rule:
     name: str
     curves: tuple[str, ...]
     """The readings that it needs; of a model that lacks one it can say nothing."""
-    fit: Callable[[Sequence[KnownDrop]], Predictor]
-    """Models whose drops are known, at least one -> a predictor; a rule without parameters does not look at them. A
-    `Fit` where the parameters can be written down."""
+    make: Callable[..., Predictor]
+    """Parameters, by name -> a predictor; the only way to one, whether they were chosen now or are read."""
+    choose: Callable[[Sequence[KnownDrop]], Parameters] = nothing_to_choose
+    """Models whose drops are known, at least one -> parameters."""
     parameters: int = 0
-    """How many are chosen by `fit`."""
+    """How many are chosen."""
     labelled: bool = False
     """Whether it needs labels."""
     source: str = ""
     """Who proposed it, or what it is a control for; empty where that is said of what it reads."""
 
-    def reads(self, model: HasCurves) -> bool:
+    def fit(self, models: Sequence[KnownDrop]) -> Predictor:
+        """Return the predictor that models with known drops make."""
+        return self.make(**self.choose(models))
+
+    def reads(self, model: ModelCurves) -> bool:
         """Return whether a model has all that the rule needs."""
         return set(self.curves) <= model.curves.keys()
 
 
-def loss(call: Call, case: KnownDrop) -> float:
+def loss(layer: int, case: KnownDrop) -> float:
     """Return what parameters are chosen by: the regret in points, and one point for a wrong call of drop or none."""
-    wrong = (call.onset is not None) != case.truth.drop
-    return float(case.regrets[call.recommended_layer]) + wrong
+    return float(case.regrets[layer]) + ((layer < case.model.n_blocks) != case.truth.drop)
 
 
-# ---- how calls are made --------------------------------------------------------------------------------
+# ---- what rules read -----------------------------------------------------------------------------------
 
 
-def truncated(layer: int, model: HasCurves) -> Call:
-    """Return the call of one who recommends a layer: all behind it are taken to drop."""
-    return Call(recommended_layer=layer, onset=layer + 1 if layer < model.n_blocks else None)
-
-
-def final_run(flags: NDArray[np.bool_], model: HasCurves) -> Call:
-    """Return the call of one who flags layers: the final run of flagged layers drops, the one before is kept.
-
-    Layer 0 is never flagged.
-    """
-    layer = model.n_blocks
+def before_final_run(flags: NDArray[np.bool_]) -> int:
+    """Return the layer before the final run of flagged ones, of (layers,) flags; layer 0 is never flagged."""
+    layer = len(flags) - 1
     while layer >= 1 and flags[layer]:
         layer -= 1
-    return truncated(layer, model)
+    return layer
 
 
-def layer_values(model: HasCurves, name: str) -> Array:
+def layer_values(model: ModelCurves, name: str) -> Array:
     """Return (layers,) values of a reading."""
     return np.array(model.curves[name].values)
 
@@ -157,18 +126,10 @@ def falls(values: Array, *, unit: float | None = None) -> Array:
 # ---- how rules are fitted ------------------------------------------------------------------------------
 
 
-def fixed(predict: Predictor) -> Fit:
-    """Return the fit of a rule without parameters."""
-    return Fit(choose=lambda models: {}, make=lambda: predict)
-
-
-def chosen(candidates: Sequence[Predictor], *, name: str) -> Fit:
-    """Return a fit that takes the candidate with the lowest mean loss on known models, the first of equals."""
-    return chosen_of(lambda candidate: candidates[candidate], [{"candidate": n} for n in range(len(candidates))], name)
-
-
-def chosen_of(make: Callable[..., Predictor], grid: Sequence[Parameters], name: str) -> Fit:
-    """Return a fit that takes the parameters of a grid with the lowest mean loss on known models, the first of equals.
+def best_on_grid(
+    make: Callable[..., Predictor], grid: Sequence[Parameters], name: str
+) -> Callable[[Sequence[KnownDrop]], Parameters]:
+    """Return what chooses the parameters of a grid with the lowest mean loss on known models, the first of equals.
 
     Args:
         make: Parameters, by name -> a predictor.
@@ -179,13 +140,13 @@ def chosen_of(make: Callable[..., Predictor], grid: Sequence[Parameters], name: 
 
     @functools.cache
     def losses(case: KnownDrop) -> Array:
-        return np.array([np.mean([loss(call, case) for call in predict(case.model)]) for predict in candidates])
+        return np.array([np.mean([loss(layer, case) for layer in predict(case.model)]) for predict in candidates])
 
     def choose(models: Sequence[KnownDrop]) -> Parameters:
         check_some(models, name)
         return grid[int(np.mean([losses(case) for case in models], axis=0).argmin())]
 
-    return Fit(choose=choose, make=make)
+    return choose
 
 
 def check_some(models: Sequence[object], name: str) -> None:
@@ -200,10 +161,10 @@ def fitted(rule: Rule, models: Sequence[KnownDrop]) -> Predictor:
     Of a model that lacks it the rule calls no drop and takes the last layer, as one does who cannot look.
     """
     predict = rule.fit([case for case in models if rule.reads(case.model)])
-    return lambda model: predict(model) if rule.reads(model) else (truncated(model.n_blocks, model),)
+    return lambda model: predict(model) if rule.reads(model) else (model.n_blocks,)
 
 
-def leave_one_family_out(rule: Rule, models: Sequence[KnownDrop]) -> list[tuple[Call, ...]]:
+def leave_one_family_out(rule: Rule, models: Sequence[KnownDrop]) -> list[tuple[int, ...]]:
     """Return what a rule predicts of each model when it is fitted to models of other families alone.
 
     Raises:
@@ -272,19 +233,11 @@ def compared_layers(
 # ---- families of rules ----------------------------------------------------------------------------------
 
 
-@runtime_checkable
-class RuleFamily(Protocol):
-    """A function that makes rules of the readings there are."""
-
-    def __call__(self, readings: Mapping[str, Reading], others: Sequence[Rule], /) -> Iterable[Rule]:
-        """Return rules that read some of the readings, or choose among the rules of the families before it."""
-
-
 LAST = "best rule"
 """Chooses among the rules of all others."""
 RULES = Registry(
     "layerprobe.rules",
-    RuleFamily,  # type: ignore[type-abstract]  # a function is one
+    FunctionType,
     what="family of rules",
     shipped={
         "depth": "layerprobe.prediction.rules.simple:depth_rules",
@@ -296,7 +249,9 @@ RULES = Registry(
         LAST: "layerprobe.prediction.rules.simple:best_rule_rules",
     },
 )
-"""A new one is a function in a module of its own and a row here, or an entry point of another package."""
+"""A function of the readings there are, by name, and of the rules of the families before it, which returns rules that
+read some of them. A new one is a function in a module of its own and a row here, or the entry point of another package.
+"""
 
 
 def rules_for(readings: Mapping[str, Reading]) -> list[Rule]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from layerprobe.errors import DataError
 from layerprobe.files.folders import parsed_as
 from layerprobe.names import nearest
-from layerprobe.prediction.rule import RULES, Call, Fit, HasCurves, ModelCurves, Predictor, Rule, rules_for
+from layerprobe.prediction.rule import RULES, ModelCurves, Predictor, Rule, rules_for
 from layerprobe.prediction.values import DropProbability, Record
 from layerprobe.readings.registry import reading_of
 from layerprobe.readings.values import LayerCurve
@@ -167,15 +167,15 @@ class TunedRule:
     record: Record
     """How it fares on families that it was not fitted to."""
 
-    def __call__(self, model: HasCurves) -> Call:
-        """Return what the rule predicts of a model; raise DataError if the model lacks what it reads."""
+    def __call__(self, model: ModelCurves) -> int:
+        """Return where to truncate a model; raise DataError if the model lacks what the rule reads."""
         if not self.rule.reads(model):
             missing = ", ".join(sorted(set(self.rule.curves) - model.curves.keys()))
             raise DataError(f"expected {missing} of the model for the rule {self.rule.name!r}, got none")
-        (call,) = self.predict(model)
-        return call
+        (layer,) = self.predict(model)
+        return layer
 
-    def probability(self, model: HasCurves, *, draws: int = DRAWS, seed: int = 0) -> DropProbability | None:
+    def probability(self, model: ModelCurves, *, draws: int = DRAWS, seed: int = 0) -> DropProbability | None:
         """Return what the rule predicts of a model when what it reads is redrawn within its errors, so many times.
 
         Returns:
@@ -189,8 +189,7 @@ class TunedRule:
             return None
 
         def onset(values: list[float]) -> int:
-            call = self(ModelCurves(n_blocks=model.n_blocks, curves={name: LayerCurve(values=tuple(values))}))
-            return model.n_blocks + 1 if call.onset is None else call.onset
+            return 1 + self(ModelCurves(n_blocks=model.n_blocks, curves={name: LayerCurve(values=tuple(values))}))
 
         drawn = redraw(curve.values, curve.uncertainty.covariance, draws=draws, seed=seed)
         onsets = np.array([onset(values) for values in drawn.tolist()])
@@ -227,8 +226,7 @@ def tuned_rule(name: str) -> TunedRule:
     row = fitted_parameters().by_name[name]
     rules = rules_for({reading: reading_of(reading) for reading in row.curves})
     rule = next(rule for rule in rules if rule.name == name)
-    assert isinstance(rule.fit, Fit)  # else it had no parameters to write down
-    return TunedRule(rule=rule, predict=rule.fit.make(**row.parameters), record=row.record)
+    return TunedRule(rule=rule, predict=rule.make(**row.parameters), record=row.record)
 
 
 def _outside_rule(name: str) -> Rule:

@@ -26,10 +26,10 @@ from layerprobe.probing.jackknife import jackknife
 from layerprobe.probing.probes import UNITS, Fitted, Problem
 from layerprobe.probing.targets import as_groups, as_targets
 from layerprobe.probing.values import METHODS, SEVERAL, TOGETHER, ProbedLayer, ProbeSettings, Probing, TargetKind
-from layerprobe.stats.best import of_highest, state
+from layerprobe.stats.best import best_of, of_highest
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance
 from layerprobe.stats.links import Links
-from layerprobe.stats.values import CrossedInterval, Floor
+from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor
 
 Array = NDArray[np.float64]
 
@@ -111,8 +111,8 @@ class Board:
             difference=difference,
         )
 
-    def stated(self) -> tuple[tuple[int, ...], tuple[float, ...]] | None:
-        """Return which layers may be the best, and how far each is behind it at most; sets all intervals."""
+    def compared(self, tolerance: float, floor: Floor | None) -> AgainstBest | None:
+        """Return the layers compared with the best of them; sets all intervals. None where nothing is known."""
         n, count = len(self.psi[0]), len(self.layers)
         if self.links is not None and self.links.units <= 1:
             return None
@@ -127,7 +127,16 @@ class Board:
         below[int(np.argmax(values.mean(axis=1)))] = joint / student(current().level, freedom)
         self.layers = [self.with_ends(*pair, least) for pair in zip(self.layers, below.tolist(), strict=True)]
         self.together = [self.with_ends(probed, 1.0, least) for probed in self.together]
-        return state(values.mean(axis=1), covariance, level=current().level, freedom=freedom, least=least)
+        return best_of(
+            values.mean(axis=1),
+            covariance,
+            [layer.error.interval for layer in self.layers if layer.error],
+            level=current().level,
+            freedom=freedom,
+            least=least,
+            tolerance=tolerance,
+            floor=floor,
+        )
 
     def with_ends(self, probed: ProbedLayer, below: float, least: float) -> ProbedLayer:
         """Return it with an interval `below` times as wide below as above, on Fisher's scale where that applies."""
@@ -143,9 +152,9 @@ class Board:
             low, high = bounded(self.primary, (value - below * half, value + half))
         return replace(probed, error=replace(error, interval=(low, high)))
 
-    def compared(self, candidates: Sequence[int]) -> list[ProbedLayer]:
+    def gained(self, candidates: Sequence[int]) -> list[ProbedLayer]:
         """Return the combinations with their gains over single layers, each at its share of the level."""
-        count, compared = len(self.layers), []
+        count, gained = len(self.layers), []
         scores = [float(values.mean()) for values in self.by_folding[:count]]
         best = int(np.argmax(scores))
         for number, combined in enumerate(self.together, start=count):
@@ -159,8 +168,8 @@ class Board:
                 for other in {best, *candidates}
             }
             better = all(gain is not None and gain.interval[0] > 0 for gain in gains.values())
-            compared.append(replace(combined, gain=gains[best], better=better))
-        return compared
+            gained.append(replace(combined, gain=gains[best], better=better))
+        return gained
 
 
 @public
@@ -360,9 +369,10 @@ def finish(
     model: ModelDescription | None,
 ) -> Probing:
     """Build the result from the scored layers."""
-    stated = board.stated()
+    compared = board.compared(settings.tolerance, (floors or {}).get(board.primary))
     numbers = [layer.layer for layer in board.layers if layer.layer is not None]
-    candidates, behind = stated or (tuple(range(len(numbers))), [None] * len(numbers))
+    candidates = tuple(range(len(numbers))) if compared is None else compared.candidates
+    behind = [None] * len(numbers) if compared is None else compared.behind
     report(f"probing {name}", 1, 1)
     return Probing(
         name=name,
@@ -372,7 +382,7 @@ def finish(
         method=method,
         primary=board.primary,
         layers=tuple(replace(layer, behind=gap) for layer, gap in zip(board.layers, behind, strict=True)),
-        together=tuple(board.compared(candidates)),
+        together=tuple(board.gained(candidates)),
         left_out=board.left_out,
         floors=floors or {},
         candidates=tuple(numbers[index] for index in candidates),

@@ -13,10 +13,9 @@ from layerprobe.finetuning.values import (
     outcomes_table,
 )
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import listed, times_as_fast
+from layerprobe.names import times_as_fast
 from layerprobe.report.facts import about, size_facts
 from layerprobe.results import numbers
-from layerprobe.results.blocks import Blocks
 from layerprobe.results.draw import drawn
 from layerprobe.results.markup import Markup, element
 from layerprobe.results.page import page_of
@@ -83,14 +82,7 @@ def account(finding: Finding) -> tuple[str, ...]:
 
 def confirmation_page(confirmation: Confirmation) -> Page:
     """Return the page of a confirmed, refuted or undecided prediction."""
-    first, second = confirmation.compared_layers
-    return page_of(
-        confirmation,
-        heading=f"Layer {first} compared with layer {second}: {confirmation.verdict}",
-        kind="confirmation",
-        lead=(confirmation.sentence,),
-        facts=_score_and_size(confirmation.outcomes),
-    )
+    return page_of(confirmation, kind="confirmation", facts=_score_and_size(confirmation.outcomes))
 
 
 def result_page(result: TuningResult[Any]) -> Page:
@@ -121,29 +113,10 @@ def outcomes_section(outcomes: Sequence[LayerOutcome], floor: Floor | None = Non
 
 def run_page(run: FineTuningRun) -> Page:
     """Return the page of one fine-tuning run: its loss and scores by epoch."""
-    title = metric_title(run.primary)
-    validation, test = (numbers.number(split[run.primary]) for split in (run.validation, run.test))
-    return page_of(
-        run,
-        heading=f"Layer {run.layer}, seed {run.seed}: test {title} {test}",
-        kind="one run",
-        lead=(f"Epoch {run.best_epoch} has the best validation {title}, {validation}; it scores {test} on test.",),
-        facts=(f"{numbers.millions(run.parameters)} parameters",),
-    )
+    return page_of(run, kind="one run", facts=(f"{numbers.millions(run.parameters)} parameters",))
 
 
 def joint_page(run: JointRun) -> Page:
     """Return the page of one scan: what its model scores at each layer."""
-    best, title = run.best_layer, metric_title(run.primary)
-    scores = [("validation", run.validation[best]), ("test", run.test[best])]
-    texts = listed([f"{numbers.number(values[run.primary])} on {split}" for split, values in scores if values])
-    return page_of(
-        run,
-        heading=f"Layer {best} scores best on validation",
-        kind="one run for all layers",
-        about=f"seed {run.seed}",
-        lead=(f"One run with a loss at every layer: layer {best} has {title} {texts}.",),
-        facts=size_facts(run.parameters, best),
-        blocks=Blocks.upto(run.n_layers - 1, best),
-        warnings=tuple(f"layer {failure.layer} is left out: {failure.message}" for failure in run.failures),
-    )
+    facts = size_facts(run.parameters, run.best_layer)
+    return page_of(run, kind="one run for all layers", about=f"seed {run.seed}", facts=facts)

@@ -49,7 +49,7 @@ def _beliefs(
     ends = np.quantile(claimed.draws, (tail, 1 - tail), axis=0)
     lows, highs = np.minimum(ends[0], expected).tolist(), np.maximum(ends[1], expected).tolist()
     means, chances = expected.tolist(), claimed.chances.tolist()
-    within = claimed.chances_within(settings.tolerance).tolist()
+    within, behind = claimed.chances_within(settings.tolerance).tolist(), claimed.behind(settings.level).tolist()
     return tuple(
         LayerBelief(
             layer=layer,
@@ -57,6 +57,7 @@ def _beliefs(
             interval=(lows[layer], highs[layer]),
             chance_best=chances[layer],
             chance_within=within[layer],
+            behind=behind[layer],
             runs=_runs(evidence, layer),
             failed=len(evidence.runs_at(layer)) - _runs(evidence, layer),
         )

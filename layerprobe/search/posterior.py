@@ -132,6 +132,12 @@ class Posterior:
         shares[self.choices] = (self.draws[:, self.choices] >= highest - tolerance).mean(axis=0)
         return shares
 
+    def behind(self, level: float) -> Array:
+        """Return (layers,): points that the best is ahead of each at most, each at the level, as chances within are."""
+        gaps = self.draws[:, self.choices].max(axis=1, keepdims=True) - self.draws
+        most: Array = np.quantile(gaps, level, axis=0, method="inverted_cdf").clip(min=0)
+        return most
+
     def candidates(self, level: float) -> tuple[int, ...]:
         """Return the fewest layers of which one is the best with at least the level, ascending."""
         return _fewest(self.chances, level)

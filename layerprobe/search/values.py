@@ -226,6 +226,8 @@ class LayerBelief:
     """Fine-tuning runs that scored at it; the scan is not among them."""
     failed: int = field(default=0, metadata=RARE)
     """Fine-tuning runs at it without a score."""
+    behind: float | None = field(default=None, metadata=RARE)
+    """Points that the best layer is ahead at most, at the requested level; None in files of before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,6 +363,7 @@ class SearchAnswer:
             self.best_layer,
             self.smallest_sufficient,
             chance_within=self.layers[self.best_layer].chance_within,
+            behind=self.layers[self.best_layer].behind,
             tolerance=self.settings.tolerance,
             level=self.settings.level,
             gains=gains,

@@ -17,8 +17,9 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title, points
+from layerprobe.names import counted
 from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.shown import Shown
+from layerprobe.results.shown import Shown, clauses
 from layerprobe.results.table import Column, Table, interval_title
 from layerprobe.shrinking.order import evenly_spaced, kept_order
 from layerprobe.shrinking.points_lost import Scored, difference, tuned
@@ -70,18 +71,28 @@ class EqualSize(Shown):
         return max(better, key=lambda candidate: fmean(candidate.scores), default=self.candidates[0])
 
     @property
+    def heading(self) -> str:
+        """Which blocks to keep; of spoilt scores that nothing is claimed."""
+        if self.spoilt:
+            return clauses(spoilt_sentence(self.spoilt))[0]
+        return f"Of {counted(len(self.keep.blocks), 'block')}, keep {', '.join(map(str, self.keep.blocks))}"
+
+    @property
+    def rest(self) -> str:
+        """How each choice compares with the first blocks."""
+        if self.spoilt:
+            return clauses(spoilt_sentence(self.spoilt))[1]
+        first, *others = self.candidates
+        score, size = fmean(first.scores), len(first.blocks)
+        return " ".join(
+            blocks_compared_sentence(other.blocks, size, fmean(other.scores) - score, other.interval, self.metric)
+            for other in others
+        )
+
+    @property
     def summary(self) -> str:
         """The conclusion, in a few sentences."""
-        if self.spoilt:
-            return spoilt_sentence(self.spoilt)
-        first, *others = self.candidates
-        sentences = []
-        for other in others:
-            value = fmean(other.scores) - fmean(first.scores)
-            size = len(first.blocks)
-            sentences.append(blocks_compared_sentence(other.blocks, size, value, other.interval, self.metric))
-        choices = "block" if len(first.blocks) == 1 else f"{len(first.blocks)} blocks"
-        return " ".join([*sentences, f"Of {choices}, keep {', '.join(map(str, self.keep.blocks))}."])
+        return spoilt_sentence(self.spoilt) if self.spoilt else f"{self.rest} {self.heading}."
 
     @property
     def table(self) -> Table:

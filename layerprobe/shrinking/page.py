@@ -1,8 +1,5 @@
 """A smaller model as a page: which blocks go, what each costs, and what the smaller model loses. Knows its results."""
 
-from typing import Any
-
-from layerprobe.names import plural, told_apart
 from layerprobe.report.facts import about
 from layerprobe.results import numbers
 from layerprobe.results.draw import drawn
@@ -12,30 +9,21 @@ from layerprobe.results.table import Table
 from layerprobe.results.values import Page, Section
 from layerprobe.shrinking.equal import EqualSize
 from layerprobe.shrinking.values import Shrunk
+from layerprobe.stats.sentences import at_most
 
 
 def shrunk_page(result: Shrunk) -> Page:
     """Return the page of a model made smaller."""
     small, loss, whole = result.smaller, result.smaller.loss, result.model
-    blocks, facts = f"{len(small.blocks)} of {whole.n_blocks} blocks", []
-    headings = {"within": "lose at most", "not shown": "may lose up to", "worse": "lose more than"}
-    heading = f"{blocks} agree with the whole model by {small.agreement[0]:.0f} of 100"
-    if loss is not None:
-        end = result.within if loss.verdict == "worse" else float(told_apart(loss.most, loss.margin, 1))
-        heading = f"{blocks} {headings[loss.verdict]} {end:g} {plural('point') if end != 1 else 'point'}"
-        facts.append(f"loss {numbers.number(loss.value)}, at most {told_apart(loss.most, loss.margin, 2)} (95 %)")
+    lost = "" if loss is None else f"loss {numbers.number(loss.value)}, {at_most(loss.most, loss.margin)} (95 %)"
     fewer = numbers.percent(round(1 - small.parameters / whole.parameters[-1], 2))
-    facts += [f"{numbers.millions(small.parameters)} parameters, {fewer} fewer", *filter(None, [small.faster])]
     tables = [table for table, there in ((result.order, result.removals), (result.ways, result.front)) if there]
     return page_of(
         result,
-        heading=heading,
         kind="a smaller model",
         about=about(whole.name, result.task or result.texts),
-        lead=(result.sentence,),
-        facts=tuple(facts),
+        facts=(lost, f"{numbers.millions(small.parameters)} parameters, {fewer} fewer", small.faster),
         sections=tuple(map(_with_charts, tables)),
-        warnings=result.warnings,
         account=(result.account,),
     )
 
@@ -47,10 +35,4 @@ def _with_charts(table: Table) -> Section:
 
 def equal_page(result: EqualSize) -> Page:
     """Return the page of the first blocks and others of the same number, fine-tuned alike."""
-    ending = f"Of {len(result.keep.blocks)} blocks, keep {', '.join(map(str, result.keep.blocks))}"
-    verdict: dict[str, Any] = {"heading": ending, "lead": (result.summary.removesuffix(f"{ending}."),)}
-    return page_of(
-        result,
-        kind="blocks of equal size",
-        **{} if result.spoilt else verdict,
-    )
+    return page_of(result, kind="blocks of equal size")

@@ -27,6 +27,7 @@ from layerprobe.stats.sentences import (
     blocks_phrase,
     drawn_anew_in_all,
     loss_phrase,
+    margin_heading,
     margin_sentence,
     would_settle,
 )
@@ -309,6 +310,19 @@ class Shrunk(Shown):
         after = " after fine-tuning both" if small.tuned else ""
         about = f"{self.kept}: {loss.said} on {short_name(self.task)}{after}"
         return margin_sentence(about, loss.verdict, self.within, loss.needed)
+
+    @property
+    def heading(self) -> str:
+        """How many blocks stay, and what they lose at most; without a task how far they agree with the whole model."""
+        blocks, loss = f"{len(self.smaller.blocks)} of {self.model.n_blocks} blocks", self.smaller.loss
+        if loss is None:
+            return f"{blocks} agree with the whole model by {self.smaller.agreement[0]:.0f} of 100"
+        return margin_heading(blocks, loss.verdict, loss.most, self.within if loss.verdict == "worse" else loss.margin)
+
+    @property
+    def rest(self) -> str:
+        """The conclusion."""
+        return self.sentence
 
     @property
     def blocks(self) -> Blocks:

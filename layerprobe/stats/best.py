@@ -13,6 +13,7 @@ error of what was chosen: Berk et al. 2013 (Annals of Statistics 41).
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -69,6 +70,32 @@ def state(
     return tuple(candidates.tolist()), tuple(behind.tolist())
 
 
+def best_of(
+    scores: Array,
+    covariance: Array,
+    intervals: Sequence[tuple[float, float]],
+    *,
+    level: float,
+    freedom: float,
+    least: float,
+    tolerance: float,
+    floor: Floor | None = None,
+    chosen: int | None = None,
+) -> AgainstBest:
+    """Return scores, each with its interval, compared with the best of them; the arguments are those of `state`."""
+    candidates, behind = state(scores, covariance, level=level, freedom=freedom, least=least)
+    return AgainstBest(
+        scores=tuple(scores.tolist()),
+        intervals=tuple(intervals),
+        behind=behind,
+        candidates=candidates,
+        level=level,
+        tolerance=tolerance,
+        floor=floor,
+        chosen=chosen,
+    )
+
+
 def against_best(
     values: Sequence[float],
     influences: ArrayLike,
@@ -106,17 +133,10 @@ def against_best(
     plain, chosen = float(stats.t.ppf((1 + level) / 2, freedom)), int(np.argmax(scores))
     below = np.full(len(scores), plain)
     below[chosen] = of_highest(covariance, level=level, freedom=freedom, least=least)
-    candidates, behind = state(scores, covariance, level=level, freedom=freedom, least=least)
     ends = zip((scores - below * errors).tolist(), (scores + plain * errors).tolist(), strict=True)
-    return AgainstBest(
-        scores=tuple(map(float, values)),
-        intervals=tuple(bounded(metric, interval) for interval in ends),
-        behind=behind,
-        candidates=candidates,
-        level=level,
-        tolerance=tolerance,
-        floor=floor,
-    )
+    intervals = [bounded(metric, interval) for interval in ends]
+    about: dict[str, Any] = {"level": level, "freedom": freedom, "least": least, "tolerance": tolerance}
+    return best_of(scores, covariance, intervals, floor=floor, **about)
 
 
 def best_over_seeds(
@@ -152,17 +172,8 @@ def best_over_seeds(
     if errors is None:
         return None
     covariance, least, freedom = errors
-    candidates, behind = state(means, covariance, level=level, freedom=freedom, least=least)
-    return AgainstBest(
-        scores=tuple(means.tolist()),
-        intervals=tuple(intervals),
-        behind=behind,
-        candidates=candidates,
-        level=level,
-        tolerance=tolerance,
-        floor=floor,
-        chosen=chosen,
-    )
+    about: dict[str, Any] = {"level": level, "freedom": freedom, "least": least, "tolerance": tolerance}
+    return best_of(means, covariance, intervals, floor=floor, chosen=chosen, **about)
 
 
 def of_highest(covariance: Array, *, level: float, freedom: float, least: float = 0.0) -> float:

@@ -219,8 +219,18 @@ def loss_phrase(loss: float, most: float | None, margin: float, metric: str) -> 
     whole = f"{told_apart(abs(loss), margin, 1)} points of {metric_title(metric)} {where} the full model"
     if most is None:
         return whole
-    bound = f"at most {told_apart(most, margin, 1)}" if most > 0 or loss >= 0 else f"at least {-most:.1f}"
+    bound = at_most(most, margin, 1) if most > 0 or loss >= 0 else f"at least {-most:.1f}"
     return f"{whole} (95% {bound}{'' if loss >= 0 else ' below' if most > 0 else ' above'})"
+
+
+def at_most(most: float, accepted: float, digits: int = 2) -> str:
+    """Return what a loss is at most, to as many digits as tell it from what is accepted.
+
+    Examples:
+        >>> at_most(0.42, 0.5), at_most(1.04, 1.0, 1)
+        ('at most 0.42', 'at most 1.04')
+    """
+    return f"at most {told_apart(most, accepted, digits)}"
 
 
 def would_settle(items: int, unit: str, *, seeds: bool) -> str:
@@ -357,7 +367,8 @@ def rivals_sentence(compared: AgainstBest, names: Sequence[str], what: str = "la
         return f"It is the best {what} at {level} confidence."
     may_be = [names[i] for i in compared.candidates]
     ruled_out = [name for i, name in enumerate(names) if i not in compared.candidates]
-    behind, of_best = f"{_name(names[best], what)} is at most {compared.behind[best]:.2f} points behind", "the best"
+    most, of_best = at_most(compared.behind[best], compared.tolerance), "the best"
+    behind = f"{_name(names[best], what)} is {most} points behind"
     if not ruled_out:
         rivals = f"No {what} can be ruled out"
     elif len(ruled_out) <= FEW < len(may_be):
@@ -375,7 +386,7 @@ def smallest_sentence(
     """Return the smallest that is enough, or that none smaller is; nothing where the best is the smallest."""
     smallest, near = compared.smallest(costs), points(compared.tolerance)
     if smallest not in (None, compared.best):
-        score = f"{compared.scores[smallest]:.2f}, at most {compared.behind[smallest]:.2f} behind"
+        score = f"{compared.scores[smallest]:.2f}, {at_most(compared.behind[smallest], compared.tolerance)} behind"
         name = capitalised(_name(names[smallest], what)) if names[smallest].isdigit() else names[smallest]
         return f"{name} is the smallest shown to be within {near} of the best: {score}."
     if compared.best == min(range(len(names)), key=costs.__getitem__ if costs else None):
@@ -472,15 +483,26 @@ def inferred_clauses(bare: Sequence[int], failed: Sequence[int]) -> str:
 
 
 def sufficient_sentence(
-    best: int, smallest: int | None, *, chance_within: float, tolerance: float, level: float, gains: str = ""
+    best: int,
+    smallest: int | None,
+    *,
+    chance_within: float,
+    behind: float | None,
+    tolerance: float,
+    level: float,
+    gains: str = "",
 ) -> str:
-    """Return the smallest layer that will do, and what it saves; nothing of layer 0, which none is below."""
+    """Return the smallest layer that will do, and what it saves; nothing of layer 0, which none is below.
+
+    Where none is known to do, how far the best one may be behind, unless a file of before does not say it.
+    """
     near, sure = points(tolerance), f"{in_percent(level)} sure"
     if smallest == best:
         return f"No smaller layer is {sure} to be within {near} of it." if best else ""
     if smallest is not None:
         return f"The smallest layer within {near} of the best ({sure}) is {smallest}{gains and f': {gains}'}."
-    return f"There is {chance(chance_within)} that layer {best} is within {near} of the best."
+    most = "" if behind is None else f"; it is {at_most(behind, tolerance)} points behind ({sure})"
+    return f"There is {chance(chance_within)} that layer {best} is within {near} of the best{most}."
 
 
 def stop_reason(stop: str, *, tolerance: float, seeds: int, several: bool = False) -> str:
@@ -560,11 +582,15 @@ def doubt_sentence(
     return f"{sentence}. Resolving {points(tolerance)} would need {' and '.join(needs)}." if needs else f"{sentence}."
 
 
-def smallest_of_models_sentence(name: str, size: str, *, tolerance: float, level: float) -> str:
-    """Return the smallest of all layers of all models that will do; without a name that there is none."""
+def smallest_of_models_sentence(name: str, size: str, *, behind: float | None, tolerance: float, level: float) -> str:
+    """Return the smallest of all layers of all models that will do.
+
+    Without a name that there is none, and how far the one to keep may be behind, where that is known.
+    """
     near, sure = points(tolerance), f"{in_percent(level)} sure"
     if not name:
-        return f"No layer is {sure} to be within {near} of the best."
+        most = "" if behind is None else f"; the one to keep is {at_most(behind, tolerance)} points behind"
+        return f"No layer is {sure} to be within {near} of the best{most}."
     return f"The smallest that is within {near} of the best, {sure}: {name} ({size})."
 
 
@@ -904,6 +930,13 @@ def agreement_phrase(alike: float, shared: float) -> str:
         f"its similarities of held-out texts agree with the whole model's by {alike:.1f} of 100, and it shares "
         f"{shared:.0f}% of their ten nearest neighbours"
     )
+
+
+def margin_heading(what: str, verdict: MarginVerdict, most: float, margin: float) -> str:
+    """Return what something loses at most, or at least, the start of a sentence."""
+    lose = {"within": "lose at most", "not shown": "may lose up to", "worse": "lose more than"}[verdict]
+    end = margin if verdict == "worse" else float(told_apart(most, margin, 1))
+    return f"{what} {lose} {points(end)}"
 
 
 def margin_sentence(about: str, verdict: MarginVerdict, margin: float, needed: str = "") -> str:

@@ -1,10 +1,14 @@
 """Statistics of scores over seeds and items: values only, without numpy, so that settings load quickly."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+import contextlib
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-from layerprobe.files.serialisation import RARE
+from layerprobe.checks import LEVEL
+from layerprobe.files.serialisation import RARE, from_dict, to_dict
+from layerprobe.metrics.names import bounded
 
 TOLERANCE = 1.0
 """Points of a metric x 100 that what is enough may be behind the best."""
@@ -63,6 +67,15 @@ class CrossedInterval:
             return "refuted" if claimed else "confirmed"
         return "undecided"
 
+    def at(self, level: float, metric: str) -> "CrossedInterval":
+        """Return a difference of scores by a metric at another level of confidence."""
+        from scipy import stats  # takes a second to load
+
+        half = float(stats.t.isf((1 - level) / 2, self.freedom)) * self.standard_error
+        return replace(
+            self, level=level, interval=bounded(metric, (self.value - half, self.value + half), difference=True)
+        )
+
     @property
     def visible(self) -> float:
         """The smallest true difference that `POWER` of such studies would detect.
@@ -73,6 +86,49 @@ class CrossedInterval:
 
         student = stats.t(self.freedom)
         return float(student.ppf((1 + self.level) / 2) + student.ppf(POWER)) * self.standard_error
+
+
+def over_seeds(values: Sequence[float], interval: tuple[float, float] | None) -> CrossedInterval | None:
+    """Return the mean of values by seed with an interval that a file has of it: files of before had no more.
+
+    The level is that at which Student's t has this interval, an end of which a metric's range may have cut off.
+    """
+    if interval is None or len(values) < 2:
+        return None
+    from scipy import stats  # takes a second to load
+
+    mean, error, freedom = statistics.fmean(values), statistics.stdev(values) / len(values) ** 0.5, len(values) - 1.0
+    half = max(mean - interval[0], interval[1] - mean)
+    return CrossedInterval(
+        value=mean,
+        standard_error=error,
+        items_error=None,
+        seeds_error=error,
+        freedom=freedom,
+        interval=(interval[0], interval[1]),
+        level=round(float(1 - 2 * stats.t.sf(half / error, freedom)), 3) if error else LEVEL,
+        n_items=None,
+        n_seeds=len(values),
+    )
+
+
+def read_error(
+    fields: dict[str, Any], derived: Sequence[str], by_seed: Callable[[], Sequence[float]], name: str = "error"
+) -> dict[str, Any]:
+    """Return the fields of a record as JSON of any version says, with the error of files that have an interval alone.
+
+    Args:
+        fields: As they stand in the file.
+        derived: Names of those that JSON has and the class computes.
+        by_seed: Returns the values that the interval is of; what it raises of fields that are none is left to checks.
+        name: Of the field that has the error.
+    """
+    left = {key: value for key, value in fields.items() if key not in derived}
+    ends = from_dict(tuple[float, float] | None, fields.get("interval"), key="interval")
+    if left.get(name) is None and ends is not None:
+        with contextlib.suppress(LookupError, TypeError, AttributeError, ValueError):
+            left[name] = to_dict(over_seeds(by_seed(), ends))
+    return left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -171,8 +171,6 @@ def confirmation(
         verdict=verdict,
         compared_layers=(earlier, last),
         primary=by_layer[last].primary,
-        effect=by_layer[earlier].mean - by_layer[last].mean,
-        interval=None if error is None else error.interval,
         level=level,
         outcomes=results,
         sentence="",

@@ -538,7 +538,7 @@ def _found_models(searches: Sequence[_Search], settings: SearchSettings, *, agai
     _check_scored(searches)
     scored = [search for search in searches if search.evidence.scored]
     findings: dict[_Search, Finding] = {}
-    while (best := scored[_among_all(scored, settings)[0]]) not in findings:
+    while (best := scored[_among_all(scored, settings)["best_model"]]) not in findings:
         # what is run for the comparison may make another model the best
         findings[best] = best.finding(settings, against_last=against_last, decision=decision)
         best.model.forget()
@@ -546,7 +546,6 @@ def _found_models(searches: Sequence[_Search], settings: SearchSettings, *, agai
         if other not in findings:
             findings[other] = other.finding(settings, against_last=0, decision=decision)
             other.model.forget()
-    best_model, chances, within, candidates = _among_all(scored, settings)
     evidence = [search.evidence for search in searches]
     whole = sum(model.block_cost * settings.full_sweep(model.n_blocks) for model in evidence)
     lost = [f"{search.label} is left out: {search.unscored}" for search in searches if search not in scored]
@@ -554,10 +553,7 @@ def _found_models(searches: Sequence[_Search], settings: SearchSettings, *, agai
         models=tuple(search.label for search in scored),
         task=searches[0].task.name,
         findings=tuple(findings[search] for search in scored),
-        best_model=best_model,
-        chances=chances,
-        within=within,
-        candidates=candidates,
+        **_among_all(scored, settings),
         share=sum(model.block_cost * model.spent for model in evidence) / whole,
         failures=(*lost, *(f"{search.label}: {failure}" for search in scored for failure in search.failures)),
     )
@@ -570,24 +566,27 @@ def _check_scored(searches: Sequence[_Search]) -> None:
         raise TrainingError(f"expected a score from one run at least, got none: {reason}")
 
 
-Shares = tuple[tuple[float, ...], ...]
-
-
-def _among_all(
-    searches: Sequence[_Search], settings: SearchSettings
-) -> tuple[int, Shares, Shares, tuple[tuple[int, int], ...]]:
-    """Return the model with the best layer, and chances by model and layer and candidates as `FoundModels` has them."""
+def _among_all(searches: Sequence[_Search], settings: SearchSettings) -> dict[str, Any]:
+    """Return which model has the best layer, and what is known by model and layer, as `FoundModels` has it."""
     beliefs = side_by_side([posterior(search.evidence) for search in searches])
     claimed = side_by_side([posterior(search.evidence, claims=True) for search in searches])
     places = [(i, layer) for i, search in enumerate(searches) for layer in range(search.n_blocks + 1)]
-    shares, near = claimed.chances, claimed.chances_within(settings.tolerance)
+    by_layer = {
+        "chances": claimed.chances,
+        "within": claimed.chances_within(settings.tolerance),
+        "behind": claimed.behind(settings.level),
+    }
     likely = tuple(sorted({*claimed.statement(settings.tolerance, settings.level)[0], beliefs.best_layer}))
     if spoilt_items(searches[0].task):  # nothing is claimed
         likely = tuple(beliefs.choices.tolist())
-        shares, near = np.isin(np.arange(len(places)), likely) / len(likely), np.full(len(places), 0.5)
+        alike = np.isin(np.arange(len(places)), likely) / len(likely)
+        by_layer = {"chances": alike, "within": np.full(len(places), 0.5)}
     ends = np.cumsum([search.n_blocks + 1 for search in searches])[:-1]
-    chances, within = (tuple(tuple(part.tolist()) for part in np.split(values, ends)) for values in (shares, near))
-    return places[beliefs.best_layer][0], chances, within, tuple(places[i] for i in likely)
+    return {
+        "best_model": places[beliefs.best_layer][0],
+        "candidates": tuple(places[i] for i in likely),
+        **{name: tuple(tuple(part.tolist()) for part in np.split(values, ends)) for name, values in by_layer.items()},
+    }
 
 
 def _stated(answered: SearchAnswer, task: Task) -> SearchAnswer:
@@ -597,7 +596,7 @@ def _stated(answered: SearchAnswer, task: Task) -> SearchAnswer:
     for belief in answered.layers:
         (mean, _), ends = bounded(task.primary, (belief.mean, belief.mean)), bounded(task.primary, belief.interval)
         belief = replace(belief, mean=mean, interval=ends)
-        layers.append(replace(belief, chance_best=1 / len(choices), chance_within=0.5) if n else belief)
+        layers.append(replace(belief, chance_best=1 / len(choices), chance_within=0.5, behind=None) if n else belief)
     answered = replace(answered, layers=tuple(layers))
     if n:
         answered = replace(answered, spoilt=n, chance=1 / len(choices), candidates=choices, smallest_sufficient=None)

@@ -1,9 +1,10 @@
 """Which layer of which model to keep, by one search of several models. Knows findings; computes no chances."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
+from layerprobe.files.serialisation import RARE
 from layerprobe.names import distinct_names
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, millions, stacked
@@ -40,6 +41,8 @@ class FoundModels(Shown):
     """By model and layer: to be no worse than the best of all by more than the tolerance."""
     candidates: tuple[tuple[int, int], ...]
     """The smallest set of layers, each with its model, that holds the best of all with at least the level."""
+    behind: tuple[tuple[float, ...], ...] = field(default=(), metadata=RARE)
+    """By model and layer: points that the best of all is ahead at most, at the level; empty in files of before."""
     share: float
     """Cost as a share of what the full sweeps of all models cost together, by the parameters of their blocks."""
     failures: tuple[str, ...] = ()
@@ -137,7 +140,10 @@ class FoundModels(Shown):
             chances={label: sum(of_layers) for label, of_layers in zip(labels, self.chances, strict=True)},
         )
         name, size = ("", "") if smallest is None else (self.name(smallest), millions(smallest.parameters))
-        enough = smallest_of_models_sentence(name, size, tolerance=settings.tolerance, level=settings.level)
+        behind = self.behind[self.best_model][self.best.best_layer] if self.behind else None
+        enough = smallest_of_models_sentence(
+            name, size, behind=behind, tolerance=settings.tolerance, level=settings.level
+        )
         return f"{best} {enough}"
 
     @property
@@ -192,6 +198,7 @@ class FoundModels(Shown):
         values: dict[str, list[object]] = {
             "chance_best": [*among_all(self.chances)],
             "chance_within": [*among_all(self.within)],
+            "behind": [*among_all(self.behind)] if self.behind else [None] * len(places),
             "candidate": [place in self.candidates if claimed else None for place in places],
             "kept": [place == best for place in places],
             "flag": [self.flag(rows[place]) or None if place in rows else None for place in places],

@@ -24,7 +24,7 @@ from layerprobe.extraction.readability import data_quality
 from layerprobe.files.images import readable_as
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_names
-from layerprobe.prediction.rule import Call, ModelCurves, fixed_fraction, last_layer, truncated
+from layerprobe.prediction.rule import ModelCurves, fixed_fraction, last_layer
 from layerprobe.prediction.rules.plateau import check_depth, plateau_rule
 from layerprobe.prediction.tuned import TunedRule, rule_curves, tuned_rule
 from layerprobe.prediction.values import PLATEAU, DropPrediction
@@ -235,18 +235,17 @@ def predict_drop(
         by_name[CKA] = layer_curve(comparison.curve)
     seen, tuned = ModelCurves(n_blocks=n_blocks, curves=by_name), tuned_rule(rule)
 
-    def called(by: TunedRule) -> Call:
+    def recommended(by: TunedRule) -> int:
         """Apply a rule; excluded layers take the values of the first one included."""
-        call = by(seen)
-        return call if call.recommended_layer >= first else truncated(first, seen)
+        return max(by(seen), first)
 
-    call = called(tuned)
+    layer = recommended(tuned)
     baselines = {"last layer": last_layer(n_blocks), "fixed fraction of depth": fixed_fraction(n_blocks)}
     if zero_shot is not None:
         baselines["best zero-shot layer"] = zero_shot.best_layer
     for other in DEFAULT_RULE, WORDLESS_RULE:
         if rule != other and set(rule_curves(other)) <= by_name.keys():
-            baselines[other] = called(tuned_rule(other)).recommended_layer
+            baselines[other] = recommended(tuned_rule(other))
     record, by_plateau = None if _unlike_fitted(comparison, rule) else tuned.record, None
     if not comparison.alone:
         measure = comparison.map.measure.short_name
@@ -257,11 +256,11 @@ def predict_drop(
     read = {name: by_name[name] for name in tuned.rule.curves if name != CKA}
     values = {name: curve.values for name, curve in read.items()}
     grounds = course(values, first=max(first, 1))
-    flagged = range(n_blocks + 1 if call.onset is None else call.onset, n_blocks + 1)
+    flagged = range(layer + 1, n_blocks + 1)
     return DropPrediction(
         drop_layers=tuple(flagged),
-        onset=call.onset,
-        recommended_layer=call.recommended_layer,
+        onset=layer + 1 if flagged else None,
+        recommended_layer=layer,
         rule=rule,
         evidence=by_plateau.evidence if by_plateau else None,
         sentence=look_first_sentence(model, grounds, flagged)

@@ -218,6 +218,13 @@ def _search_columns(finding: Finding | None, n_layers: int) -> tuple[Column, ...
         ),
         column("chance_best", form=chance),
         column("chance_within", title=within, form=chance, meaning="Of the best layer."),
+        column(
+            "behind",
+            title="at most behind",
+            form=".2f",
+            shown=False,
+            meaning="Points that the best layer is ahead at most.",
+        ),
         column("candidate", lambda belief: finding and belief.layer in finding.answer.candidates, shown=False),
         column("found_drop", lambda belief: finding and belief.layer in finding.drop_layers, shown=False),
     )

@@ -82,9 +82,6 @@ def confirmed(study: Study, *, sentence: str = "Fine-tuning confirms it.") -> St
             primary="spearman",
             test={"spearman": (score,)},
             validation={"spearman": (score,)},
-            mean=score,
-            std=None,
-            interval=None,
         )
 
     return dataclasses.replace(
@@ -96,8 +93,6 @@ def confirmed(study: Study, *, sentence: str = "Fine-tuning confirms it.") -> St
             verdict="confirmed",
             primary="spearman",
             compared_layers=(2, 3),
-            effect=1.0,
-            interval=None,
             level=0.95,
             outcomes=(outcome(2, 71.0), outcome(3, 70.0)),
             sentence=sentence,

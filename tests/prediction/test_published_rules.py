@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from layerprobe.prediction.rule import Call, ModelCurves, Rule, rules_for
+from layerprobe.prediction.rule import ModelCurves, Rule, rules_for
 from layerprobe.readings.registry import reading_of
 from layerprobe.readings.values import LayerCurve
 
@@ -16,7 +16,7 @@ def rule(name: str) -> Rule:
     return found
 
 
-def call(name: str, **curves: tuple[float, ...]) -> Call:
+def kept(name: str, **curves: tuple[float, ...]) -> int:
     names = {"logme": "LogME", "h_score": "H-score", "loss": "contrastive loss"}
     model = ModelCurves(
         n_blocks=len(next(iter(curves.values()))) - 1,
@@ -28,23 +28,23 @@ def call(name: str, **curves: tuple[float, ...]) -> Call:
 
 def test_l3prune_takes_the_lowest_loss_of_each_half() -> None:
     losses = (0.0, 5.0, 2.0, 3.0, 1.0, 4.0, 0.5)
-    assert call("L3Prune small", loss=losses) == Call(recommended_layer=2, onset=3)
-    assert call("L3Prune large", loss=losses) == Call(recommended_layer=6, onset=None)
+    assert kept("L3Prune small", loss=losses) == 2
+    assert kept("L3Prune large", loss=losses) == 6
     # of seven blocks the first three are the first half
-    assert call("L3Prune small", loss=(*losses[:4], 0.1, 4.0, 0.5, 9.0)).recommended_layer == 2
-    assert call("L3Prune large", loss=(*losses[:4], 0.1, 4.0, 0.5, 9.0)).recommended_layer == 4
+    assert kept("L3Prune small", loss=(*losses[:4], 0.1, 4.0, 0.5, 9.0)) == 2
+    assert kept("L3Prune large", loss=(*losses[:4], 0.1, 4.0, 0.5, 9.0)) == 4
 
 
 def test_l3prune_of_a_single_block_keeps_it() -> None:
     for name in ("L3Prune small", "L3Prune large"):
-        assert call(name, loss=(0.0, 1.0)) == Call(recommended_layer=1, onset=None)
+        assert kept(name, loss=(0.0, 1.0)) == 1
 
 
 def test_transformer_ranker_takes_the_best_block_by_h_score_or_else_by_logme() -> None:
     name, evidence, h_scores = "TransformerRanker bestlayer", (9.0, 1.0, 3.0, 2.0), (9.0, 1.0, 1.0, 2.0)
-    assert call(name, logme=evidence).recommended_layer == 2
-    assert call(name, logme=evidence, h_score=h_scores).recommended_layer == 3
-    assert call(name, logme=(0.0, 1.00001, 1.00004, 0.5)).recommended_layer == 1, "expected four decimals"
+    assert kept(name, logme=evidence) == 2
+    assert kept(name, logme=evidence, h_score=h_scores) == 3
+    assert kept(name, logme=(0.0, 1.00001, 1.00004, 0.5)) == 1, "expected four decimals"
 
 
 @pytest.mark.parametrize("name", ["L3Prune small", "L3Prune large", "TransformerRanker bestlayer"])

@@ -15,7 +15,7 @@ from layerprobe.lab.dropbench import rules
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.rules import tuned_rules
 from layerprobe.prediction import tuned
-from layerprobe.prediction.rule import RULES, ModelCurves, Rule, fixed, rules_for, truncated
+from layerprobe.prediction.rule import RULES, ModelCurves, Rule, rules_for
 from layerprobe.prediction.tuned import rule_names, tuned_rule
 from layerprobe.readings.registry import reading_of
 from layerprobe.readings.values import LayerCurve
@@ -24,15 +24,18 @@ from tests.models import save_tiny
 from tests.plugins import install
 
 TOY = """
-from layerprobe.prediction.rule import Rule, chosen, fixed, layer_values, truncated
+from layerprobe.prediction.rule import Rule, best_on_grid, layer_values
 
 def lowest(readings, others):
     if "effective rank" in readings:
-        candidates = [lambda model: (truncated(0, model),), lambda model: (truncated(model.n_blocks, model),)]
+        def at(share):
+            return lambda model: (share * model.n_blocks,)
+
         yield Rule(
             name="either end",
             curves=("effective rank",),
-            fit=chosen(candidates, name="either end"),
+            make=at,
+            choose=best_on_grid(at, [{"share": 0}, {"share": 1}], "either end"),
             parameters=1,
         )
     for name, reading in readings.items():
@@ -40,7 +43,7 @@ def lowest(readings, others):
             yield Rule(
                 name=f"lowest {name}",
                 curves=(name,),
-                fit=fixed(lambda model, name=name: (truncated(int(layer_values(model, name).argmin()), model),)),
+                make=lambda name=name: lambda model: (int(layer_values(model, name).argmin()),),
             )
 
 NUMBER = 3
@@ -70,9 +73,9 @@ def test_it_is_tuned_and_has_a_record() -> None:
     assert "lowest zero-shot" not in rule_names()
     assert name in {rule.name for rule in tuned_rules()}, "expected it in bench-predictors --tuned"
     model = ModelCurves(n_blocks=4, curves={"effective rank": LayerCurve(values=(5.0, 4.0, 3.0, 2.0, 6.0))})
-    assert tuned_rule(name)(model).recommended_layer == 3
+    assert tuned_rule(name)(model) == 3
     assert tuned_rule(name).record.models == tuned_rule("fall of effective rank").record.models
-    assert tuned_rule("either end")(model).recommended_layer == 4, "expected a layer chosen on the zoos"
+    assert tuned_rule("either end")(model) == 4, "expected a layer chosen on the zoos"
 
 
 @pytest.mark.usefixtures("toy")
@@ -83,7 +86,7 @@ def test_the_fitter_is_missing_where_the_package_is_not_installed(monkeypatch: p
 
 
 def test_a_rule_that_cannot_be_fitted_says_why() -> None:
-    rule = Rule(name="odd", curves=("unheard of",), fit=fixed(lambda model: (truncated(0, model),)))
+    rule = Rule(name="odd", curves=("unheard of",), make=lambda: lambda model: (0,))
     with pytest.raises(DataError, match=r"the rule 'odd' cannot be fitted .*: no model has unheard of"):
         rules.fitted_rule(rule)
 
@@ -141,7 +144,7 @@ def test_what_is_no_function_is_left_out(
     own = [rule.name for rule in rules_for({})]
     install(monkeypatch, tmp_path, RULES, TOY, {"three": "NUMBER"})
     assert [rule.name for rule in rules_for({})] == own
-    words = "expected toy_plugin:NUMBER to be a RuleFamily, the family of rules 'three', got a int"
+    words = "expected toy_plugin:NUMBER to be a function, the family of rules 'three', got a int"
     assert f"{words}: it is left out" in caplog.text
     with pytest.raises(DataError, match=words):
         RULES["three"]

@@ -64,9 +64,8 @@ def test_predict_imports_nothing_of_the_lab() -> None:
 
 def test_a_rule_says_of_any_model_what_it_reads_off() -> None:
     rule = tuned_rule(RANK)
-    assert rule(seen(effective_rank=[5.0, 10.0, 10.0, 10.0, 10.0])).onset is None
-    falling = rule(seen(effective_rank=[5.0, 10.0, 10.0, 10.0, 1.0]))
-    assert (falling.onset, falling.recommended_layer) == (4, 3)
+    assert rule(seen(effective_rank=[5.0, 10.0, 10.0, 10.0, 10.0])) == 4
+    assert rule(seen(effective_rank=[5.0, 10.0, 10.0, 10.0, 1.0])) == 3
     with pytest.raises(DataError, match="expected effective rank of the model for the rule 'fall of effective rank'"):
         rule(seen(curvature=[1.0, 2.0]))
 
@@ -86,14 +85,14 @@ def test_a_probability_counts_what_the_rule_says_of_redraws(name: str) -> None:
     shares = rule.probability(model, draws=200, seed=3)
     assert shares is not None
     covariance = matrix(equicorrelated(7, 0.05))
-    calls = [
+    layers = [
         rule(ModelCurves(n_blocks=6, curves={curve: LayerCurve(values=tuple(drawn))}))
         for drawn in redraw(values, covariance, draws=200, seed=3).tolist()
     ]
-    assert shares.any_drop == np.mean([call.onset is not None for call in calls])
+    assert shares.any_drop == np.mean([kept < 6 for kept in layers])
     for layer in range(7):
-        assert shares.recommended[layer] == np.mean([call.recommended_layer == layer for call in calls])
-        assert shares.by_layer[layer] == np.mean([call.onset is not None and call.onset <= layer for call in calls])
+        assert shares.recommended[layer] == np.mean([kept == layer for kept in layers])
+        assert shares.by_layer[layer] == np.mean([kept < layer for kept in layers])
     assert 0 < max(shares.recommended) < 1
 
 
@@ -163,10 +162,10 @@ def test_a_fall_below_the_floor_is_none() -> None:
     """Three percent of a number near 0.4 is nothing: models with random weights fall by as much."""
     rule, floor = tuned_rule("fall of InfoNCE"), READINGS["InfoNCE"].floor
     low = [0.44, 0.43, 0.44, 0.42, 0.41]
-    assert rule(seen(InfoNCE=[*low[:4], 0.44 - floor])).onset is None
-    assert rule(seen(InfoNCE=[*low[:4], 0.44 - floor - 0.001])).recommended_layer == 2
-    assert rule(seen(InfoNCE=[2.0, 2.0, 2.0, 2.0, 2.0 - floor - 0.001])).onset is None  # within 3 %
-    assert rule(seen(InfoNCE=[2.0, 2.0, 2.0, 2.0, 1.9])).onset == 4
+    assert rule(seen(InfoNCE=[*low[:4], 0.44 - floor])) == 4
+    assert rule(seen(InfoNCE=[*low[:4], 0.44 - floor - 0.001])) == 2
+    assert rule(seen(InfoNCE=[2.0, 2.0, 2.0, 2.0, 2.0 - floor - 0.001])) == 4  # within 3 %
+    assert rule(seen(InfoNCE=[2.0, 2.0, 2.0, 2.0, 1.9])) == 3
 
 
 @pytest.mark.parametrize("wrong", [{"caught": 6}, {"drops": 10}, {"false_alarms": 5}, {"caught": -1}])

@@ -20,8 +20,8 @@ from layerprobe.search.answer import answer
 from layerprobe.search.values import Evidence, Score, SearchSettings
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
-from layerprobe.stats.seeds import seed_scores
-from layerprobe.stats.values import CrossedInterval
+from layerprobe.stats.crossed import crossed
+from layerprobe.stats.values import CrossedInterval, over_seeds
 from layerprobe.study.values import Finding, MadeRun, Provenance, Study
 from tests.few import few
 
@@ -68,8 +68,7 @@ def cka_map(diagonal: Sequence[float], columns: int) -> SimilarityMap:
 def outcome(layer: int, parameters: int, mean: float, seeds: int) -> LayerOutcome:
     half = (seeds - 1) / 2
     scores = tuple(round(mean + 0.7 * (seed - half) + (0.3 if seed % 2 else -0.1), 2) for seed in range(seeds))
-    mean = sum(scores) / seeds
-    std = math.sqrt(sum((score - mean) ** 2 for score in scores) / (seeds - 1)) if seeds > 1 else None
+    mean, std = sum(scores) / seeds, statistics.stdev(scores) if seeds > 1 else 0.0
     return LayerOutcome(
         layer=layer,
         parameters=parameters,
@@ -77,9 +76,7 @@ def outcome(layer: int, parameters: int, mean: float, seeds: int) -> LayerOutcom
         primary="spearman",
         test={"spearman": scores},
         validation={"spearman": tuple(score + 4.0 for score in scores)},
-        mean=mean,
-        std=std,
-        interval=None if std is None else (mean - 1.24 * std, mean + 1.24 * std),
+        error=over_seeds(scores, (mean - 1.24 * std, mean + 1.24 * std)),
     )
 
 
@@ -156,6 +153,8 @@ def confirmed(plain: Study, layers: Sequence[int] = (3, 8, 9, 10, 11, 12), seeds
         layer: 78.1 - 1.1 * abs(layer - best) if layer <= best else 78.1 - 3.9 * (layer - best) for layer in layers
     }
     outcomes = tuple(outcome(layer, described.parameters[layer], mean, seeds) for layer, mean in means.items())
+    scores = {outcome.layer: outcome.scores for outcome in outcomes}
+    effects = [a - b for a, b in zip(scores[best], scores[last], strict=True)]
     return dataclasses.replace(
         plain,
         zero_shot=zero_shot(described.n_layers, 46.0),
@@ -165,8 +164,7 @@ def confirmed(plain: Study, layers: Sequence[int] = (3, 8, 9, 10, 11, 12), seeds
             verdict="confirmed",
             compared_layers=(best, last),
             primary="spearman",
-            effect=11.7,
-            interval=(9.8, 13.6) if seeds > 1 else None,
+            error=over_seeds(effects, (effects[0] - 1.9, effects[0] + 1.9)),
             level=0.95,
             outcomes=outcomes,
             sentence=f"Truncated at layer {best} the fine-tuned model scores 11.70 points higher than at layer {last}.",
@@ -261,17 +259,15 @@ def by_round(seconds: float | None, *, last: bool) -> tuple[float, ...]:
 
 
 def outcome_of(runs: Sequence[FineTuningRun]) -> LayerOutcome:
-    test = seed_scores([run.test["spearman"] for run in runs], metric="spearman")
+    test = tuple(run.test["spearman"] for run in runs)
     return LayerOutcome(
         layer=runs[0].layer,
         parameters=runs[0].parameters,
         seeds=tuple(run.seed for run in runs),
         primary="spearman",
-        test={"spearman": test.values},
+        test={"spearman": test},
         validation={"spearman": tuple(run.validation["spearman"] for run in runs)},
-        mean=test.mean,
-        std=test.std,
-        interval=test.interval,
+        error=crossed(test, None, metric="spearman", difference=False),
     )
 
 

@@ -13,6 +13,7 @@ import pytest
 import layerprobe
 from layerprobe.finetuning.values import FineTuningRun, JointRun, LayerOutcome
 from layerprobe.results.shown import Shown, make_page
+from layerprobe.stats.values import over_seeds
 
 from .test_shown import CASES
 
@@ -32,8 +33,7 @@ def turned(value: Any) -> Any:
             value,
             test=dict.fromkeys(value.test, (test,) * n),
             validation=dict.fromkeys(value.validation, (validation,) * n),
-            mean=test,
-            interval=(test - 0.2, test + 0.2),
+            error=over_seeds((test - 0.1, test + 0.1), (test - 0.2, test + 0.2)),
         )
     if isinstance(value, JointRun):
         test, validation = ([each and {"spearman": s + i * d} for i, each in enumerate(value.test)] for s, d in ENDS)

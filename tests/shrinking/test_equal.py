@@ -138,7 +138,7 @@ def test_its_page_draws_every_choice(result: EqualSize) -> None:
     assert list(seeds.y)[:2] == [60.0, 62.0], "the seeds of the first blocks"
     assert list(ring.y) == [62.0]
     page = make_page(worse)
-    assert page.lead == (worse.summary.removesuffix(f"{page.heading}."),)
+    assert worse.summary == f"{page.lead[0]} {page.heading}."
     differences = page.figures[1].plot.data[0]
     ends = zip(differences.error_y.arrayminus, differences.error_y.array, strict=True)
     assert list(ends) == [(1.0, 1.0), (0.5, 0.5)]

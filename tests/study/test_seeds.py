@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from layerprobe.finetuning.values import LayerOutcome
+from layerprobe.errors import DataError
+from layerprobe.files.serialisation import from_dict, to_dict
+from layerprobe.finetuning.values import Confirmation, LayerOutcome
+from layerprobe.stats.crossed import crossed
 from layerprobe.stats.seeds import seed_scores
 
 
 def outcome(validation: tuple[float, ...], test: tuple[float, ...]) -> LayerOutcome:
-    scores = seed_scores(test, metric="spearman")
     return LayerOutcome(
         layer=2,
         parameters=10,
@@ -21,9 +23,6 @@ def outcome(validation: tuple[float, ...], test: tuple[float, ...]) -> LayerOutc
         primary="spearman",
         test={"spearman": test},
         validation={"spearman": validation},
-        mean=scores.mean,
-        std=scores.std,
-        interval=scores.interval,
     )
 
 
@@ -47,3 +46,35 @@ def test_mean_deviation_and_interval_are_those_of_scipy() -> None:
 
 def test_one_seed_has_neither_deviation_nor_interval() -> None:
     assert dataclasses.astuple(seed_scores([70.0], metric="spearman")) == ((70.0,), 70.0, None, None)
+
+
+def test_intervals_of_files_without_outputs_by_item_are_read() -> None:
+    scores, other = (70.0, 74.0, 75.0), (69.0, 71.0, 73.0)
+    first, second = (
+        dataclasses.replace(outcome(values, values), layer=layer, error=crossed(values, None, level=0.9))
+        for layer, values in ((2, scores), (3, other))
+    )
+    old = {**to_dict(first), "error": None}
+    read = from_dict(LayerOutcome, old)
+    assert (read.interval, read.mean, read.std) == (first.interval, old["mean"], old["std"])
+    assert read.error
+    assert (read.error.level, read.error.n_items, read.error.n_seeds) == (0.9, None, 3)
+    assert from_dict(LayerOutcome, {**old, "interval": None}).error is None
+    effect = crossed([a - b for a, b in zip(scores, other, strict=True)], None, level=0.9)
+    result = Confirmation(
+        verdict="undecided",
+        compared_layers=(2, 3),
+        primary="spearman",
+        level=0.9,
+        outcomes=(first, second),
+        sentence=".",
+        error=effect,
+    )
+    assert from_dict(Confirmation, to_dict(result)) == result
+    before = from_dict(Confirmation, {**to_dict(result), "error": None})
+    assert (before.effect, before.interval) == (result.effect, result.interval)
+    assert before.error
+    assert before.error.seeds_error == pytest.approx(effect and effect.seeds_error)
+    for wrong in ({"compared_layers": [2, 9]}, {"outcomes": 3}, {"interval": "x"}):
+        with pytest.raises(DataError, match="expected"):
+            from_dict(Confirmation, {**to_dict(result), "error": None, **wrong})

@@ -21,7 +21,15 @@ from tests.report.conftest import STUDIES
 
 NAMES = {
     *("layer", "parameters", "cka", "cka_interval_low", "cka_interval_high", "compared_layer", "metric", "kept"),
-    *("expected", "expected_interval_low", "expected_interval_high", "chance_best", "chance_within", "candidate"),
+    *(
+        "expected",
+        "expected_interval_low",
+        "expected_interval_high",
+        "chance_best",
+        "chance_within",
+        "behind",
+        "candidate",
+    ),
     *("found_drop", "scan", "validation_by_seed", "zero_shot", "tmft_mean", "tmft_std"),
     *("tmft_interval_low", "tmft_interval_high"),
     *("tmft_seeds", "tmft_seed_numbers", "tmft_by_seed", "tmft_validation_by_seed", "tmft_best_seed", "drop"),
@@ -103,7 +111,8 @@ def test_a_layer_has_what_the_search_says_of_it() -> None:
     for row, belief in zip(table, finding.answer.layers, strict=True):
         ends = row["expected_interval_low"], row["expected_interval_high"]
         assert (row["expected"], *ends) == (belief.mean, *belief.interval)
-        assert (row["chance_best"], row["chance_within"]) == (belief.chance_best, belief.chance_within)
+        said = row["chance_best"], row["chance_within"], row["behind"]
+        assert said == (belief.chance_best, belief.chance_within, belief.behind)
         assert row["scan"] == finding.scanned(row["layer"]) is not None
     shared = finding.table.data
     assert shared == {name: searched.table.data[name] for name in shared} | {"flag": shared["flag"]}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -26,7 +25,7 @@ from layerprobe.encoders.model import DEFAULTS, Model
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import Embeddings, extract
-from layerprobe.finetuning.outcomes import difference, differences, outcomes
+from layerprobe.finetuning.outcomes import difference, outcomes
 from layerprobe.finetuning.outputs import NO_ITEMS, RunItems, run_items
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, runs_plan
 from layerprobe.finetuning.saved import MODEL, has_model
@@ -37,7 +36,6 @@ from layerprobe.jobs.execute import results
 from layerprobe.lab.chains.values import (
     Chain,
     ChainCurve,
-    ChainEffect,
     ChainResult,
     ChainSimilarities,
     ChainSimilarity,
@@ -48,6 +46,7 @@ from layerprobe.names import counted, short_name
 from layerprobe.results.estimate import Estimate
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import Matrix
+from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.loading import load_corpus, load_settings
 from layerprobe.tasks.values import Task, TextFile
 from layerprobe.training.objective import check_masked_lm
@@ -264,27 +263,16 @@ def _fine_tuned(
     return ([run for run, _ in runs], run_items(task, runs)), left
 
 
-def _effects(after: Tuned, alone: Tuned, level: float) -> tuple[ChainEffect, ...]:
+def _effects(after: Tuned, alone: Tuned, level: float) -> tuple[CrossedInterval | None, ...]:
     """Return the mean over seeds of the paired difference at each layer, with its errors over items and seeds."""
-    layers, items = sorted({run.layer for run in alone[0]}), (after[1], alone[1])
-    effects = []
-    for layer in layers:
+
+    def at(layer: int) -> CrossedInterval | None:
         first, second = (
             sorted((run for run in runs if run.layer == layer), key=lambda run: run.seed) for runs, _ in (after, alone)
         )
-        error, joint = (
-            difference(first, second, items, level=confidence) for confidence in (level, 1 - (1 - level) / len(layers))
-        )
-        effects.append(
-            ChainEffect(
-                layer=layer,
-                value=statistics.fmean(differences(first, second, items)[0]),
-                interval=None if error is None else error.interval,
-                joint=None if joint is None else joint.interval,
-                error=error,
-            )
-        )
-    return tuple(effects)
+        return difference(first, second, (after[1], alone[1]), level=level)
+
+    return tuple(map(at, sorted({run.layer for run in alone[0]})))
 
 
 # ---- what is stored --------------------------------------------------------------------------------------

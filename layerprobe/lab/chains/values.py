@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Self
 
 from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DataError
@@ -28,7 +29,7 @@ from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, columns_of, interval_title, millions, stacked
 from layerprobe.similarity.values import Measure
 from layerprobe.stats.sentences import drawn_anew
-from layerprobe.stats.values import CrossedInterval
+from layerprobe.stats.values import CrossedInterval, read_error
 from layerprobe.tasks.toml import model_reader, taken_task
 from layerprobe.tasks.values import TaskSettings
 
@@ -180,26 +181,6 @@ class ChainTrail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChainEffect:
-    """What the steps before the last one add to its score at one layer.
-
-    The seeds are those of fine-tuning. All of them follow one adaptation with one seed, so intervals are for that
-    adaptation and say nothing of how others would differ.
-    """
-
-    layer: int
-    value: float
-    """Mean over seeds of (test score after those steps - test score without them), primary metric x 100."""
-    interval: tuple[float, float] | None
-    """Of the paired difference at this layer alone, Student's t: that of `error`."""
-    joint: tuple[float, float] | None = None
-    """Wider: with those of all other layers it holds at the level (Bonferroni), so also for layers chosen by it."""
-    error: CrossedInterval | None = None
-    """The difference with its errors over test items and seeds; None for one seed whose outputs are not known, and in
-    files that are older than outputs by item."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ChainCurve:
     """CKA of each layer of one model with a layer of another."""
 
@@ -265,8 +246,9 @@ class ChainResult(Shown):
     """The chain itself."""
     direct: tuple[LayerOutcome, ...]
     """The last step straight from the start, by layer; empty where that was not requested."""
-    effects: tuple[ChainEffect, ...]
-    """By layer; empty where `direct` is."""
+    effects: tuple[CrossedInterval | None, ...]
+    """What the steps before the last one add to its test score, by layer as `direct`, over paired seeds of fine-tuning,
+    all of which follow one adaptation; None for one seed whose outputs are not known."""
     controls: tuple[ChainTrail, ...]
     """The same chain from random weights."""
     similarities: ChainSimilarities | None
@@ -280,6 +262,35 @@ class ChainResult(Shown):
     """How the tasks were understood."""
     warnings: tuple[str, ...] = ()
     """What a reader of the numbers should know, in plain words."""
+
+    @classmethod
+    def class_of(cls, values: dict[str, Any]) -> tuple[type[Self], dict[str, Any]]:
+        """Return what JSON of any version says: until 0.3 an effect was a record of the layer and two intervals."""
+
+        def effect(number: int, fields: dict[str, Any]) -> Any:
+            def by_seed() -> list[float]:
+                (after, alone) = values["trail"]["outcomes"][-1][number], values["direct"][number]
+                return list(map(operator.sub, after["test"][after["primary"]], alone["test"][after["primary"]]))
+
+            return read_error(fields, (), by_seed).get("error")
+
+        effects = values.get("effects")
+        if isinstance(effects, list) and any(isinstance(fields, dict) and "joint" in fields for fields in effects):
+            values = {**values, "effects": [effect(number, fields) for number, fields in enumerate(effects)]}
+        return cls, values
+
+    @property
+    def added(self) -> dict[int, tuple[float, CrossedInterval | None]]:
+        """What the steps before the last one add, by layer: the mean over seeds, and that with its errors."""
+        pairs = zip(self.outcomes, self.direct, self.effects, strict=True) if self.effects else ()
+        return {
+            after.layer: (after.mean - alone.mean if effect is None else effect.value, effect)
+            for after, alone, effect in pairs
+        }
+
+    def joint(self, effect: CrossedInterval) -> CrossedInterval:
+        """Return an effect with the wider interval that holds with those of all other layers at once (Bonferroni)."""
+        return effect.at(1 - (1 - self.level) / len(self.effects), self.primary)
 
     @property
     def outcomes(self) -> tuple[LayerOutcome, ...]:
@@ -314,19 +325,18 @@ class ChainResult(Shown):
         unit = f"{metric_title(self.primary)} x 100 on {self.chain.finetunings[-1].task_name}"
         n_layers = len(self.effects)
         all_named = n_layers <= LISTED
-        ends = [effect.interval if all_named else effect.joint for effect in self.effects]
-        texts = [
-            f"{effect.value:+.2f}{_interval(interval)} at layer {effect.layer}"
-            for effect, interval in zip(self.effects, ends, strict=True)
-            if all_named or (interval and not interval[0] <= 0 <= interval[1])
-        ]
+        texts = []
+        for layer, (value, effect) in self.added.items():
+            shown = effect if all_named or effect is None else self.joint(effect)
+            if all_named or (shown is not None and shown.sign):
+                texts.append(f"{value:+.2f}{_interval(shown and shown.interval)} at layer {layer}")
         if not texts:
             return f"{what} adds nothing that is sure at any of {n_layers} layers ({unit})."
         listed = ", ".join(texts)
         seeds = f"{len(self.chain.seeds)} seed{'s' if len(self.chain.seeds) > 1 else ''}"
         seeds += " after one adaptation" if self.chain.adaptations else ""
         intervals = "intervals" if all_named else f"intervals for all {n_layers} layers together"
-        intervals += "" if self.effects[0].error is None else f" {drawn_anew(self.effects[0].error)}"
+        intervals += "" if self.effects[0] is None else f" {drawn_anew(self.effects[0])}"
         left = n_layers - len(texts)
         ending = f"; at {left} other layer{'s' if left > 1 else ''} the interval holds 0" if left else ""
         return f"{what} adds {listed} ({unit}, {in_percent(self.level)} {intervals}, {seeds}){ending}."
@@ -355,7 +365,7 @@ class ChainResult(Shown):
     @property
     def table(self) -> Table:
         """One row per layer: the scores of every step, and what the steps before the last one add."""
-        column, effect, best = columns_of(self.outcomes), columns_of(self.effects), self.best.layer
+        column, effect, best = columns_of(self.outcomes), columns_of(self.added.values()), self.best.layer
         repeated = Counter(step.task_name for step in self.chain.finetunings)
         columns = [column("layer", meaning="Blocks kept."), column("parameters", form=millions)]
         tuned = zip(self.chain.finetunings, self.trail.outcomes, strict=True)
@@ -366,8 +376,9 @@ class ChainResult(Shown):
         if self.effects:
             ends = interval_title(self.level)
             columns += _score_columns("without", "without", self.direct)
-            columns.append(effect("effect", lambda effect: effect.value, form="+.2f"))
-            columns.append(effect("interval", title=ends, form="+.2f", interval=True))
+            columns.append(effect("effect", lambda added: added[0], form="+.2f"))
+            interval = effect("interval", lambda added: added[1] and added[1].interval, form="+.2f", interval=True)
+            columns.append(replace(interval, title=ends))
         for control in self.controls:
             seed = control.random_init
             columns += _score_columns(f"random_{seed}", f"random {seed}", control.outcomes[-1])
@@ -393,17 +404,12 @@ class ChainResult(Shown):
     @property
     def heading(self) -> str:
         """What the chain adds at the layer that is best by validation, where that is known."""
-        effect = self.effect_at_best
-        if effect is None:
-            return f"Layer {self.best.layer} is best by validation"
-        low, high = effect.interval or (-1.0, 1.0)
-        sure = "" if low > 0 or high < 0 else ", not significant"
-        return f"The chain adds {numbers.signed(effect.value)} at layer {effect.layer}{sure}"
-
-    @property
-    def effect_at_best(self) -> ChainEffect | None:
-        """What the first steps add at the layer that is best by validation; None without a baseline."""
-        return next((effect for effect in self.effects if effect.layer == self.best.layer), None)
+        layer = self.best.layer
+        if layer not in self.added:
+            return f"Layer {layer} is best by validation"
+        value, effect = self.added[layer]
+        sure = "" if effect is not None and effect.sign else ", not significant"
+        return f"The chain adds {numbers.signed(value)} at layer {layer}{sure}"
 
     @property
     def page(self) -> dict[str, Any]:
@@ -439,9 +445,10 @@ class ChainResult(Shown):
         }
 
     def _facts(self) -> Iterator[str]:
-        if effect := self.effect_at_best:
-            ends = f" {numbers.interval(effect.interval)}" if effect.interval else ""
-            yield f"the chain adds {numbers.signed(effect.value)}{ends}"
+        if added := self.added.get(self.best.layer):
+            value, effect = added
+            ends = f" {numbers.interval(effect.interval)}" if effect else ""
+            yield f"the chain adds {numbers.signed(value)}{ends}"
         for control in self.controls[:1]:
             (at_best,) = (outcome for outcome in control.outcomes[-1] if outcome.layer == self.best.layer)
             yield f"from random weights {numbers.number(at_best.mean)}"

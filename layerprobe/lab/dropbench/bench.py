@@ -26,9 +26,8 @@ from layerprobe.lab.dropbench.truth import cost_share, regrets, truth
 from layerprobe.lab.dropbench.zoo import Zoo, ZooEntry
 from layerprobe.names import counted
 from layerprobe.prediction.rule import (
-    Call,
-    HasCurves,
     KnownDrop,
+    ModelCurves,
     Rule,
     compared_layers,
     fixed_fraction,
@@ -133,7 +132,13 @@ def known_drops(entries: Iterable[ZooEntry], budget: str) -> list[KnownDrop]:
     """Return the models fine-tuned under a budget, with their drops and regrets, to fit and score rules on."""
     tuned = [(entry, entry.budgets[budget]) for entry in entries if budget in entry.budgets]
     return [
-        KnownDrop(name=entry.name, family=entry.family, model=entry, truth=truth(layers), regrets=regrets(layers))
+        KnownDrop(
+            name=entry.name,
+            family=entry.family,
+            model=ModelCurves(n_blocks=entry.n_blocks, curves=entry.curves),
+            truth=truth(layers),
+            regrets=regrets(layers),
+        )
         for entry, layers in tuned
     ]
 
@@ -218,39 +223,36 @@ def _as_strategy(rule: Rule, outcomes: Sequence[RuleOutcome]) -> Strategy:
 
 def outcomes_of(rule: Rule, models: Sequence[KnownDrop]) -> list[RuleOutcome]:
     """Return a rule's prediction for each model when fitted to the other families, with its regret and cost."""
-    calls_of = zip(leave_one_family_out(rule, models), models, strict=True)
-    return [_outcome(calls, case, missing=not rule.reads(case.model)) for calls, case in calls_of]
+    predicted = zip(leave_one_family_out(rule, models), models, strict=True)
+    return [_outcome(layers, case, missing=not rule.reads(case.model)) for layers, case in predicted]
 
 
-def _outcome(calls: Sequence[Call], case: KnownDrop, *, missing: bool) -> RuleOutcome:
-    """Return a rule's outcome for one model, the mean over equally likely calls."""
+def _outcome(layers: Sequence[int], case: KnownDrop, *, missing: bool) -> RuleOutcome:
+    """Return a rule's outcome for one model, the mean over equally likely layers to truncate at."""
     true_onset = case.truth.onset
-    behind = case.model.n_blocks + 1
-    onsets = [behind if call.onset is None else call.onset for call in calls]
     return RuleOutcome(
         model=case.name,
         family=case.family,
         missing=missing,
         drop=case.truth.drop,
-        called=_mean(call.onset is not None for call in calls),
-        recommended=tuple(call.recommended_layer for call in calls),
-        regret=_mean(case.regrets[call.recommended_layer] for call in calls),
-        onset_error=None if true_onset is None else _mean(abs(onset - true_onset) for onset in onsets),
-        cost=_mean(_confirming_cost(call, case.model) for call in calls),
+        called=_mean(layer < case.model.n_blocks for layer in layers),
+        recommended=tuple(layers),
+        regret=_mean(case.regrets[layer] for layer in layers),
+        onset_error=None if true_onset is None else _mean(abs(layer + 1 - true_onset) for layer in layers),
+        cost=_mean(_confirming_cost(layer, case.model) for layer in layers),
     )
 
 
-def _confirming_cost(call: Call, model: HasCurves) -> float:
-    """Return the cost of confirming a call, which fine-tunes two layers, as a share of the full sweep.
+def _confirming_cost(layer: int, model: ModelCurves) -> float:
+    """Return the cost of confirming a layer, which fine-tunes two, as a share of the full sweep.
 
     Who confirms has labels, so that the rival of the last layer is the best zero-shot layer where it is known.
     """
     baselines = {"fixed fraction of depth": fixed_fraction(model.n_blocks)}
     if ZERO_SHOT in model.curves:
         baselines["best zero-shot layer"] = int(np.argmax(model.curves[ZERO_SHOT].values))
-    drops = call.onset is not None
-    layers = compared_layers(call.recommended_layer, drops=drops, baselines=baselines, n_blocks=model.n_blocks)
-    return cost_share(layers, model.n_blocks)
+    drops = layer < model.n_blocks
+    return cost_share(compared_layers(layer, drops=drops, baselines=baselines, n_blocks=model.n_blocks), model.n_blocks)
 
 
 def _mean(values: Iterable[float]) -> float:

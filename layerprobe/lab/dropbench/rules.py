@@ -20,7 +20,7 @@ from layerprobe.lab.dropbench.zoo import (
     read_searched,
     read_zoo,
 )
-from layerprobe.prediction.rule import HasCurves, KnownDrop, ModelCurves, Rule, fitted, obstacle, rules_for
+from layerprobe.prediction.rule import KnownDrop, ModelCurves, Rule, fitted, nothing_to_choose, obstacle, rules_for
 from layerprobe.prediction.rules.simple import depth_rules
 from layerprobe.prediction.tuned import TunedRule
 from layerprobe.prediction.values import Record, RecordPart, Truth
@@ -51,7 +51,7 @@ def fitted_rule(rule: Rule, *, budget: str = BUDGET) -> TunedRule:
     if reason := obstacle(rule, models):
         raise DataError(f"the rule {rule.name!r} cannot be fitted to the models of DropBench: {reason}")
     outcomes, predict = outcomes_of(rule, models), fitted(rule, models)
-    as_tuned = replace(rule, fit=lambda _: predict, parameters=0)
+    as_tuned = Rule(name=rule.name, curves=rule.curves, make=lambda: predict)
     read = {
         encoders: others
         for encoders, others in {OTHERS: _others(budget), REAL: _real()}.items()
@@ -100,7 +100,13 @@ def tuned_rules() -> list[Rule]:
     def as_tuned(rule: Rule) -> Rule:
         predict = fitted(rule, models)
         curves = tuple(REFERENCE if name == CKA else name for name in rule.curves)
-        return replace(rule, curves=curves, fit=lambda _: lambda model: predict(_as_read(model)), parameters=0)
+        return replace(
+            rule,
+            curves=curves,
+            make=lambda: lambda model: predict(_as_read(model)),
+            choose=nothing_to_choose,
+            parameters=0,
+        )
 
     return [as_tuned(rule) for rule in (*depth_rules({}, []), *fittable_rules())]
 
@@ -156,7 +162,7 @@ def _real() -> list[KnownDrop]:
     ]
 
 
-def _as_read(model: HasCurves) -> ModelCurves:
+def _as_read(model: ModelCurves) -> ModelCurves:
     """Return a model of a zoo as `predict` sees one: with one reference, whose CKA has no further name."""
     curves = {name.replace(REFERENCE, CKA): curve for name, curve in model.curves.items()}
     return ModelCurves(

@@ -1,13 +1,14 @@
 """Lab studies: small encoders that differ in their pretraining alone, what the objective changes, and TOML files."""
 
 import itertools
+import operator
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from types import GenericAlias
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from layerprobe.checks import LEVEL
 from layerprobe.errors import DataError
@@ -23,8 +24,9 @@ from layerprobe.names import counted, in_percent
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown, clauses
 from layerprobe.results.table import Column, Table, columns_of
-from layerprobe.stats.seeds import mean_interval
+from layerprobe.stats.crossed import crossed
 from layerprobe.stats.sentences import drop_sentence
+from layerprobe.stats.values import CrossedInterval, read_error
 from layerprobe.tasks.toml import source_from, taken_task
 from layerprobe.tasks.values import TaskSettings
 
@@ -172,6 +174,8 @@ class LabStudy:
 class ObjectiveEffect:
     """How an objective differs from masked language modelling with the same seed, paired."""
 
+    json_tags: ClassVar = ("mean", "interval")
+
     family: str
     measure: Measured
     """drop: test score of the best layer less that of the last one, x 100; score: that of one layer, x 100; CKA: of one
@@ -190,15 +194,32 @@ class ObjectiveEffect:
     """Of these models."""
     twins: tuple[float, ...]
     """Of the MLM models of the same size and seed."""
-    mean: float
-    """Of the differences value - twin."""
-    interval: tuple[float, float] | None
-    """Of that mean over the pairs, Student's t; None for one pair."""
+    difference: CrossedInterval | None
+    """Of the means value - twin, over pairs as over seeds; None for one pair."""
+
+    @classmethod
+    def class_of(cls, values: dict[str, Any]) -> tuple[type[Self], dict[str, Any]]:
+        """Return what JSON of any version says: until 0.3 there was an interval alone."""
+
+        def by_pair() -> list[float]:
+            return list(map(operator.sub, values["values"], values["twins"]))
+
+        return cls, {"difference": None} | read_error(values, cls.json_tags, by_pair, "difference")
+
+    @property
+    def mean(self) -> float:
+        """Of the differences value - twin."""
+        return fmean(map(operator.sub, self.values, self.twins))
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Of that mean, Student's t."""
+        return None if self.difference is None else self.difference.interval
 
     @property
     def certain(self) -> bool:
         """Whether there is an interval and it excludes 0."""
-        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+        return self.difference is not None and bool(self.difference.sign)
 
 
 def objective_effects(entries: Sequence[ZooEntry], *, level: float = LEVEL) -> tuple[ObjectiveEffect, ...]:
@@ -260,8 +281,7 @@ def _effects(
             models=tuple(name for name, _, _ in paired),
             values=values,
             twins=twins,
-            mean=fmean(differences),
-            interval=mean_interval(differences, level),
+            difference=crossed(differences, None, level=level),
         )
 
 

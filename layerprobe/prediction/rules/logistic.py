@@ -7,15 +7,13 @@ from numpy.typing import NDArray
 
 from layerprobe.prediction.rule import (
     Array,
-    Call,
-    Fit,
-    HasCurves,
     KnownDrop,
+    ModelCurves,
     Parameters,
     Predictor,
     Rule,
+    before_final_run,
     check_some,
-    final_run,
 )
 from layerprobe.prediction.rules.simple import falls_of
 from layerprobe.readings.reading import Reading
@@ -60,16 +58,17 @@ def logistic(readings: Mapping[str, Reading]) -> Rule:
     def make(mean: Sequence[float], spread: Sequence[float], weights: Sequence[float]) -> Predictor:
         centre, scale, slopes = map(np.array, (mean, spread, weights))
 
-        def predict(model: HasCurves) -> tuple[Call, ...]:
+        def predict(model: ModelCurves) -> tuple[int, ...]:
             drops = _features(model, readings, centre, scale) @ slopes > 0
-            return (final_run(np.append(False, drops), model),)
+            return (before_final_run(np.append(False, drops)),)
 
         return predict
 
     return Rule(
         name=name,
         curves=tuple(readings),
-        fit=Fit(choose=choose, make=make),
+        make=make,
+        choose=choose,
         parameters=len(readings) + 1,
         labelled=any(reading.labelled for reading in readings.values()),
     )
@@ -82,7 +81,7 @@ def _is_drop_layer(case: KnownDrop) -> NDArray[np.bool_]:
     return np.zeros(len(layers), dtype=bool) if onset is None else layers >= onset
 
 
-def _layer_falls(model: HasCurves, readings: Mapping[str, Reading]) -> Array:
+def _layer_falls(model: ModelCurves, readings: Mapping[str, Reading]) -> Array:
     """Return (layers, readings) falls at layers 1 to the last."""
     columns = [
         falls_of(model, name, reading, direction=reading.directions[0])[1:] for name, reading in readings.items()
@@ -90,7 +89,7 @@ def _layer_falls(model: HasCurves, readings: Mapping[str, Reading]) -> Array:
     return np.stack(columns, axis=1)
 
 
-def _features(model: HasCurves, readings: Mapping[str, Reading], mean: Array, spread: Array) -> Array:
+def _features(model: ModelCurves, readings: Mapping[str, Reading], mean: Array, spread: Array) -> Array:
     """Return (layers, 1 + readings): a constant, which has no penalty, and falls scaled as those of known models."""
     features: Array = np.c_[np.ones(model.n_blocks), (_layer_falls(model, readings) - mean) / spread]
     return features

@@ -6,23 +6,21 @@ candidates until fine-tuning confirms them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
 from layerprobe.prediction.rule import (
-    Call,
-    HasCurves,
+    ModelCurves,
     Predictor,
     Rule,
-    chosen_of,
-    fixed,
+    best_on_grid,
     fixed_fraction,
     last_layer,
     layer_values,
-    truncated,
+    nothing_to_choose,
 )
 from layerprobe.prediction.tuned import DRAWS, Array, decline_interval, drop_probability, redraw
 from layerprobe.prediction.values import PLATEAU, Decline, DropPrediction
@@ -55,12 +53,12 @@ def plateau(name: str, reading: Reading, *, tuned: bool) -> Rule:
     """Return the plateau rule on a reading, as `plateau_rule` has it or with its two constants chosen."""
 
     def predictor(minimum_decline: float, wobbles: float) -> Predictor:
-        def predict(model: HasCurves) -> tuple[Call, ...]:
+        def predict(model: ModelCurves) -> tuple[int, ...]:
             values = layer_values(model, name)[reading.first :]
             if len(values) < 4:  # too short to have a plateau
-                return (truncated(model.n_blocks, model),)
+                return (model.n_blocks,)
             onset = plateau_onsets(values[None], minimum_decline=minimum_decline, wobbles=wobbles)[0]
-            return (truncated(reading.first + int(onset) - 1, model),)
+            return (reading.first + int(onset) - 1,)
 
         return predict
 
@@ -71,25 +69,19 @@ def plateau(name: str, reading: Reading, *, tuned: bool) -> Rule:
     return Rule(
         name=title,
         curves=(name,),
-        fit=chosen_of(predictor, grid, title) if tuned else fixed(predictor(**grid[0])),
+        make=predictor if tuned else lambda: predictor(**grid[0]),
+        choose=best_on_grid(predictor, grid, title) if tuned else nothing_to_choose,
         parameters=2 if tuned else 0,
         labelled=reading.labelled,
         source=SOURCE,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Declines:
-    """What the rule measures on k curves for every onset that they could have: 2, 3, .. to the last layer."""
-
-    plateau: Array
-    """(k, onsets) median of the three layers before."""
-    wobble: Array
-    """(k, onsets) median change from layer to layer before."""
-    threshold: Array
-    """(k, onsets) how far below the plateau every layer must lie."""
-    margin: Array
-    """(k, onsets) how much lower than it must the highest layer lies; positive for a drop."""
+Declines = tuple[Array, Array, Array, Array]
+"""What the rule measures on k curves for every onset that they could have, 2, 3, .. to the last one, (k, onsets) each:
+the plateau, the median of the three layers before; the wobble, the median change from layer to layer before; the
+threshold, how far below the plateau every layer must lie; and how much lower than it must the highest layer lies, which
+is positive for a drop."""
 
 
 def plateau_rule(
@@ -134,7 +126,7 @@ def plateau_rule(
     declines = _declines(values[None, first:])
     onset = first + int(_onsets(declines)[0])
     dropping = onset <= n_blocks
-    measured = onset - first if dropping else EARLIEST + int(declines.margin[0].argmax())
+    measured = onset - first if dropping else EARLIEST + int(declines[-1][0].argmax())
     evidence = _evidence(values, declines, measured, first)
     probability = None
     if curve.uncertainty is not None:
@@ -191,7 +183,7 @@ def plateau_onsets(
 
 
 def _onsets(declines: Declines) -> NDArray[np.intp]:
-    drops = declines.margin > 0
+    drops = declines[-1] > 0
     first: NDArray[np.intp] = np.where(drops.any(axis=1), drops.argmax(axis=1), drops.shape[1]) + EARLIEST
     return first
 
@@ -205,7 +197,7 @@ def _declines(curves: Array, minimum_decline: float = MINIMUM_DECLINE, wobbles: 
     # The highest layer from an onset to the last, for all onsets at once.
     highest = np.maximum.accumulate(curves[:, ::-1], axis=1)[:, ::-1][:, EARLIEST:]
     threshold = np.maximum(minimum_decline, wobbles * wobble)
-    return Declines(plateau=plateau, wobble=wobble, threshold=threshold, margin=plateau - threshold - highest)
+    return plateau, wobble, threshold, plateau - threshold - highest
 
 
 def _plateau_before(onset: int) -> slice:
@@ -215,11 +207,11 @@ def _plateau_before(onset: int) -> slice:
 
 def _evidence(values: Array, declines: Declines, onset: int, first: int) -> Decline:
     """Return what speaks for an onset, counted from the first layer that is not left out."""
-    at = (0, onset - EARLIEST)
+    plateau, wobble, threshold, _ = (float(measured[0, onset - EARLIEST]) for measured in declines)
     return Decline(
         plateau_layers=tuple(range(first, first + onset)[_plateau_before(onset)]),
-        plateau=float(declines.plateau[at]),
-        decline=float(declines.plateau[at] - values[-1]),
-        wobble=float(declines.wobble[at]),
-        threshold=float(declines.threshold[at]),
+        plateau=plateau,
+        decline=float(plateau - values[-1]),
+        wobble=wobble,
+        threshold=threshold,
     )

@@ -8,23 +8,22 @@ import numpy as np
 from layerprobe.prediction.rule import (
     FRACTION,
     Array,
-    Call,
-    HasCurves,
     KnownDrop,
+    ModelCurves,
+    Parameters,
     Predictor,
     Rule,
+    before_final_run,
+    best_on_grid,
     check_some,
-    chosen_of,
     falls,
-    final_run,
     fitted,
-    fixed,
     fixed_fraction,
     layer_values,
     leave_one_family_out,
     loss,
+    nothing_to_choose,
     obstacle,
-    truncated,
 )
 from layerprobe.readings.reading import Reading
 
@@ -39,23 +38,24 @@ def depth_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list
     """Return what one would do without looking at the model."""
 
     def fraction(share: float) -> Predictor:
-        return lambda model: (truncated(fixed_fraction(model.n_blocks, fraction=share), model),)
+        return lambda model: (fixed_fraction(model.n_blocks, fraction=share),)
 
     name = "tuned fraction of depth"
     return [
-        Rule(name="last layer", curves=(), fit=fixed(fraction(1.0)), source=CONTROL),
-        Rule(name="fixed fraction of depth", curves=(), fit=fixed(fraction(FRACTION)), source=CONTROL),
+        Rule(name="last layer", curves=(), make=lambda: fraction(1.0), source=CONTROL),
+        Rule(name="fixed fraction of depth", curves=(), make=lambda: fraction(FRACTION), source=CONTROL),
         Rule(
             name=name,
             curves=(),
-            fit=chosen_of(fraction, [{"share": share} for share in FRACTIONS], name),
+            make=fraction,
+            choose=best_on_grid(fraction, [{"share": share} for share in FRACTIONS], name),
             parameters=1,
             source=CONTROL,
         ),
         Rule(
             name="random layer",
             curves=(),
-            fit=fixed(lambda model: tuple(truncated(layer, model) for layer in range(model.n_blocks + 1))),
+            make=lambda: lambda model: tuple(range(model.n_blocks + 1)),
             source=CONTROL,
         ),
     ]
@@ -73,7 +73,7 @@ def best_layer(name: str, reading: Reading) -> Rule:
     """Return the rule that takes the best layer of a reading, the earlier one of equals."""
 
     def predictor(direction: int) -> Predictor:
-        return lambda model: (truncated(int((direction * layer_values(model, name)).argmax()), model),)
+        return lambda model: (int((direction * layer_values(model, name)).argmax()),)
 
     title = f"best layer by {name}"
     grid = [{"direction": direction} for direction in reading.directions]
@@ -81,7 +81,8 @@ def best_layer(name: str, reading: Reading) -> Rule:
     return Rule(
         name=title,
         curves=(name,),
-        fit=chosen_of(predictor, grid, title) if tuned else fixed(predictor(**grid[0])),
+        make=predictor if tuned else lambda: predictor(**grid[0]),
+        choose=best_on_grid(predictor, grid, title) if tuned else nothing_to_choose,
         parameters=int(tuned),
         labelled=reading.labelled,
     )
@@ -107,11 +108,11 @@ def fall(name: str, reading: Reading) -> Rule:
     """
 
     def predictor(first: int, direction: int, threshold: float) -> Predictor:
-        def predict(model: HasCurves) -> tuple[Call, ...]:
+        def predict(model: ModelCurves) -> tuple[int, ...]:
             values = direction * layer_values(model, name)[first:]
             if values.max() - values[-1] <= reading.floor:
-                return (truncated(model.n_blocks, model),)
-            return (final_run(falls_of(model, name, reading, direction=direction, first=first) > threshold, model),)
+                return (model.n_blocks,)
+            return (before_final_run(falls_of(model, name, reading, direction=direction, first=first) > threshold),)
 
         return predict
 
@@ -123,13 +124,14 @@ def fall(name: str, reading: Reading) -> Rule:
     return Rule(
         name=title,
         curves=(name,),
-        fit=chosen_of(predictor, grid, title),
+        make=predictor,
+        choose=best_on_grid(predictor, grid, title),
         parameters=len(reading.directions) + 1,
         labelled=reading.labelled,
     )
 
 
-def falls_of(model: HasCurves, name: str, reading: Reading, *, direction: int, first: int = 0) -> Array:
+def falls_of(model: ModelCurves, name: str, reading: Reading, *, direction: int, first: int = 0) -> Array:
     """Return the falls of a reading below the highest of the layers from `first` on; 0 before it."""
     values = direction * layer_values(model, name)[first:]
     return np.append(np.zeros(first), falls(values, unit=reading.maximum))
@@ -155,12 +157,12 @@ def best_rule(rules: Sequence[Rule], *, labelled: bool = False) -> Rule:
     name = f"best rule of the other families{', with labels' if labelled else ''}"
 
     def mean_loss(rule: Rule, models: Sequence[KnownDrop]) -> float:
-        calls_of = zip(leave_one_family_out(rule, models), models, strict=True)
-        return float(np.mean([np.mean([loss(call, case) for call in calls]) for calls, case in calls_of]))
+        predicted = zip(leave_one_family_out(rule, models), models, strict=True)
+        return float(np.mean([np.mean([loss(layer, case) for layer in layers]) for layers, case in predicted]))
 
-    def fit(models: Sequence[KnownDrop]) -> Predictor:
+    def choose(models: Sequence[KnownDrop]) -> Parameters:
         candidates = [rule for rule in rules if obstacle(rule, models) is None]
         check_some(candidates, name)
-        return fitted(min(candidates, key=lambda rule: mean_loss(rule, models)), models)
+        return {"predict": fitted(min(candidates, key=lambda rule: mean_loss(rule, models)), models)}
 
-    return Rule(name=name, curves=(), fit=fit, parameters=1, labelled=labelled)
+    return Rule(name=name, curves=(), make=lambda predict: predict, choose=choose, parameters=1, labelled=labelled)

@@ -37,7 +37,7 @@ def test_every_layer_and_start_is_in_the_table(whole: ChainResult) -> None:
     assert data["layer"] == tuple(outcome.layer for outcome in whole.outcomes)
     assert data["step_2"] == tuple(outcome.mean for outcome in whole.trail.outcomes[0])
     assert data["without_seeds"] == tuple(outcome.scores for outcome in whole.direct)
-    assert data["effect"] == tuple(effect.value for effect in whole.effects)
+    assert data["effect"] == tuple(effect and effect.value for effect in whole.effects)
     for control in whole.controls:
         assert data[f"random_{control.random_init}"] == tuple(outcome.mean for outcome in control.outcomes[-1])
 
@@ -66,8 +66,7 @@ def test_a_chain_without_extras_is_a_page_too(whole: ChainResult) -> None:
         seeds=first.seeds[:1],
         test={name: scores[:1] for name, scores in first.test.items()},
         validation={name: scores[:1] for name, scores in first.validation.items()},
-        std=None,
-        interval=None,
+        error=None,
     )
     plain = dataclasses.replace(
         whole,

@@ -88,20 +88,17 @@ def test_a_chain_is_its_steps_one_by_one(whole: ChainResult, by_hand: dict[str, 
 
 
 def test_the_effect_is_the_paired_difference_over_seeds(whole: ChainResult, by_hand: dict[str, Any]) -> None:
-    for effect in whole.effects:
-        differences = [by_hand["pairs"][effect.layer, s] - by_hand["direct"][effect.layer, s] for s in (0, 1)]
-        psi = np.stack([by_hand["influences"][effect.layer, s] for s in (0, 1)])
+    for layer, (value, effect) in whole.added.items():
+        differences = [by_hand["pairs"][layer, s] - by_hand["direct"][layer, s] for s in (0, 1)]
+        psi = np.stack([by_hand["influences"][layer, s] for s in (0, 1)])
         expected, joint = (
             crossed(differences, psi, level=level, metric="spearman") for level in (0.95, 0.975)
         )  # one of two layers
         assert expected is not None
         assert joint is not None
-        assert effect.value == pytest.approx(np.mean(differences))
-        assert effect.interval == pytest.approx(expected.interval)
-        assert effect.joint == pytest.approx(joint.interval)
-        assert effect.error is not None
-        assert effect.error.items_error
-        assert effect.error.n_seeds == 2
+        assert value == pytest.approx(np.mean(differences))
+        assert effect == expected
+        assert whole.joint(expected).interval == pytest.approx(joint.interval)
     assert "together" not in whole.effect_sentence
     assert "95% intervals over new pairs and new seeds, 2 seeds after one adaptation)" in whole.effect_sentence
 
@@ -201,7 +198,7 @@ def test_one_step_has_no_effect_to_tell(model: Path, data: Path, tmp_path: Path)
 def test_one_seed_has_an_interval_over_items_alone(model: Path, data: Path, tmp_path: Path) -> None:
     result = run_here(short(model, (words(data), pairs(data)), seeds=(4,)), tmp_path)
     assert "over new pairs only, as there is one seed, 1 seed)" in result.effect_sentence
-    assert [effect.error and effect.error.seeds_error for effect in result.effects] == [None, None]
+    assert [effect and effect.seeds_error for effect in result.effects] == [None, None]
     assert "1 seed)" in result.effect_sentence
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,6 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.chains.values import (
     AdaptStep,
     Chain,
-    ChainEffect,
     ChainResult,
     FinetuneStep,
     chain_of,
@@ -27,6 +28,7 @@ from layerprobe.lab.chains.values import (
 )
 from layerprobe.lab.pretraining.values import AdaptationProtocol
 from layerprobe.stats.crossed import crossed
+from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.values import TaskSettings
 
 
@@ -176,18 +178,51 @@ def test_a_result_reads_back(whole: ChainResult) -> None:
     assert from_json(ChainResult, to_json(whole)) == whole
 
 
+def with_effects(whole: ChainResult, effects: Sequence[CrossedInterval | None]) -> ChainResult:
+    """Return it with effects at as many layers, which score the difference more."""
+    alone = [dataclasses.replace(whole.direct[0], layer=layer) for layer in range(len(effects))]
+    after = [
+        dataclasses.replace(
+            outcome,
+            test={
+                name: tuple(score + (effect.value if effect else 0.0) for score in scores)
+                for name, scores in outcome.test.items()
+            },
+        )
+        for outcome, effect in zip(alone, effects, strict=True)
+    ]
+    trail = dataclasses.replace(whole.trail, outcomes=(*whole.trail.outcomes[:-1], tuple(after)))
+    return dataclasses.replace(whole, trail=trail, direct=tuple(alone), effects=tuple(effects))
+
+
+def test_effects_of_before_are_read(whole: ChainResult) -> None:
+    data = json.loads(to_json(whole))
+    data["effects"] = [
+        {"layer": layer, "value": value, "interval": effect and effect.interval, "joint": None, "error": error}
+        for (layer, (value, effect)), error in zip(whole.added.items(), data["effects"], strict=True)
+    ]
+    assert from_json(ChainResult, json.dumps(data)) == whole
+    for effect in data["effects"]:
+        del effect["error"]
+    read = from_json(ChainResult, json.dumps(data))
+    assert [effect and effect.interval for effect in read.effects] == [e and e.interval for e in whole.effects]
+    assert all(effect and effect.items_error is None for effect in read.effects)
+
+
 def test_a_sentence_lists_few_layers_and_of_many_the_certain_ones(whole: ChainResult) -> None:
     assert whole.effect_sentence.count(" at layer ") == 2
-    many = tuple(
-        ChainEffect(layer=n, value=1.0 - n, interval=(0.9 - n, 1.1 - n), joint=(0.5 - n, 1.5 - n)) for n in range(6)
-    )
-    told = dataclasses.replace(whole, effects=many).effect_sentence
-    assert "adds +1.00 [0.50, 1.50] at layer 0, -1.00 [-1.50, -0.50] at layer 2," in told
+    many = tuple(crossed([0.9 - n, 1.1 - n] * 10, None) for n in range(6))
+    result = with_effects(whole, many)
+    wide, told = [result.joint(effect).interval for effect in (many[0], many[2]) if effect], result.effect_sentence
+    first, third = (f"[{low:.2f}, {high:.2f}]" for low, high in wide)
+    assert f"adds +1.00 {first} at layer 0, -1.00 {third} at layer 2," in told
     assert "at layer 1," not in told
     assert told.endswith("; at 1 other layer the interval holds 0.")
-    assert "95% intervals for all 6 layers together, 2 seeds after one adaptation)" in told
-    unsure = tuple(dataclasses.replace(effect, joint=(-9.0, 9.0)) for effect in many)
-    assert "adds nothing that is sure at any of 6 layers" in dataclasses.replace(whole, effects=unsure).effect_sentence
+    assert (
+        "95% intervals for all 6 layers together over new seeds only, as outputs by item were not kept, 2 seeds" in told
+    )
+    unsure = tuple(crossed([-9.0, 9.0], None) for _ in many)
+    assert "adds nothing that is sure at any of 6 layers" in with_effects(whole, unsure).effect_sentence
 
 
 def test_few_chains_without_an_effect_name_a_layer(whole: ChainResult) -> None:
@@ -195,12 +230,8 @@ def test_few_chains_without_an_effect_name_a_layer(whole: ChainResult) -> None:
     named = 0
     for _ in range(n_chains):
         differences = rng.normal(size=(n_layers, 5))
-        effects = tuple(
-            ChainEffect(layer=layer, value=1.0, interval=None, joint=error.interval)
-            for layer, values in enumerate(differences.tolist())
-            if (error := crossed(values, None, level=1 - 0.05 / n_layers)) is not None
-        )
-        named += "at layer" in dataclasses.replace(whole, effects=effects).effect_sentence
+        effects = tuple(crossed(values, None) for values in differences.tolist())
+        named += "at layer" in with_effects(whole, effects).effect_sentence
     assert 0.02 < named / n_chains < 0.09, "expected about 5 %; intervals of single layers would name one in 47 %"
 
 

@@ -13,7 +13,7 @@ from layerprobe.lab.dropbench.bench import bench_predictors, known_drops, outcom
 from layerprobe.lab.dropbench.results import RuleScores, Statistic
 from layerprobe.lab.dropbench.truth import cost_share
 from layerprobe.lab.dropbench.zoo import Zoo, ZooEntry
-from layerprobe.prediction.rule import KnownDrop, Predictor, Rule, falls, leave_one_family_out, truncated
+from layerprobe.prediction.rule import KnownDrop, Predictor, Rule, falls, leave_one_family_out
 from layerprobe.prediction.rules.logistic import logistic
 from layerprobe.prediction.rules.plateau import plateau, plateau_rule
 from layerprobe.prediction.rules.simple import best_rule, fall
@@ -108,18 +108,22 @@ def test_a_model_without_a_budget_is_not_scored_under_it() -> None:
 
 def remembering(models: Sequence[KnownDrop]) -> Predictor:
     """The best layer of every model it has seen, the last one of any other."""
-    seen = {each.name: each.truth.best_layer for each in models}
-    return lambda entry: (truncated(seen.get(entry.name, entry.n_blocks), entry),)
+    seen = {id(each.model): each.truth.best_layer for each in models}
+    return lambda model: (seen.get(id(model), model.n_blocks),)
+
+
+def memory(models: Sequence[KnownDrop]) -> dict[str, object]:
+    return {"models": models}
 
 
 def test_a_rule_that_remembers_knows_nothing_of_another_family() -> None:
-    rule = Rule(name="remembering", curves=(), fit=remembering, parameters=99)
+    rule = Rule(name="remembering", curves=(), make=remembering, choose=memory, parameters=99)
     scores = scores_of(known_zoo(), "remembering", rules=[rule])
     assert {outcome.recommended for outcome in scores.outcomes} == {(6,)}
     assert value(scores.f1) == 0
     # and it would have known all of them
     models = known(*known_zoo().entries)
-    seen = [remembering(models)(each.model)[0].recommended_layer for each in models]
+    seen = [remembering(models)(each.model)[0] for each in models]
     assert seen == [each.truth.best_layer for each in models]
 
 
@@ -130,7 +134,7 @@ def test_a_rule_sees_all_models_of_the_other_families_and_no_more() -> None:
         asked.append({each.name for each in models})
         return remembering(models)
 
-    outcomes = outcomes_of(Rule(name="watched", curves=(), fit=watched), known(*known_zoo().entries))
+    outcomes = outcomes_of(Rule(name="watched", curves=(), make=watched, choose=memory), known(*known_zoo().entries))
     everything = {"a0", "a1", "b0", "c0", "c1", "d0"}
     assert asked == [everything - left_out for left_out in ({"a0", "a1"}, {"b0"}, {"c0", "c1"}, {"d0"})]
     assert [outcome.model for outcome in outcomes] == ["a0", "a1", "b0", "c0", "c1", "d0"]
@@ -140,10 +144,10 @@ def test_what_no_block_has_touched_counts_only_where_that_helps() -> None:
     level, falling = (20.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0), (20.0, 10.0, 10.0, 10.0, 10.0, 5.0, 5.0)
     models = known(entry("a", "a", RISING, cka=level), entry("b", "b", DROPPING, cka=falling))
     predict = fall_of(CURVE).fit(models)
-    assert [predict(each.model)[0].recommended_layer for each in models] == [6, 4]
+    assert [predict(each.model)[0] for each in models] == [6, 4]
     first = (60.0, 50.0, 50.0, 50.0, 50.0, 50.0, 50.0)
     (only,) = known(entry("c", "c", first, cka=level))
-    assert fall_of(CURVE).fit([only])(only.model)[0].recommended_layer == 0
+    assert fall_of(CURVE).fit([only])(only.model)[0] == 0
 
 
 def test_a_threshold_that_fits_one_family_alone_does_not_help_it() -> None:
@@ -159,7 +163,7 @@ def test_a_threshold_that_fits_one_family_alone_does_not_help_it() -> None:
     assert scores.outcomes[0].recommended == (6,)
     # known with the others, its own drop would have been worth more than their false alarms
     everything = known(*data.entries)
-    assert fall_of(CURVE).fit(everything)(everything[0].model)[0].recommended_layer == 4
+    assert fall_of(CURVE).fit(everything)(everything[0].model)[0] == 4
     assert scores.parameters == 2
 
 
@@ -454,7 +458,7 @@ def test_every_rule_is_scored_on_every_model_of_a_large_zoo() -> None:
 
 
 def taking(layer: int) -> Rule:
-    return Rule(name=f"layer {layer}", curves=(), fit=lambda models: lambda entry: (truncated(layer, entry),))
+    return Rule(name=f"layer {layer}", curves=(), make=lambda: lambda model: (layer,))
 
 
 def test_the_best_rule_is_chosen_without_the_family_that_it_is_scored_on() -> None:
@@ -475,7 +479,7 @@ def test_a_rule_that_remembers_is_not_the_best_of_the_other_families() -> None:
         *(entry(family, family, DROPPING, cka=FALLING_CURVE) for family in "ab"),
         *(entry(family, family, RISING, cka=LEVEL_CURVE) for family in "cd"),
     )
-    remembers = Rule(name="remembering", curves=(), fit=remembering, parameters=99)
+    remembers = Rule(name="remembering", curves=(), make=remembering, choose=memory, parameters=99)
     looks = plateau(CURVE, reading_of(CURVE), tuned=False)
     said = leave_one_family_out(best_rule([remembers, looks]), everything)
     assert said == leave_one_family_out(looks, everything) != leave_one_family_out(remembers, everything)

@@ -84,7 +84,7 @@ def test_tuned_rules_are_scored_as_they_come() -> None:
         for each, outcome in zip(one_family, by_name[name].outcomes, strict=True):
             curves = {what.replace(REFERENCE, CKA): curve for what, curve in each.curves.items()}
             model = ModelCurves(n_blocks=each.n_blocks, curves=curves)
-            assert outcome.recommended == (tuned_rule(name)(model).recommended_layer,)
+            assert outcome.recommended == (tuned_rule(name)(model),)
     assert {scores.parameters for scores in result.rules} == {0}
 
 

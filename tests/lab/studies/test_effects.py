@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
+from layerprobe.files.serialisation import from_dict, to_dict
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.dropbench.zoo import OTHER_SEED, TunedLayers, ZooEntry
-from layerprobe.lab.studies.values import objective_effects
+from layerprobe.lab.studies.values import ObjectiveEffect, objective_effects
 from layerprobe.readings.values import LayerCurve
 
 
@@ -71,3 +72,12 @@ def test_layers_are_held_against_the_same_layer_of_the_twin() -> None:
 def test_what_has_no_twin_is_left_out() -> None:
     assert objective_effects(ENTRIES[2:4]) == ()
     assert objective_effects(ENTRIES[:2]) == ()
+
+
+def test_effects_of_before_are_read() -> None:
+    for effect in objective_effects(ENTRIES):
+        data = to_dict(effect)
+        assert from_dict(ObjectiveEffect, data) == effect
+        del data["difference"]
+        read = from_dict(ObjectiveEffect, data)
+        assert (read.mean, read.interval, read.certain) == (effect.mean, effect.interval, effect.certain)
