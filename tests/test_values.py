@@ -756,7 +756,7 @@ def test_the_texts_of_pairs_are_distinct_in_order_of_first_appearance() -> None:
 
 
 def test_pairs_of_unequal_lengths_are_refused() -> None:
-    with pytest.raises(DataError, match=r"as many first as second sentences and targets, got \(2, 1, 2\)"):
+    with pytest.raises(DataError, match="field of Examples, got 2 targets, 2 first, 1 second"):
         Examples(first=("a", "b"), second=("c",), targets=(0.1, 0.2))
 
 

@@ -46,9 +46,22 @@ class Items(abc.ABC):
                 return items, values
         raise DataError(f"expected the items of a kind of task, got fields {', '.join(sorted(values))}")
 
+    def __post_init__(self) -> None:
+        optional = {field.name for field in dataclasses.fields(self) if field.default == ()}
+        parts = {name: getattr(self, name) for name in self.by_item}
+        lengths = {
+            name: len(part) for name, part in parts.items() if part or (part is not None and name not in optional)
+        }
+        if len(set(lengths.values())) > 1:
+            listed = ", ".join(f"{n} {name}" for name, n in lengths.items())
+            raise DataError(f"expected an entry an item in every field of {type(self).__name__}, got {listed}")
+
     def __len__(self) -> int:
         """Return the number of items."""
         return len(getattr(self, self.by_item[0]))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self):,}>"
 
     @property
     @abc.abstractmethod
@@ -77,6 +90,13 @@ class Items(abc.ABC):
     @abc.abstractmethod
     def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
         """Raise DataError unless a task of this kind, with these names of classes, can have the items in this split."""
+
+    def check_texts(self, split: str, *fields: str) -> None:
+        """Raise DataError if something of these fields is no text, or is empty."""
+        for name in fields:
+            for i, text in enumerate(getattr(self, name) or ()):
+                if not isinstance(text, str) or not text.strip():
+                    raise DataError(f"expected a text at {split}.{name}[{i}], got {text!r}: leave it out")
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -136,9 +156,7 @@ class Examples(Items):
     """Gold similarity scaled to 0 .. 1, or the number of the class, from 0."""
 
     def __post_init__(self) -> None:
-        lengths = (len(self.first), *(() if self.second is None else (len(self.second),)), len(self.targets))
-        if len(set(lengths)) > 1:
-            raise DataError(f"expected as many first as second sentences and targets, got {lengths}")
+        super(Examples, self).__post_init__()
         if not all(map(math.isfinite, self.targets)):
             bad = sum(not math.isfinite(target) for target in self.targets)
             raise DataError(f"expected finite targets, got NaN or infinity for {bad} of {len(self.targets)} examples")
@@ -170,10 +188,7 @@ class Examples(Items):
 
     def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
         """Raise DataError unless they are texts or pairs, as the kind has it, none empty, with known classes."""
-        for side, texts in ("first", self.first), ("second", self.second or ()):
-            for i, text in enumerate(texts):
-                if not isinstance(text, str) or not text.strip():
-                    raise DataError(f"expected a text at {split}.{side}[{i}], got {text!r}: leave such examples out")
+        self.check_texts(split, "first", "second")
         if (self.second is not None) != kind.pairs:
             expected = "pairs" if kind.pairs else "single texts"
             raise DataError(f"expected {expected} in the {split} split of a task of kind {kind.name}")

@@ -39,11 +39,6 @@ class Questions(Items):
     answers: tuple[tuple[Answer, ...], ...]
     """(question,): any of them is right, and the first is trained on; none where the context has no answer."""
 
-    def __post_init__(self) -> None:
-        lengths = len(self.ids), len(self.questions), len(self.contexts), len(self.answers)
-        if len(set(lengths)) > 1:
-            raise DataError(f"expected as many ids, questions, contexts and lists of answers, got {lengths}")
-
     def __repr__(self) -> str:
         return f"<Questions: {len(self):,} about {len(set(self.contexts)):,} contexts>"
 
@@ -81,10 +76,8 @@ class Questions(Items):
 
     def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
         """Raise DataError unless no text is empty and every answer is in its context where it is said to be."""
-        for i, (question, context, answers) in enumerate(zip(self.questions, self.contexts, self.answers, strict=True)):
-            for text in question, context:
-                if not isinstance(text, str) or not text.strip():
-                    raise DataError(f"expected a text at {split}[{i}], got {text!r}: leave such questions out")
+        self.check_texts(split, "questions", "contexts")
+        for i, (context, answers) in enumerate(zip(self.contexts, self.answers, strict=True)):
             for answer in answers:
                 if not is_in(answer, context):
                     raise DataError(

@@ -370,54 +370,56 @@ def _cells(
     chosen = [str(name).strip() for name in entries]
     if len(chosen) > 2 or (needed and len(chosen) == 1):
         raise TaskError(f"expected the columns image,{needed or 'caption'}, got {','.join(chosen)!r}")
-    read = _parquet_cells if path.suffix.lower() == ".parquet" else _table_cells
-    yield from read(path, chosen, names, needed, format)
-
-
-def _table_cells(
-    path: Path, columns: Sequence[str], names: Sequence[str], needed: str | None, format: Format | None
-) -> Iterator[tuple[str, str | None, str]]:
+    if path.suffix.lower() == ".parquet":
+        yield from _parquet_cells(path, chosen, names, needed)
+        return
     table = read_table(path, format).with_header()
     header = table.header or ()
-    if columns:
-        chosen = [named_column(table, column) for column in columns]
-    else:
-        chosen = [header.index(column) for column in _usual(header, IMAGE_NAMES)[:1]]
-        if not chosen:
-            raise TaskError(f"{path} has no column of images: name it with --columns; it has {', '.join(header)[:200]}")
-        chosen += [header.index(column) for column in _usual(header, names)[:1]]
-    if needed and len(chosen) < 2:
-        raise TaskError(f"{path} has no column of {needed}s: name it with --columns image,{needed}")
+    image = [*chosen[:1], *_usual(header, IMAGE_NAMES)][:1]
+    used = [named_column(table, name) for name in _with_beside(path, header, image, chosen, names, needed)]
     for number, row in enumerate(table.rows):
-        yield row[chosen[0]], row[chosen[1]] if len(chosen) > 1 else None, table.place(number)
+        yield row[used[0]], row[used[1]] if len(used) > 1 else None, table.place(number)
+
+
+def _with_beside(
+    path: Path,
+    header: Sequence[str],
+    image: Sequence[str],
+    chosen: Sequence[str],
+    names: Sequence[str],
+    needed: str | None,
+) -> list[str]:
+    """Return the column of images and, where there is one, that of what stands beside them."""
+    if not image:
+        raise TaskError(f"{path} has no column of images: name it with --columns; it has {', '.join(header)[:200]}")
+    beside = chosen[1:] or ([] if chosen else [name for name in _usual(header, names) if name != image[0]][:1])
+    if needed and not beside:
+        raise TaskError(f"{path} has no column of {needed}s: name it with --columns image,{needed}")
+    return [image[0], *beside]
 
 
 def _parquet_cells(
-    path: Path, chosen: Sequence[str], names: Sequence[str], needed: str | None, format: Format | None
+    path: Path, chosen: Sequence[str], names: Sequence[str], needed: str | None
 ) -> Iterator[tuple[str | bytes, str | None, str]]:
     from pyarrow import parquet
 
-    image = chosen[0] if chosen else _parquet_column(path)
-    if image is None:
-        raise TaskError(f"{path} has no column of images: expected a struct of bytes and path, as the Hub writes")
+    image = [*chosen[:1], *filter(None, [_parquet_column(path)])][:1]
     try:
         file = parquet.ParquetFile(path)
-        if unknown := [column for column in (*chosen, image) if column not in file.schema_arrow.names]:
-            raise TaskError(f"{path} has no column {unknown[0]!r}: it has {', '.join(file.schema_arrow.names)[:200]}")
-        beside = chosen[1:2] or [column for column in _usual(file.schema_arrow.names, names) if column != image][:1]
-        if needed and not beside:
-            raise TaskError(f"{path} has no column of {needed}s: name it with --columns image,{needed}")
-        classes = written_names(file.schema_arrow.metadata, beside[0]) if needed else ()
+        header = file.schema_arrow.names
+        used = _with_beside(path, header, image, chosen, names, needed)
+        if unknown := [column for column in used if column not in header]:
+            raise TaskError(f"{path} has no column {unknown[0]!r}: it has {', '.join(header)[:200]}")
+        classes = written_names(file.schema_arrow.metadata, used[-1]) if needed else ()
         number = 0
-        for batch in file.iter_batches(batch_size=_ROWS, columns=[image, *beside]):
-            others = batch.column(beside[0]).to_pylist() if beside else [None] * batch.num_rows
-            for value, other in zip(batch.column(image).to_pylist(), others, strict=True):
+        for batch in file.iter_batches(batch_size=_ROWS, columns=used):
+            others = batch.column(used[1]).to_pylist() if len(used) > 1 else [None] * batch.num_rows
+            for value, other in zip(batch.column(used[0]).to_pylist(), others, strict=True):
                 number += 1
-                cell = (None if not beside else "") if other is None else str(other)
+                cell = (None if len(used) < 2 else "") if other is None else str(other)
                 if classes and isinstance(other, int) and other < len(classes):
                     cell = classes[other] if other >= 0 else ""  # -1 says that there is none
-                place = f"{path}, row {number}"
-                yield _image_cell(value), cell, place
+                yield _image_cell(value), cell, f"{path}, row {number}"
     except TaskError:
         raise
     except Exception as error:  # whatever the bytes lead pyarrow to

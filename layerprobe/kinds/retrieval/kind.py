@@ -46,9 +46,7 @@ class RetrievalItems(Items):
         check_choice(self.ranking, Ranking, name="ranking")
         if self.ids and len(set(self.ids)) < len(self):
             raise DataError(f"expected {len(self)} distinct query ids, got {len(set(self.ids))}")
-        lengths = [len(part) for part in (self.queries, self.relevance, self.trained, self.own)]
-        if len(set(lengths)) > 1:
-            raise DataError(f"expected relevance, examples and a document to leave out for every query, got {lengths}")
+        super(RetrievalItems, self).__post_init__()
         if without := sum(not documents for documents in self.relevance):
             raise DataError(f"expected a relevant document for every query, {without} have none: leave them out")
         numbers = {*chain(*chain(*self.trained)), *(document for document, _ in chain(*self.relevance))}
@@ -151,10 +149,7 @@ class RetrievalItems(Items):
         """Raise DataError unless there are two documents to rank, and no text is empty."""
         if len(self.documents) < 2:
             raise DataError(f"expected at least two documents to rank in the {split} split, got {len(self.documents)}")
-        for side, texts in ("queries", self.queries), ("documents", self.documents):
-            for i, text in enumerate(texts):
-                if not isinstance(text, str) or not text.strip():
-                    raise DataError(f"expected a text at {split}.{side}[{i}], got {text!r}: leave it out")
+        self.check_texts(split, "queries", "documents")
 
 
 def _is_collection(path: Path) -> bool:

@@ -28,7 +28,7 @@ from layerprobe.tasks.values import Items, Task
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SummaryItems(Items):
     """Documents as sentences, with the summary of each."""
 
@@ -45,14 +45,9 @@ class SummaryItems(Items):
     """Before every sentence where it is embedded; ROUGE does not read it."""
 
     def __post_init__(self) -> None:
-        lengths = len(self.documents), len(self.summaries), len(self.oracle)
-        if len(set(lengths)) > 1:
-            raise DataError(f"expected as many documents as summaries and oracles, got {lengths}")
+        super(SummaryItems, self).__post_init__()
         if self.keep < 1:
             raise DataError(f"expected at least one sentence to choose of each document, got {self.keep}")
-
-    def __repr__(self) -> str:
-        return f"<SummaryItems: {len(self):,} documents>"
 
     @property
     def sides(self) -> tuple[tuple[str, ...], ...]:

@@ -7,7 +7,7 @@ and Tam 2004 (Information Processing and Management 40).
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -108,7 +108,7 @@ def centrality(embeddings: NDArray[np.floating], by: Centrality = "degree") -> A
 
 def central_sentences(checkpoint: Resolved, task: Task, *, split: TextSplit) -> LayerScores:
     """Return the ROUGE of the most central sentences by layer, without training."""
-    items = _items(task, split)
+    items = cast(SummaryItems, task.split(split))
     embeddings = extract_split(checkpoint, task, split)
     by_layer = [
         evaluate_outputs(task.kind, central(embeddings.measured(layer), embeddings.rows, items), items)
@@ -126,7 +126,7 @@ def summary_ways(checkpoint: Resolved, task: Task) -> Ways:
     likely to exceed.
     """
     level = current().level
-    items = {split: _items(task, split) for split in get_args(Split)}
+    items = {split: cast(SummaryItems, task.split(split)) for split in get_args(Split)}
     embedded = {split: extract_split(checkpoint, task, split) for split in get_args(Split)}
     test, links, n_layers = items["test"], links_of(task.test), embedded["test"].n_layers
     lead, oracle = (evaluate_outputs(task.kind, outputs, test).metrics for outputs in (test.lead(), test.best()))
@@ -153,13 +153,6 @@ def summary_ways(checkpoint: Resolved, task: Task) -> Ways:
         baselines={"first sentence" if test.keep == 1 else f"first {test.keep} sentences": lead, "oracle": oracle},
         ways=tuple(ways),
     )
-
-
-def _items(task: Task, split: TextSplit) -> SummaryItems:
-    items = task.split(split)
-    if not isinstance(items, SummaryItems):
-        raise DataError(f"expected documents with summaries, got {task.name} of kind {task.kind}")
-    return items
 
 
 def _outputs(

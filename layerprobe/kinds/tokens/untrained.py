@@ -6,6 +6,7 @@ are many, and reads the words of a split while they pass.
 
 import contextlib
 import logging
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,7 @@ KEPT = "word-probes"
 def score_words(checkpoint: Resolved, task: Task, *, split: Split) -> LayerScores:
     """Return what logistic regression on frozen token states scores, layer by layer; from the store, or fitted now."""
     options = checkpoint.asked
-    train, scored = (_sentences(task, part).prompted(checkpoint.prompt) for part in ("train", split))
+    train, scored = (cast(TaggedSentences, task.split(part)).prompted(checkpoint.prompt) for part in ("train", split))
     store, key = Store(options.cache_dir), _key(checkpoint, task, split)
     if (stored := kept_scores(store, KEPT, key)) is not None:
         return stored
@@ -58,13 +59,6 @@ def score_words(checkpoint: Resolved, task: Task, *, split: Split) -> LayerScore
 
 Weights = list[tuple[NDArray[np.float32], NDArray[np.float32]]]
 """By layer, (width, classes) and (classes,)."""
-
-
-def _sentences(task: Task, split: Split) -> TaggedSentences:
-    items = task.split(split)
-    if not isinstance(items, TaggedSentences):
-        raise DataError(f"expected sentences with tags, got {task.name} of kind {task.kind}")
-    return items
 
 
 def _key(checkpoint: Resolved, task: Task, split: Split) -> str:

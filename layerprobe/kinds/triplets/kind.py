@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.errors import DataError
 from layerprobe.metrics.influence import mean_influences
 from layerprobe.stats.floors import RANDOM_ORDER, Floor
 from layerprobe.tasks.columns import training_columns
@@ -18,7 +17,7 @@ from layerprobe.tasks.texts import plain
 from layerprobe.tasks.values import Items, Task
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Triplets(Items):
     """Texts, each with one that is to be closer to it than another."""
 
@@ -29,14 +28,6 @@ class Triplets(Items):
     """What is to be closer."""
     negatives: tuple[str, ...]
     """What is to be farther away."""
-
-    def __post_init__(self) -> None:
-        lengths = tuple(map(len, self.sides))
-        if len(set(lengths)) > 1:
-            raise DataError(f"expected as many anchors as positives and negatives, got {lengths}")
-
-    def __repr__(self) -> str:
-        return f"<Triplets: {len(self):,}>"
 
     @property
     def sides(self) -> tuple[tuple[str, ...], ...]:
@@ -62,10 +53,7 @@ class Triplets(Items):
 
     def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
         """Raise DataError if a text is empty."""
-        for side, texts in zip(("anchors", "positives", "negatives"), self.sides, strict=True):
-            for i, text in enumerate(texts):
-                if not isinstance(text, str) or not text.strip():
-                    raise DataError(f"expected a text at {split}.{side}[{i}], got {text!r}: leave such triplets out")
+        self.check_texts(split, *self.by_item)
 
 
 Array = NDArray[np.float64]

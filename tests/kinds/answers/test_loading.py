@@ -165,7 +165,7 @@ def test_items_are_checked() -> None:
         Task(**fields, test=wrong)
     with pytest.raises(DataError, match="expected a text at"):
         Task(**fields, test=Questions(ids=("a",), questions=(" ",), contexts=("c",), answers=((),)))
-    with pytest.raises(DataError, match="expected as many ids"):
+    with pytest.raises(DataError, match="in every field of Questions, got 1 ids, 0 questions"):
         Questions(ids=("a",), questions=(), contexts=(), answers=())
     with pytest.raises(DataError, match="expected Questions in the test split"):
         Task(**fields, test=Examples(first=("a",), second=("b",), targets=(0.0,)))
