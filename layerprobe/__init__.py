@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from layerprobe.shrinking.run import shrink as shrink
     from layerprobe.similarity.cka import cka_interval as cka_interval
     from layerprobe.similarity.cka import linear_cka as linear_cka
+    from layerprobe.store.store import cache as cache
     from layerprobe.study.confirmation import confirm as confirm
     from layerprobe.study.find import find as find
     from layerprobe.study.predict import predict as predict
@@ -64,6 +65,7 @@ _MODULES = {
     "files.serialisation": "to_json",
     "shrinking.run": "shrink",
     "similarity.cka": "cka_interval linear_cka",
+    "store.store": "cache",
     "study.confirmation": "confirm",
     "study.find": "find",
     "study.predict": "predict",

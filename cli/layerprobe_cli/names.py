@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import itertools
+import os
 import re
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -155,6 +158,30 @@ SHORT = {
 """What --help shows of each panel; of the others it shows all."""
 
 
+def _is_data(word: str, first: str) -> bool:
+    """Return whether the last argument of a call is data; that of embeddings, which come first, is their targets."""
+    from layerprobe.tasks.hub import ALIASES
+
+    if os.path.isfile(first) or (os.path.isdir(first) and not _is_model(first)):  # noqa: PTH112, PTH113
+        return False
+    if os.path.isdir(word):  # noqa: PTH112 - of any name, too long ones as well
+        return not _is_model(word)
+    return word in ALIASES or (os.path.isfile(word) and not word.lower().endswith(".toml"))  # noqa: PTH113
+
+
+def _is_model(folder: str) -> bool:
+    return any(Path(folder, name).is_file() for name in ("config.json", "modules.json", "adapter_config.json"))
+
+
+def _kind_of(data: str, flags: Mapping[str, str]) -> str:
+    """Return which option data is given with: a text file without tabs is texts, where texts are taken."""
+    if "texts" not in flags or not data.lower().endswith((".txt", ".txt.gz")):
+        return "source"
+    with contextlib.suppress(OSError), open(data, "rb") as file:  # noqa: PTH123
+        return "source" if b"\t" in file.readline(2**16) else "texts"
+    return "texts"
+
+
 class Command(TyperCommand):
     """A command whose help has the usual options, and by --help-all every one.
 
@@ -186,6 +213,39 @@ class Command(TyperCommand):
                 for flag in parameter.opts:
                     if f"{flag}=" in args or any(pair == (flag, "") for pair in itertools.pairwise(args)):
                         raise typer.BadParameter(f"expected a path with {flag}, got none: is a variable not set?")
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Read the words of a call, of which the last one may be data."""
+        return super().parse_args(ctx, self._with_data_last(ctx, args))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return what stands behind the name in the first line of the help."""
+        return [*super().collect_usage_pieces(ctx), *(["[DATA]"] if self._data_flags() else [])]
+
+    def _data_flags(self) -> dict[str, str]:
+        """Return the options that data can be given with, of a command whose first argument is a model."""
+        first = next((parameter.name for parameter in self.params if not isinstance(parameter, TyperOption)), "")
+        flags = {str(option.name): option.opts[0] for option in self.params if option.name in ("source", "texts")}
+        return flags if first == "name" and "source" in flags else {}
+
+    def _with_data_last(self, ctx: Any, args: list[str]) -> list[str]:
+        """Return the words of a call, with the option before data that is the last argument."""
+        flags = self._data_flags()
+        if not flags or ctx.resilient_parsing or ctx.meta.get(OLD_NAME) == "across":
+            return args
+        options = copy.copy(self)
+        options.params = [parameter for parameter in self.params if isinstance(parameter, TyperOption)]
+        try:
+            values, words, _ = options.make_parser(ctx).parse_args([*args])
+            if len(words) < 2 or values.get("source") or values.get("texts") or not _is_data(words[-1], words[0]):
+                return args
+            for place in (place for place in reversed(range(len(args))) if args[place] == words[-1]):
+                others = [*args[:place], *args[place + 1 :]]
+                if options.make_parser(ctx).parse_args([*others])[1] == words[:-1]:
+                    return [flags[_kind_of(words[-1], flags)], words[-1], *others]
+        except UsageError:
+            pass  # it is said where all of it is read
+        return args
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, whose texts are those of the library."""

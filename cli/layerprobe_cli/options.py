@@ -53,7 +53,7 @@ def checked(*checks: Callable[[Any], object]) -> Callable[[Any], Any]:
 def _no_file(model: str) -> str:
     """Return the name of a model; a file there is data, in the wrong place."""
     if os.path.isfile(model):  # noqa: PTH113 - of any name, too long ones as well
-        raise typer.BadParameter(f"expected the model first, got the file {model}: give data with --task or --texts")
+        raise typer.BadParameter(f"expected the model first, got the file {model}: data come after it")
     return model
 
 

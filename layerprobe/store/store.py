@@ -31,8 +31,10 @@ from layerprobe.files.atomic import (
     inside,
     locked,
     make_directory,
+    read_size,
     readable_size,
     store_errors,
+    tree_bytes,
 )
 from layerprobe.files.folders import parsed, read_kept, write_kept
 from layerprobe.files.serialisation import from_dict
@@ -50,7 +52,7 @@ from layerprobe.store.manifest import (
     texts_digest,
 )
 from layerprobe.store.shards import ShardWriter, StoredEmbeddings, begin, opened
-from layerprobe.store.verification import Entry, Verification, entry_of, verify
+from layerprobe.store.verification import Entry, Verification, entry_of, runs_of, verify
 from layerprobe.versions import FORMAT_VERSION, __version__
 
 log = logging.getLogger(__name__)
@@ -69,7 +71,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    """Entries that were removed, or would be."""
+    """Extractions and runs that were removed, or would be."""
 
     entries: tuple[Entry, ...]
     bytes: int
@@ -153,9 +155,24 @@ class Store:
         """Return the entries of the store, the latest first."""
         return sorted(map(entry_of, self._directories()), key=lambda entry: -entry.modified)
 
-    def entry(self, beginning: str) -> Entry:
+    def runs(self) -> list[Entry]:
+        """Return the fine-tuning runs in the store, those of a model and a task together, the latest first."""
+        return sorted(map(runs_of, self._directories(below="runs")), key=lambda entry: -entry.modified)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of all that the folder holds by what it is; they add up to the folder's."""
+        folders = {"extractions": "embeddings", "runs": "runs", "results": "results", "locks": "locks"}
+        sizes = {what: tree_bytes(self.root / folder) for what, folder in folders.items()}
+        return {**sizes, "other files": tree_bytes(self.root) - sum(sizes.values())}
+
+    def __repr__(self) -> str:
+        kept = ", ".join(f"{readable_size(size)} of {what}" for what, size in self.sizes().items() if size)
+        return f"<Store {self.root}: {kept or 'empty'}>"
+
+    def entry(self, beginning: str, *, runs: bool = False) -> Entry:
         """Return the only entry whose fingerprint begins so; raise StoreError if there is none, or several."""
-        matching = [entry for entry in self.entries() if beginning and entry.fingerprint.startswith(beginning)]
+        kept = self.entries() + (self.runs() if runs else [])
+        matching = [entry for entry in kept if beginning and entry.fingerprint.startswith(beginning)]
         if len(matching) != 1:
             what = "is no extraction" if not matching else f"are {len(matching)} extractions"
             raise StoreError(f"there {what} whose fingerprint begins with {beginning!r}: see `layerprobe cache list`")
@@ -174,24 +191,43 @@ class Store:
         older_than_days: float | None = None,
         partial_only: bool = False,
         fingerprint: str | None = None,
+        model: str | None = None,
+        larger_than: int | str | None = None,
+        runs: bool = False,
         everything: bool = False,
         dry_run: bool = False,
     ) -> Pruned:
-        """Remove the entries that meet all conditions given, less those that a process is writing.
+        """Remove the extractions that meet all conditions given, and with `runs` such runs, which are expensive.
+
+        What a process is writing stays.
 
         Args:
             older_than_days: Nothing was added to them for so long.
             partial_only: They are not finished.
             fingerprint: This one.
+            model: Of models whose name has this in it.
+            larger_than: Bytes that they take at least, or a text such as 500 MB.
+            runs: Fine-tuning runs, too, with the weights that they kept.
             everything: All of them, and cached results; no other condition can be given.
             dry_run: Only return what would go.
         """
-        if everything == (older_than_days is not None or partial_only or fingerprint is not None):
-            raise DataError("expected an age, partial entries, a fingerprint, or everything alone")
+        conditions = (older_than_days, fingerprint, model, larger_than, partial_only or None)
+        if everything == any(condition is not None for condition in conditions):
+            raise DataError("expected an age, a size, a model, partial entries, a fingerprint, or everything alone")
         before = math.inf if older_than_days is None else time.time() - older_than_days * DAY
-        entries = [entry for entry in map(entry_of, self._directories(fingerprint)) if entry.modified < before]
-        chosen = [entry for entry in entries if entry.state == "partial" or not partial_only]
-        removed = [entry for entry in chosen if dry_run or self._remove(entry.fingerprint, alone=len(chosen) == 1)]
+        least = 0 if larger_than is None else read_size(larger_than)
+        of_runs = [entry for entry in self.runs() if fingerprint in (None, entry.fingerprint)] if runs else []
+        named = fingerprint is not None and bool(of_runs)
+        entries = of_runs + ([] if named else [*map(entry_of, self._directories(fingerprint))])
+        chosen = [
+            entry
+            for entry in entries
+            if entry.modified < before
+            and entry.bytes >= least
+            and (model or "") in entry.model
+            and (entry.state == "partial" or not partial_only)
+        ]
+        removed = [entry for entry in chosen if dry_run or self._remove(entry, alone=len(chosen) == 1)]
         freed = sum(entry.bytes for entry in removed)
         if everything or partial_only:
             freed += self._remove_results(everything=everything, dry_run=dry_run)
@@ -224,10 +260,10 @@ class Store:
     def _directory(self, fingerprint: str) -> Path:
         return inside(self.root, self.root / "embeddings" / fingerprint)
 
-    def _directories(self, fingerprint: str | None = None) -> list[Path]:
+    def _directories(self, fingerprint: str | None = None, *, below: str = "embeddings") -> list[Path]:
         if self.root.exists() and not self.root.is_dir():
             raise StoreError(f"expected the folder of a store, got the file {self.root}: choose another --cache-dir")
-        folder = inside(self.root, self.root / "embeddings")
+        folder = inside(self.root, self.root / below)
         directories = []
         if folder.exists():
             with store_errors("read", folder):
@@ -260,10 +296,10 @@ class Store:
                 held.enter_context(self._lock(fingerprint, wait=True))
             yield
 
-    def _remove(self, fingerprint: str, *, alone: bool) -> bool:
-        """Remove an entry unless a process is writing it; one among others that cannot be removed is left and said."""
+    def _remove(self, entry: Entry, *, alone: bool) -> bool:
+        """Remove an entry, or runs, unless a process writes it; one of several that cannot be removed is left and said."""
         try:
-            return self._removed(self._directory(fingerprint))
+            return self._removed(entry.directory) if entry.runs is None else self._removed_runs(entry.directory)
         except StoreError as error:
             if alone:
                 raise
@@ -281,6 +317,16 @@ class Store:
                 log.warning("%s is being written: not removed", directory)
         return held
 
+    def _removed_runs(self, folder: Path) -> bool:
+        with contextlib.ExitStack() as held:
+            for directory in sorted(path for path in inside(self.root, folder).iterdir() if path.is_dir()):
+                if not held.enter_context(locked(folder.parent, directory / "lock")):
+                    log.warning("%s is being written: not removed", directory)
+                    return False
+            with store_errors("remove", folder):
+                shutil.rmtree(folder)
+        return True
+
     def _remove_results(self, *, everything: bool, dry_run: bool) -> int:
         """Remove cached results, or only what killed processes left half-written of them; returns the bytes freed."""
         folder = inside(self.root, self.root / "results")
@@ -297,6 +343,15 @@ class Store:
                 with contextlib.suppress(OSError):  # what is no result stays
                     left.rmdir()
         return freed
+
+
+def cache(cache_dir: str | Path | None = None) -> Store:
+    """Return what is kept on disk: `root` says where, `sizes`, `entries` and `runs` what, `prune` removes.
+
+    Args:
+        cache_dir: The folder; by default `LAYERPROBE_CACHE`, or a folder of layerprobe in the user's cache.
+    """
+    return Store(cache_dir)
 
 
 def _usual_root() -> Path:

@@ -1,5 +1,6 @@
 """What is in the store and whether it is as it was written. Knows manifests and checksums, not their contents."""
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreError, StoreVersionError
-from layerprobe.files.atomic import TEMPORARY, folder_bytes, store_errors
+from layerprobe.files.atomic import TEMPORARY, folder_bytes, store_errors, tree_bytes
 from layerprobe.files.folders import SUMS, folder_problems, parsed, problems_of
 from layerprobe.files.inputs import open_regular
 from layerprobe.store.manifest import MANIFEST, Manifest, is_fingerprint, read_manifest
@@ -19,7 +20,7 @@ State = Literal["complete", "partial", "damaged", "newer", "unreadable"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One extraction in the store, finished or not."""
+    """One extraction in the store, or the fine-tuning runs of one model on one task, finished or not."""
 
     directory: Path
     state: State
@@ -31,6 +32,10 @@ class Entry:
     """When a file was last added, in seconds since 1970."""
     manifest: Manifest | None = None
     """None where it is missing or cannot be read."""
+    runs: int | None = None
+    """How many runs there are; None of an extraction."""
+    origin: tuple[str, str] = ("", "")
+    """Of runs, the model and the task; empty where nothing says it."""
 
     @property
     def fingerprint(self) -> str:
@@ -40,11 +45,16 @@ class Entry:
     @property
     def model(self) -> str:
         """Hub id or folder; empty where the manifest cannot be read."""
-        return self.manifest.key.model if self.manifest else ""
+        return self.manifest.key.model if self.manifest else self.origin[0]
 
     @property
     def record(self) -> dict[str, Any]:
         """What it is, for JSON and tables."""
+        modified = datetime.fromtimestamp(self.modified, UTC).isoformat(timespec="seconds")
+        if self.runs is not None:
+            model, task = self.origin
+            about = {"fingerprint": self.fingerprint, "state": self.state, "model": model, "task": task}
+            return {**about, "runs": self.runs, "bytes": self.bytes, "modified": modified}
         manifest = self.manifest
         described = manifest.description.get("model", {}) if manifest else {}
         return {
@@ -56,7 +66,7 @@ class Entry:
             "features": manifest.width if manifest else "",
             "dtype": manifest.key.store_dtype if manifest else "",
             "bytes": self.bytes,
-            "modified": datetime.fromtimestamp(self.modified, UTC).isoformat(timespec="seconds"),
+            "modified": modified,
         }
 
 
@@ -77,6 +87,20 @@ def entry_of(directory: Path) -> Entry:
         denied = isinstance(error.__cause__ or error, PermissionError)
         state = "unreadable" if denied else "damaged"
     return Entry(directory=directory, state=state, bytes=size, modified=modified, manifest=manifest)
+
+
+def runs_of(directory: Path) -> Entry:
+    """Return the summary of the runs of one model on one task; those that began and are not finished are partial."""
+    finished = list(directory.glob("*/result.json"))
+    names = ("", "")
+    with contextlib.suppress(OSError, DataError, LookupError, TypeError):
+        origin, _ = parsed((directory / "origin.json").read_bytes())
+        names = str(origin["model"]["name"]), str(origin["task"])
+    with store_errors("read", directory):
+        size, modified = tree_bytes(directory), max(path.stat().st_mtime for path in (directory, *finished))
+    begun = sum(path.is_dir() for path in directory.iterdir())
+    state: State = "complete" if finished and len(finished) == begun else "partial"
+    return Entry(directory=directory, state=state, bytes=size, modified=modified, runs=len(finished), origin=names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,7 +69,7 @@ def test_a_dry_run_says_the_cost_of_all(layerprobe: Layerprobe, pair: tuple[Path
         (("BERT", "nowhere"), "nowhere"),
         (("BERT", "--scan"), "expected no scan with several models"),
         (("BERT", "--other-blocks", "1"), "expected one model with --other-blocks, got several"),
-        (("PAIRS",), "give data with --task"),
+        (("PAIRS",), "data come after it"),
     ],
     ids=["twice", "missing", "scan", "other blocks", "a file"],
 )

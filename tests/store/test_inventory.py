@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from layerprobe.errors import DataError, StoreError
+from layerprobe.files.atomic import locked
 
 DAY = 86400
 
@@ -81,9 +82,35 @@ def test_prune_leaves_what_is_no_result(store):
     assert not damaged.exists()
 
 
+def test_runs_are_listed_with_all_else_and_removed_when_asked(store, texts, fill):
+    fill(store, texts)
+    folder = store.root / "runs" / ("a" * 32)
+    for name in ("layer-001-seed-0", "layer-002-seed-0"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "lock").touch()
+    (folder / "layer-001-seed-0" / "result.json").write_text("{}")
+    (folder / "origin.json").write_text('{"model": {"name": "org/model"}, "task": "pairs"}')
+    (store.root / "notes.txt").write_text("mine")
+    (runs,) = store.runs()
+    assert (runs.runs, runs.state, runs.model, runs.record["task"]) == (1, "partial", "org/model", "pairs")
+    files = [path.stat().st_size for path in store.root.rglob("*") if path.is_file()]
+    assert sum(store.sizes().values()) == sum(files)
+    assert (store.sizes()["runs"], store.sizes()["other files"]) == (runs.bytes, 4)
+    assert "of runs" in repr(store)
+    assert store.prune(older_than_days=0, model="org", dry_run=True).entries == tuple(store.entries())
+    assert not store.prune(runs=True, model="other").entries
+    assert not store.prune(runs=True, larger_than="1 GB").entries
+    with locked(store.root, folder / "layer-002-seed-0" / "lock"):
+        assert not store.prune(runs=True, fingerprint=folder.name).entries
+    assert folder.exists()
+    assert store.prune(runs=True, fingerprint=folder.name).entries == (runs,)
+    assert not folder.exists()
+    assert store.entries()
+
+
 @pytest.mark.parametrize("conditions", [{}, {"everything": True, "partial_only": True}])
 def test_prune_wants_a_clear_condition(store, conditions):
-    with pytest.raises(DataError, match="expected an age, partial entries, a fingerprint, or everything alone"):
+    with pytest.raises(DataError, match=r"expected an age, a size, a model, .*, or everything alone"):
         store.prune(**conditions)
 
 

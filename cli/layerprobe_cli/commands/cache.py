@@ -1,38 +1,57 @@
 """layerprobe cache list | info | verify | prune."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layerprobe.files.atomic import readable_size
+from layerprobe.files.atomic import read_size, readable_size
 from layerprobe.results.table import Column, Table, named_values
 from layerprobe_cli import options as o
 from layerprobe_cli.output import fail
 from layerprobe_cli.shell import Call, Done
+
+if TYPE_CHECKING:
+    from layerprobe.store.verification import Entry
 
 OF = "layerprobe.store.store:Store.prune"
 Fingerprint = Annotated[str, typer.Argument(help="As `cache list` shows it; its beginning is enough.")]
 
 
 def cache_list(call: Call, cache_dir: o.CacheDir = None) -> Done:
-    """List what is kept: one extraction a line, the latest first.
+    """List all that is kept, the latest first, and where.
+
+    Extractions, and the fine-tuning runs of a model on a task, are a line each; the sizes add up to the folder's.
 
     Example:  [bold]layerprobe cache list[/bold]
     """
     from layerprobe.store.store import Store
 
     store = Store(cache_dir)
-    entries = [entry.record for entry in store.entries()]
-    size = readable_size(sum(entry["bytes"] for entry in entries))
-    parts: list[Table | str] = [f"{store.root}: {len(entries)} extractions, {size}"]
-    if entries:
-        rows = [entry | {"fingerprint": entry["fingerprint"][:12], "size": entry["bytes"]} for entry in entries]
-        names = ("fingerprint", "state", "layers", "texts", "features", "dtype", "size", "model")
-        forms = {"size": readable_size}
-        columns = (Column(name, [row[name] for row in rows], form=forms.get(name, "")) for name in names)
-        parts.append(Table(columns=tuple(columns), title="Extractions"))
-    return Done(result=entries, parts=parts)
+    kept = {"Extractions": store.entries(), "Runs": store.runs()}
+    columns = {
+        "Extractions": "fingerprint state layers texts features dtype size model",
+        "Runs": "fingerprint state runs size task model",
+    }
+    tables = [_table(title, entries, columns[title].split()) for title, entries in kept.items() if entries]
+    sizes = {what: readable_size(size) for what, size in store.sizes().items() if size}
+    whole = readable_size(sum(store.sizes().values()))
+    parts: list[Table | str] = [f"{store.root}: {whole}"]
+    parts += [part for table in tables for part in (f"\n{table.title}", table)]
+    if sizes:
+        parts += ["\nSizes", named_values(sizes, "Sizes")]
+    records = [entry.record for entries in kept.values() for entry in entries]
+    return Done(result=records, parts=parts)
+
+
+def _table(title: str, entries: Sequence[Entry], names: Sequence[str]) -> Table:
+    rows = [entry.record | {"fingerprint": entry.fingerprint[:12], "size": entry.bytes} for entry in entries]
+    forms = {"size": readable_size}
+    columns = (Column(name, [row[name] for row in rows], form=forms.get(name, "")) for name in names)
+    return Table(columns=tuple(columns), title=title)
 
 
 def cache_info(call: Call, fingerprint: Fingerprint, cache_dir: o.CacheDir = None) -> Done:
@@ -90,34 +109,51 @@ def cache_prune(
     call: Call,
     fingerprint: Annotated[str | None, {"argument": True}] = None,
     older_than: Annotated[float | None, {"metavar": "DAYS", "min": 0}] = None,
+    model: str | None = None,
+    larger_than: Annotated[str | None, {"metavar": "SIZE", "callback": o.checked(read_size)}] = None,
     partial: bool = False,
+    runs: bool = False,
     everything: Annotated[bool, {"flags": ("--all",)}] = False,
     dry_run: bool = False,
     cache_dir: o.CacheDir = None,
 ) -> Done:
-    """Remove extractions: one, old ones, unfinished ones, or all. Fine-tuning runs stay.
+    """Remove extractions, and with --runs fine-tuning runs: one, old or large ones, those of a model, or all.
 
     Example:  [bold]layerprobe cache prune --older-than 30 --dry-run[/bold]
 
+    Example:  [bold]layerprobe cache prune --runs --model electra --larger-than 500MB[/bold]
+
     Args:
-        fingerprint: One extraction.
+        fingerprint: One extraction, or with --runs the runs of a model on a task.
         older_than: Unchanged for this many days.
+        model: Of models whose name has this in it.
+        larger_than: Of this size at least, such as 500MB or 2GiB.
         partial: Only unfinished ones, and half-written results that killed processes left.
+        runs: Fine-tuning runs, too, which cost time to make again.
         everything: All of them, and cached results.
     """
     from layerprobe.store.store import Store
 
-    if everything == (fingerprint is not None or older_than is not None or partial):
-        raise typer.BadParameter("expected a fingerprint, --older-than or --partial, or --all alone")
+    conditions = (fingerprint, older_than, model, larger_than, partial or None)
+    if everything == any(condition is not None for condition in conditions):
+        raise typer.BadParameter(
+            "expected a fingerprint, --older-than, --model, --larger-than or --partial, or --all alone"
+        )
     store = Store(cache_dir)
     removed = store.prune(
         older_than_days=older_than,
         partial_only=partial,
-        fingerprint=None if fingerprint is None else store.entry(fingerprint).fingerprint,
+        fingerprint=None if fingerprint is None else store.entry(fingerprint, runs=runs).fingerprint,
+        model=model,
+        larger_than=larger_than,
+        runs=runs,
         everything=everything,
         dry_run=dry_run,
     )
-    line = f"{len(removed.entries)} extractions, {readable_size(removed.bytes)}"
+    n_runs = sum(entry.runs or 0 for entry in removed.entries)
+    n_extractions = sum(entry.runs is None for entry in removed.entries)
+    kept_runs = f"{n_runs} runs, " if n_runs else ""
+    line = f"{n_extractions} extractions, {kept_runs}{readable_size(removed.bytes)}"
     names = [entry.fingerprint for entry in removed.entries]
     return Done(
         result={"removed": names, "bytes": removed.bytes, "dry_run": dry_run},
