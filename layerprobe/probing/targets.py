@@ -23,8 +23,8 @@ from layerprobe.probing.values import ProbeSettings, TargetKind
 from layerprobe.process import without_warnings
 from layerprobe.similarity.checks import as_array
 from layerprobe.stats.links import Links
-from layerprobe.tasks.scores import is_number
 from layerprobe.tasks.tables import read_table
+from layerprobe.tasks.targets import is_number
 
 CLASSES = 20
 """Whole numbers with up to so many different values are taken for classes."""

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from layerprobe.errors import TaskError
 from layerprobe.tasks.kind import KINDS, Kind, detect_kind
-from layerprobe.tasks.labels import label_cell
-from layerprobe.tasks.scores import is_number, parse_score
 from layerprobe.tasks.tables import Table
+from layerprobe.tasks.targets import is_number, label_cell, parse_score
 
 Columns = str | Sequence[str | int]
 PAIR, SINGLE = "first,second,score", "text,label"

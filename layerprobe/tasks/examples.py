@@ -9,10 +9,9 @@ from layerprobe.errors import TaskError
 from layerprobe.names import counted
 from layerprobe.tasks.columns import plain_name
 from layerprobe.tasks.kind import KINDS, LABEL_COLUMNS, detect_kind
-from layerprobe.tasks.labels import class_names, label_cell
-from layerprobe.tasks.scores import check_range, parse_score, scale
 from layerprobe.tasks.splitting import SPLITS, with_all_splits
 from layerprobe.tasks.tables import Table
+from layerprobe.tasks.targets import check_range, class_names, label_cell, parse_score, scale
 from layerprobe.tasks.texts import Cleaner, LeftOut, UnusableRowError
 from layerprobe.tasks.values import Examples, Task
 

@@ -11,8 +11,8 @@ from layerprobe.errors import TaskError
 from layerprobe.files.atomic import from_home
 from layerprobe.files.network import hub_trouble, hub_within_limits
 from layerprobe.tasks.discovery import roles_of
-from layerprobe.tasks.labels import by_name
 from layerprobe.tasks.tables import CONLL_SUFFIXES, SUFFIXES, Table, check_size, table_of_columns
+from layerprobe.tasks.targets import by_name
 
 ALIASES = {"stsb": "sentence-transformers/stsb"}
 

@@ -13,14 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from layerprobe.errors import DataError, TaskError
 from layerprobe.files.inputs import BYTES, CELLS, RECORD, open_regular, text_lines
 from layerprobe.files.serialisation import parse_json
 from layerprobe.tasks.formats import DELIMITERS, Format, find_encoding
-from layerprobe.tasks.labels import by_name, written_names
-from layerprobe.tasks.scores import is_number
+from layerprobe.tasks.targets import by_name, is_number, written_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -446,31 +445,14 @@ def _share_as_first(path: Path, way: _Way, encoding: str) -> float:
 
 
 def _are_quoted(path: Path, encoding: str) -> bool:
-    """Return whether a file with tabs has quoted fields: every one that a quote begins is whole, as in RFC 4180.
-
-    So is a file with tabs in its fields that is what a program writes that quotes those that need it, or all of them.
-    """
+    """Return whether a file with tabs has quoted fields: every one that a quote begins is whole, as in RFC 4180."""
     fields = itertools.chain.from_iterable(record for _, record in _records(path, _TABS, encoding))
     begun = (field for field in fields if field.startswith('"'))
-    if (first := next(begun, None)) is None:
-        return False
-    if all(map(_QUOTED_FIELD.fullmatch, itertools.chain([first], begun))):
-        return True
-    try:
-        records = [record for _, record in _records(path, _QUOTED_TABS, encoding)]
-    except TaskError:
-        return False
-    text = "".join(line.removesuffix("\n").removesuffix("\r") + "\n" for _, line in read_lines(path, encoding))
-    return any(_written(records, quoting) == text for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL))
+    first = next(begun, None)
+    return first is not None and all(map(_QUOTED_FIELD.fullmatch, itertools.chain([first], begun)))
 
 
 _QUOTED_FIELD = re.compile(r'"(?:[^"]|"")*"')
-
-
-def _written(records: Sequence[Sequence[str]], quoting: Literal[0, 1]) -> str:
-    buffer = io.StringIO()
-    csv.writer(buffer, delimiter="\t", quoting=quoting, lineterminator="\n").writerows(records)
-    return buffer.getvalue().replace("\r\n", "\n")
 
 
 def _are_decimal(path: Path, encoding: str) -> bool:

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerprobe.errors import DataError, TaskError
-from layerprobe.tasks.labels import class_names, label_cell
-from layerprobe.tasks.scores import check_range, detect_range, parse_score, scale
 from layerprobe.tasks.splitting import drawn_from, resplit, split_by_ratio, with_all_splits
+from layerprobe.tasks.targets import check_range, class_names, detect_range, label_cell, parse_score, scale
 from layerprobe.tasks.texts import MAX_CHARACTERS, Cleaner, plain
 from layerprobe.tasks.values import Examples, Task, TextFile
 from tests.toy_task import toy_task

@@ -18,9 +18,9 @@ from layerprobe.tasks.examples import MIN_EXAMPLES, Cells
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.hub import hub_retrieval_tables, is_on_hub
 from layerprobe.tasks.loading import TaskSource, checked_splits, read_items
-from layerprobe.tasks.scores import parse_score
 from layerprobe.tasks.splitting import SPLITS
 from layerprobe.tasks.tables import Table, check_format, read_table
+from layerprobe.tasks.targets import parse_score
 from layerprobe.tasks.texts import Cleaner
 from layerprobe.tasks.values import Task
 

@@ -16,8 +16,8 @@ from layerprobe.tasks.discovery import data_files
 from layerprobe.tasks.examples import Row, example_of, items_of, parsed, task_of
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.overlaps import with_counts
-from layerprobe.tasks.scores import detect_range, is_number, scale
 from layerprobe.tasks.tables import Table, read_table
+from layerprobe.tasks.targets import detect_range, is_number, scale
 from layerprobe.tasks.texts import LeftOut, check_left_out
 from layerprobe.tasks.values import Task
 

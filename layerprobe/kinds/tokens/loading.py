@@ -18,10 +18,10 @@ from layerprobe.tasks.discovery import data_files
 from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import Kind
-from layerprobe.tasks.labels import class_names
 from layerprobe.tasks.loading import TaskSource, load_rows
 from layerprobe.tasks.splitting import SPLITS
 from layerprobe.tasks.tables import CONLL_SUFFIXES, Table, check_format, encoding_of, read_json_lines, read_lines
+from layerprobe.tasks.targets import class_names
 from layerprobe.tasks.texts import UnusableRowError
 from layerprobe.tasks.values import Task
 
