@@ -166,6 +166,8 @@ def weight_files(checkpoint: Resolved) -> dict[str, Path]:
         raise ModelError(
             f"{checkpoint.label} has no file of weights to read block by block: expected a folder or a hub id"
         )
+    if checkpoint.adapter is not None:
+        raise _refusal(checkpoint.label, "its adapter is merged into the weights of the whole model")
     if checkpoint.asked.blocks is not None:
         raise _refusal(checkpoint.label, "that is for models with all their blocks")
     if checkpoint.modality == "image" or checkpoint.towers:

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeGuard
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from layerprobe.encoders.adapters import unwrapped
 from layerprobe.encoders.architecture import empty_model, known_class
 from layerprobe.encoders.vision import is_image_processor
 from layerprobe.errors import ModelError
@@ -35,7 +36,7 @@ LoadedModel = tuple[PreTrainedModel, Any] | SentenceTransformerLike
 def is_loaded(model: object) -> TypeGuard[LoadedModel]:
     """Return whether this is a model that is loaded, with its tokenizer."""
     if isinstance(model, tuple):
-        if len(model) != 2 or not isinstance(model[0], PreTrainedModel):
+        if len(model) != 2 or not isinstance(unwrapped(model[0]), PreTrainedModel):
             return False
         return hasattr(model[1], "get_vocab") or is_image_processor(model[1])
     return isinstance(_first_model(model), PreTrainedModel) and hasattr(model, "tokenizer")
@@ -43,7 +44,8 @@ def is_loaded(model: object) -> TypeGuard[LoadedModel]:
 
 def parts_of(model: LoadedModel) -> tuple[PreTrainedModel, Any]:
     """Return a loaded model without what is on top of its encoder, and its tokenizer."""
-    whole, tokenizer = model if isinstance(model, tuple) else (_first_model(model), model.tokenizer)
+    given, tokenizer = model if isinstance(model, tuple) else (_first_model(model), model.tokenizer)
+    whole: Any = unwrapped(given)
     # what DINOv3 calls its base model is its list of blocks
     bare = whole if type(whole) is known_class(whole.config) else whole.base_model
     return bare if isinstance(bare, PreTrainedModel) else whole, tokenizer
@@ -52,7 +54,7 @@ def parts_of(model: LoadedModel) -> tuple[PreTrainedModel, Any]:
 def _first_model(model: object) -> Any:
     """Return the model in the first module of a `SentenceTransformer`; None of anything else."""
     if isinstance(model, torch.nn.Sequential) and len(model):
-        return getattr(model[0], "auto_model", None)
+        return unwrapped(getattr(model[0], "auto_model", None))
     return None
 
 
@@ -90,10 +92,15 @@ def copy_of(model: PreTrainedModel, config: PreTrainedConfig, *, name: str, trus
         missing = fresh.load_state_dict(model.state_dict(), strict=False).missing_keys
     except RuntimeError as error:
         raise ModelError(f"the weights of {name} are not those of its configuration: {_line(error)}") from error
+    if getattr(model, "_hf_peft_config_loaded", False):
+        raise ModelError(
+            f"the loaded model {name} has adapters: expected one without; save it, with its tokenizer, by "
+            "save_pretrained(folder), and give the folder"
+        )
     if lacking := sorted(key for key in missing if "pooler" not in key.split(".")):
         raise ModelError(
             f"the loaded model {name} lacks {len(lacking)} of its weights (such as {', '.join(lacking[:3])}): expected "
-            "a whole encoder without adapters; merge them, or save it and give the folder"
+            "a whole encoder; save it and give the folder"
         )
     types = {path: type(module).__name__ for path, module in model.named_modules()}
     for path, module in fresh.named_modules():

@@ -26,6 +26,7 @@ from torch import nn
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_INDEX_NAME
 
+from layerprobe.encoders.adapters import MERGE, adapted_name, adapted_revision, with_adapter
 from layerprobe.encoders.architecture import (
     auto_class,
     check_supported,
@@ -126,6 +127,8 @@ class Resolved:
     """What the model reads: texts or images."""
     towers: tuple[Modality, ...] = ()
     """What the towers of the model read, of which this is one; empty for a model of one tower."""
+    adapter: Path | None = None
+    """The folder of an adapter, which is merged into the weights."""
     whole: PreTrainedConfig | None = None
     """The configuration with all blocks, where some are taken out."""
     recipe: Recipe = field(default_factory=Recipe)
@@ -266,7 +269,7 @@ def _resolved(model: Model, reads: Modality | None) -> Resolved:
     else:
         raise ModelError(
             "expected the name of a model, a folder, a Model, (model, tokenizer) or a SentenceTransformer whose first "
-            f"module holds a model of transformers, got a {type(model.name).__name__}"
+            f"module holds a model of transformers, got {_named_types(model.name)}"
         )
     return resolved if model.blocks is None else resolved.of_blocks(model.blocks)
 
@@ -289,6 +292,15 @@ def _resolved_or_downloaded(model: Model, read_as: Modality | None) -> Resolved:
             raise
 
 
+def _named_types(value: object) -> str:
+    """Return what a value is that is no model; adapters around a model are to be merged first."""
+    if not isinstance(value, tuple):
+        return f"a {type(value).__name__}"
+    adapted = any(hasattr(part, "merge_and_unload") for part in value)
+    advice = ": give (model.merge_and_unload(), tokenizer)" if adapted else ""
+    return f"a tuple of {' and '.join(type(part).__name__ for part in value) or 'nothing'}{advice}"
+
+
 def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
     name, trust_remote_code = model.full_name, model.trust_remote_code
     tower = next((tower for ending, tower in TOWERS.items() if name.endswith(ending)), None)
@@ -299,6 +311,8 @@ def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
         if is_folder:
             _check_folder(Path(source))
             source = str(encoder_folder(Path(source)))
+            if adapted := adapted_name(Path(source)):
+                return _with_adapter(model, root, Path(source), adapted)
         folder = Path(source) if is_folder else Path(hf_hub_download(source, "config.json", revision=revision)).parent
         commit = None if is_folder else folder.name
         if (n_blocks := declared_blocks(folder) or 0) > MOST_BLOCKS:
@@ -317,26 +331,18 @@ def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
             chosen = tower or read_as
             config = towers[chosen if chosen in towers else min(towers, key="image".__eq__)]
         check_supported(config)
-        reads = modality(config)
-        load = load_image_processor if reads == "image" else _load_tokenizer
-        tokenizer = load(name, source, pinned)
-        recipe = Recipe()
-        if reads == "text":
-            configured = configured_recipe(partial(_beside, root, commit), name)
+        reads, recipe = modality(config), Recipe()
+        if reads == "image":
+            tokenizer = load_image_processor(name, source, pinned)
+        else:
             causal = reads_left_to_right(config, trust_remote_code=trust_remote_code)
-            tokenizer, recipe = _by_recipe(tokenizer, configured, causal=causal, end_token=model.end_token)
-            if model.end_token and not recipe.end_token and tokenizer("a")["input_ids"][-1:] == _bare_end(tokenizer):
-                raise ModelError(
-                    f"the tokenizer of {name} cannot be made to append an end token: expected a fast one that has such "
-                    "a token, or no --end-token"
-                )
+            tokenizer, recipe = _text_reader(model, source, root, pinned, causal=causal)
     if getattr(config, "vision_use_head", False):
         config.vision_use_head = False  # a pooler by another name
-    called = model.display_name or (_name_of_folder(Path(root)) if is_folder else None)
     return Resolved(
-        asked=replace(model, name=name, revision=None, display_name=called, blocks=None),
+        asked=_named(model, root),
         source=source,
-        revision=commit or folder_digest(Path(source)),
+        revision=_content_of(source, commit),
         config=config,
         tokenizer=tokenizer,
         tokenizer_digest=processor_digest(tokenizer) if reads == "image" else _tokenizer_digest(tokenizer),
@@ -345,6 +351,54 @@ def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
         towers=() if tower else tuple(towers),
         recipe=recipe,
     )
+
+
+def _with_adapter(model: Model, root: str, folder: Path, adapted: tuple[str, str | None]) -> Resolved:
+    """Return the model that the adapter in a folder is of, which the folder says how to read as far as it says so."""
+    name, revision = adapted
+    try:
+        bare = _resolved_or_downloaded(replace(model, name=name, revision=revision, display_name=None), "text")
+    except ModelError as error:
+        raise ModelError(f"{folder} holds an adapter of {name}: {error}") from error
+    tokenizer, recipe = bare.tokenizer, bare.recipe
+    if (folder / "tokenizer_config.json").is_file():
+        pinned = {**bare.pinned, "revision": None}
+        tokenizer, recipe = _text_reader(model, str(folder), root, pinned, causal=recipe.causal)
+    return replace(
+        bare,
+        asked=_named(model, root),
+        revision=_content_of(bare.source, bare.pinned["revision"], folder),
+        tokenizer=tokenizer,
+        tokenizer_digest=_tokenizer_digest(tokenizer),
+        recipe=recipe,
+        adapter=folder,
+    )
+
+
+def _named(model: Model, root: str) -> Model:
+    """Return a model as it was requested, with all of its name as one, and all of its blocks."""
+    called = model.display_name or (_name_of_folder(Path(root)) if Path(root).is_dir() else None)
+    return replace(model, name=model.full_name, revision=None, display_name=called, blocks=None)
+
+
+def _content_of(source: str, commit: str | None, adapter: Path | None = None) -> str:
+    """Return what names the content of a model: the commit, or a digest of a folder, with that of an adapter."""
+    revision = commit or folder_digest(Path(source))
+    return revision if adapter is None else adapted_revision(revision, adapter)
+
+
+def _text_reader(model: Model, source: str, root: str, pinned: dict[str, Any], *, causal: bool) -> tuple[Any, Recipe]:
+    """Return the tokenizer in a folder or a repository, and the recipe of the configuration next to it."""
+    name = model.full_name
+    tokenizer = _load_tokenizer(name, source, pinned)
+    configured = configured_recipe(partial(_beside, root, pinned["revision"]), name)
+    tokenizer, recipe = _by_recipe(tokenizer, configured, causal=causal, end_token=model.end_token)
+    if model.end_token and not recipe.end_token and tokenizer("a")["input_ids"][-1:] == _bare_end(tokenizer):
+        raise ModelError(
+            f"the tokenizer of {name} cannot be made to append an end token: expected a fast one that has such "
+            "a token, or no --end-token"
+        )
+    return tokenizer, recipe
 
 
 def _beside(source: str, commit: str | None, file: str) -> Path | None:
@@ -636,9 +690,10 @@ def load_weights(
 def _load_encoder_weights(checkpoint: Resolved, config: PreTrainedConfig) -> PreTrainedModel:
     """Load trained weights; weights that the checkpoint lacks are an error."""
     model, info = load_weights(auto_class(config), checkpoint, config, **pooler_option(known_class(config)))
-    folder = Path(checkpoint.source)
-    if checkpoint.revision.startswith("sha256:") and folder_digest(folder) != checkpoint.revision:
+    if _content_of(checkpoint.source, checkpoint.pinned["revision"], checkpoint.adapter) != checkpoint.revision:
         raise ModelError(f"the files of {checkpoint.name} were changed while it was in use: start again with a copy")
+    if getattr(model, "_hf_peft_config_loaded", False):
+        raise ModelError(f"{checkpoint.name} has an adapter beside a model: {MERGE}")
     missing = sorted(key for key in info["missing_keys"] if "pooler" not in key.split("."))
     mismatched = sorted(key for key, *_ in info["mismatched_keys"] if "pooler" not in key.split("."))
     if missing or mismatched:
@@ -649,7 +704,7 @@ def _load_encoder_weights(checkpoint: Resolved, config: PreTrainedConfig) -> Pre
             f"the checkpoint of {checkpoint.name} {kinds} (such as {examples}): expected a complete encoder; "
             "use another checkpoint, or ask for random weights with --random-init SEED"
         )
-    return model
+    return model if checkpoint.adapter is None else with_adapter(model, checkpoint.adapter)
 
 
 def _say_if_it_does_not_fit(checkpoint: Resolved, n_parameters: int) -> None:
