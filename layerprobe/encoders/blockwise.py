@@ -28,7 +28,7 @@ from layerprobe.encoders.first_use import (
     TRUNCATION_TOLERANCE,
     FirstUse,
     difference,
-    keep_first_use,
+    first_use,
     load_unchecked,
     probe_batch,
 )
@@ -157,7 +157,7 @@ def open_blocks(checkpoint: Resolved) -> tuple[FirstUse, BlockByBlock]:
         blockwise.pass_by(block)
     with float32_attention(few.model), float32_attention(model):
         _check(blockwise, few, extras)
-    return keep_first_use(checkpoint, few), blockwise
+    return first_use(checkpoint, few)[0], blockwise
 
 
 def weight_files(checkpoint: Resolved) -> dict[str, Path]:

@@ -135,41 +135,30 @@ def load(checkpoint: Resolved) -> Encoder:
     return first_use(checkpoint)[1] or load_unchecked(checkpoint)
 
 
-def first_use(checkpoint: Resolved) -> tuple[FirstUse, Encoder | None]:
+def first_use(model: Resolved, few: Encoder | None = None) -> tuple[FirstUse, Encoder | None]:
     """Return the first-use check of a model, stored or made now; with the encoder if that was loaded for it.
 
     It is kept by all that it depends on: the model, the attention, the kind of device, and the libraries' versions.
+    A model too large to load is looked at by the model of its first blocks, its `few`.
     """
-    store, key = Store(checkpoint.asked.cache_dir), _use_key(checkpoint)
-    encoder = None
-    first_use = store.load_result("first-use", key, FirstUse)
-    if first_use is None:
-        encoder = load_unchecked(checkpoint)
-        first_use = look(encoder)
+    store, encoder = Store(model.asked.cache_dir), None
+    key = _use_key(model) if few is None else _use_key(model, blocks=FIRST_BLOCKS)
+    use = store.load_result("first-use", key, FirstUse)
+    if use is None:
+        encoder = few or load_unchecked(model)
+        use = look(encoder)
         try:
-            store.save_result("first-use", key, first_use)
+            store.save_result("first-use", key, use)
         except StoreError as error:
-            logger.warning("%s is looked at whenever it is used: %s", checkpoint.label, error)
-    first_use.check(checkpoint.label)
-    return first_use, encoder
+            logger.warning("%s is looked at whenever it is used: %s", model.label, error)
+    use.check(model.label)
+    return use, encoder
 
 
-def kept_use(checkpoint: Resolved) -> FirstUse | None:
+def kept_use(model: Resolved) -> FirstUse | None:
     """Return the stored first-use check of a model or its first blocks; None without one."""
-    store = Store(checkpoint.asked.cache_dir)
-    first_use = store.load_result("first-use", _use_key(checkpoint), FirstUse)
-    if first_use is None:
-        first_use = store.load_result("first-use", _use_key(checkpoint, blocks=FIRST_BLOCKS), FirstUse)
-    return first_use
-
-
-def keep_first_use(checkpoint: Resolved, few: Encoder) -> FirstUse:
-    """Look at the model of the first blocks of a checkpoint, which stands for a model too large to load."""
-    first_use = look(few)
-    first_use.check(checkpoint.label)
-    key = _use_key(checkpoint, blocks=FIRST_BLOCKS)
-    Store(checkpoint.asked.cache_dir).save_result("first-use", key, first_use)
-    return first_use
+    store, keys = Store(model.asked.cache_dir), (_use_key(model), _use_key(model, blocks=FIRST_BLOCKS))
+    return next((use for key in keys if (use := store.load_result("first-use", key, FirstUse))), None)
 
 
 def _use_key(checkpoint: Resolved, **more: int) -> str:

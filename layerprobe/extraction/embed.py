@@ -75,16 +75,6 @@ TokenMeasure = Callable[[Tensor, Tensor], Tensor]
 """(text, token, feature) states and their mask -> (text,)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TokenMeasures:
-    """Measures of the token states of every text at every layer."""
-
-    prompt_entropy: NDArray[np.float32]
-    """(layer, text) nats."""
-    curvature: NDArray[np.float32]
-    """(layer, text) radians; NaN where a text has no two steps from token to token."""
-
-
 def embed_layers(
     encoder: Encoder,
     texts: Prepared,
@@ -115,17 +105,18 @@ def embed_layers(
 
 def embed_and_measure(
     encoder: Encoder, texts: Prepared, *, pooling: Pooling = "mean", batch_tokens: int | None = None
-) -> tuple[NDArray[np.float32], TokenMeasures]:
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return what `embed_layers` does, and what the token states are like, from the same forward pass.
 
     Returns:
-        (layer, text, feature) float32, and two numbers for every layer and text.
+        (layer, text, feature) float32, and (measure, layer, text): the prompt entropy in nats and the curvature in
+        radians, which is NaN where a text has no two steps from token to token.
     """
     width = encoder.description.hidden_size
     measures = (prompt_entropy, curvature)
     layers = _by_torch(encoder, pooling, measures)
     result = _embedded(encoder, texts, layers, batch_tokens, n_measures=len(measures))
-    return result[..., :width], TokenMeasures(prompt_entropy=result[..., width], curvature=result[..., width + 1])
+    return result[..., :width], np.moveaxis(result[..., width:], -1, 0)
 
 
 Layers = Callable[[Batch], Tensor]

@@ -39,7 +39,6 @@ from layerprobe.errors import (
     WorkerError,
 )
 from layerprobe.extraction.embed import (
-    TokenMeasures,
     TokenMetrics,
     batches_of,
     bytes_meanwhile,
@@ -71,7 +70,7 @@ TEXTS_A_PASS = 4096
 ONE_TOKEN: tuple[Pooling, ...] = ("cls", "last")
 
 ItemsOf = TypeVar("ItemsOf", bound=Items)
-Measured = Callable[[slice | NDArray[np.intp], TokenMeasures], None]
+Measured = Callable[[slice | NDArray[np.intp], NDArray[np.float32]], None]
 """Rows, and what the token states of those texts are like."""
 
 PLAIN = Model(pooling="mean", prompt="")
@@ -425,8 +424,8 @@ def measure_tokens(model: ModelLike, texts: Sequence[str]) -> TokenMetrics:
     # (measure, layer, text); what no pass has reached is NaN
     numbers = np.full((2, encoder.n_layers, len(distinct)), np.nan)
 
-    def measured(rows: slice | NDArray[np.intp], measures: TokenMeasures) -> None:
-        numbers[:, :, rows] = measures.prompt_entropy, measures.curvature
+    def measured(rows: slice | NDArray[np.intp], measures: NDArray[np.float32]) -> None:
+        numbers[:, :, rows] = measures
 
     if _open(store, key) is None:
         _embed_and_store(store, key, encoder, distinct, checkpoint, measured)

@@ -48,7 +48,7 @@ def measure_map(
     reference = list(_prepared(reference_layers, checked, model=reference_name))
     values: list[tuple[float, ...]] = []
     for layer in _prepared(model_layers, checked, model=model_name):
-        values.append(tuple(checked.compare(layer, other) for other in reference))
+        values.append(tuple(_compared(checked, layer, other) for other in reference))
         report("comparing layers", len(values), len(model_layers))
     return tuple(values)
 
@@ -60,8 +60,7 @@ def layer_similarity(X: ArrayLike, Y: ArrayLike, measure: Measure, *, names: tup
         LayerProbeError: As in `measure_map`.
     """
     checked = layer_measure(measure)
-    first = _prepare(X, checked, name=names[0])
-    return checked.compare(first, _prepare(Y, checked, name=names[1]))
+    return _compared(checked, _prepare(X, checked, name=names[0]), _prepare(Y, checked, name=names[1]))
 
 
 def without_groups(
@@ -114,11 +113,21 @@ def layer_measure(measure: Measure) -> LayerMeasure[Any]:
     return measure
 
 
-def _prepare(layer: ArrayLike, measure: LayerMeasure[Any], *, name: str) -> Any:
-    return measure.prepare(zscored(layer, name=name) if measure.normalize == "zscore" else layer, name=name)
+Prepared = tuple[str, int, Any]
+"""What messages call a layer, its samples, and what a measure needs of it."""
 
 
-def _prepared(layers: Iterable[ArrayLike], measure: LayerMeasure[Any], *, model: str) -> Iterator[Any]:
+def _prepare(layer: ArrayLike, measure: LayerMeasure[Any], *, name: str) -> Prepared:
+    prepared = measure.prepare(zscored(layer, name=name) if measure.normalize == "zscore" else layer, name=name)
+    return name, np.shape(layer)[0], prepared
+
+
+def _compared(measure: LayerMeasure[Any], first: Prepared, second: Prepared) -> float:
+    check_same_samples(first[1], second[1], name=first[0], other=second[0])
+    return measure.compare(first[2], second[2])
+
+
+def _prepared(layers: Iterable[ArrayLike], measure: LayerMeasure[Any], *, model: str) -> Iterator[Prepared]:
     i = -1
     for i, layer in enumerate(layers):
         yield _prepare(layer, measure, name=f"layer {i} of {model}")

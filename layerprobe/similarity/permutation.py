@@ -3,11 +3,9 @@
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.context import part
@@ -15,7 +13,7 @@ from layerprobe.errors import DataError
 from layerprobe.similarity.checks import Array, check_shape
 from layerprobe.similarity.engine.grams import STRIP
 from layerprobe.similarity.engine.passes import CPU_TILE, CUDA_TILE, named_layers, shuffled_sums, sums_of
-from layerprobe.similarity.engine.rows import Rows
+from layerprobe.similarity.engine.rows import ChosenRows, Rows
 from layerprobe.similarity.engine.sums import cka_values
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import Measure, PermutationNull, as_matrix
@@ -148,35 +146,12 @@ def shuffled_maps(
     maps = list[Array]()
     for start in range(0, permutations, at_once):
         some = orders[start : start + at_once]
-        shuffled = [[(name, Shuffled(source=layer, order=order)) for name, layer in reference] for order in some]
+        shuffled = [[(name, ChosenRows(layer, order)) for name, layer in reference] for order in some]
         pairs = [(0, number) for number in range(1, len(some) + 1)]
         with part(start=start, share=len(some), whole=permutations):
             by_pair = sums_of([model, *shuffled], [measure], pairs, per_sample=False, device=device)
         maps += [cka_values(sums.pair, sums.rows, sums.columns, measure.estimator) for sums in by_pair.values()]
     return np.stack(maps)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Shuffled:
-    """A layer with its rows in another order, read when they are requested."""
-
-    source: Rows
-    order: NDArray[np.intp]
-    """(n,) which row of the source is row 0, 1, ..."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(samples, features)."""
-        return self.source.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
-        return self.source.dtype
-
-    def __getitem__(self, rows: slice | NDArray[np.intp], /) -> NDArray[Any]:
-        """Return some rows."""
-        return self.source[self.order[rows]]
 
 
 def _kept(model: Sequence[Rows], reference: Sequence[Rows], measure: CKA, *, device: str) -> int:

@@ -167,7 +167,7 @@ class LayerMeasure(Measure, Generic[Prepared]):
 
     @abc.abstractmethod
     def compare(self, first: Prepared, second: Prepared) -> float:
-        """Return the value of two prepared layers, or raise MisalignedSamplesError if they differ in samples."""
+        """Return the value of two prepared layers of the same samples."""
 
 
 def measure_class(name: str) -> type[Measure]:

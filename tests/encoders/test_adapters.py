@@ -18,7 +18,6 @@ from layerprobe.extraction.embeddings import extract
 from tests.models import N_BLOCKS, TEXTS, save_tiny, tiny_model, tiny_tokenizer
 
 peft = pytest.importorskip("peft")
-DISTINCT = list(dict.fromkeys(TEXTS))
 
 
 def lora(**changes: Any) -> Any:
@@ -47,7 +46,7 @@ def last_layer(model: Any, tmp_path: Path) -> Any:
 def by_transformers(folder: Path) -> Any:
     model, tokenizer = AutoModel.from_pretrained(folder).eval(), tiny_tokenizer()
     with torch.inference_mode():
-        states = [model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0] for text in DISTINCT]
+        states = [model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0] for text in TEXTS]
     return np.stack([state.mean(0).numpy() for state in states])
 
 
@@ -74,7 +73,7 @@ def test_a_sentence_transformer_with_an_adapter_is_read_where_it_was_saved(base:
     with pytest.raises(ModelError, match=r"has adapters: expected one without; save it, .*, and give the folder$"):
         last_layer(whole, tmp_path)
     whole.save_pretrained(str(tmp_path / "saved"))
-    expected = library.SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(DISTINCT)
+    expected = library.SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(list(TEXTS))
     np.testing.assert_allclose(last_layer(tmp_path / "saved", tmp_path), expected, atol=2e-5)
 
 

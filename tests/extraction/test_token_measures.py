@@ -62,16 +62,16 @@ def test_equal_to_the_definitions_text_by_text(name: str, batch_tokens: int, loa
     tokens = encoder.tokenize(TEXTS)
     embeddings, measures = embed_and_measure(encoder, tokens, batch_tokens=batch_tokens)
     np.testing.assert_allclose(embeddings, embed_layers(encoder, tokens, batch_tokens=batch_tokens), atol=1e-6)
-    assert measures.prompt_entropy.shape == measures.curvature.shape == (N_BLOCKS + 1, len(TEXTS))
-    np.testing.assert_allclose(measures.prompt_entropy, by_hand(encoder, entropy_by_hand), atol=2e-5)
-    np.testing.assert_allclose(measures.curvature, by_hand(encoder, curvature_by_hand), atol=2e-5)
+    assert measures[0].shape == measures[1].shape == (N_BLOCKS + 1, len(TEXTS))
+    np.testing.assert_allclose(measures[0], by_hand(encoder, entropy_by_hand), atol=2e-5)
+    np.testing.assert_allclose(measures[1], by_hand(encoder, curvature_by_hand), atol=2e-5)
 
 
 def test_left_padding(loaded: Loaded, tmp_path: Path) -> None:
     encoder = load_encoder(str(save_tiny("bert", tmp_path, tokenizer=tiny_tokenizer(padding_side="left"))))
     _, measures = embed_and_measure(encoder, encoder.tokenize(TEXTS), batch_tokens=10_000)
-    np.testing.assert_allclose(measures.prompt_entropy, by_hand(loaded("bert"), entropy_by_hand), atol=2e-5)
-    np.testing.assert_allclose(measures.curvature, by_hand(loaded("bert"), curvature_by_hand), atol=2e-5)
+    np.testing.assert_allclose(measures[0], by_hand(loaded("bert"), entropy_by_hand), atol=2e-5)
+    np.testing.assert_allclose(measures[1], by_hand(loaded("bert"), curvature_by_hand), atol=2e-5)
 
 
 def test_known_entropies() -> None:
@@ -119,7 +119,7 @@ def test_a_reduced_forward_pass_is_measured_in_float32(tmp_path: Path) -> None:
     with torch.inference_mode(), encoder.precision():
         inputs = collate(encoder.tokenize(["a b c d e f g h"]), [0])
         states = [state[0].double().numpy() for state in encoder.layer_states(inputs)]
-    np.testing.assert_allclose(measures.prompt_entropy[:, 0], [entropy_by_hand(state) for state in states], atol=1e-4)
+    np.testing.assert_allclose(measures[0][:, 0], [entropy_by_hand(state) for state in states], atol=1e-4)
 
 
 def test_a_state_that_is_not_finite_is_an_error_even_where_pooling_does_not_see_it(tmp_path: Path) -> None:

@@ -51,9 +51,9 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def assert_measured(given: TokenMetrics, model: str) -> None:
     encoder = load_encoder(model)
     _, expected = embed_and_measure(encoder, encoder.tokenize(DISTINCT))
-    np.testing.assert_allclose(given.prompt_entropy, expected.prompt_entropy.mean(axis=1), atol=1e-5)
-    np.testing.assert_allclose(given.curvature, np.nanmean(expected.curvature, axis=1), atol=1e-5)
-    spread = expected.prompt_entropy.std(axis=1, ddof=1) / math.sqrt(len(DISTINCT))
+    np.testing.assert_allclose(given.prompt_entropy, expected[0].mean(axis=1), atol=1e-5)
+    np.testing.assert_allclose(given.curvature, np.nanmean(expected[1], axis=1), atol=1e-5)
+    spread = expected[0].std(axis=1, ddof=1) / math.sqrt(len(DISTINCT))
     np.testing.assert_allclose(given.prompt_entropy_errors, spread, atol=1e-5)
     assert given.n_texts == len(DISTINCT)
 

@@ -104,11 +104,11 @@ class CentredLayer:
 
     def chosen(self, rows: NDArray[np.intp]) -> "CentredLayer":
         """Return the layer of some samples, centred and scaled as that of all."""
-        return replace(self, source=_SomeRows(self.source, rows), squared_norms=self.squared_norms[rows])
+        return replace(self, source=ChosenRows(self.source, rows), squared_norms=self.squared_norms[rows])
 
 
-class _SomeRows:
-    """Some rows of a layer, read when they are requested."""
+class ChosenRows:
+    """Some rows of a layer, or all in another order, read when they are requested."""
 
     def __init__(self, source: Rows, chosen: NDArray[np.intp]) -> None:
         self._source, self._chosen = source, chosen

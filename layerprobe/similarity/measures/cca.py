@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from layerprobe.errors import DataError, DegenerateLayerError
-from layerprobe.similarity.checks import Array, centred_layer, check_same_samples
+from layerprobe.similarity.checks import Array, centred_layer
 from layerprobe.similarity.values import CHANCE, ROTATIONS, Diagnosed, LayerMeasure
 
 RANK = 1e-6
@@ -149,8 +149,7 @@ def principal_subspace(X: ArrayLike, *, name: str, variance: float = 1.0) -> Sub
 
 def _product(first: Subspace, second: Subspace) -> Array:
     """Return U_X^T U_Y, whose singular values are the canonical correlations."""
-    (n, size), (other_n, other_size) = first.basis.shape, second.basis.shape
-    check_same_samples(n, other_n, name=first.name, other=second.name)
+    (n, size), other_size = first.basis.shape, second.basis.shape[1]
     forced = size + other_size - (n - 1)
     if forced > 0:
         raise DegenerateLayerError(

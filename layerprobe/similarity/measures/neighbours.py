@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from layerprobe.errors import DataError, DegenerateLayerError
-from layerprobe.similarity.checks import Array, centred_layer, check_same_samples, finite_matrix, unit_rows
+from layerprobe.similarity.checks import Array, centred_layer, finite_matrix, unit_rows
 from layerprobe.similarity.values import CHANCE, ROTATIONS, Diagnosed, LayerMeasure, Prepared
 
 BLOCK = 512
@@ -26,8 +26,6 @@ ROUNDING = 1e-12
 class NearestNeighbours:
     """The k nearest neighbours of every sample of a layer."""
 
-    name: str
-    """What messages call the layer."""
     n_samples: int
     pairs: NDArray[np.int64]
     """(n k,) i n + j for every neighbour j of every sample i, ascending."""
@@ -104,7 +102,6 @@ class MutualKNN(_ByNeighbours[NearestNeighbours]):
 
     def compare(self, first: NearestNeighbours, second: NearestNeighbours) -> float:
         """Return the mean share of neighbours that two layers have in common."""
-        check_same_samples(first.n_samples, second.n_samples, name=first.name, other=second.name)
         return float(np.isin(first.pairs, second.pairs, assume_unique=True).mean())
 
     def chance(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
@@ -160,7 +157,6 @@ class CKNNA(_ByNeighbours[LocalKernel]):
     def compare(self, first: LocalKernel, second: LocalKernel) -> float:
         """Return the alignment of two kernels between their common neighbours."""
         x, y = first.neighbours, second.neighbours
-        check_same_samples(x.n_samples, y.n_samples, name=x.name, other=y.name)
         return _local_hsic(x, y) / float(np.sqrt(first.self_hsic) * np.sqrt(second.self_hsic))
 
 
@@ -181,7 +177,7 @@ def nearest_neighbours(X: ArrayLike, *, name: str, neighbours: int) -> NearestNe
         )
     blocks = [_nearest(units, start, neighbours) for start in range(0, n, BLOCK)]
     pairs, cosines = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-    return NearestNeighbours(name=name, n_samples=n, pairs=pairs, cosines=cosines)
+    return NearestNeighbours(n_samples=n, pairs=pairs, cosines=cosines)
 
 
 def _nearest(units: Array, start: int, neighbours: int) -> tuple[NDArray[np.int64], Array]:

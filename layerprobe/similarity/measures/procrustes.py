@@ -6,25 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from layerprobe.similarity.checks import Array, centred_layer, check_same_samples
+from layerprobe.similarity.checks import Array, centred_layer
 from layerprobe.similarity.values import CHANCE, ROTATIONS, Diagnosed, LayerMeasure
 
 QUARTER_CIRCLE = 8 / (3 * math.pi)
 """Mean over root mean square of the singular values of a large random matrix."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class UnitShape:
-    """A layer without its mean, its size and its orientation."""
-
-    name: str
-    """What messages call the layer."""
-    values: Array
-    """(n, min(n, d)), columns of mean 0, of Frobenius norm 1; rotated into n columns where there are more features."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Procrustes(LayerMeasure[UnitShape]):
+class Procrustes(LayerMeasure[Array]):
     """How well a rotation maps one layer onto another.
 
     s = |X^T Y|_* for centred X and Y of Frobenius norm 1, the sum of singular values: the largest tr(Q^T X^T Y)
@@ -52,17 +42,21 @@ class Procrustes(LayerMeasure[UnitShape]):
         """What people call it, of whatever features."""
         return "Procrustes similarity"
 
-    def prepare(self, layer: ArrayLike, *, name: str) -> UnitShape:
-        """Return the layer centred, scaled, and with no more columns than rows."""
+    def prepare(self, layer: ArrayLike, *, name: str) -> Array:
+        """Return the layer without mean, size and orientation.
+
+        That is (n, min(n, d)), columns of mean 0, of Frobenius norm 1; rotated into n columns where there are more
+        features.
+        """
         centred = centred_layer(layer, name=name)
         # Products with another layer have the same singular values for any rotation: X = R^T Q^T, and R^T is enough.
         columns = centred if centred.shape[1] <= len(centred) else np.linalg.qr(centred.T).R.T
-        return UnitShape(name=name, values=columns / np.linalg.norm(columns))
+        shape: Array = columns / np.linalg.norm(columns)
+        return shape
 
-    def compare(self, first: UnitShape, second: UnitShape) -> float:
+    def compare(self, first: Array, second: Array) -> float:
         """Return the sum of singular values of X^T Y."""
-        check_same_samples(len(first.values), len(second.values), name=first.name, other=second.name)
-        return float(np.linalg.norm(first.values.T @ second.values, ord="nuc"))
+        return float(np.linalg.norm(first.T @ second, ord="nuc"))
 
     def chance(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
         """Warn of the mean sum of singular values of X^T Y for independent layers.

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from layerprobe.errors import DegenerateLayerError
-from layerprobe.similarity.checks import NOISE, Array, centred_layer, check_same_samples, finite_matrix, unit_rows
+from layerprobe.similarity.checks import NOISE, Array, centred_layer, finite_matrix, unit_rows
 from layerprobe.similarity.values import LayerMeasure
 
 BLOCK = 512
@@ -17,19 +17,8 @@ DIGITS = 12
 """Correlations that agree to so many digits after the point are equal but for rounding, and share a rank."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DissimilarityRanks:
-    """How a layer ranks all pairs of samples."""
-
-    name: str
-    """What messages call the layer."""
-    n_samples: int
-    values: Array
-    """(n (n - 1) / 2,) ranks of the pairs i < j, of mean 0 and norm 1."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RSA(LayerMeasure[DissimilarityRanks]):
+class RSA(LayerMeasure[Array]):
     """How alike two layers rank the dissimilarities of pairs of samples.
 
     The Spearman correlation over pairs i < j of 1 - r(x_i, x_j) and 1 - r(y_i, y_j), where r is the Pearson
@@ -51,8 +40,10 @@ class RSA(LayerMeasure[DissimilarityRanks]):
     symmetric = True
     invariances = frozenset({"isotropic-scaling", "permutation", "row-scaling", "row-shift"})
 
-    def prepare(self, layer: ArrayLike, *, name: str) -> DissimilarityRanks:
+    def prepare(self, layer: ArrayLike, *, name: str) -> Array:
         """Return the ranks of all pairs of samples: 4 n^2 bytes, and four times that while they are made.
+
+        They are (n (n - 1) / 2,) of the pairs i < j, of mean 0 and norm 1.
 
         Raises:
             DegenerateLayerError: Also if a row has equal features, or all pairs of samples are equally dissimilar.
@@ -61,7 +52,7 @@ class RSA(LayerMeasure[DissimilarityRanks]):
         rows = _standard_rows(finite_matrix(layer, name=name), name=name)
         # r in place of 1 - r turns the ranks of both layers round, which leaves their correlation as it is.
         correlations = np.concatenate([_later_pairs(rows, start) for start in range(0, len(rows), BLOCK)])
-        ranks = np.asarray(stats.rankdata(correlations.round(DIGITS)), dtype=np.float64)
+        ranks: Array = np.asarray(stats.rankdata(correlations.round(DIGITS)), dtype=np.float64)
         ranks -= ranks.mean()
         norm = np.linalg.norm(ranks)
         if norm == 0:
@@ -69,12 +60,11 @@ class RSA(LayerMeasure[DissimilarityRanks]):
                 f"{name} makes all pairs of samples equally dissimilar, expected pairs that differ: use another measure"
             )
         ranks /= norm
-        return DissimilarityRanks(name=name, n_samples=len(rows), values=ranks)
+        return ranks
 
-    def compare(self, first: DissimilarityRanks, second: DissimilarityRanks) -> float:
+    def compare(self, first: Array, second: Array) -> float:
         """Return the correlation of the ranks."""
-        check_same_samples(first.n_samples, second.n_samples, name=first.name, other=second.name)
-        return float(np.vdot(first.values, second.values))
+        return float(np.vdot(first, second))
 
 
 def _standard_rows(matrix: Array, *, name: str) -> Array:
