@@ -324,7 +324,8 @@ def search(bench: Bench) -> list[Row]:
         rows.append({"what": "find", "seconds": time.perf_counter() - start, "says": finding.sentence})
     print(finding.table.text())
     for made in finding.runs:
-        run = made.run
+        if (run := made.run) is None:
+            continue
         rows.append(
             {
                 "what": f"run at layer {run.layer}, seed {run.seed}",

@@ -62,7 +62,7 @@ from layerprobe.stats.values import CrossedInterval, Floor
 from layerprobe.store.store import Store
 from layerprobe.study.models import FoundModels
 from layerprobe.study.predict import DEFAULT_RULE, default_rule
-from layerprobe.study.values import Finding, LostRun, MadeRun, Weights
+from layerprobe.study.values import Finding, MadeRun, Weights
 from layerprobe.tasks.folds import folds_of
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
@@ -361,7 +361,6 @@ class _Search:
         first_layer = max(cka.first_layer - 1, 0)  # such a curve begins a layer later
         unsaved = without_checkpoint(model.encoder) if save_models else ""
         self.runs: list[MadeRun] = []
-        self.lost: list[LostRun] = []
         self.failures: list[str] = []
         self.ahead = 0
         """Seeds of the last layer whose runs were asked for before the search was over."""
@@ -413,7 +412,7 @@ class _Search:
             self._score(job, layer, _at(outcome, layer))
         if len(self.runs) == before:
             fold = job.of - self.first
-            self.lost.append(LostRun(scan=job.scan, fold=fold, layer=job.layer, seed=job.seed, before=before))
+            self.runs.append(MadeRun(scan=job.scan, fold=fold, layer=job.layer, seed=job.seed, run=None))
         if isinstance(outcome, JointRun):
             self.failures += [
                 f"the run of all layers continues without layer {failure.layer}: {failure.message}"
@@ -426,7 +425,7 @@ class _Search:
         if run is not None:
             items = run_items(self.folds[fold], [(run, self.sets[fold].directory(job))])
             influences = items.influences["validation"].get((layer, job.seed))
-            self.runs.append(MadeRun(scan=job.scan, fold=fold, run=run))
+            self.runs.append(MadeRun(scan=job.scan, fold=fold, layer=layer, seed=job.seed, run=run))
             if not job.scan:
                 self._tested.update(items.influences["test"])
         value = None if run is None else run.validation[run.primary]
@@ -460,7 +459,7 @@ class _Search:
         layers = {answered.best_layer, self.n_blocks, *(() if smallest is None else (smallest,))}
         encoder = self.model.encoder
         seconds = _seconds(encoder, layers, self.folds[0], self.protocol)
-        tested = [made.run for made in self.runs if not made.scan]
+        tested = [made.run for made in self.runs if made.run and not made.scan]
         return Finding(
             answer=answered,
             primary=self.folds[0].primary,
@@ -476,18 +475,17 @@ class _Search:
             weights=self._weights(answered.best_layer),
             failures=tuple(self.failures),
             floor=_floor(self.folds[0]),
-            lost=tuple(self.lost),
         )
 
     def _weights(self, best: int) -> Weights:
         """Return where the best run of the layer to keep is, by validation; a scan's where the layer has no other."""
         if not self.save_models:
             return Weights(directory=str(self.own_folder.run_path(best, 0)), kept=False)
-        here = [made for made in self.runs if made.run.layer == best]
+        here = [(made, made.run) for made in self.runs if made.run and made.layer == best]
         if not here:  # inferred from the others
             return Weights(directory=str(self.own_folder.run_path(best, 0)), kept=False)
-        made = max(here, key=lambda made: (not made.scan, made.run.validation[made.run.primary]))
-        directory = self.sets[made.fold].directory(RunJob(best, made.run.seed, scan=made.scan))
+        made, _ = max(here, key=lambda scored: (not scored[0].scan, scored[1].validation[scored[1].primary]))
+        directory = self.sets[made.fold].directory(RunJob(best, made.seed, scan=made.scan))
         return Weights(directory=str(directory), scan=made.scan)
 
     @property
@@ -510,7 +508,7 @@ class _Search:
 
     def _against_last(self, best: int, settings: SearchSettings) -> CrossedInterval | None:
         """Return the difference over the seeds that both layers have scores of; None where there is none."""
-        runs = {(made.run.layer, made.run.seed): made.run for made in self.runs if not made.scan}
+        runs = {(made.layer, made.seed): made.run for made in self.runs if made.run and not made.scan}
         seeds = [seed for layer, seed in sorted(runs) if layer == best and (self.n_blocks, seed) in runs]
         if not seeds or best == self.n_blocks:
             return None

@@ -5,10 +5,11 @@ Knows numbers, not how terminals and pages are laid out.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import accumulate, groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from layerprobe.finetuning.values import outcome_columns
 from layerprobe.metrics.names import metric_title, points
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from layerprobe.comparison.values import Comparison
-    from layerprobe.finetuning.values import FineTuningRun, LayerOutcome
+    from layerprobe.finetuning.values import LayerOutcome
     from layerprobe.prediction.values import DropPrediction
     from layerprobe.study.values import Finding, Study
 
@@ -89,13 +90,10 @@ def expected_charts(by: str = "", *, search: bool = False, floor: bool = False) 
 def runs_table(finding: Finding) -> Table:
     """Return the runs of a search in the order in which they were made, with what they cost; a scan is one run."""
     primary, whole = finding.primary, finding.answer.full_sweep
-    scan_or_layer = groupby(
-        enumerate(finding.runs), key=lambda pair: (pair[1].scan, pair[1].run.seed, pair[1].scan or pair[1].run.layer)
-    )
-    best = [max(runs, key=lambda pair: pair[1].run.validation[primary]) for _, runs in scan_or_layer]
-    made = [_Row((place, 1), item.scan, item.run.layer, item.run.seed, item.fold, item.run) for place, item in best]
-    lost = [_Row((lost.before, 0), lost.scan, lost.layer, lost.seed, lost.fold) for lost in finding.lost]
-    rows = sorted([*made, *lost], key=attrgetter("place"))
+    by_run = groupby(finding.runs, key=lambda made: (made.scan, made.seed, made.scan or made.layer))
+    rows = [
+        max(layers, key=lambda made: made.run.validation[primary] if made.run else -math.inf) for _, layers in by_run
+    ]
     column, scored = columns_of(rows), columns_of(row.run for row in rows)
     costs = [len(finding.parameters) if row.scan else row.layer + 1 for row in rows]
     title, part = metric_title(primary), "Of the labelled data, used for validation."
@@ -108,26 +106,13 @@ def runs_table(finding: Finding) -> Table:
             column("part", lambda row: row.fold + 1, shown=finding.n_folds > 1, meaning=part),
             scored("validation", lambda run: run.validation[primary], title=f"validation {title}", form=".2f"),
             scored("test", lambda run: run.test[primary], title=f"test {title}", form=".2f"),
-            column("at_layer", lambda row: row.run.layer if row.scan and row.run else None, title="at layer"),
+            column("at_layer", lambda row: row.layer if row.scan and row.run else None, title="at layer"),
             scored("seconds", form=".0f"),
             Column("block_steps", costs, shown=False),
             Column("spent", [cost / whole for cost in accumulate(costs)], "share of a sweep so far", numbers.percent),
         ),
         title="Runs",
     )
-
-
-class _Row(NamedTuple):
-    """A run in the table of runs."""
-
-    place: tuple[int, int]
-    """Of its best layer among the runs with scores, or before them."""
-    scan: bool
-    layer: int
-    seed: int
-    fold: int
-    run: FineTuningRun | None = None
-    """At its best layer; None without a score."""
 
 
 def study_table(study: Study) -> Table:

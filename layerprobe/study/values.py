@@ -1,5 +1,6 @@
 """Results of the pipeline: a prediction, a finding and the whole study, which is read from study.json."""
 
+import contextlib
 import itertools
 import statistics
 from dataclasses import dataclass, field
@@ -146,22 +147,11 @@ class MadeRun:
     """Whether the run trained all layers at once."""
     fold: int
     """Which part of the labelled examples validated it; 0 where all seeds share the validation split."""
-    run: FineTuningRun
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LostRun:
-    """One run of a search that gave no score at any layer."""
-
-    scan: bool
-    """Whether the run was to train all layers at once."""
-    fold: int
-    """As of a run with scores."""
     layer: int
-    """The last one for a scan."""
+    """The last one for a scan without a score."""
     seed: int
-    before: int
-    """How many of the runs with scores were made before it; a scan is one a layer."""
+    run: FineTuningRun | None
+    """None where it gave no score at any layer, which costs as much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +177,7 @@ class Finding(Shown):
     parameters: tuple[int, ...]
     """Of the model truncated at each layer, without the pooler."""
     runs: tuple[MadeRun, ...]
-    """In the order in which they were made; a scan is one a layer."""
+    """In the order in which they were made; a scan is one a layer. Files of before 0.2 have no runs without a score."""
     n_folds: int
     """1 where all seeds share the validation split."""
     n_items: tuple[int, int]
@@ -210,14 +200,25 @@ class Finding(Shown):
     """Runs and layers that gave no score, and why; labels that seem the wrong way round."""
     floor: Floor | None = field(default=None, metadata=RARE)
     """What a trivial answer scores on the validation examples; None where that is 0, as for correlations."""
-    lost: tuple[LostRun, ...] = field(default=(), metadata=RARE)
-    """Runs without a score, which cost as much as others; not known in files of before."""
 
     @classmethod
     def class_of(cls, values: dict[str, Any]) -> tuple[type[Self], dict[str, Any]]:
-        """Return what JSON of any version says: until 0.3 the difference from the last layer stood in a record."""
-        proof = values.get("against_last")
-        return cls, {**values, "against_last": proof["difference"]} if proof and "difference" in proof else values
+        """Return what JSON of any version says.
+
+        Until 0.3 the difference from the last layer stood in a record, and runs without a score beside the others.
+        """
+        read = {name: value for name, value in values.items() if name != "lost"}
+        with contextlib.suppress(LookupError, TypeError, AttributeError):  # what is no finding is left to checks
+            if "difference" in (values.get("against_last") or ()):
+                read["against_last"] = values["against_last"]["difference"]
+            names = ("layer", "seed")
+            read["runs"] = [
+                {**{name: made["run"][name] for name in names if made["run"]}, **made} for made in read["runs"]
+            ]
+            for run in reversed(values.get("lost") or ()):
+                lost = {name: value for name, value in run.items() if name != "before"}
+                read["runs"].insert(run["before"], {**lost, "run": None})
+        return cls, read
 
     @property
     def best_layer(self) -> int:
@@ -392,7 +393,9 @@ class Finding(Shown):
     @property
     def scans(self) -> tuple[tuple[FineTuningRun, ...], ...]:
         """The runs that trained all layers at once, each by layer; none of layers that failed."""
-        by_seed = itertools.groupby((made.run for made in self.runs if made.scan), key=lambda run: run.seed)
+        by_seed = itertools.groupby(
+            (made.run for made in self.runs if made.scan and made.run), key=lambda run: run.seed
+        )
         return tuple(tuple(runs) for _, runs in by_seed)
 
     def scanned(self, layer: int) -> float | None:
@@ -403,7 +406,7 @@ class Finding(Shown):
     @property
     def fine_tuned(self) -> tuple[FineTuningRun, ...]:
         """The runs of truncated models."""
-        return tuple(made.run for made in self.runs if not made.scan)
+        return tuple(made.run for made in self.runs if made.run and not made.scan)
 
     @property
     def blocks(self) -> Blocks | None:

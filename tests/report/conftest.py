@@ -203,7 +203,13 @@ def found(
     layers, last = range(described.n_layers), described.n_blocks
     curve = [82.0 - (3.8 * (layer - peak) if layer > peak else 0.12 * (layer - peak) ** 2) for layer in layers]
     runs = [
-        MadeRun(scan=scan, fold=seed % n_folds, run=tuned_run(layer, seed, described.parameters[layer], score))
+        MadeRun(
+            scan=scan,
+            fold=seed % n_folds,
+            layer=layer,
+            seed=seed,
+            run=tuned_run(layer, seed, described.parameters[layer], score),
+        )
         for scan, layer, seed in (
             *((True, layer, seed) for seed in range(scans) for layer in layers),
             *((False, layer, seed) for layer, seed in tuned),

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from layerprobe.files.serialisation import to_json
+from layerprobe.files.serialisation import from_dict, to_dict, to_json
 from layerprobe.study.tables import runs_table
-from layerprobe.study.values import LostRun, Study
+from layerprobe.study.values import Finding, MadeRun, Study
 from tests.report.conftest import STUDIES
 
 NAMES = {
@@ -132,15 +132,19 @@ def test_a_run_without_a_score_stands_where_it_was_made() -> None:
     assert finding
     last, plain = len(finding.parameters) - 1, runs_table(finding).data
     assert plain["layer"][:3] == ("all", "all", "8")
-    lost = (
-        LostRun(scan=False, fold=0, layer=4, seed=0, before=0),
-        LostRun(scan=True, fold=2, layer=last, seed=2, before=2 * (last + 1)),
-    )
-    table = runs_table(dataclasses.replace(finding, lost=lost)).data
+    first = MadeRun(scan=False, fold=0, layer=4, seed=0, run=None)
+    later, end = MadeRun(scan=True, fold=2, layer=last, seed=2, run=None), 2 * (last + 1)
+    longer = dataclasses.replace(finding, runs=(first, *finding.runs[:end], later, *finding.runs[end:]))
+    table = runs_table(longer).data
     assert table["layer"] == ("4", "all", "all", "all", *plain["layer"][2:])
     assert [i for i, score in enumerate(table["validation"]) if score is None] == [0, 3]
     assert (table["seed"][3], table["part"][3], table["at_layer"][3], table["seconds"][3]) == (2, 3, None, None)
     assert table["block_steps"][:4] == (5, last + 1, last + 1, last + 1)
+    data = to_dict(finding)
+    data["lost"] = [{**to_dict(first), "before": 0}, {**to_dict(later), "before": end}]
+    for record in (*data["runs"], *data["lost"]):
+        del record["run" if record["run"] is None else "layer"]
+    assert from_dict(Finding, data) == longer, "expected to read the runs of before"
 
 
 def test_without_a_search_its_cells_are_empty_and_the_recommended_layer_is_kept() -> None:
