@@ -18,7 +18,6 @@ from layerprobe.results.charts import Chart, Line
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, interval_title, layer_columns
 from layerprobe.scoring.values import behind_columns, floor_columns
-from layerprobe.stats.seeds import SeedScores
 from layerprobe.stats.sentences import best_sentence, drawn_anew_in_all, floor_sentence, none_above_floor, with_interval
 from layerprobe.stats.values import AgainstBest, ClaimVerdict, CrossedInterval, Floor, read_error
 from layerprobe.training.values import check_protocol
@@ -414,11 +413,6 @@ class LayerOutcome:
     def validated(self) -> float:
         """Mean over seeds of the primary metric on the validation split, x 100: what layers are chosen by."""
         return statistics.fmean(self.validation[self.primary])
-
-    @property
-    def tested(self) -> SeedScores:
-        """The primary metric on the test split over seeds."""
-        return SeedScores(values=self.scores, mean=self.mean, std=self.std, interval=self.interval)
 
     @property
     def best_seed(self) -> int:

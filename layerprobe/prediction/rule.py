@@ -165,11 +165,7 @@ def fitted(rule: Rule, models: Sequence[KnownDrop]) -> Predictor:
 
 
 def leave_one_family_out(rule: Rule, models: Sequence[KnownDrop]) -> list[tuple[int, ...]]:
-    """Return what a rule predicts of each model when it is fitted to models of other families alone.
-
-    Raises:
-        DataError: If the rule has parameters and one family only has what it needs.
-    """
+    """Return what a rule predicts of each model when it is fitted to models of other families alone."""
     predictors = {
         family: fitted(rule, [case for case in models if case.family != family])
         for family in dict.fromkeys(case.family for case in models)

@@ -59,11 +59,7 @@ class Targets:
         return Links(sides=(groups if self.rows is None else groups[self.rows],))
 
     def foldings(self, groups: Folds | None, settings: ProbeSettings) -> NDArray[np.intp]:
-        """Return (foldings, n) folds of the items, which divide no group.
-
-        Raises:
-            DataError: If there are fewer items, groups or items of every class than folds.
-        """
+        """Return (foldings, n) folds of the items, which divide no group."""
         from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
         n, units = len(self.values), self._units(groups, settings.folds)
@@ -133,10 +129,6 @@ def as_targets(
             among more numbers is refused, unless they are said to be classes.
         column: Of a file; several with commas between them are labels.
         n_layers: Of the embeddings, to tell where these may be given with layers first.
-
-    Raises:
-        DataError: If they cannot be read, or are not what they should be.
-        MisalignedSamplesError: If there is not one for each row.
     """
     if kind is not None:
         check_choice(kind, TargetKind, name="kind")
@@ -195,12 +187,7 @@ def as_targets(
 
 
 def as_groups(given: object, n: int) -> Folds | None:
-    """Return (n,) numbers of the groups of rows, from an array or a file or `FILE:COLUMN`; None where none is given.
-
-    Raises:
-        DataError: If they cannot be read.
-        MisalignedSamplesError: If there is not one for each row.
-    """
+    """Return (n,) numbers of the groups of rows, from an array or a file or `FILE:COLUMN`; None where none is given."""
     if given is None:
         return None
     if isinstance(given, str | Path):

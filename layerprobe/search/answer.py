@@ -16,9 +16,6 @@ def answer(
     """Say which layer to keep by the evidence so far, whether or not the search is over.
 
     The decision is the next of this model alone, unless another is given, such as one of several models.
-
-    Raises:
-        DataError: If no score is finite.
     """
     settings = settings or SearchSettings()
     beliefs, claimed = posterior(evidence), posterior(evidence, claims=True)

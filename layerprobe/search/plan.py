@@ -63,9 +63,6 @@ def next_run(
     choice by 0.02 points; where all layers that may be the best have all their seeds; and where the next run exceeds
     the budget.
 
-    Raises:
-        DataError: If the budget is too small for the first run of each model.
-
     Source: the knowledge gradient for correlated beliefs, Frazier, Powell and Dayanik 2009 (INFORMS Journal on
     Computing 21, 599-613), per unit of cost.
     """

@@ -163,11 +163,7 @@ def plan_shrinking(
     protocol: Protocol | None = None,
     settings: ShrinkSettings | None = None,
 ) -> Estimate:
-    """Time a few steps and estimate the longest time `shrink` can take; the arguments are the same.
-
-    Raises:
-        LayerProbeError: As `shrink`, before its first pass.
-    """
+    """Time a few steps and estimate the longest time `shrink` can take; the arguments are the same."""
     settings = settings_or_default(settings, ShrinkSettings)
     work = _Work(model, texts, task, size, seeds, protocol, tune, settings)
     target, blocks, more = work.target, work.n_blocks, len(work.seeds) - 1

@@ -47,9 +47,6 @@ def read_size(size: Size | None) -> int | tuple[int, ...] | tuple[float, Literal
     Examples:
         >>> read_size("3"), read_size("1,5,6"), read_size("50%"), read_size("2x")
         (3, (1, 5, 6), (0.5, '%'), (2.0, 'x'))
-
-    Raises:
-        DataError: If it is none of these.
     """
     if size is None:
         return None

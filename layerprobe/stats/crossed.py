@@ -39,10 +39,6 @@ def item_covariance(influences: ArrayLike, links: Links | None = None) -> Array:
     Returns:
         (runs, runs), in squared units of the score.
 
-    Raises:
-        DataError: If there are fewer than two items, or all of them share one text.
-        MisalignedSamplesError: If there are links of other items.
-
     Source: dyads: Fafchamps and Gubert 2007 (Journal of Development Economics 83); Aronow, Samii and Assenova 2015
     (Political Analysis 23).
     """
@@ -156,10 +152,6 @@ def crossed(
 
     Returns:
         None for a single seed without influences, which says nothing of any error.
-
-    Raises:
-        DataError: If there are too few items, see `item_covariance`.
-        MisalignedSamplesError: If there are not as many influences as values.
     """
     from scipy import stats  # takes a second to load
 

@@ -188,11 +188,7 @@ def default_rule(texts: Sequence[str]) -> str:
 
 
 def chosen_rule(name: str | None, texts: Sequence[str], *, labelled: bool, referenced: bool = True) -> str:
-    """Return the rule of a name, or the default for such texts, if what it reads is there: labels, a reference.
-
-    Raises:
-        DataError: If there is no such rule, or it needs labels or a reference and there are none.
-    """
+    """Return the rule of a name, or the default for such texts, if what it reads is there: labels, a reference."""
     name = name or default_rule(texts)
     reads = rule_curves(name)
     needed = {name for name in reads if name != CKA and READINGS[name].labelled}
@@ -221,9 +217,6 @@ def predict_drop(
     """Apply a rule to a model's comparison and the curves from `read_curves`.
 
     Zero-shot scores choose a baseline next to the prediction, and no part of it.
-
-    Raises:
-        DataError: If the model has fewer than three blocks, or what the rule reads is missing.
     """
     model, reference = short_names(comparison.model.name, comparison.reference.name)
     n_blocks, first = comparison.model.n_blocks, comparison.first_layer
