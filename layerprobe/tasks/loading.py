@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 from layerprobe.checks import public
 from layerprobe.errors import DataError, TaskError
@@ -160,18 +160,6 @@ def load_rows(
     )
 
 
-class RareSource(TypedDict, total=False):
-    """Arguments of `load_task` that are seldom given; they are fields of `TaskSource`."""
-
-    score_range: tuple[float, float] | None
-    split_ratios: tuple[float, float, float]
-    seed: int
-    skip_broken: bool
-    query_prompt: str | None
-    document_prompt: str | None
-    keep_overlaps: bool
-
-
 DATA = "data"
 """What data that is in memory is called."""
 
@@ -187,7 +175,13 @@ def load_task(
     format: Format | str | None = None,
     skip_empty: bool = False,
     name: str | None = None,
-    **rare: Unpack[RareSource],
+    score_range: tuple[float, float] | None = None,
+    split_ratios: tuple[float, float, float] = (0.8, 0.1, 0.1),
+    seed: int = 0,
+    skip_broken: bool = False,
+    query_prompt: str | None = None,
+    document_prompt: str | None = None,
+    keep_overlaps: bool = False,
 ) -> Task:
     """Load texts or pairs of texts with gold scores or labels, in three splits.
 
@@ -206,7 +200,8 @@ def load_task(
             joined by commas. By default usual names are known, and what names do not say is inferred from
             the cells and noted: two texts with a number or label are pairs, one with a label is classified.
         kind: One of `KINDS`. By default detected in the train split: single texts are classified, or regression
-            where targets are numbers with fractions or many whole ones with gaps; pairs are paraphrase where all
+            where targets are numbers with fractions (many whole ones with gaps could be either: their column's name
+            says which, such as rating, or you); pairs are paraphrase where all
             targets are 0 or 1, sts where any is another number, entailment otherwise.
         validation: A file with the validation split, or what is in memory.
         test: A file with the test split, or what is in memory.
@@ -214,12 +209,15 @@ def load_task(
             the task's notes say what was.
         skip_empty: Leave rows with an empty cell out; otherwise they are an error.
         name: What the task is called; by default the source, or `data`.
-        rare: score_range: what 0 and 1 are in the source, where targets are scores; by default as `detect_range` has it
-            for all splits together. split_ratios: shares of train, validation and test where a file is split, and seed:
-            of that split. skip_broken: leave images out that do not open; otherwise they are an error. query_prompt
-            and document_prompt: put before every query and document of a retrieval task, such as "query: "; by default
-            as options or model say. keep_overlaps: leave items that stand in two splits in both; scores are then
-            spoilt, and nothing is claimed from them.
+        score_range: What 0 and 1 are in the source, where targets are scores; by default as `detect_range` has it for
+            all splits together.
+        split_ratios: Shares of train, validation and test where a file is split.
+        seed: Of that split.
+        skip_broken: Leave images out that do not open; otherwise they are an error.
+        query_prompt: Put before every query of a retrieval task, such as "query: "; by default as options or model say.
+        document_prompt: Put before every document; likewise.
+        keep_overlaps: Leave items that stand in two splits in both; scores are then spoilt, and nothing is claimed from
+            them.
 
     Raises:
         TaskError: If a file, the data set, a column, a score or a label is not what it should be, or a split is too
@@ -237,7 +235,13 @@ def load_task(
         test=test,
         format=Format.of(format),
         skip_empty=skip_empty,
-        **rare,
+        score_range=score_range,
+        split_ratios=split_ratios,
+        seed=seed,
+        skip_broken=skip_broken,
+        query_prompt=query_prompt,
+        document_prompt=document_prompt,
+        keep_overlaps=keep_overlaps,
     )
     check_ratios(task_source.split_ratios)
     if len(task_source.split_ratios) != len(SPLITS):
