@@ -22,6 +22,7 @@ from layerprobe.readings.registry import reading_of
 from layerprobe.readings.values import LayerCurve
 from layerprobe.registry import Registry
 from layerprobe.similarity.values import Matrix
+from layerprobe.stats.crossed import square_root
 
 FILE = Path(__file__).with_name("rules.json")
 
@@ -113,7 +114,7 @@ def redraw(values: Sequence[float], covariance: Matrix, *, draws: int = DRAWS, s
     """
     if draws < 1:
         raise DataError(f"expected at least one draw, got {draws}")
-    root = _root(np.array(covariance))
+    root = square_root(np.array(covariance))
     noise = np.random.default_rng(seed).standard_normal((draws, len(root)))
     drawn: Array = np.array(values) + noise @ root.T
     return drawn
@@ -144,14 +145,6 @@ def decline_interval(drawn: Array, plateau_layers: Sequence[int], *, level: floa
     declines = np.median(drawn[:, list(plateau_layers)], axis=1) - drawn[:, -1]
     low, high = np.quantile(declines, ((1 - level) / 2, (1 + level) / 2))
     return float(low), float(high)
-
-
-def _root(covariance: Array) -> Array:
-    """Return a root of the covariance, which has no Cholesky factor where two layers are copies of each other."""
-    values, vectors = np.linalg.eigh(covariance)
-    # The symmetric one, which rounding does not turn around as it does eigenvectors.
-    root: Array = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    return root
 
 
 FITTERS: Registry[FunctionType] = Registry("layerprobe.fitters", FunctionType, what="way to fit rules", shipped={})

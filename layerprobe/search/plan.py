@@ -14,7 +14,6 @@ from layerprobe.search.posterior import (
     Posterior,
     posterior,
     side_by_side,
-    square_root,
     standard_normal,
 )
 from layerprobe.search.values import (
@@ -26,6 +25,7 @@ from layerprobe.search.values import (
     SearchSettings,
     StopReason,
 )
+from layerprobe.stats.crossed import square_root
 from layerprobe.stats.seeds import best_of
 from layerprobe.stats.sentences import stop_reason
 
@@ -125,12 +125,13 @@ def gain_of_run(beliefs: Posterior, layer: int, beside: Sequence[int] = ()) -> f
 
     With runs beside it, at these layers, by how many more points than they alone.
     """
-    means, cross = beliefs.means[beliefs.choices], beliefs.run.cross[beliefs.choices]
+    means, (cross, seen) = beliefs.means[beliefs.choices], beliefs.run
+    cross = cross[beliefs.choices]
     if not beside:
-        moves = cross[:, layer] / np.sqrt(beliefs.run.seen[layer, layer] + beliefs.run_variance[layer])
+        moves = cross[:, layer] / np.sqrt(seen[layer, layer] + beliefs.run_variance[layer])
         return max(_expected_maximum(means, moves) - float(means.max()), 0.0)
     layers = [*beside, layer]
-    seen = beliefs.run.seen[np.ix_(layers, layers)] + beliefs.run_variance[layers] * np.eye(len(layers))
+    seen = seen[np.ix_(layers, layers)] + beliefs.run_variance[layers] * np.eye(len(layers))
     moves = np.linalg.solve(np.linalg.cholesky(seen), cross[:, layers].T)
     drawn = standard_normal(len(beliefs.draws), len(layers))
     without = means + drawn[:, :-1] @ moves[:-1]
@@ -149,8 +150,9 @@ def gain_of_seeds(beliefs: Posterior) -> float:
 
 
 def _gain_of_all(beliefs: Posterior, outlook: Outlook, run_variance: Array) -> float:
-    seen = outlook.seen + run_variance * np.eye(len(run_variance))
-    explained = outlook.cross @ np.linalg.pinv(seen, rcond=1e-9, hermitian=True) @ outlook.cross.T
+    cross, seen = outlook
+    seen = seen + run_variance * np.eye(len(run_variance))
+    explained = cross @ np.linalg.pinv(seen, rcond=1e-9, hermitian=True) @ cross.T
     moves = standard_normal(len(beliefs.draws), len(beliefs.means)) @ square_root(explained)
     means, moves = beliefs.means[beliefs.choices], moves[:, beliefs.choices]
     return max(float((means + moves).max(axis=1).mean() - means.max()), 0.0)

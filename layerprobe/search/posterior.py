@@ -76,14 +76,9 @@ UNRUN_ERRORS = 2.0
 _NEGLIGIBLE, _LEAST = 1e-3, -30.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Outlook:
-    """What is expected of scores that are not there yet, but for what seeds add to each."""
-
-    cross: Array
-    """(layers, layers): covariance of f, in rows, with the scores, in columns."""
-    seen: Array
-    """(layers, layers): covariance of the scores."""
+Outlook = tuple[Array, Array]
+"""What is expected of scores that are not there yet, but for what seeds add to each: the (layers, layers) covariance of f,
+in rows, with the scores, in columns, and that of the scores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -299,7 +294,7 @@ def side_by_side(parts: Sequence[Posterior]) -> Posterior:
         return np.asarray(block_diag(*map(of, parts)))
 
     def outlook(of: Callable[[Posterior], Outlook]) -> Outlook:
-        return Outlook(cross=joined(lambda part: of(part).cross), seen=joined(lambda part: of(part).seen))
+        return joined(lambda part: of(part)[0]), joined(lambda part: of(part)[1])
 
     starts = np.cumsum([0, *(len(part.means) for part in parts[:-1])])
     # all are drawn from the same numbers, which another order makes independent
@@ -384,14 +379,7 @@ def _shares(grid: Array) -> Array:
 
 def _outlook(covariance: Array, part: int, n: int) -> Outlook:
     rows = slice(part * n, (part + 1) * n)
-    return Outlook(cross=covariance[:n, rows], seen=covariance[rows, rows])
-
-
-def square_root(covariance: Array) -> Array:
-    """Return the symmetric square root of a covariance, or of a stack of them; negative eigenvalues count as 0."""
-    values, vectors = np.linalg.eigh(covariance)
-    root: Array = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :] @ np.swapaxes(vectors, -1, -2)
-    return root
+    return covariance[:n, rows], covariance[rows, rows]
 
 
 def standard_normal(draws: int, n: int) -> Array:

@@ -54,6 +54,16 @@ def item_covariance(influences: ArrayLike, links: Links | None = None) -> Array:
     return raised
 
 
+def square_root(covariance: Array) -> Array:
+    """Return the symmetric square root of a covariance, or of a stack of them; negative eigenvalues count as 0.
+
+    There is one, where copies leave no Cholesky factor, and rounding does not turn it around as it does eigenvectors.
+    """
+    values, vectors = np.linalg.eigh(covariance)
+    root: Array = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :] @ np.swapaxes(vectors, -1, -2)
+    return root
+
+
 POOLED_ITEMS = 200
 """Items of a score with which its own error counts as much as that of all scores."""
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.checks import LEVEL, check_level
-from layerprobe.stats.crossed import item_covariance, item_units, least_variance
+from layerprobe.stats.crossed import item_covariance, item_units, least_variance, square_root
 from layerprobe.stats.links import Links
 
 DRAWS = 20_000
@@ -50,8 +50,7 @@ def differing(
     item_variances = np.diag(covariance)
     variances = item_variances[:, None] + item_variances - 2 * covariance
     errors = np.sqrt(np.maximum(variances, least_variance(n, links)))
-    powers, vectors = np.linalg.eigh(covariance)
-    root = (vectors * np.sqrt(np.maximum(powers, 0))) @ vectors.T  # symmetric: rounding does not turn it around
+    root = square_root(covariance)
     rng, freedom = np.random.default_rng(0), item_units(n, links) - 1
     draws = rng.standard_normal((DRAWS, len(scores))) @ root
     draws /= np.sqrt(rng.chisquare(freedom, DRAWS) / freedom)[:, None]

@@ -35,8 +35,8 @@ CURVE = (60.0, 66.0, 68.0, 69.0, 68.0, 66.0, 63.0)
 def test_the_gain_of_a_run_is_that_of_redrawn_scores(layer: int) -> None:
     known = posterior(Evidence(n_blocks=6, scores=(*scan_of(CURVE), *runs_of((3, 69.5)))))
     noise = np.random.default_rng(0).standard_normal(400_000)
-    scores = known.run_variance[layer] + known.run.seen[layer, layer]
-    moved = known.means + (noise / np.sqrt(scores))[:, None] * known.run.cross[:, layer]
+    scores = known.run_variance[layer] + known.run[1][layer, layer]
+    moved = known.means + (noise / np.sqrt(scores))[:, None] * known.run[0][:, layer]
     assert gain_of_run(known, layer) == pytest.approx(moved.max(axis=1).mean() - known.means.max(), abs=5e-3)
 
 
@@ -87,9 +87,9 @@ def test_the_gain_of_a_scan_is_that_of_redrawn_scores() -> None:
         [*((True, layer, 0) for layer in range(7)), (False, 3, 0), (False, 2, 1)]
     )
     known = posterior(evidence)
-    seen = known.scan.seen + known.run_variance * np.eye(7)
+    seen = known.scan[1] + known.run_variance * np.eye(7)
     scores = np.random.default_rng(1).multivariate_normal(np.zeros(7), seen, size=200_000)
-    moved = known.means + scores @ np.linalg.solve(seen, known.scan.cross.T)
+    moved = known.means + scores @ np.linalg.solve(seen, known.scan[0].T)
     assert gain_of_scan(known) == pytest.approx(moved.max(axis=1).mean() - known.means.max(), abs=0.02)
 
 
@@ -356,7 +356,7 @@ def test_a_run_beside_others_promises_what_these_do_not() -> None:
     assert gain_of_run(known, 5, [5]) < gain_of_run(known, 5)
     noise = np.random.default_rng(0).standard_normal((200_000, 2))
     layers = [3, 7]
-    root = np.linalg.cholesky(known.run.seen[np.ix_(layers, layers)] + known.run_variance[layers] * np.eye(2))
-    moves = noise @ np.linalg.solve(root, known.run.cross[:, layers].T)
+    root = np.linalg.cholesky(known.run[1][np.ix_(layers, layers)] + known.run_variance[layers] * np.eye(2))
+    moves = noise @ np.linalg.solve(root, known.run[0][:, layers].T)
     both = (known.means + moves).max(axis=1).mean() - known.means.max()
     assert gain_of_run(known, 7, [3]) == pytest.approx(both - gain_of_run(known, 3), abs=0.05)

@@ -84,8 +84,8 @@ def test_the_gain_of_a_run_is_in_the_highest_mean_of_all_models(place: int) -> N
         [posterior(evidence_of(0, (3, 69.0), (1, 66.0))), posterior(evidence_of(1, (2, 69.5), (6, 66.0)))]
     )
     noise = np.random.default_rng(0).standard_normal(400_000)
-    scores = joint.run_variance[place] + joint.run.seen[place, place]
-    moved = joint.means + (noise / np.sqrt(scores))[:, None] * joint.run.cross[:, place]
+    scores = joint.run_variance[place] + joint.run[1][place, place]
+    moved = joint.means + (noise / np.sqrt(scores))[:, None] * joint.run[0][:, place]
     assert gain_of_run(joint, place) == pytest.approx(moved.max(axis=1).mean() - joint.means.max(), abs=5e-3)
     assert gain_of_run(joint, place) < gain_of_seeds(joint)
 
