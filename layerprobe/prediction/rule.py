@@ -239,7 +239,7 @@ RULES = Registry(
         "depth": "layerprobe.prediction.rules.simple:depth_rules",
         "plateau": "layerprobe.prediction.rules.plateau:rules",
         "best layer": "layerprobe.prediction.rules.simple:best_layer_rules",
-        "published": "layerprobe.prediction.rules.published:rules",
+        "published": "layerprobe.prediction.rules.simple:published_rules",
         "fall": "layerprobe.prediction.rules.simple:fall_rules",
         "logistic": "layerprobe.prediction.rules.logistic:rules",
         LAST: "layerprobe.prediction.rules.simple:best_rule_rules",

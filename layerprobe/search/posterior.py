@@ -77,8 +77,8 @@ _NEGLIGIBLE, _LEAST = 1e-3, -30.0
 
 
 Outlook = tuple[Array, Array]
-"""What is expected of scores that are not there yet, but for what seeds add to each: the (layers, layers) covariance of f,
-in rows, with the scores, in columns, and that of the scores."""
+"""What is expected of scores that are not there yet, but for what seeds add to each: the (layers, layers) covariance of
+f, in rows, with the scores, in columns, and that of the scores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -9,6 +9,7 @@ import pytest
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.search.answer import answer
+from layerprobe.search.posterior import posterior
 from layerprobe.search.values import Evidence, Score, SearchAnswer, SearchSettings
 from tests.search.worlds import search, world
 
@@ -42,6 +43,15 @@ def test_the_smallest_sufficient_layer_is_within_the_tolerance(evidence: Evidenc
         one = answer(evidence, SearchSettings(tolerance=tolerance))
         enough = [belief.layer for belief in one.layers if belief.chance_within >= 0.95]
         assert one.smallest_sufficient == (enough[0] if enough else None)
+
+
+@pytest.mark.parametrize("tolerance", [0.1, 0.5, 2.0])
+def test_a_layer_is_at_most_as_far_behind_as_it_is_surely_within(evidence: Evidence, tolerance: float) -> None:
+    beliefs = posterior(evidence, claims=True)
+    within = beliefs.chances_within(tolerance) >= 0.9
+    assert ((beliefs.behind(0.9) <= tolerance) == within).all()
+    assert (beliefs.behind(0.99) >= beliefs.behind(0.9)).all()
+    assert (beliefs.behind(0.9) >= 0).all()
 
 
 def test_what_was_spent_is_a_share_of_the_sweep(evidence: Evidence, result: SearchAnswer) -> None:

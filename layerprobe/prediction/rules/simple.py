@@ -1,4 +1,4 @@
-"""Rules of the depth and of one reading, and the best of all rules. Knows numbers by layer only."""
+"""Rules of the depth and of one reading, published ones, and the best of all rules. Knows numbers by layer only."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -26,6 +26,7 @@ from layerprobe.prediction.rule import (
     obstacle,
 )
 from layerprobe.readings.reading import Reading
+from layerprobe.readings.registry import CONTRASTIVE_LOSS, H_SCORE, LOG_EVIDENCE
 
 # ---- no model is looked at ------------------------------------------------------------------------------
 
@@ -135,6 +136,59 @@ def falls_of(model: ModelCurves, name: str, reading: Reading, *, direction: int,
     """Return the falls of a reading below the highest of the layers from `first` on; 0 before it."""
     values = direction * layer_values(model, name)[first:]
     return np.append(np.zeros(first), falls(values, unit=reading.maximum))
+
+
+# ---- as their authors state them, on the readings of `layerprobe.readings.transferability` ------------------
+
+
+L3PRUNE = "Thennal, Fischer and Biemann 2025 (2410.14578)"
+TRANSFORMER_RANKER = "Garbaciauskas et al. 2024 (Findings of ACL, 757)"
+DECIMALS = 4
+"""To which TransformerRanker rounds its scores."""
+
+
+def published_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
+    """Return the two rules of L3Prune and that of TransformerRanker; none of them takes the embedding output."""
+    return [
+        Rule(name="L3Prune small", curves=(CONTRASTIVE_LOSS,), make=lambda: _small, labelled=True, source=L3PRUNE),
+        Rule(name="L3Prune large", curves=(CONTRASTIVE_LOSS,), make=lambda: _large, labelled=True, source=L3PRUNE),
+        Rule(
+            name="TransformerRanker bestlayer",
+            curves=(LOG_EVIDENCE,),
+            make=lambda: _best_layer,
+            labelled=True,
+            source=TRANSFORMER_RANKER,
+        ),
+    ]
+
+
+def _small(model: ModelCurves) -> tuple[int, ...]:
+    """Return the layer with the lowest loss in the first half of the blocks.
+
+    Source: Thennal, Fischer and Biemann 2025 (arXiv 2410.14578); the halves are those of their code.
+    """
+    return _lowest_loss(model, 1, max(model.n_blocks // 2, 1))
+
+
+def _large(model: ModelCurves) -> tuple[int, ...]:
+    """Return the layer with the lowest loss in the second half of the blocks."""
+    return _lowest_loss(model, model.n_blocks // 2 + 1, model.n_blocks)
+
+
+def _lowest_loss(model: ModelCurves, first: int, last: int) -> tuple[int, ...]:
+    losses = layer_values(model, CONTRASTIVE_LOSS)[first : last + 1]
+    return (first + int(losses.argmin()),)
+
+
+def _best_layer(model: ModelCurves) -> tuple[int, ...]:
+    """Return the layer with the highest H-score, its default; where targets are scores, which that refuses, LogME.
+
+    Source: Garbaciauskas et al., Findings of ACL 2024 (2024.findings-acl.757). It scores models by their best layer and
+    does not say which of equals that is; here it is the earlier one.
+    """
+    name = H_SCORE if H_SCORE in model.curves else LOG_EVIDENCE
+    scores = np.round(layer_values(model, name)[1:], DECIMALS)
+    return (1 + int(scores.argmax()),)
 
 
 # ---- the best of the others -----------------------------------------------------------------------------
