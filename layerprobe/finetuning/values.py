@@ -612,23 +612,11 @@ class TuningResult(Shown, Sequence[R]):
         return outcomes_table(self.outcomes, self.floor, self.compared)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedSeeds:
-    """What a verdict that was settled early saved."""
-
-    seeds: int
-    """Planned and not needed."""
-    runs: int
-    """These seeds at all layers."""
-    seconds: float
-    """What they would have taken, by the runs that were made."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Confirmation(Shown):
     """What fine-tuning says about a prediction."""
 
-    json_tags: ClassVar = ("effect", "interval")
+    json_tags: ClassVar = ("effect", "interval", "saved")
 
     verdict: ClaimVerdict
     """confirmed, refuted or undecided."""
@@ -644,8 +632,8 @@ class Confirmation(Shown):
     """The verdict in plain words."""
     planned_seeds: int | None = None
     """Seeds at most, where there was a look after each; None where all were run before the only one."""
-    saved: SavedSeeds | None = None
-    """None where all seeds were run."""
+    saved_seconds: float | None = field(default=None, metadata=RARE)
+    """What the planned seeds that an early verdict did not need would have taken; None where all seeds were run."""
     error: CrossedInterval | None = None
     """The effect with its errors over items and seeds; None where there was no look. Where seeds were planned, its
     interval is wider, so that those of all looks together cover the effect at the level."""
@@ -663,6 +651,8 @@ class Confirmation(Shown):
             first, second = values["compared_layers"]
             return list(map(operator.sub, scores[first], scores[second]))
 
+        if isinstance(saved := values.get("saved"), dict):
+            values = {"saved_seconds": saved.get("seconds"), **values}
         return cls, read_error(values, cls.json_tags, effects)
 
     @property
@@ -676,6 +666,14 @@ class Confirmation(Shown):
     def interval(self) -> tuple[float, float] | None:
         """Of the effect, Student's t of paired seeds and items."""
         return None if self.error is None else self.error.interval
+
+    @property
+    def saved(self) -> dict[str, Any] | None:
+        """The seeds that were planned and not needed, their runs at all layers, and the seconds of these."""
+        if self.saved_seconds is None or self.planned_seeds is None:
+            return None
+        seeds = self.planned_seeds - len(self.outcomes[0].seeds)
+        return {"seeds": seeds, "runs": seeds * len(self.outcomes), "seconds": self.saved_seconds}
 
     @property
     def heading(self) -> str:

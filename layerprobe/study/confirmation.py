@@ -14,7 +14,7 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning.outcomes import differences, outcomes
 from layerprobe.finetuning.outputs import NO_ITEMS, RunItems
 from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_layers, finetune, items_of
-from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, Protocol, SavedSeeds
+from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, Protocol
 from layerprobe.names import counted
 from layerprobe.prediction.rule import compared_layers
 from layerprobe.prediction.values import DropPrediction
@@ -175,7 +175,7 @@ def confirmation(
         outcomes=results,
         sentence="",
         planned_seeds=planned,
-        saved=_saved(runs, planned - n_seeds) if planned is not None and early else None,
+        saved_seconds=_seconds_of_seeds(runs, planned - n_seeds) if planned is not None and early else None,
         error=error,
     )
     sentence = confirmation_sentences(
@@ -189,15 +189,15 @@ def confirmation(
         looks=0 if planned is None else planned - FIRST_LOOK + 1,
         flagged=len(prediction.drop_layers),
         undecided=verdict == "undecided",
-        saved="" if (saved := result.saved) is None else saved_seeds_sentence(saved.seeds, saved.runs, saved.seconds),
+        saved=saved_seeds_sentence(**result.saved) if result.saved else "",
     )
     return replace(result, sentence=f"{spoilt_sentence(spoilt)} {sentence}" if spoilt else sentence)
 
 
-def _saved(runs: Sequence[FineTuningRun], seeds: int) -> SavedSeeds:
+def _seconds_of_seeds(runs: Sequence[FineTuningRun], seeds: int) -> float:
+    """Return what so many more seeds at all layers would take."""
     layers, made = {run.layer for run in runs}, {(run.layer, run.seed) for run in runs}
-    seconds = sum(run.seconds for run in runs) / len(made) * len(layers)
-    return SavedSeeds(seeds=seeds, runs=seeds * len(layers), seconds=seeds * seconds)
+    return seeds * (sum(run.seconds for run in runs) / len(made) * len(layers))
 
 
 # ---- looks after each seed ------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outcomes import outcome, outcomes
 from layerprobe.finetuning.outputs import RunItems
-from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, Protocol, SavedSeeds
+from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, Protocol
 from layerprobe.metrics.names import bounded
 from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.prediction.values import DropPrediction
@@ -202,7 +202,7 @@ def test_a_settled_verdict_says_what_it_saved() -> None:
     runs = [*runs_at(4, earlier), *runs_at(6, last), *runs_at(5, last)]
     found = confirmation(DROP, runs, N_BLOCKS, planned=5)
     assert found.verdict == "confirmed"
-    assert (found.planned_seeds, found.saved) == (5, SavedSeeds(seeds=2, runs=6, seconds=6.0))
+    assert (found.planned_seeds, found.saved) == (5, {"seeds": 2, "runs": 6, "seconds": 6.0})
     assert found.interval is not None
     assert found.sentence.endswith(
         f"95% interval {found.interval[0]:+.2f} to {found.interval[1]:+.2f} {ALONE}; adjusted to 3 looks; "

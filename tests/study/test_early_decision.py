@@ -15,7 +15,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.outputs import RunOutputs
 from layerprobe.finetuning.tuning import finetune
-from layerprobe.finetuning.values import Confirmation, SavedSeeds
+from layerprobe.finetuning.values import Confirmation
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.study.confirmation import confirm
 from layerprobe.tasks.values import Task
@@ -80,7 +80,7 @@ def test_seeds_stop_when_the_verdict_is_settled(
     assert [outcome.seeds for outcome in found.outcomes] == [tuple(range(n_seeds))] * 2
     assert found.planned_seeds == 5
     left = 5 - n_seeds
-    assert found.saved == (SavedSeeds(seeds=left, runs=2 * left, seconds=4.0 * left) if left else None)
+    assert found.saved == ({"seeds": left, "runs": 2 * left, "seconds": 4.0 * left} if left else None)
     assert found.verdict == ("confirmed" if left else "undecided")
 
 
@@ -93,7 +93,7 @@ def test_all_seeds_are_run_where_that_is_asked_for(confirming: Confirm, made: li
 def test_further_layers_have_the_same_seeds(confirming: Confirm) -> None:
     found = confirming("large", layers=(0,))
     assert [(outcome.layer, outcome.seeds) for outcome in found.outcomes] == [(n, (0, 1, 2)) for n in (0, 1, 3)]
-    assert found.saved == SavedSeeds(seeds=2, runs=6, seconds=12.0)
+    assert found.saved == {"seeds": 2, "runs": 6, "seconds": 12.0}
 
 
 def test_runs_that_are_there_do_not_change_the_verdict(

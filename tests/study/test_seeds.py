@@ -71,6 +71,10 @@ def test_intervals_of_files_without_outputs_by_item_are_read() -> None:
         error=effect,
     )
     assert from_dict(Confirmation, to_dict(result)) == result
+    early = dataclasses.replace(result, planned_seeds=5, saved_seconds=12.0)
+    assert early.saved == {"seeds": 2, "runs": 4, "seconds": 12.0}
+    old_early = {name: value for name, value in to_dict(early).items() if name != "saved_seconds"}
+    assert from_dict(Confirmation, old_early) == early
     before = from_dict(Confirmation, {**to_dict(result), "error": None})
     assert (before.effect, before.interval) == (result.effect, result.interval)
     assert before.error
