@@ -329,7 +329,7 @@ class ChainResult(Shown):
         for layer, (value, effect) in self.added.items():
             shown = effect if all_named or effect is None else self.joint(effect)
             if all_named or (shown is not None and shown.sign):
-                texts.append(f"{value:+.2f}{_interval(shown and shown.interval)} at layer {layer}")
+                texts.append(f"{value:+.2f}{_interval(shown.interval if shown else None)} at layer {layer}")
         if not texts:
             return f"{what} adds nothing that is sure at any of {n_layers} layers ({unit})."
         listed = ", ".join(texts)
