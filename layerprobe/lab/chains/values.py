@@ -327,9 +327,9 @@ class ChainResult(Shown):
         all_named = n_layers <= LISTED
         texts = []
         for layer, (value, effect) in self.added.items():
-            shown = effect if all_named or effect is None else self.joint(effect)
-            if all_named or (shown is not None and shown.sign):
-                texts.append(f"{value:+.2f}{_interval(shown.interval if shown else None)} at layer {layer}")
+            stated = effect if all_named or effect is None else self.joint(effect)
+            if all_named or (stated is not None and stated.sign):
+                texts.append(f"{value:+.2f}{_interval(stated.interval if stated else None)} at layer {layer}")
         if not texts:
             return f"{what} adds nothing that is sure at any of {n_layers} layers ({unit})."
         listed = ", ".join(texts)
