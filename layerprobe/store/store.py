@@ -297,7 +297,7 @@ class Store:
             yield
 
     def _remove(self, entry: Entry, *, alone: bool) -> bool:
-        """Remove an entry, or runs, unless a process writes it; one of several that cannot be removed is left and said."""
+        """Remove an entry, or runs, unless a process writes it; one of several that cannot be removed is left."""
         try:
             return self._removed(entry.directory) if entry.runs is None else self._removed_runs(entry.directory)
         except StoreError as error:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import shlex
+import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,6 +15,20 @@ from typer.testing import CliRunner
 from tests.models import tiny_model, tiny_tokenizer
 
 SNAPSHOT = Path(__file__).with_name("wrong.txt")
+LABELS = {
+    "sts": ("sentence1,sentence2,score", ("0", "1", "2.5", "5")),
+    "paraphrase": ("sentence1,sentence2,label", ("0", "1")),
+    "entailment": ("sentence1,sentence2,label", ("no", "some", "yes")),
+    "classification": ("text,label", ("good", "bad")),
+}
+"""The header of a file of each kind, and the labels in it."""
+TABLES = {
+    "empty": "",
+    "no-score": "a b,c d,e f\nb c,d e,f g\nc d,e f,g h\n",
+    "equal": "a,b,1\nc,d,1\ne,f,1\ng,h,1\n" * 10,
+    "few": "a,b,1\nc,d,2\n",
+    "no-number": "a,b,1\nc,d,x\ne,f,2\ng,h,3\n",
+}
 
 
 def made(folder: Path) -> None:
@@ -25,6 +41,30 @@ def made(folder: Path) -> None:
     (folder / "pairs.csv").write_text("".join(f"{first},{second},{score}\n" for first, second, score in rows))
     (folder / "texts.txt").write_text("".join(f"{first}\n" for first, *_ in rows))
     (folder / "study.json").write_text("{}")
+    (folder / "three.txt").write_text("a b\nc d\ne f\n")
+    for name, content in TABLES.items():
+        (folder / f"{name}.csv").write_text(content)
+    for missing in ("config.json", "model.safetensors"):
+        shutil.copytree(folder / "model", folder / f"no-{missing}")
+        (folder / f"no-{missing}" / missing).unlink()
+    for kind in LABELS:
+        for odd in ("missing", "neither", "0.5", "empty", "equal-train", "equal-dev", "equal-test"):
+            odd_splits(folder / f"{kind}-{odd}", kind, odd)
+
+
+def odd_splits(folder: Path, kind: str, odd: str) -> None:
+    """Write three splits of a kind, with something wrong in one of them."""
+    header, labels = LABELS[kind]
+    folder.mkdir()
+    for split, n in (("train", 24), ("dev", 12), ("test", 13)):
+        rng = random.Random(n)
+        texts = [[" ".join(rng.sample("abcdefghijklmnop", 6)) for _ in range(header.count(","))] for _ in range(n)]
+        targets = [labels[0 if odd == f"equal-{split}" else row % len(labels)] for row in range(n)]
+        if split == "test":
+            targets[3] = {"missing": "", "neither": odd, "0.5": odd}.get(odd, targets[3])
+            texts = [] if odd == "empty" else texts
+        rows = (",".join((*text, target)) for text, target in zip(texts, targets, strict=False))
+        (folder / f"{split}.csv").write_text("\n".join((header, *rows)) + "\n")
 
 
 def answered(call: str) -> str:
