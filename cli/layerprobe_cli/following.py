@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from layerprobe_cli.options import EMBEDDING, TASK, TUNING
+from layerprobe_cli.options import EMBEDDING, SEARCH, TASK, TUNING
 from layerprobe_cli.shell import Call
 
 EXPORTED = "pooling max_length prompt random_init end_token blocks"
@@ -19,6 +19,12 @@ def finetune_command(call: Call, model: str) -> str:
 def find_command(call: Call, model: str) -> str:
     """Return the `layerprobe find` of a model on the task of this command."""
     return call.further(["find", model], call.given(TASK, EMBEDDING) - _of_first(call, model))
+
+
+def final_command(call: Call, models: list[str]) -> str:
+    """Return this `layerprobe find` with the final model, which reads the runs that are finished."""
+    names = call.given(TASK, EMBEDDING, TUNING, SEARCH, "display_name seeds against_last level")
+    return f"{call.further(['find', *models], names)} --final"
 
 
 def export_layer(call: Call, model: str, layer: int, folder: str) -> list[str]:

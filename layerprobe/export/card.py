@@ -11,7 +11,7 @@ from layerprobe.encoders.backends.int8 import FLOATS
 from layerprobe.encoders.model import ModelDescription, Pooling
 from layerprobe.export.layout import Int8File, Layout
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import in_percent, short_name
+from layerprobe.names import counted, in_percent, short_name
 from layerprobe.results.shown import from_layer
 from layerprobe.stats.seeds import SeedScores
 from layerprobe.stats.sentences import percents
@@ -62,6 +62,10 @@ class TrainingSummary:
     """Of all runs of this layer that are available, this one's among them."""
     over_seeds: dict[str, SeedScores] = field(default_factory=dict)
     """The same scores of those runs, by name."""
+    epochs: int = 0
+    """Of a final model, which learnt from validation examples, too: as many as validation chose before; else 0."""
+    beside: dict[str, float] = field(default_factory=dict)
+    """Test scores to compare with, by what they are of."""
 
 
 def card(
@@ -324,17 +328,24 @@ def _code(*lines: str) -> str:
 
 def _training(training: TrainingSummary) -> str:
     train, *others = training.pairs
-    rest = " and ".join(f"{n:,}" for n in others)
+    rest = f"{' and '.join(f'{n:,}' for n in others)} to choose the epoch and to score"
+    if training.epochs:
+        rest = (
+            f"those for training and those for validation together, for {counted(training.epochs, 'epoch')}, as many "
+            f"as validation chose in the search; {others[-1]:,} others to score"
+        )
     how = (
         "Fine-tuned whole, with a loss at every layer, then truncated,"
         if training.joint
         else ("Truncated first, then fine-tuned")
     )
     about = (
-        f"{how} on {escaped(shown_name(training.data))}: {train:,} examples to "
-        f"train on, {rest} to choose the epoch and to score. Seed {training.seed}."
+        f"{how} on {escaped(shown_name(training.data))}: {train:,} examples to train on, {rest}. Seed {training.seed}."
     )
-    parts = "## Fine-tuning", about, _table(("Protocol", ""), training.settings.items()), _scores(training)
+    parts = ["## Fine-tuning", about, _table(("Protocol", ""), training.settings.items()), _scores(training)]
+    if training.beside:
+        rows = ((name, f"{value:.2f}") for name, value in training.beside.items())
+        parts.append(_table(("Beside it", "on test"), rows))
     return "\n\n".join(parts)
 
 
@@ -343,7 +354,8 @@ def _scores(training: TrainingSummary) -> str:
     if len(training.seeds) < 2:
         rows = ((name, f"{value:.2f}") for name, value in training.metrics.items())
         alone = "One seed: the spread over seeds is unknown."
-        return "\n\n".join((_table(("Metric", "of the best epoch"), rows), alone))
+        which = "of this model" if training.epochs else "of the best epoch"
+        return "\n\n".join((_table(("Metric", which), rows), alone))
     header = ("Metric", "mean ± deviation", "interval over seeds", "by seed", f"this checkpoint, seed {training.seed}")
     lines = []
     for name, scores in training.over_seeds.items():

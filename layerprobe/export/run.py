@@ -91,7 +91,9 @@ def export_model(
     if push is not None:
         check_access()
     out, layer = Path(out), None if layer is None else one_layer(layer)
+    beside, of_part = dict[str, float](), ""
     if isinstance(model, Study | Finding):
+        beside, of_part = _beside(model)
         model, layer = _of_finding(model, layer)
     source = _folder_of(model)
     exported = push is not None and not overwrite and is_export(from_home(out))
@@ -148,6 +150,7 @@ def export_model(
         normalize = "Normalize" in kinds
         if left := [kind for kind in kinds if kind not in ("Transformer", *FOR_ANY_LAYER)]:
             notes = [f"the run was trained without {' and '.join(left)} of the model, and its export has none"]
+        notes += [of_part] if of_part else []
     if study is not None:
         _check_study(study, described)
     layout = Layout(
@@ -180,7 +183,7 @@ def export_model(
             loader=auto_class(encoder.model.config).__name__,
             padding_invariant=encoder.padding_invariant,
             zero_pooler=bool(pooler_option(type(encoder.model))),
-            training=None if saved is None else _training(saved),
+            training=None if saved is None else _training(saved, beside),
             study=study,
             made=made,
         )
@@ -350,31 +353,42 @@ def _read_otherwise(study: Study, checkpoint: Resolved, encoder: Encoder, layout
     return " and ".join(f"{name} {theirs!r}, not {ours!r}" for name, (theirs, ours) in ways.items() if theirs != ours)
 
 
-def _training(saved: SavedRun) -> TrainingSummary:
+def _beside(result: Study | Finding) -> tuple[dict[str, float], str]:
+    """Return the test scores that stand beside a found model, and a note where its run learnt from a part of labels."""
+    finding = result.finding if isinstance(result, Study) else result
+    if finding is None or finding.weights is None:
+        return {}, ""
+    untrained = finding.untrained[finding.best_layer] if finding.untrained else None
+    scores = {"this layer without fine-tuning": untrained, "runs of the search, mean over seeds": finding.tested}
+    note = "these weights are of one run of the search, which saw a part of the labels: find(..., final=True) uses all"
+    known = {name: score for name, score in scores.items() if score is not None}
+    return known, "" if finding.weights.n_train else note
+
+
+def _training(saved: SavedRun, beside: dict[str, float]) -> TrainingSummary:
     run, runs = saved.run, runs_of_layer(saved)
+    splits = ("test",) if run.protocol.kept_epoch else ("validation", "test")
     return TrainingSummary(
         data=saved.origin.task,
         pairs=saved.origin.pairs,
         joint=saved.joint,
         seed=run.seed,
         settings={name.replace("_", " "): str(value) for name, value in to_dict(run.protocol).items()},
-        metrics=_metrics(run),
+        metrics=_metrics(run, splits),
         tested=run.test,
         seeds=tuple(run.seed for run in runs),
         over_seeds={
             f"{split} {metric_title(name)}": seed_scores([getattr(run, split)[name] for run in runs], metric=name)
-            for split in ("validation", "test")
+            for split in splits
             for name in getattr(run, split)
         },
+        epochs=run.best_epoch if run.protocol.kept_epoch else 0,
+        beside=beside,
     )
 
 
-def _metrics(run: FineTuningRun) -> dict[str, float]:
-    return {
-        f"{split} {metric_title(name)}": value
-        for split, scores in (("validation", run.validation), ("test", run.test))
-        for name, value in scores.items()
-    }
+def _metrics(run: FineTuningRun, splits: Sequence[str]) -> dict[str, float]:
+    return {f"{split} {metric_title(name)}": value for split in splits for name, value in getattr(run, split).items()}
 
 
 def _warnings(encoder: Encoder) -> tuple[str, ...]:

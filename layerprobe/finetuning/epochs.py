@@ -66,6 +66,7 @@ class SavedEpoch:
 class Epochs:
     """The epochs of a run so far; `parts` are its model and its criteria, `began` is by `time.perf_counter`.
 
+    The best epoch is the one with the highest score, or with `keeps_last` the last one.
     With a folder, which is the run's alone, the last one is kept there, and a run that finds one goes on from it, to
     the same numbers: a `SavedEpoch` and its tensors.
     """
@@ -79,7 +80,9 @@ class Epochs:
         primary: str,
         began: float,
         folder: Path | None = None,
+        keeps_last: bool = False,
     ) -> None:
+        self.keeps_last = keeps_last
         self.tuner, self.parts, self.limit, self.primary = tuner, parts, limit, primary
         self.train_losses: list[list[float]] = []
         self.scores: list[list[Evaluation | None]] = []
@@ -126,7 +129,7 @@ class Epochs:
         self.scores.append(list(scores))
         # of the layers that go on: one that failed counts in no mean, or what is left would seem better or worse
         going_on = [layer for layer, score in enumerate(scores) if score is not None]
-        if not self.best_epoch or self._mean(scores, going_on) > self._mean(self.best, going_on):
+        if self.keeps_last or not self.best_epoch or self._mean(scores, going_on) > self._mean(self.best, going_on):
             self.best_epoch, self.outputs = len(self), outputs
             self._state = self._kept_weights()
 

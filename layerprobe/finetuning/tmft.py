@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -207,12 +207,13 @@ def train_layers(
         )
         limit = TokenLimit(batch_tokens or EVALUATION_BATCH_TOKENS)
         scored = functools.partial(evaluate, encoder, model, protocol=protocol, criteria=criteria, limit=limit)
-        epochs = Epochs(tuner, parts, limit, primary=task.primary, began=began, folder=unfinished)
+        saved: dict[str, Any] = {"folder": unfinished, "keeps_last": protocol.kept_epoch > 0}
+        epochs = Epochs(tuner, parts, limit, primary=task.primary, began=began, **saved)
         for epoch in range(protocol.epochs):
             parts_of_epoch = _parts(rng.permutation(len(train)), protocol)
             for number, order in enumerate(parts_of_epoch, epoch * len(parts_of_epoch)):
-                if number < len(epochs):
-                    continue  # it was done before the run was interrupted
+                if number < len(epochs) or len(epochs) == protocol.kept_epoch > 0:
+                    continue  # it was done before the run was interrupted, or is not wanted
                 losses = tuner.epoch(train, order, task=what)
                 epochs.add(losses, *scored(validation, kind=task.kind, failures=tuner.failures))
         epochs.restore_best()

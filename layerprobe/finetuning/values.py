@@ -62,6 +62,9 @@ class Protocol:
     """Whether what the model's configuration says is dropped out; gradient checkpointing needs it."""
     evaluations: int = field(default=1, metadata=RARE)
     """Times an epoch that the validation split is scored: the best of them is kept, and a run goes on from the last."""
+    kept_epoch: int = field(default=0, metadata=RARE)
+    """Stop after this epoch (evaluation, where there are several an epoch) and keep it, whatever it scores; 0 keeps the
+    best by validation. The learning rate falls as for all epochs."""
 
     def __post_init__(self) -> None:
         as_declared(self)  # 0 and 0.0 are one protocol, and must be one text in the names of folders
@@ -69,6 +72,7 @@ class Protocol:
             "at least one epoch": self.epochs >= 1,
             "dropout with gradient checkpointing": self.dropout or not self.gradient_checkpointing,
             "at least one evaluation an epoch": self.evaluations >= 1,
+            "an epoch to keep that is trained": 0 <= self.kept_epoch <= self.epochs * self.evaluations,
             "room for at least two tokens": self.max_length >= 2,
             "a rank of 0 or more": self.lora >= 0,
             "an alpha of at least 1": self.lora_alpha is None or self.lora_alpha >= 1,
@@ -127,9 +131,9 @@ class FineTuningRun(Shown):
     primary: str
     """The metric that chose the epoch."""
     best_epoch: int
-    """The epoch with the highest primary metric on the validation split, the first of equals."""
+    """The epoch with the highest primary metric on the validation split, the first of equals; or the protocol's."""
     validation: dict[str, float]
-    """x 100."""
+    """x 100. Where the protocol says which epoch is kept, these examples can be among those trained on."""
     test: dict[str, float]
     """x 100."""
     epochs: tuple[EpochMetrics, ...]

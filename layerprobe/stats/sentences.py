@@ -271,6 +271,39 @@ def score_of_best(compared: AgainstBest) -> str:
     return with_interval(compared.scores[compared.best], compared.intervals[compared.best], compared.level)
 
 
+def untrained_sentence(layer: int, scores: Mapping[int, float], tuned: float | None) -> str:
+    """Return what the layer to keep, the last and the best layer score on test without fine-tuning.
+
+    Args:
+        layer: The layer to keep.
+        scores: By layer, x 100.
+        tuned: What the layer to keep scores with fine-tuning; None where that is not known.
+
+    Examples:
+        >>> untrained_sentence(2, {1: 58.7, 2: 60.0, 3: 61.5}, 63.4)
+        'Without fine-tuning, on test: layer 2 60.0, layer 3 61.5, the highest.'
+    """
+    best = max(scores, key=scores.__getitem__)
+    layers = [number for number in dict.fromkeys((layer, max(scores), best)) if number in scores]
+    parts = [f"layer {number} {scores[number]:.1f}{', the highest' * (number == best)}" for number in layers]
+    needless = tuned is not None and scores[best] >= tuned
+    more = "; fine-tuning may not be needed" if needless else ""
+    return f"Without fine-tuning, on test: {', '.join(parts)}{more}."
+
+
+def final_sentence(layer: int, n_train: int, epochs: int, score: float, metric: str) -> str:
+    """Return what the final model has learnt from and what it scores.
+
+    Examples:
+        >>> final_sentence(3, 542, 4, 71.3, "spearman")  # doctest: +ELLIPSIS
+        'Final model: layer 3, fine-tuned on all 542 training and validation examples for 4 epochs, ... on test).'
+    """
+    return (
+        f"Final model: layer {layer}, fine-tuned on all {n_train:,} training and validation examples for "
+        f"{counted(epochs, 'epoch')}, as many as validation chose: {score:.1f} ({metric_title(metric)} x 100 on test)."
+    )
+
+
 def best_sentence(
     compared: AgainstBest,
     names: Sequence[str],

@@ -31,7 +31,7 @@ from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.extraction.embeddings import left_out_layer
 from layerprobe.finetuning.outcomes import difference, outcomes
 from layerprobe.finetuning.outputs import RunItems, run_items
-from layerprobe.finetuning.runs import Run, RunJob, RunSet, RunWorker, is_marked, runs_plan
+from layerprobe.finetuning.runs import Run, RunJob, RunSet, RunWorker, fine_tune_layers, is_marked, runs_plan
 from layerprobe.finetuning.saved import without_checkpoint
 from layerprobe.finetuning.tmft import embed
 from layerprobe.finetuning.tuning import agreed, run_folder, run_set
@@ -42,6 +42,7 @@ from layerprobe.jobs.processes import available_cores
 from layerprobe.metrics.names import bounded
 from layerprobe.readings.registry import INFONCE, SELF_CKA
 from layerprobe.readings.source import read_curves
+from layerprobe.results.shown import from_layer
 from layerprobe.scoring.score import check_different
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.search.answer import answer
@@ -89,6 +90,7 @@ class RareSettings(TypedDict, total=False):
     scan: bool
     jobs: int | None
     ray: str | None
+    final: bool
 
 
 class FindSettings(RareSettings, total=False):
@@ -166,7 +168,9 @@ def find(
             scan: begin with one run with a loss at every layer, which draws a curve of its own. jobs: runs at a time,
             in processes that share the processors or the GPUs of this machine: one, in this process, by default; None
             for one a GPU or a core, four at most.
-            ray: the address of a Ray cluster on which they are made.
+            ray: the address of a Ray cluster on which they are made. final: fine-tune the layer to keep once more, on
+            training and validation examples together, for as many epochs as validation chose, and keep its weights
+            for `export_model`; the test split scores it and is not learnt from.
 
     Raises:
         DataError: If it is no task, the budget is too small for one run of each model, models are the same, or a
@@ -214,8 +218,16 @@ def find(
     with runs, _progress(searches, settings, against_last):
         _make_runs(searches, runs, Schedule(settings, at_a_time), against_last=against_last)
         if several:
-            return _found_models(searches, settings, against_last=against_last)
-        return searches[0].finding(settings, against_last=against_last)
+            found = _found_models(searches, settings, against_last=against_last)
+        else:
+            finding = searches[0].finding(settings, against_last=against_last)
+    if not several:
+        return searches[0].with_final(finding) if rare.get("final") else finding
+    if rare.get("final"):
+        search = next(search for search in searches if search.label == found.models[found.best_model])
+        findings = [search.with_final(found.best) if one is found.best else one for one in found.findings]
+        return replace(found, findings=tuple(findings))
+    return found
 
 
 def jobs_at_a_time(jobs: int | None, checkpoint: Resolved) -> int:
@@ -475,7 +487,43 @@ class _Search:
             weights=self._weights(answered.best_layer),
             failures=tuple(self.failures),
             floor=_floor(self.folds[0]),
+            untrained=self._untrained(),
         )
+
+    def _untrained(self) -> tuple[float | None, ...]:
+        """Return the test scores by layer before any fine-tuning; nothing where there are none."""
+        try:
+            scores = score_split(self.model.checkpoint, self.task, split="test")[0]
+        except DataError:
+            return ()
+        same = scores.primary == self.folds[0].primary
+        return tuple(from_layer(scores.first_layer, scores.scores)) if same else ()
+
+    def with_final(self, finding: Finding) -> Finding:
+        """Fine-tune the layer to keep on all examples but those of the test split; say why where that is not done."""
+        layer = finding.best_layer
+        why = "no layer is worth keeping" if finding.on_floor or finding.answer.spoilt else ""
+        if not why and layer == 0:
+            why = without_checkpoint(self.model.encoder)
+        tuned = finding.fine_tuned or [run for scan in finding.scans for run in scan]
+        epochs = median([run.best_epoch for run in tuned if run.layer == layer] or [run.best_epoch for run in tuned])
+        pool = self.task.train.join(self.task.validation)
+        runs = run_set(
+            self.model,
+            replace(self.task, train=pool),
+            replace(self.protocol, kept_epoch=round(epochs)),
+            save_models=True,
+        )
+        try:
+            run = None if why else fine_tune_layers(runs, [layer], seeds=(0,))[0]
+        except TrainingError as error:
+            if not is_marked(error):
+                raise
+            run, why = None, str(error)
+        if run is None:
+            return replace(finding, failures=(*finding.failures, f"there is no final model: {why}"))
+        directory = runs.directory(RunJob(layer, run.seed))
+        return replace(finding, final=run, weights=Weights(directory=str(directory), n_train=len(pool)))
 
     def _weights(self, best: int) -> Weights:
         """Return where the best run of the layer to keep is, by validation; a scan's where the layer has no other."""

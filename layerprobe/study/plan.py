@@ -1,6 +1,7 @@
 """Estimates the cost of a search. Knows its settings and the price of one run."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from layerprobe.context import current
@@ -85,6 +86,7 @@ def plan_search(
     scan: bool = False,
     against_last: int = 0,
     further: int = 0,
+    final: bool = False,
     protocol: Protocol | None = None,
 ) -> Estimate:
     """Estimate the most that `find` takes, plus `further` block-steps; nothing is written."""
@@ -100,4 +102,11 @@ def plan_search(
         return min(most, settings.full_sweep(n_blocks) + others) + further
 
     fold = search_folds(task, seeds, cross_validation)[0]
-    return plan_tuning(model, fold, block_steps=block_steps, seeds=seeds, protocol=protocol)
+    n_labelled = len(task.train) + len(task.validation)
+
+    def with_final(n_blocks: int) -> float:
+        return block_steps(n_blocks) + final * (n_blocks + 1) * n_labelled / len(fold.train)
+
+    plan = plan_tuning(model, fold, block_steps=with_final, seeds=seeds, protocol=protocol)
+    note = f"Then the layer to keep is fine-tuned once more, on all {n_labelled:,} training and validation examples."
+    return replace(plan, details=(*plan.details, note)) if final else plan

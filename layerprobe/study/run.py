@@ -71,7 +71,8 @@ def run(
         protocol: The paper's by default.
         save_models: Keep the weights of the runs of the search, for `export_model`.
         settings: Those of `find`: tolerance, budget, seeds, scan, cross_validation, and against_last, by default 3
-            seeds, or all that there are; and of `predict`: rule, measure, alignment, split, and n_texts.
+            seeds, or all that there are, and final, by default True: the weights are those of a model that learnt from
+            training and validation examples; and of `predict`: rule, measure, alignment, split, and n_texts.
 
     Raises:
         LayerProbeError: If any stage cannot be done; see `predict`, `find` and `score`.
@@ -84,6 +85,7 @@ def run(
     }
     predicting: dict[str, Any] = {name: value for name, value in settings.items() if name in PREDICTING}
     searching |= {"seeds": seeds, "against_last": settings.get("against_last", min(AGAINST_LAST, seeds))}
+    searching.setdefault("final", True)
     if fine_tuning:  # refused before any work
         named = {name: searching[name] for name in ("tolerance", "budget", "seeds") if name in searching}
         SearchSettings(level=level, **named)

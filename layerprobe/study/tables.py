@@ -49,6 +49,7 @@ def finding_table(finding: Finding) -> Table:
             *layer_columns(layers, finding.parameters),
             *_search_columns(finding, len(layers)),
             *_outcome_columns(finding.outcomes, finding.primary, len(layers), visible=("mean", "std")),
+            *_untrained_columns(finding),
             Column("kept", [layer == finding.best_layer for layer in layers], shown=False),
             *floor_columns([finding.floor] * len(layers)),
             Column("flag", [finding.flag(layer) or None for layer in layers]),
@@ -57,6 +58,14 @@ def finding_table(finding: Finding) -> Table:
         marks=_found_marks(finding),
         charts=expected_charts(search=True, floor=finding.floor is not None),
     )
+
+
+def _untrained_columns(finding: Finding) -> tuple[Column, ...]:
+    """Return the column of scores before any fine-tuning; none where they are not known."""
+    if not finding.untrained:
+        return ()
+    meaning, quantity = "Before any fine-tuning, on the test split.", points(finding.primary, "test")
+    return (Column("untrained", finding.untrained, "untrained test", ".2f", meaning=meaning, quantity=quantity),)
 
 
 def expected_charts(by: str = "", *, search: bool = False, floor: bool = False) -> tuple[Chart, ...]:

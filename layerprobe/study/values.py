@@ -164,6 +164,8 @@ class Weights:
     """Whether it is the run of all layers at once, whose model `export` truncates."""
     kept: bool = True
     """Whether they are there; else the run is one of the layer to keep with seed 0, to be made with --save-models."""
+    n_train: int | None = field(default=None, metadata=RARE)
+    """Labelled examples of training and validation that they have learnt from, where that is all of them; else None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -200,6 +202,11 @@ class Finding(Shown):
     """Runs and layers that gave no score, and why; labels that seem the wrong way round."""
     floor: Floor | None = field(default=None, metadata=RARE)
     """What a trivial answer scores on the validation examples; None where that is 0, as for correlations."""
+    untrained: tuple[float | None, ...] = field(default=(), metadata=RARE)
+    """Test scores by layer before any fine-tuning; None of layers that are left out, empty where there are none."""
+    final: FineTuningRun | None = field(default=None, metadata=RARE)
+    """The layer to keep, fine-tuned on training and validation examples for as many epochs as validation chose in the
+    search; its weights are those to keep."""
 
     @classmethod
     def class_of(cls, values: dict[str, Any]) -> tuple[type[Self], dict[str, Any]]:
@@ -268,13 +275,38 @@ class Finding(Shown):
 
     @property
     def grounds(self) -> tuple[str, ...]:
-        """The proof, whether the model drops, and the cost: a line each."""
+        """The scores without fine-tuning, the proof, the final model, whether the model drops, and the cost."""
         proof = "" if self.proof_verdict is None else f"{self.proof_verdict.capitalize()}: "
         return (
+            *filter(None, (self.untrained_sentence,)),
             f"{proof}{self.proof_sentence}",
+            *filter(None, (self.final_sentence,)),
             *filter(None, (self.drop_sentence,)),
             " ".join(filter(None, (self.spent, self.doubt))),
         )
+
+    @property
+    def untrained_sentence(self) -> str:
+        """What the layer to keep, the last and the best layer score without fine-tuning; empty where not known."""
+        scores = {layer: score for layer, score in enumerate(self.untrained) if score is not None}
+        if not scores or self.answer.spoilt:
+            return ""
+        return sentences.untrained_sentence(self.best_layer, scores, self.tested)
+
+    @property
+    def final_sentence(self) -> str:
+        """What the final model has learnt from and what it scores; empty where there is none."""
+        final, weights = self.final, self.weights
+        if final is None or weights is None or weights.n_train is None:
+            return ""
+        return sentences.final_sentence(
+            final.layer, weights.n_train, final.best_epoch, final.test[self.primary], self.primary
+        )
+
+    @property
+    def tested(self) -> float | None:
+        """The mean test score of the layer to keep over the runs of the search; None where it was not run."""
+        return next((outcome.mean for outcome in self.outcomes if outcome.layer == self.best_layer), None)
 
     @property
     def heading(self) -> str:
@@ -308,10 +340,9 @@ class Finding(Shown):
     def _score(self) -> str:
         """What the layer to keep scores on the test split, or if it was not run there what is expected of it."""
         title = f"{metric_title(self.primary)} x 100"
-        tested = next((outcome for outcome in self.outcomes if outcome.layer == self.best_layer), None)
-        if tested is None:
+        if self.tested is None:
             return f"expected score {self.answer.expected(f'{title} on validation')}"
-        return f"{tested.mean:.1f} ({title} on test)"
+        return f"{self.tested:.1f} ({title} on test)"
 
     @property
     def _comparison(self) -> str:

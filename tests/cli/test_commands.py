@@ -129,11 +129,11 @@ def test_run_writes_report_and_study(
     ("command", "names"),
     few(
         [
-            (("run", "--no-cross-validation"), ["finetune", "export"]),
-            (("run", "--save-models"), ["export"]),
-            (("find",), ["finetune", "export"]),
+            (("run", "--no-cross-validation", "--no-final"), ["finetune", "export"]),
+            (("run",), ["export"]),
+            (("find", "--final"), ["export"]),
         ],
-        lambda case: "--save-models" not in case[0],
+        lambda case: case[0] != ("run",),
     ),
 )
 def test_the_next_commands_write_the_model_that_was_found(
@@ -168,7 +168,8 @@ def test_find_prints_the_table_and_the_answer(
     assert lines[3].split()[:4] == ["layer", "parameters", "runs", "expected"]
     assert spelled(finding.kept.split(", ")[0], None) in lines[0]  # how fast it is differs from time to time
     best = finding.best_layer
-    assert lines[11] == (
+    assert lines[11] == spelled(finding.untrained_sentence, None)
+    assert lines[12] == (
         "The layer to keep is already the last one: there is nothing to compare it with."
         if best == 3
         else f"Layer {best} was not compared with the last layer, 3, on the test split."
@@ -227,7 +228,7 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
     without = ({k: v for k, v in layer.items() if not k.startswith("best_seed")} for layer in confirmed["layers"])
     assert list(without) == confirmed["confirmation"]["outcomes"]
 
-    found = layerprobe("find", model, *data, *QUICK, "--against-last", "2", "--json").json
+    found = layerprobe("find", model, *data, *QUICK, "--against-last", "2", "--final", "--json").json
 
     # from here on nothing may be computed by a model again, but how fast it is
     def refuse(*args: object, **kwargs: object) -> None:

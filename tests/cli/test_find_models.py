@@ -30,10 +30,10 @@ def test_it_names_model_and_layer_and_what_comes_next(
     n_rows = sum(len(each.parameters) for each in result.findings)
     assert len([line for line in lines[4 : 4 + n_rows] if line.split()[0] in result.labels]) == n_rows
     assert spelled(result.spent, None) in lines
-    chosen = str(pair[result.best_model])
-    (finetune,) = [line for line in lines if line.startswith("  layerprobe finetune ")]
-    assert finetune.split()[2] == chosen
-    assert ("--name" in finetune) == (result.best_model == 0)
+    (final,) = [line for line in lines if line.startswith("  layerprobe find ")]
+    assert final.split()[2:4] == [str(folder) for folder in pair]
+    assert final.endswith(" --final")
+    assert "--name" in final
     text = page.read_text(encoding="utf-8")
     assert result.kept.split(":")[0].split(",")[0] in text
     assert "Expected score versus size" in text

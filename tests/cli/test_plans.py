@@ -32,7 +32,10 @@ def test_seeds_to_compare_with_the_last_layer_are_as_many_as_are_given(
 ) -> None:
     """3 blocks with a seed are 10 block-steps; only a second seed of two layers is beyond that sweep."""
     given = (command, pair[0], "-t", pairs_file, "--seeds", "1", "--dry-run", "--json")
+    final = layerprobe(*given, "--final").json["block_steps"]
+    given = (*given, *(["--no-final"] if command == "run" else []))
     assert layerprobe(*given).json["block_steps"] == 10
+    assert final > 10 + 4
     assert layerprobe(*given, "--against-last", "2").json["block_steps"] == 10 + 2 * 4
 
 

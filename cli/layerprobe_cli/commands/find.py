@@ -8,7 +8,7 @@ import typer
 import layerprobe as lp
 from layerprobe.checks import LEVEL
 from layerprobe_cli import options as o
-from layerprobe_cli.following import finetune_command
+from layerprobe_cli.following import final_command, finetune_command
 from layerprobe_cli.shell import Done, PageCall
 
 FOUND = "found"
@@ -26,6 +26,7 @@ def find(
     against_last: o.AgainstLast = 0,
     dry_run: o.DryRun = False,
     save_models: o.SaveModels = False,
+    final: Annotated[bool, "Fine-tuning"] = False,
     other_blocks: Annotated[str | None, {"metavar": "[found|3|1,3,5]"}] = None,
 ) -> Done:
     """Find the layer to keep of one model or several, at a small cost.
@@ -40,6 +41,8 @@ def find(
     Example:  [bold]layerprobe find all-MiniLM-L6-v2 all-mpnet-base-v2 -t stsb --budget 15%[/bold]
 
     Args:
+        final: Fine-tune the layer to keep once more, on training and validation examples together, and keep its weights
+            for `layerprobe export`.
         other_blocks: Also fine-tune other blocks than the first: as many as the layer found keeps, or so many, or
             these.
     """
@@ -61,13 +64,16 @@ def find(
         size: Any = 1 if other_blocks == FOUND else other_blocks
         n_others = len(candidates(checkpoint, task, size)) - 1  # errors, too, before anything is trained
         further = seeds * (count_blocks(checkpoint.config) + 1) * (2 if other_blocks == FOUND else n_others)
-    settings: dict[str, Any] = {**search, "against_last": against_last, "protocol": o.protocol_of(model, tuning)}
+    settings: dict[str, Any] = {**search, "against_last": against_last, "final": final}
+    settings["protocol"] = o.protocol_of(model, tuning)
     call.data(checkpoints, task, max_length=settings["protocol"].max_length)
     call.estimate(plan_find(checkpoints, task, goes_on=not dry_run, further=further, **settings), dry_run=dry_run)
     finding: Any = lp.find(checkpoints if others else checkpoint, task, **settings, save_models=save_models)
     label = finding.models[finding.best_model] if others else checkpoint.label
     chosen = [model.name, *(others or ())][[checkpoint.label for checkpoint in checkpoints].index(label)]
-    parts, beside = [*finding.parts], list[Any]()
+    best, parts, beside = finding.best if others else finding, [*finding.parts], list[Any]()
+    weights_kept = best.weights is not None and best.weights.kept
+    again = final_command(call, [model.name, *(others or ())])
     notes = list[str]()
     if other_blocks == FOUND and finding.best_layer in (0, count_blocks(checkpoint.config)):
         notes.append(f"the best layer keeps {finding.best_layer} blocks, and there are no others of that number")
@@ -82,5 +88,5 @@ def find(
         warnings=finding.failures,
         notes=notes,
         page={"of": (finding, *beside)} | ({} if others else {"model": label, "task": task.name}),
-        next=export_commands(finding.best if others else finding, label, finetune_command(call, chosen)),
+        next=export_commands(best, label, finetune_command(call, chosen)) if weights_kept else [again],
     )

@@ -37,6 +37,7 @@ def run(
         bool, "Fine-tuning", {"show_default": False, "flags": ("--fine-tuning/--no-fine-tuning",)}
     ] = True,
     save_models: o.SaveModels = False,
+    final: Annotated[bool, "Fine-tuning", {"flags": ("--final/--no-final",)}] = True,
     out: o.StudyFolder = Path("layerprobe-report"),
     plotly: PlotlyFrom = "embedded",
     dry_run: o.DryRun = False,
@@ -52,8 +53,12 @@ def run(
     Args:
         reference_layers: Layers of the reference to fine-tune for the contrast.
         fine_tuning: Find the layer, or stop at the prediction.
+        final: Fine-tune the layer to keep once more, on training and validation examples together, and keep its weights
+            for `layerprobe export`.
     """
-    if not fine_tuning and call.given(o.TUNING, o.SEARCH, "seeds layers reference_layers against_last save_models"):
+    if not fine_tuning and call.given(
+        o.TUNING, o.SEARCH, "seeds layers reference_layers against_last save_models final"
+    ):
         raise typer.BadParameter("expected no options of fine-tuning with --no-fine-tuning")
     if not fine_tuning and dry_run:
         raise typer.BadParameter("expected no --dry-run with --no-fine-tuning: nothing is fine-tuned")
@@ -74,6 +79,7 @@ def run(
         **search,
         "against_last": against_last if call.given("against_last") else min(against_last, seeds),
         "protocol": o.protocol_of(model, tuning),
+        "final": final,
     }
     call.data(checkpoint, task, split=split)
     if not dry_run:

@@ -1,0 +1,110 @@
+"""The final model of a search: it learns from all labels but those of the test split, and is what is exported."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import layerprobe as lp
+from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.export.run import export_model
+from layerprobe.files.serialisation import to_json
+from layerprobe.finetuning.saved import load_saved_run
+from layerprobe.finetuning.tmft import fine_tune
+from layerprobe.stats.sentences import untrained_sentence
+from layerprobe.study.plan import plan_find
+from layerprobe.study.values import Finding
+from tests.models import save_tiny
+from tests.toy_task import toy_task
+
+TASK = toy_task(train=24, validation=16, test=16)
+PROTOCOL = lp.Protocol(learning_rate=3e-3, epochs=3, batch_size=8)
+HOW = {"seeds": 2, "protocol": PROTOCOL, "budget": 0.4}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> lp.Model:
+    folder = tmp_path_factory.mktemp("final")
+    return lp.Model(save_tiny("bert", folder / "bert"), cache_dir=folder / "cache", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def finding(model: lp.Model) -> Finding:
+    return lp.find(model, TASK, final=True, **HOW)  # type: ignore[arg-type]
+
+
+def test_the_final_run_is_one_more_and_changes_nothing_of_the_search(model: lp.Model, finding: Finding) -> None:
+    plain = lp.find(model, TASK, **HOW)  # type: ignore[arg-type]
+    timed = {"seconds_by_layer": (), "rounds_by_layer": (), "weights": None, "final": None}
+    assert dataclasses.replace(finding, **timed) == dataclasses.replace(plain, **timed)
+    assert plain.final is None
+    assert plain.weights is not None
+    assert not plain.weights.kept
+    assert lp.from_json(Finding, to_json(finding)) == finding
+    assert '"final"' not in to_json(plain)
+
+
+def test_it_learns_from_all_labels_for_as_many_epochs_as_validation_chose(finding: Finding) -> None:
+    assert finding.final is not None
+    assert finding.weights is not None
+    saved = load_saved_run(Path(finding.weights.directory))
+    assert saved is not None
+    assert saved.origin.pairs == (40, 16, 16)
+    assert finding.weights.n_train == 40
+    chosen = [run.best_epoch for run in finding.fine_tuned if run.layer == finding.best_layer]
+    epochs = round(float(np.median(chosen)))
+    assert (finding.final.best_epoch, len(finding.final.epochs)) == (epochs, epochs)
+    assert finding.final.protocol == dataclasses.replace(PROTOCOL, kept_epoch=epochs)
+    assert f"all 40 training and validation examples for {epochs} epoch" in finding.final_sentence
+
+
+def test_an_epoch_that_is_kept_is_that_of_a_longer_run(model: lp.Model) -> None:
+    """The learning rate falls as if all epochs were trained."""
+    encoder = load_encoder(resolve(model))
+    whole, short = (
+        fine_tune(encoder, 1, TASK, protocol=dataclasses.replace(PROTOCOL, kept_epoch=kept))[0] for kept in (0, 1)
+    )
+    assert short.epochs == whole.epochs[:1]
+    assert short.best_epoch == 1
+
+
+def test_the_untrained_scores_come_first(model: lp.Model, finding: Finding) -> None:
+    untrained = lp.score(model, TASK, split="test")
+    assert finding.untrained == pytest.approx(untrained.scores)
+    assert finding.grounds[0].startswith("Without fine-tuning, on test: layer ")
+    assert "untrained" in finding.to_pandas()
+    assert untrained_sentence(1, {1: 60.0, 2: 68.7}, 63.4).endswith("fine-tuning may not be needed.")
+
+
+def test_its_export_says_what_it_learnt_from_and_what_stands_beside_it(finding: Finding, tmp_path: Path) -> None:
+    export_model(finding, tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "40 examples to train on, those for training and those for validation together, for " in card
+    assert "as many as validation chose in the search; 16 others to score" in card
+    assert "validation Spearman" not in card
+    untrained = finding.untrained[finding.best_layer]
+    assert f"| this layer without fine-tuning | {untrained:.2f} |" in card
+    assert "| runs of the search, mean over seeds |" in card
+
+
+def test_a_run_of_the_search_that_is_exported_is_called_one(model: lp.Model, tmp_path: Path) -> None:
+    kept = lp.find(model, TASK, save_models=True, **HOW)  # type: ignore[arg-type]
+    assert any("saw a part of the labels" in note for note in export_model(kept, tmp_path / "out").warnings)
+
+
+def test_run_makes_it_by_default_and_plans_say_what_runs_learn_from(model: lp.Model) -> None:
+    found = lp.run(model, TASK, **HOW).finding  # type: ignore[arg-type]
+    assert found is not None
+    assert found.final is not None
+    assert found.final.layer == found.best_layer
+    plan = plan_find([model], TASK, goes_on=False, final=True, **HOW)
+    assert plan is not None
+    trained = {
+        json.loads(path.read_text())["pairs"][0] for path in Path(model.cache_dir or "").rglob("layerprobe.json")
+    }
+    assert trained == {plan.numbers["n_examples"][0], 40}
+    assert "on all 40 training and validation examples" in plan.details[-1]
