@@ -50,7 +50,6 @@ def layer_means(checkpoint: Resolved, task: Task) -> LayerMeans:
 
     By cosines no mean is ever made: the inner products of all layers of the two texts of a pair give all of them.
     """
-    level = current().level
     kind = KINDS[task.kind]
     if kind.zero_shot == "own":
         raise DataError(f"expected a task that is scored by cosines or by a probe, got one of kind {task.kind}")
@@ -61,13 +60,13 @@ def layer_means(checkpoint: Resolved, task: Task) -> LayerMeans:
     layers = range(test.first_layer, test.n_layers)
     if len(layers) < 2:
         raise DataError(f"expected at least two layers to average, got those of {test.model.name}")
-    averages, pairs = _Averages(task=task, outputs=outputs), list(itertools.combinations(layers, 2))
-    alone = [averages.validation("plain", (layer, layer)) for layer in layers]
+    pairs = list(itertools.combinations(layers, 2))
+    alone = [_chosen(task, outputs, "plain", (layer, layer)).metrics[task.primary] for layer in layers]
     single, means = layers[best_of(alone)], []
     for number, form in enumerate(get_args(MeanForm)):
         scores = []
         for done, pair in enumerate(pairs, 1 + number * len(pairs)):
-            scores.append(averages.validation(form, pair))
+            scores.append(_chosen(task, outputs, form, pair).metrics[task.primary])
             report(f"averaging layers of {test.model.name}", done, 2 * len(pairs))
         best = pairs[best_of(scores)]
         means.append(
@@ -75,8 +74,8 @@ def layer_means(checkpoint: Resolved, task: Task) -> LayerMeans:
                 form=form,
                 layers=best,
                 validation=max(scores),
-                test=averages.tested(form, best).metrics[task.primary],
-                gain=averages.gain(form, best, single, level=level),
+                test=_tested(task, outputs, form, best).metrics[task.primary],
+                gain=_gain(task, outputs, form, best, single),
                 by_pair=tuple(scores),
             )
         )
@@ -86,56 +85,47 @@ def layer_means(checkpoint: Resolved, task: Task) -> LayerMeans:
         layer=single,
         by_layer=tuple(alone),
         validation=max(alone),
-        test=averages.tested("plain", (single, single)).metrics[task.primary],
+        test=_tested(task, outputs, "plain", (single, single)).metrics[task.primary],
         means=tuple(means),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Averages:
-    """Scores of the means of two layers on a task; a layer paired with itself gives its own score."""
+def _chosen(task: Task, outputs: Outputs, form: MeanForm, pair: Pair) -> Evaluation:
+    """Return the scores of a mean on the validation split; a layer paired with itself gives its own."""
+    return evaluate_outputs(task.kind, outputs(form, pair)[0], task.validation.gold)
 
-    task: Task
-    outputs: Outputs
 
-    def validation(self, form: MeanForm, pair: Pair) -> float:
-        """Return the primary metric on the validation split, x 100."""
-        return self._chosen(form, pair).metrics[self.task.primary]
+def _tested(task: Task, outputs: Outputs, form: MeanForm, pair: Pair) -> Evaluation:
+    """Return the scores on the test split, at the threshold of the validation split if there is one."""
+    threshold = _chosen(task, outputs, form, pair).threshold
+    return evaluate_outputs(task.kind, outputs(form, pair)[1], task.test.gold, threshold=threshold)
 
-    def tested(self, form: MeanForm, pair: Pair) -> Evaluation:
-        """Return the scores on the test split, at the threshold of the validation split where there is one."""
-        threshold = self._chosen(form, pair).threshold
-        return evaluate_outputs(self.task.kind, self.outputs(form, pair)[1], self.task.test.gold, threshold=threshold)
 
-    def gain(self, form: MeanForm, pair: Pair, single: int, *, level: float) -> CrossedInterval | None:
-        """Return the gain on test of the mean of a pair over a single layer, with its interval over items."""
-        both: tuple[tuple[MeanForm, Pair], ...] = ((form, pair), ("plain", (single, single)))
-        (ours, theirs), links = (self.tested(*mean) for mean in both), links_of(self.task.test)
-        influences = None
-        if errors_known(len(self.task.test), links):
-            first, second = (
-                item_influences(
-                    self.task.kind,
-                    self.outputs(*mean)[1],
-                    self.task.test.gold,
-                    metric=self.task.primary,
-                    threshold=self._chosen(*mean).threshold,
-                )
-                for mean in both
+def _gain(task: Task, outputs: Outputs, form: MeanForm, pair: Pair, single: int) -> CrossedInterval | None:
+    """Return the gain on test of the mean of a pair over a single layer, with its interval over items."""
+    means: tuple[tuple[MeanForm, Pair], ...] = ((form, pair), ("plain", (single, single)))
+    (ours, theirs), links = (_tested(task, outputs, *mean) for mean in means), links_of(task.test)
+    influences = None
+    if errors_known(len(task.test), links):
+        first, second = (
+            item_influences(
+                task.kind,
+                outputs(*mean)[1],
+                task.test.gold,
+                metric=task.primary,
+                threshold=_chosen(task, outputs, *mean).threshold,
             )
-            influences = (first - second)[None]
-        primary = self.task.primary
-        return crossed(
-            [ours.metrics[primary] - theirs.metrics[primary]],
-            influences,
-            links=links,
-            level=level,
-            unit=KINDS[self.task.kind].unit,
-            metric=primary,
+            for mean in means
         )
-
-    def _chosen(self, form: MeanForm, pair: Pair) -> Evaluation:
-        return evaluate_outputs(self.task.kind, self.outputs(form, pair)[0], self.task.validation.gold)
+        influences = (first - second)[None]
+    return crossed(
+        [ours.metrics[task.primary] - theirs.metrics[task.primary]],
+        influences,
+        links=links,
+        level=current().level,
+        unit=KINDS[task.kind].unit,
+        metric=task.primary,
+    )
 
 
 # ---- outputs --------------------------------------------------------------------------------------------
