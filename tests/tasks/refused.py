@@ -16,13 +16,19 @@ import pandas
 from pyarrow import table as arrow
 
 from layerprobe.errors import ON_COMMAND_LINE, LayerProbeError
+from layerprobe.kinds.answers.kind import Answer, Questions
+from layerprobe.kinds.retrieval.kind import RetrievalItems
 from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.kinds.sentences.word_similarity import load_word_similarity
+from layerprobe.kinds.summaries.kind import SummaryItems
+from layerprobe.kinds.triplets.kind import Triplets
 from layerprobe.tasks.columns import task_columns, text_columns
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.loading import load_task, load_texts
+from layerprobe.tasks.splitting import split_by_ratio
 from layerprobe.tasks.tables import Table, read_table
-from layerprobe.tasks.values import TaskSettings
+from layerprobe.tasks.targets import check_range, detect_range, parse_score
+from layerprobe.tasks.values import Examples, Items, Task, TaskSettings
 from tests.images import digit_folder
 from tests.kinds.retrieval.toy import collection
 from tests.toy_questions import squad_json, toy_questions
@@ -37,6 +43,8 @@ __all__ = [
     "load_texts",
     "load_word_similarity",
 ]
+__all__ += ["Answer", "Examples", "Questions", "SummaryItems", "Triplets", "check_range", "detect_range", "parse_score"]
+__all__ += ["split_by_ratio"]
 __all__ += ["pandas", "read_table", "task_columns", "text_columns"]
 SNAPSHOT = Path(__file__).with_name("refused.txt")
 QA, NER, SUM = "question answering", "entities", "summarization"
@@ -116,6 +124,23 @@ def articles(*first: Any, n: int = 40) -> list[Any]:
 def triplets(n: int) -> list[dict[str, str]]:
     """Return anchors with a positive and a negative."""
     return [{"anchor": f"a {i}", "positive": f"p {i}", "negative": f"n {i}"} for i in range(n)]
+
+
+def searched(**changes: Any) -> RetrievalItems:
+    """Return three queries, the first of which is a document, two of which are changed."""
+    fields: dict[str, Any] = {
+        "queries": ("a", "b", "c"),
+        "documents": ("d", "e", "f", "g"),
+        "relevance": (((1, 1.0),), ((2, 1.0),), ((3, 2.0),)),
+        "trained": ((), (), ()),
+        "own": (0, -1, -1),
+    }
+    return RetrievalItems(**fields | changes)
+
+
+def task(kind: str, items: Items, **fields: Any) -> Task:
+    """Return a task of the same items in all splits."""
+    return Task(name="t", kind=kind, train=items, validation=items, test=items, **fields)
 
 
 def answered(call: str) -> str:

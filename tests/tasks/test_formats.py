@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from layerprobe.errors import DataError, TaskError
+from layerprobe.errors import TaskError
 from layerprobe.tasks.formats import DELIMITERS, Format, find_encoding
 from layerprobe.tasks.loading import load_task, load_texts
 from layerprobe.tasks.tables import read_table
@@ -207,28 +207,6 @@ def test_lines_of_another_encoding(tmp_path):
     assert load_texts(tmp_path / "a.txt", format=Format(encoding="cp1252")).notes == ()
     with pytest.raises(TaskError, match=r"is not ascii after line 0 .*: give another with --format encoding="):
         load_texts(tmp_path / "a.txt", format=Format(encoding="ascii"))
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"delimiter": "::"}, "expected the delimiter comma, semicolon, tab, pipe or one character, got '::'"),
-        ({"delimiter": '"'}, "expected the delimiter"),
-        ({"encoding": "hex"}, "expected the name of an encoding such as utf-8, utf-16 or cp1252, got 'hex'"),
-        ({"encoding": "utf-99"}, "expected the name of an encoding"),
-        ({"decimal": ";"}, r"expected the decimal mark '\.' or ',', got ';'"),
-    ],
-)
-def test_formats_are_checked(values, message):
-    with pytest.raises(DataError, match=message):
-        Format(**values)
-
-
-@pytest.mark.parametrize(("name", "message"), [("a.jsonl", "expected no delimiter or header with"), ("a.parquet", "")])
-def test_other_files_have_no_delimiter(tmp_path, name, message):
-    (tmp_path / name).write_text("{}")
-    with pytest.raises(TaskError, match=message or "expected no delimiter or header with"):
-        read_table(tmp_path / name, Format(delimiter=";", header=True))
 
 
 @pytest.mark.parametrize(("language", "encoding"), [("de", "cp1252"), ("es", "latin-1"), ("ko", "euc-kr")])

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from layerprobe.errors import DataError, TaskError
+from layerprobe.errors import TaskError
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.kinds.answers.kind import Answer, Questions
+from layerprobe.kinds.answers.kind import Questions
 from layerprobe.tasks.folds import folds_of
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.loading import load_task
-from layerprobe.tasks.values import Examples, Items, Task
-from tests.toy_questions import squad_json, toy_question_task, toy_questions
+from layerprobe.tasks.values import Items, Task
+from tests.toy_questions import squad_json, toy_questions
 
 KIND = "question answering"
 
@@ -155,22 +155,6 @@ def test_without_an_answer_where_the_layout_has_no_such_thing(tmp_path: Path) ->
     with pytest.raises(TaskError, match=r"56 questions cannot be used: .* without an answer"):
         load_task(path)
     assert all(whole(load_task(path, skip_empty=True)).answers)
-
-
-def test_items_are_checked() -> None:
-    task = toy_question_task()
-    fields = {"name": "t", "kind": KIND, "train": task.train, "validation": task.validation}
-    wrong = Questions(ids=("a",), questions=("b",), contexts=("c d",), answers=((Answer(text="d", start=0),),))
-    with pytest.raises(DataError, match=r"expected the answer 'd' at character 0 of the context of test\[0\], got 'c'"):
-        Task(**fields, test=wrong)
-    with pytest.raises(DataError, match="expected a text at"):
-        Task(**fields, test=Questions(ids=("a",), questions=(" ",), contexts=("c",), answers=((),)))
-    with pytest.raises(DataError, match="in every field of Questions, got 1 ids, 0 questions"):
-        Questions(ids=("a",), questions=(), contexts=(), answers=())
-    with pytest.raises(DataError, match="expected Questions in the test split"):
-        Task(**fields, test=Examples(first=("a",), second=("b",), targets=(0.0,)))
-    with pytest.raises(DataError, match="expected a task of texts or pairs with a number each"):
-        task.examples("train")
 
 
 def test_a_prompt_leaves_contexts_alone() -> None:

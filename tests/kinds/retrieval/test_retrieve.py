@@ -247,23 +247,6 @@ def test_queries_that_all_score_the_same_leave_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("relevance", "message"),
-    [
-        (((41, 1.0),), "expected numbers of 41 documents, got 1 to 41"),
-        (((1, 0.0),), "expected gains above 0, got 0.0 for query 0"),
-        (((1, math.nan),), "expected gains above 0, got nan"),
-        (((1, 1.0), (1, 2.0)), "expected one gain for a query and a document, got several for query 0"),
-        (((0, 1.0),), "expected no query that finds itself, got query 0"),
-        ((), "expected a relevant document for every query, 1 have none"),
-    ],
-)
-def test_items_that_do_not_fit_are_refused(relevance: tuple[tuple[int, float], ...], message: str) -> None:
-    items = dataclasses.replace(items_of(task_of()), own=(0, *[-1] * 39))
-    with pytest.raises(DataError, match=message):
-        dataclasses.replace(items, relevance=(relevance, *items.relevance[1:]))
-
-
-@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"ids": ("a",)}, "expected ndcg@10 of 1 items at each of 4 layers"),
@@ -274,11 +257,6 @@ def test_items_that_do_not_fit_are_refused(relevance: tuple[tuple[int, float], .
 def test_scores_that_do_not_fit_are_refused(scores: Scores, changes: dict[str, object], message: str) -> None:
     with pytest.raises(DataError, match=message):
         dataclasses.replace(by_query(scores), **changes)  # type: ignore[arg-type]
-
-
-def test_a_ranking_that_is_not_known_is_refused() -> None:
-    with pytest.raises(DataError, match="ranking is 'euclid', expected one of 'cosine', 'dot'"):
-        dataclasses.replace(items_of(task_of()), ranking="euclid")  # type: ignore[arg-type]
 
 
 # ---- a real model -------------------------------------------------------------------------------------

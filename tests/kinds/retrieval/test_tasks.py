@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -156,20 +155,6 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         TaskError, match="expected prompts of queries and documents with a task of kind retrieval alone"
     ):
         load_task("stsb", query_prompt="q: ")
-
-
-def test_items_are_checked(task: Task) -> None:
-    test = items(task)
-    with pytest.raises(DataError, match="expected a relevant document for every query, 10 have none"):
-        dataclasses.replace(test, relevance=((),) * 10)
-    with pytest.raises(DataError, match="expected numbers of 30 documents, got 0 to 30"):
-        dataclasses.replace(test, trained=(((30,),),) * 5 + (((0,),),) * 5)
-    with pytest.raises(DataError, match="expected as many hard negatives for each positive"):
-        dataclasses.replace(test, trained=(((3, 4),), ((5,),)) * 5)
-    with pytest.raises(DataError, match="asked of the same documents with the same prompts"):
-        test.join(test.prompted("query: "))
-    with pytest.raises(DataError, match=re.escape("expected a text at test.queries[0], got ' '")):
-        dataclasses.replace(task, test=dataclasses.replace(test, queries=(" ", *test.queries[1:])))
 
 
 def test_folds_and_splits_go_by_query(task: Task) -> None:

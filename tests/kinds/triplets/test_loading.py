@@ -10,12 +10,10 @@ import pytest
 import torch
 
 from layerprobe.encoders.model import Model
-from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.kinds.triplets.kind import Triplets
 from layerprobe.kinds.triplets.loss import CosineTriplets, EuclideanTriplets
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.scoring.zero_shot import score_split
@@ -56,15 +54,6 @@ def test_a_table_is_split(task: Task, tmp_path: Path) -> None:
     assert load_task(file, kind="triplets", split_ratios=(0.5, 0.25, 0.25)).digest == task.digest
     swapped = load_task(file, kind="triplets", columns="anchor,negative,positive", split_ratios=(0.5, 0.25, 0.25))
     assert swapped.test.sides == (task.test.sides[0], task.test.sides[2], task.test.sides[1])
-
-
-def test_texts_are_checked(task: Task) -> None:
-    with pytest.raises(DataError, match="every field of Triplets, got 1 anchors, 1 positives, 2 negatives"):
-        Triplets(anchors=("a",), positives=("b",), negatives=("c", "d"))
-    texts = ("a", "b", "c", " ")
-    odd = Triplets(anchors=texts, positives=texts, negatives=texts)
-    with pytest.raises(DataError, match=r"expected a text at test.anchors\[3\], got ' '"):
-        Task(name="x", kind="triplets", train=task.train, validation=task.validation, test=odd)
 
 
 def test_untrained_scores_are_those_of_the_evaluator(task: Task, model: str, options: Model) -> None:
