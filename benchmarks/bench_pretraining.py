@@ -21,7 +21,7 @@ from functools import partial
 import torch
 
 from layerprobe.embedded.language import Language
-from layerprobe.encoders.loading import autocast_dtype, resolve_device
+from layerprobe.encoders.device import autocast_dtype, resolve_device
 from layerprobe.lab.pretraining.models import word_tokenizer
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.run import prepare

@@ -42,8 +42,8 @@ from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTo
 from transformers.models.auto import modeling_auto  # noqa: E402
 
 from layerprobe.encoders.architecture import check_supported  # noqa: E402
-from layerprobe.encoders.first_use import Model  # noqa: E402
 from layerprobe.encoders.loading import load_encoder  # noqa: E402
+from layerprobe.encoders.model import Model  # noqa: E402
 from layerprobe.errors import LayerProbeError, UnsupportedArchitectureError  # noqa: E402
 from layerprobe.export.run import export_model  # noqa: E402
 from layerprobe.extraction.doctor import examine  # noqa: E402

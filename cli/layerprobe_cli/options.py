@@ -126,7 +126,8 @@ def resolved(model: Model, others: Sequence[str] | None = None, items: Readable 
 
     What further ones are called and which of their blocks are kept is their own.
     """
-    from layerprobe.encoders.loading import resolve_all, resolve_device
+    from layerprobe.encoders.device import resolve_device
+    from layerprobe.encoders.loading import resolve_all
 
     if model.device != "auto":
         resolve_device(model.device)  # before data are looked at

@@ -14,7 +14,8 @@ from layerprobe.checks import public
 from layerprobe.comparison.arrays import SUFFIXES, as_layers
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.context import current, part
-from layerprobe.encoders.loading import ModelLike, float64_device, resolve_all, resolve_device
+from layerprobe.encoders.device import float64_device, resolve_device
+from layerprobe.encoders.loading import ModelLike, resolve_all
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, distinct_texts, extract
 from layerprobe.files.images import ImageItem, readable_as

@@ -29,10 +29,9 @@ from layerprobe.encoders.first_use import (
     FirstUse,
     difference,
     first_use,
-    load_unchecked,
     probe_batch,
 )
-from layerprobe.encoders.loading import Resolved, one_line_errors, quiet_transformers
+from layerprobe.encoders.loading import Resolved, load_encoder, one_line_errors, quiet_transformers
 from layerprobe.encoders.stack import first_tensor
 from layerprobe.errors import LayerProbeError, ModelError, UnsupportedArchitectureError
 from layerprobe.files.network import hub_limits_if
@@ -205,7 +204,7 @@ def _first_blocks(checkpoint: Resolved) -> Encoder:
     problems = []
     for config in truncated_configs(checkpoint.config, min(FIRST_BLOCKS, count_blocks(checkpoint.config))):
         try:
-            return load_unchecked(replace(checkpoint, config=config))
+            return load_encoder(replace(checkpoint, config=config))
         except ModelError as error:
             problems.append(error)
     raise problems[0]

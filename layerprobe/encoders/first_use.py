@@ -4,10 +4,7 @@ The one place that says whether a model was looked at before: the result is kept
 """
 
 import logging
-import platform
-import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 import transformers
@@ -15,9 +12,9 @@ from torch import Tensor
 
 from layerprobe.encoders.architecture import refusal
 from layerprobe.encoders.batching import Batch, collate, read_by_model
+from layerprobe.encoders.device import resolve_device
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder, float32_attention
-from layerprobe.encoders.loading import Resolved, autocast_dtype, load_encoder, resolve_device
-from layerprobe.encoders.model import Model
+from layerprobe.encoders.loading import Resolved, load_encoder
 from layerprobe.errors import StoreError
 from layerprobe.files.serialisation import digest
 from layerprobe.rng import without_autocast
@@ -127,12 +124,10 @@ def _are_handed_out(encoder: Encoder, states: list[Tensor], batch: Batch) -> boo
 
 logger = logging.getLogger(__name__)
 
-CPU_INFO = Path("/proc/cpuinfo")
-
 
 def load(checkpoint: Resolved) -> Encoder:
     """Load the weights of a checkpoint; where it is first used, its layers are compared with truncated models."""
-    return first_use(checkpoint)[1] or load_unchecked(checkpoint)
+    return first_use(checkpoint)[1] or load_encoder(checkpoint)
 
 
 def first_use(model: Resolved, few: Encoder | None = None) -> tuple[FirstUse, Encoder | None]:
@@ -145,7 +140,7 @@ def first_use(model: Resolved, few: Encoder | None = None) -> tuple[FirstUse, En
     key = _use_key(model) if few is None else _use_key(model, blocks=FIRST_BLOCKS)
     use = store.load_result("first-use", key, FirstUse)
     if use is None:
-        encoder = few or load_unchecked(model)
+        encoder = few or load_encoder(model)
         use = look(encoder)
         try:
             store.save_result("first-use", key, use)
@@ -175,42 +170,3 @@ def _use_key(checkpoint: Resolved, **more: int) -> str:
             **more,
         }
     )
-
-
-def load_unchecked(checkpoint: Resolved) -> Encoder:
-    """Load the weights of a checkpoint as its options say, whatever its layers are."""
-    return load_encoder(checkpoint, dtype=dtype_name(checkpoint.asked))
-
-
-def dtype_name(options: Model) -> str:
-    """Return the dtype of the forward pass; `auto` on a CPU is decided by timing, once per store."""
-    device = resolve_device(options.device)
-    if options.dtype != "auto" or device.type != "cpu":
-        return _dtype_name(options.dtype, device)
-    store, key = Store(options.cache_dir), digest([processor(), torch.__version__])
-    name = store.load_result("auto-dtype", key, str)
-    if name is None:
-        name = _dtype_name("auto", device)
-        try:
-            store.save_result("auto-dtype", key, name)
-        except StoreError as error:
-            logger.warning("whether bfloat16 is faster is measured by every process: %s", error)
-    return name
-
-
-def processor() -> str:
-    """Return the name of the CPU."""
-    named = re.search(r"^model name\s*:\s*(.+)$", CPU_INFO.read_text(), re.MULTILINE) if CPU_INFO.is_file() else None
-    return named[1] if named else platform.processor() or platform.machine()
-
-
-def _dtype_name(dtype: str, device: torch.device) -> str:
-    return str(autocast_dtype(dtype, device) or "float32").removeprefix("torch.")
-
-
-def computed_on(options: Model) -> str:
-    """Return the kind of device and the precision, on which the numbers of training depend besides the model.
-
-    Dropout is another on another device.
-    """
-    return f"{resolve_device(options.device).type} {dtype_name(options)}"

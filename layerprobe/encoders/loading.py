@@ -2,16 +2,13 @@
 
 import contextlib
 import copy
-import functools
 import hashlib
 import json
 import logging
 import os
 import re
 import stat
-import statistics
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,6 +37,7 @@ from layerprobe.encoders.architecture import (
     towers_of,
 )
 from layerprobe.encoders.batching import Prepared, collate
+from layerprobe.encoders.device import DTYPES, computed_on, dtype_name, resolve_device
 from layerprobe.encoders.encoder import (
     DEFAULT_MAX_LENGTH,
     PROBE_TEXTS,
@@ -82,9 +80,6 @@ from layerprobe.rng import drawing, plain_torch
 
 logger = logging.getLogger(__name__)
 
-DTYPES = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
-# What bfloat16 has to gain for `auto` to take it: it gains more where it is native, and loses where it is emulated.
-WORTH = 1.25
 # Without its files, transformers 5 makes a tokenizer of special tokens and at most two others.
 FEWEST_WORDS = 3
 # A tokenizer without a limit has a number of 20 digits or more instead.
@@ -167,6 +162,16 @@ class Resolved:
         """Put before queries and before documents in its place, where their task has no prompts of its own."""
         configured = self.recipe.retrieval_prompts if self.asked.prompt is None else None
         return configured or (self.prompt, self.prompt)
+
+    @property
+    def dtype(self) -> str:
+        """Precision of the forward pass; `auto` is what it comes to here."""
+        return dtype_name(self.asked)
+
+    @property
+    def computed_on(self) -> str:
+        """The kind of device and the precision, on which the numbers of training depend besides the model."""
+        return computed_on(self.asked)
 
     @property
     def settled(self) -> Model:
@@ -493,7 +498,7 @@ def load_encoder(source: ModelLike, *, share: bool = False, **changes: Any) -> E
     asked = source.asked if isinstance(source, Resolved) else source
     options = replace(asked if isinstance(asked, Model) else DEFAULTS, **changes)
     norm, attn, place = options.norm, options.attn, resolve_device(options.device)
-    autocast = autocast_dtype(options.dtype, place)
+    autocast = DTYPES[dtype_name(options)]
     flash = "flash" in attn
     if flash and autocast is None:
         raise ModelError(
@@ -607,61 +612,6 @@ def split_name(name: str) -> tuple[str, str | None]:
     if revision and Path(source).is_dir():
         raise ModelError(f"a local folder has no revisions: expected {source} or a hub id, got {name}")
     return source, revision or None
-
-
-def resolve_device(device: str) -> torch.device:
-    """Return the device that `device` names; auto takes CUDA, then MPS, then the CPU."""
-    if device == "auto":
-        best = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-        return torch.device(best)
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelError(
-            f"expected a device that is there, got {device!r}: torch finds no GPU with CUDA; take cpu or auto"
-        )
-    try:
-        place = torch.device(device)
-        torch.zeros(1, device=place).item()
-    except (RuntimeError, AssertionError) as error:
-        raise ModelError(
-            f"expected a device such as auto, cpu, cuda or cuda:1, got {device!r}: {first_sentence(error)}"
-        ) from error
-    return place
-
-
-def float64_device(device: torch.device) -> torch.device:
-    """Return where sums can be made of what is on a device: they need float64, which MPS does not have."""
-    return torch.device("cpu") if device.type == "mps" else device
-
-
-def autocast_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
-    """Return the reduced precision that `dtype` asks for on a device; None for float32."""
-    if dtype == "auto":
-        return torch.bfloat16 if _computes_bfloat16(device) else None
-    if dtype not in DTYPES:
-        raise ModelError(f"expected dtype auto, {', '.join(DTYPES)}, got {dtype!r}")
-    return DTYPES[dtype]
-
-
-@functools.cache
-@torch.inference_mode()
-def _bfloat16_gain() -> float:
-    """Return how many times as fast a block's product is in bfloat16 on this CPU: the median of rounds in turns."""
-
-    def seconds(dtype: torch.dtype) -> float:
-        weight = torch.ones(768, 768, dtype=dtype)
-        start = time.perf_counter()
-        nn.functional.linear(weight[:256], weight)
-        return time.perf_counter() - start
-
-    rounds = [(seconds(torch.float32), seconds(torch.bfloat16)) for _ in range(6)]
-    return statistics.median(slow / fast for slow, fast in rounds[1:])
-
-
-def _computes_bfloat16(device: torch.device) -> bool:
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    # torch has no public name, and says yes of processors that emulate it slowly, too
-    return device.type == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and _bfloat16_gain() > WORTH
 
 
 def load_weights(

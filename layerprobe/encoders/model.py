@@ -205,6 +205,11 @@ class Model:
             return self.display_name
         return labelled(self.full_name, self.random_init, self.blocks)
 
+    def changed(self, usual: "Model | None" = None) -> dict[str, str]:
+        """Return the settings that are not the usual ones, without where things are kept."""
+        values = {name: getattr(self, name) for name in OPTIONS if name != "cache_dir"}
+        return {name: str(value) for name, value in values.items() if value != getattr(usual or DEFAULTS, name)}
+
     @classmethod
     def of(cls, model: Any, like: "Model") -> "Model":
         """Return a model that is loaded and run like another, unless it says itself how."""
@@ -219,12 +224,6 @@ OPTIONS = tuple(field.name for field in fields(Model) if field.kw_only)
 """How a model is loaded and run, besides which it is."""
 DEFAULTS = Model()
 """How models are loaded and run that say nothing else."""
-
-
-def changed(model: Model, usual: Model = DEFAULTS) -> dict[str, str]:
-    """Return the settings that are not the usual ones, without where things are kept."""
-    values = {name: getattr(model, name) for name in OPTIONS if name != "cache_dir"}
-    return {name: str(value) for name, value in values.items() if value != getattr(usual, name)}
 
 
 _DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")

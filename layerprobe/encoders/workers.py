@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
+from layerprobe.encoders.device import computed_on, resolve_device
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.first_use import computed_on, dtype_name, load
-from layerprobe.encoders.loading import Resolved, resolve, resolve_device
+from layerprobe.encoders.first_use import load
+from layerprobe.encoders.loading import Resolved, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError, WorkerError
 from layerprobe.files.images import Readable
@@ -76,7 +77,7 @@ class SharedModel:
             )
         # `auto` is what it is here: a stopwatch decides it, perhaps otherwise in each process
         self.checkpoint, self.items = checkpoint, items
-        self.asked = replace(checkpoint.asked, dtype=dtype_name(checkpoint.asked))
+        self.asked = replace(checkpoint.asked, dtype=checkpoint.dtype)
         self.found = checkpoint.identity, checkpoint.pooling, checkpoint.prompt
         self.computes = computed_on(self.asked)
 

@@ -9,14 +9,8 @@ import torch
 from layerprobe.encoders.backends.choice import USUAL_TEXTS, BackendSurvey, survey
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder, float32_attention
-from layerprobe.encoders.first_use import (
-    TRUNCATION_TOLERANCE,
-    difference_cause,
-    load_unchecked,
-    probe_batch,
-    truncation_errors,
-)
-from layerprobe.encoders.loading import ModelLike, Resolved, resolve
+from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, difference_cause, probe_batch, truncation_errors
+from layerprobe.encoders.loading import ModelLike, Resolved, load_encoder, resolve
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.encoders.vision import ImageReader
 from layerprobe.files.images import captions_of, prompted
@@ -165,7 +159,7 @@ def doctor(model: ModelLike, texts: Sequence[str] = USUAL_TEXTS) -> Diagnosis:
     """Load a model and check that what layerprobe relies on holds for it, and which backend is best for texts here."""
     checkpoint = resolve(model)
     # not by `load`, which refuses what is to be examined
-    encoder = load_unchecked(checkpoint)
+    encoder = load_encoder(checkpoint)
     diagnosis = examine(encoder)
     towers = (_towers(checkpoint),) if checkpoint.towers else ()
     diagnosis = replace(diagnosis, checks=(*towers, *_read_as(checkpoint), *diagnosis.checks))

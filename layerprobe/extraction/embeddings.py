@@ -24,9 +24,9 @@ from layerprobe.encoders.backends.graph import Graph
 from layerprobe.encoders.batching import Prepared, as_digests
 from layerprobe.encoders.blockwise import BlockByBlock, open_blocks
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.first_use import FirstUse, dtype_name, first_use, kept_use, load
+from layerprobe.encoders.first_use import FirstUse, first_use, kept_use, load
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve
-from layerprobe.encoders.model import Model, ModelDescription, Pooling, changed
+from layerprobe.encoders.model import Model, ModelDescription, Pooling
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import (
     DamagedStoreError,
@@ -323,7 +323,7 @@ def extract_read(
                 embed_elsewhere(workers, writer, model.with_options(backend=_backend(graph)), distinct)
                 stored = writer.finish()
     recipe, pooling = model.recipe, model.pooling
-    settings = {name: value for name, value in changed(model.settled, PLAIN).items() if name in EMBEDDING_OPTIONS}
+    settings = {name: value for name, value in model.settled.changed(PLAIN).items() if name in EMBEDDING_OPTIONS}
     constant = pooling in ONE_TOKEN and len(distinct) > 1 and _is_constant(stored)
     warnings = [f"{warning} for {model.label}" for warning in _warnings(stored)]
     notes = [note for prompt in read.prompts or (model.prompt,) for note in recipe.notes(pooling, prompt)]
@@ -546,7 +546,7 @@ def _store_key(model: Resolved, texts: Sequence[str], first_layers: FirstUse) ->
         **model.store_identity,
         pooling=model.pooling,
         max_length=model.max_length or 0,
-        dtype=dtype_name(options),
+        dtype=model.dtype,
         # where transformers hands out other states than the layers', entries of them may be there
         norm=options.norm if first_layers.handed_out else f"{options.norm}, of what the blocks read",
         prompt=model.prompt,

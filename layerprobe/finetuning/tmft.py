@@ -24,9 +24,9 @@ from torch import Tensor, nn
 
 from layerprobe.context import report, settings
 from layerprobe.encoders.batching import Batch, Prepared, collate, copies, padded_groups, token_batches
+from layerprobe.encoders.device import float64_device
 from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
 from layerprobe.encoders.failures import is_out_of_memory
-from layerprobe.encoders.loading import float64_device
 from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
 from layerprobe.finetuning.adapters import merge_adapters, prepare_model

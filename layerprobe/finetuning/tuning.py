@@ -22,7 +22,7 @@ from layerprobe.context import current, duration
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.first_use import computed_on, load
+from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.encoders.model import DEFAULTS, Model
 from layerprobe.encoders.workers import SharedModel, workers_of
@@ -216,7 +216,7 @@ def run_folder(checkpoint: Resolved, task: Task, protocol: Protocol) -> RunFolde
         checkpoint,
         with_prompts(task, checkpoint),
         protocol,
-        computed_on=computed_on(options),
+        computed_on=checkpoint.computed_on,
         batch_tokens=options.batch_tokens,
         attn=options.attn,
         origin=origin,
@@ -325,7 +325,7 @@ def plan_tuning(
     return Estimate(
         title=f"Fine-tuning {short_name(checkpoint.name)} ({n_blocks} blocks)",
         seconds=run_seconds * steps / (n_blocks + 1),
-        computed_on=f"{computed_on(options)}, {steps / full:.0%} of a full sweep (every layer with "
+        computed_on=f"{checkpoint.computed_on}, {steps / full:.0%} of a full sweep (every layer with "
         f"{counted(seeds, 'seed')}, about {sweep})",
         details=(
             f"Each run is {counted(protocol.epochs, 'epoch')} of {train:,} examples ({validation:,} for validation, "
@@ -340,7 +340,7 @@ def plan_tuning(
             "full_sweep": full,
             "seeds": seeds,
             "run_seconds": run_seconds,
-            "computed_on": computed_on(options),
+            "computed_on": checkpoint.computed_on,
         },
     )
 

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from layerprobe.encoders.architecture import count_parameters
+from layerprobe.encoders.device import processor
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.first_use import dtype_name, load, processor
+from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.encoders.timing import ROUNDS, median_range, turns
@@ -96,7 +97,7 @@ def _shape(checkpoint: Resolved) -> str:
     sizes = np.diff(count_parameters(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])).tolist()
     widths = [getattr(config, name, None) for name in ("model_type", "hidden_size", "num_attention_heads")]
     limit = getattr(config, "max_position_embeddings", None)
-    how = [checkpoint.pooling, str(options.attn), dtype_name(options), str(options.device), options.norm]
+    how = [checkpoint.pooling, str(options.attn), checkpoint.dtype, str(options.device), options.norm]
     return digest([*widths, sizes, limit, options.blocks, *how])
 
 

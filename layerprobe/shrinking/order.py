@@ -10,7 +10,6 @@ from typing import Any, cast
 from layerprobe.context import part, report
 from layerprobe.encoders.batching import Batch, Prepared, collate, read_by_model
 from layerprobe.encoders.encoder import float32_attention
-from layerprobe.encoders.first_use import dtype_name
 from layerprobe.encoders.stack import of_blocks
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import UnsupportedArchitectureError
@@ -69,7 +68,7 @@ def kept_order(whole: SharedModel, texts: Sequence[str]) -> tuple[Removal, ...]:
     """Return the order in which blocks are removed, by some of the texts; from the store if it was computed before."""
     model, texts = whole.checkpoint, tuple(texts[:N_TEXTS])
     store = Store(model.asked.cache_dir)
-    read = [model.pooling, model.prompt, model.max_length, dtype_name(model.asked)]
+    read = [model.pooling, model.prompt, model.max_length, model.dtype]
     key = digest([REMOVALS_VERSION, model.identity, *read, texts])
     removals = store.load_result("removals", key, cast(Any, tuple[Removal, ...]))
     if removals is None:

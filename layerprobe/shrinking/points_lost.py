@@ -17,7 +17,7 @@ from layerprobe.encoders.backends.backend import TORCH, engines
 from layerprobe.encoders.backends.choice import timed_rounds
 from layerprobe.encoders.backends.graph import Graph, open_graph
 from layerprobe.encoders.backends.int8 import int8_graphs
-from layerprobe.encoders.first_use import dtype_name, load
+from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import Resolved
 from layerprobe.encoders.timing import median_range
 from layerprobe.encoders.workers import SharedModel
@@ -220,7 +220,7 @@ def served(
 
     Speed and agreement are measured on the texts held out, the loss on the test split of a task.
     """
-    graphs, encoder, dtype = _graphs(model), model.encoder, dtype_name(model.asked)
+    graphs, encoder, dtype = _graphs(model), model.encoder, model.checkpoint.dtype
     lengths, seconds = timed_rounds(encoder, graphs, model.checkpoint, held_out.texts)
     texts = tokenized(model, held_out.texts)
     for name in (TORCH, *graphs):
@@ -244,7 +244,7 @@ def _graphs(model: SharedModel) -> dict[str, Graph]:
     encoder, graphs = load(model.checkpoint), dict[str, Graph]()
     for name, engine in engines().items():
         try:
-            engine.check(encoder.device.type, dtype_name(model.asked))
+            engine.check(encoder.device.type, model.checkpoint.dtype)
             graphs[name] = open_graph(engine, encoder, model.checkpoint)[0]
         except ModelError as error:
             logger.log(logging.INFO if isinstance(error, MissingPackageError) else logging.WARNING, "%s", error)

@@ -23,8 +23,9 @@ from layerprobe.context import current, report
 from layerprobe.context import settings as with_settings
 from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.batching import token_batches
+from layerprobe.encoders.device import resolve_device
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all, resolve_device
+from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all
 from layerprobe.encoders.timing import timed
 from layerprobe.encoders.workers import SharedModel, leave_gpus, workers_of
 from layerprobe.errors import DataError, LayerProbeError, TrainingError

@@ -9,8 +9,8 @@ from typing import Any, Unpack
 
 from layerprobe.checks import LEVEL, check_count, public
 from layerprobe.context import current
-from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all, resolve_device
-from layerprobe.encoders.model import changed
+from layerprobe.encoders.device import resolve_device
+from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all
 from layerprobe.errors import DataError
 from layerprobe.finetuning.tuning import agreed, check_layers, finetune, pooled_by
 from layerprobe.finetuning.values import LayerOutcome, Protocol
@@ -125,7 +125,7 @@ def run(
             data=prediction.data,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             command=settings.get("command", "layerprobe.run"),
-            settings=changed(options) | ({} if level == LEVEL else {"level": str(level)}),
+            settings=options.changed() | ({} if level == LEVEL else {"level": str(level)}),
             task=task.name,
             task_kind=task.kind,
             task_digest=task.digest,

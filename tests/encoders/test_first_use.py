@@ -14,8 +14,9 @@ import torch
 
 import layerprobe as lp
 from layerprobe.encoders import first_use as loading
+from layerprobe.encoders.device import dtype_name
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.first_use import FirstUse, dtype_name, first_use, load, look
+from layerprobe.encoders.first_use import FirstUse, first_use, load, look
 from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
@@ -194,8 +195,8 @@ def test_what_auto_takes_on_a_cpu_is_decided_once_a_store(tmp_path: Path, monkey
     options = Model(device="cpu", dtype="auto", cache_dir=tmp_path / "store")
     folder = str(save_tiny("bert", tmp_path / "model"))
     for measured in (True, False):
-        monkeypatch.setattr("layerprobe.encoders.loading._computes_bfloat16", lambda _, found=measured: found)
+        monkeypatch.setattr("layerprobe.encoders.device._computes_bfloat16", lambda _, found=measured: found)
         assert dtype_name(options) == "bfloat16"
         assert load(resolve(given(folder, options))).description.dtype == "bfloat16"
-    monkeypatch.setattr(loading, "processor", lambda: "another one")
+    monkeypatch.setattr("layerprobe.encoders.device.processor", lambda: "another one")
     assert dtype_name(options) == "float32"

@@ -14,17 +14,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, ByT5Tokenizer
 
-from layerprobe.encoders import loading
+from layerprobe.encoders import device, loading
 from layerprobe.encoders.batching import collate
+from layerprobe.encoders.device import autocast_dtype, resolve_device
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import (
-    autocast_dtype,
-    folder_digest,
-    load_encoder,
-    resolve,
-    resolve_device,
-    split_name,
-)
+from layerprobe.encoders.loading import folder_digest, load_encoder, resolve, split_name
 from layerprobe.encoders.model import ATTENTION, Model, check_attn
 from layerprobe.errors import ModelError
 from tests.models import TEXTS, save_tiny, tiny_model, tiny_tokenizer
@@ -138,7 +132,7 @@ def test_auto_takes_bfloat16_where_it_is_measured_to_be_faster(
 ) -> None:
     cpu = torch.device("cpu")
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: knows_it)
-    monkeypatch.setattr("layerprobe.encoders.loading._bfloat16_gain", lambda: gain)
+    monkeypatch.setattr("layerprobe.encoders.device._bfloat16_gain", lambda: gain)
     assert autocast_dtype("auto", cpu) == (torch.bfloat16 if taken else None)
     assert autocast_dtype("float32", cpu) is None
 
@@ -154,7 +148,7 @@ def test_the_gain_of_bfloat16_is_measured_in_turns_and_changes_no_draws(monkeypa
     monkeypatch.setattr("time.perf_counter", lambda: now)
     monkeypatch.setattr(torch.nn.functional, "linear", linear)
     state = torch.get_rng_state()
-    assert loading._bfloat16_gain.__wrapped__() == 2.0
+    assert device._bfloat16_gain.__wrapped__() == 2.0
     assert order[:4] == [torch.float32, torch.bfloat16] * 2
     assert torch.equal(torch.get_rng_state(), state)
 

@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 import torch
 
-from layerprobe.encoders import loading
 from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import SharedModel, taken_over, workers_of
@@ -410,10 +409,12 @@ def test_a_worker_refuses_what_computes_something_else() -> None:
 def test_a_worker_computes_in_the_precision_that_auto_was_where_the_work_began(
     dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "_computes_bfloat16", lambda _: dtype == "bfloat16")
+    monkeypatch.setattr("layerprobe.encoders.device._computes_bfloat16", lambda _: dtype == "bfloat16")
     options = Model(dtype="auto", device="cpu", cache_dir=tmp_path / "here")
     model = SharedModel(resolve(given(str(save_tiny("bert", tmp_path / "model")), options)))
-    monkeypatch.setattr(loading, "_computes_bfloat16", lambda _: dtype == "float32")  # a stopwatch says otherwise
+    monkeypatch.setattr(
+        "layerprobe.encoders.device._computes_bfloat16", lambda _: dtype == "float32"
+    )  # a stopwatch says otherwise
     there = pickle.loads(pickle.dumps(model))  # noqa: S301
     there.asked = replace(there.asked, cache_dir=tmp_path / "elsewhere")
     there.take_over(Share(threads=1, device="cpu"))

@@ -17,7 +17,6 @@ from layerprobe.encoders.backends.backend import AUTO, BACKENDS, TORCH, Engine, 
 from layerprobe.encoders.backends.graph import Graph, PooledLayers, open_graph
 from layerprobe.encoders.batching import CPU_BATCH_TOKENS, collate, token_batches
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder
-from layerprobe.encoders.first_use import dtype_name
 from layerprobe.encoders.loading import Resolved
 from layerprobe.encoders.timing import Speedup, speedup, timed
 from layerprobe.errors import DataError, ModelError
@@ -131,7 +130,7 @@ def graph_of(encoder: Encoder, model: Resolved) -> Graph | None:
         return None
     if encoder.modality == "image":
         raise ModelError(f"expected the backend {TORCH} for images, got {name}")
-    engine.check(encoder.device.type, dtype_name(model.asked))
+    engine.check(encoder.device.type, model.dtype)
     return open_graph(engine, encoder, model)[0]
 
 
@@ -145,7 +144,7 @@ def survey(encoder: Encoder, model: Resolved, texts: Sequence[str] = USUAL_TEXTS
     problems: dict[str, str] = {}
     for name, engine in engines().items():
         try:
-            engine.check(encoder.device.type, dtype_name(model.asked))
+            engine.check(encoder.device.type, model.dtype)
             graphs[name], differences[name] = open_graph(engine, encoder, model)
         except ModelError as error:
             problems[name] = str(error)
@@ -173,14 +172,14 @@ def _key(encoder: Encoder, model: Resolved) -> str | None:
     installed: dict[str, str] = {}
     for engine in engines().values():
         with contextlib.suppress(ModelError):
-            engine.check(encoder.device.type, dtype_name(model.asked))
+            engine.check(encoder.device.type, model.dtype)
             installed |= engine.versions()
     if not installed:
         return None
     return digest(
         {
             **model.store_identity,
-            "options": [model.pooling, model.asked.attn, encoder.description.norm, dtype_name(model.asked)],
+            "options": [model.pooling, model.asked.attn, encoder.description.norm, model.dtype],
             "machine": [platform.node(), platform.machine(), torch.get_num_threads()],
             "version": GRAPH_VERSION,
             "measured": [MEASURED_TEXTS, MEASURED_TOKENS, *ROUNDS],

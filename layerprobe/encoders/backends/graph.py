@@ -22,7 +22,6 @@ from layerprobe.encoders.backends.backend import Engine
 from layerprobe.encoders.batching import Batch, collate, pool
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder
 from layerprobe.encoders.failures import first_sentence, is_out_of_memory
-from layerprobe.encoders.first_use import dtype_name
 from layerprobe.encoders.loading import Resolved
 from layerprobe.encoders.model import Pooling
 from layerprobe.errors import ModelError
@@ -231,7 +230,7 @@ def _make_one(engine: Engine, encoder: Encoder, model: Resolved, folder: Path, *
 
 def _compiled(engine: Engine, encoder: Encoder, model: Resolved, folder: Path) -> Opened:
     """Compile the graph of a folder, and compare it with torch."""
-    dtype, name = dtype_name(model.asked), encoder.description.name
+    dtype, name = model.dtype, encoder.description.name
     with _one_line(engine, encoder, "be run by"):
         graph = engine.compile(folder, dtype)
         errors = differences(graph, encoder, model.pooling, max_length=model.max_length)

@@ -20,10 +20,11 @@ from torch import Tensor
 
 from layerprobe.context import report
 from layerprobe.encoders.batching import collate, token_batches
+from layerprobe.encoders.device import float64_device
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import is_out_of_memory
-from layerprobe.encoders.first_use import computed_on, load
-from layerprobe.encoders.loading import Resolved, float64_device
+from layerprobe.encoders.first_use import load
+from layerprobe.encoders.loading import Resolved
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest
@@ -55,7 +56,7 @@ def answer_probe(checkpoint: Resolved, task: Task, *, split: Split) -> LayerScor
     Where questions of the validation split have no answer, the threshold is chosen there.
     """
     options = checkpoint.asked
-    settings = [checkpoint.max_length, checkpoint.prompt, options.norm, options.attn, computed_on(options)]
+    settings = [checkpoint.max_length, checkpoint.prompt, options.norm, options.attn, checkpoint.computed_on]
     key = digest([ANSWER_PROBE_VERSION, checkpoint.identity, settings, task.digest, split])
     store = Store(options.cache_dir)
     if (stored := kept_scores(store, KEPT, key)) is not None:

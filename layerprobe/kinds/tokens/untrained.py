@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from layerprobe.context import part, report
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.first_use import computed_on, load
+from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import Resolved
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
@@ -68,7 +68,7 @@ def _key(checkpoint: Resolved, task: Task, split: Split) -> str:
             "versions": [WORD_PROBE_VERSION, LOGISTIC.version, WORDS],
             **checkpoint.store_identity,
             "task": [task.digest, split],
-            "options": [checkpoint.max_length or 0, options.norm, options.attn, computed_on(options)],
+            "options": [checkpoint.max_length or 0, options.norm, options.attn, checkpoint.computed_on],
         }
     )
 

@@ -18,8 +18,9 @@ from layerprobe.comparison.compare import compare_all
 from layerprobe.comparison.values import Comparison
 from layerprobe.context import current, part
 from layerprobe.encoders.architecture import count_blocks
+from layerprobe.encoders.device import computed_on
 from layerprobe.encoders.encoder import TruncatedEncoder
-from layerprobe.encoders.first_use import computed_on, load
+from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import Resolved, resolve
 from layerprobe.encoders.model import DEFAULTS, Model
 from layerprobe.encoders.workers import SharedModel

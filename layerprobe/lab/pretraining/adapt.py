@@ -14,7 +14,7 @@ import torch
 
 from layerprobe.checks import check_seeds
 from layerprobe.encoders.encoder import Encoder, save_checkpoint
-from layerprobe.encoders.first_use import computed_on, load
+from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import ModelLike, Resolved, quiet_transformers, resolve
 from layerprobe.errors import DamagedStoreError, DataError, TrainingError
 from layerprobe.files.atomic import inside, locked
@@ -84,7 +84,7 @@ def adapt(
                 "n_held_out_tokens": sum(len(batch.targets) for batch in run.held_out_batches),
                 "head": "fresh" if head.fresh else "own",
                 "steps": run.step,
-                "computed_on": computed_on(checkpoint.asked),
+                "computed_on": checkpoint.computed_on,
                 "metrics": tuple(map(_metrics_of, run.metrics)),
                 "seconds": run.seconds,
                 "warnings": (
@@ -123,7 +123,7 @@ def plan_adaptation(
         title=f"Adapting {short_name(checkpoint.name)} by {steps:,} steps on {n_texts:,} texts, {n_held_out:,} more "
         "held out,",
         seconds=steps * seconds_a_step(run),
-        computed_on=computed_on(checkpoint.asked),
+        computed_on=checkpoint.computed_on,
         numbers={
             "model": checkpoint.name,
             "protocol": protocol,
@@ -231,8 +231,7 @@ def adapt_in_store(
 
 
 def _fingerprint(checkpoint: Resolved, texts: Sequence[str], protocol: AdaptationProtocol, seed: int) -> str:
-    options = checkpoint.asked
-    return digest([ADAPTATION_VERSION, checkpoint.identity, computed_on(options), digest(texts), protocol, seed])
+    return digest([ADAPTATION_VERSION, checkpoint.identity, checkpoint.computed_on, digest(texts), protocol, seed])
 
 
 def _warnings(

@@ -16,8 +16,7 @@ from layerprobe.context import duration
 from layerprobe.embedded.language import Language
 from layerprobe.embedded.pair import LANGUAGE_SEED
 from layerprobe.encoders.batching import tokenize
-from layerprobe.encoders.first_use import computed_on
-from layerprobe.encoders.loading import autocast_dtype, resolve_device
+from layerprobe.encoders.device import autocast_dtype, computed_on, resolve_device
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest, to_dict

@@ -17,7 +17,7 @@ from typing import Any
 
 from layerprobe.context import current, labelled
 from layerprobe.embedded.pair import TASK_SIZES, embedded_task
-from layerprobe.encoders.first_use import computed_on
+from layerprobe.encoders.device import computed_on
 from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import DEFAULTS, Model
 from layerprobe.encoders.workers import taken_over, workers_of

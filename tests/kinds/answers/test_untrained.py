@@ -120,7 +120,7 @@ def test_each_precision_has_a_result_of_its_own(
     """One store may be shared by machines of which `auto` takes bfloat16 on one alone."""
     task, options = toy_question_task(), Model(device="cpu", cache_dir=tmp_path)
     for found in (None, torch.bfloat16):
-        monkeypatch.setattr("layerprobe.encoders.first_use.autocast_dtype", lambda *_, found=found: found)
+        monkeypatch.setattr("layerprobe.encoders.device.autocast_dtype", lambda *_, found=found: found)
         answer_probe(given(resolve(str(checkpoint("bert"))), options), task, split="test")
     assert len([path for path in Store(tmp_path).root.rglob("*.json") if path.parent.name == "answer-probes"]) == 2
 

@@ -1,0 +1,114 @@
+"""Which device models are run on, and in which precision; `auto` is measured once a store. Knows no models."""
+
+import functools
+import logging
+import platform
+import re
+import statistics
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from layerprobe.encoders.failures import first_sentence
+from layerprobe.encoders.model import Model
+from layerprobe.errors import ModelError, StoreError
+from layerprobe.files.serialisation import digest
+from layerprobe.store.store import Store
+
+logger = logging.getLogger(__name__)
+
+DTYPES = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
+# What bfloat16 has to gain for `auto` to take it: it gains more where it is native, and loses where it is emulated.
+WORTH = 1.25
+CPU_INFO = Path("/proc/cpuinfo")
+
+
+def resolve_device(device: str) -> torch.device:
+    """Return the device that `device` names; auto takes CUDA, then MPS, then the CPU."""
+    if device == "auto":
+        best = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        return torch.device(best)
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ModelError(
+            f"expected a device that is there, got {device!r}: torch finds no GPU with CUDA; take cpu or auto"
+        )
+    try:
+        place = torch.device(device)
+        torch.zeros(1, device=place).item()
+    except (RuntimeError, AssertionError) as error:
+        raise ModelError(
+            f"expected a device such as auto, cpu, cuda or cuda:1, got {device!r}: {first_sentence(error)}"
+        ) from error
+    return place
+
+
+def float64_device(device: torch.device) -> torch.device:
+    """Return where sums can be made of what is on a device: they need float64, which MPS does not have."""
+    return torch.device("cpu") if device.type == "mps" else device
+
+
+def autocast_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
+    """Return the reduced precision that `dtype` asks for on a device; None for float32."""
+    if dtype == "auto":
+        return torch.bfloat16 if _computes_bfloat16(device) else None
+    if dtype not in DTYPES:
+        raise ModelError(f"expected dtype auto, {', '.join(DTYPES)}, got {dtype!r}")
+    return DTYPES[dtype]
+
+
+@functools.cache
+@torch.inference_mode()
+def _bfloat16_gain() -> float:
+    """Return how many times as fast a block's product is in bfloat16 on this CPU: the median of rounds in turns."""
+
+    def seconds(dtype: torch.dtype) -> float:
+        weight = torch.ones(768, 768, dtype=dtype)
+        start = time.perf_counter()
+        nn.functional.linear(weight[:256], weight)
+        return time.perf_counter() - start
+
+    rounds = [(seconds(torch.float32), seconds(torch.bfloat16)) for _ in range(6)]
+    return statistics.median(slow / fast for slow, fast in rounds[1:])
+
+
+def _computes_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    # torch has no public name, and says yes of processors that emulate it slowly, too
+    return device.type == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and _bfloat16_gain() > WORTH
+
+
+def dtype_name(options: Model) -> str:
+    """Return the dtype of the forward pass; `auto` on a CPU is decided by timing, once per store."""
+    device = resolve_device(options.device)
+    if options.dtype != "auto" or device.type != "cpu":
+        return _dtype_name(options.dtype, device)
+    store, key = Store(options.cache_dir), digest([processor(), torch.__version__])
+    name = store.load_result("auto-dtype", key, str)
+    if name is None:
+        name = _dtype_name("auto", device)
+        try:
+            store.save_result("auto-dtype", key, name)
+        except StoreError as error:
+            logger.warning("whether bfloat16 is faster is measured by every process: %s", error)
+    return name
+
+
+def processor() -> str:
+    """Return the name of the CPU."""
+    named = re.search(r"^model name\s*:\s*(.+)$", CPU_INFO.read_text(), re.MULTILINE) if CPU_INFO.is_file() else None
+    return named[1] if named else platform.processor() or platform.machine()
+
+
+def _dtype_name(dtype: str, device: torch.device) -> str:
+    return str(autocast_dtype(dtype, device) or "float32").removeprefix("torch.")
+
+
+def computed_on(options: Model) -> str:
+    """Return the kind of device and the precision, on which the numbers of training depend besides the model.
+
+    Dropout is another on another device.
+    """
+    return f"{resolve_device(options.device).type} {dtype_name(options)}"
