@@ -14,7 +14,9 @@ from unittest.mock import patch
 import pandas as pd
 import plotly.graph_objects as go
 
-from layerprobe.results.page import render, typeset
+from layerprobe.files.serialisation import to_json
+from layerprobe.results.kept import from_json
+from layerprobe.results.page import render, typeset, without_folders
 from layerprobe.results.parts import table_of
 from layerprobe.results.shown import Shown, make_page
 from layerprobe.results.table import Table
@@ -26,6 +28,11 @@ def assert_shows_itself(result: Shown, folder: Path) -> None:
     page = make_page(result)
     with patch("layerprobe.results.shown.make_page", return_value=page):  # drawing it takes as long as all else
         _assert_shows(result, page, folder)
+
+
+def _script(text: str, name: str) -> str:
+    """Return what a page carries under a name."""
+    return text.partition(f'<script type="application/json" id="{name}">')[2].partition("</script>")[0]
 
 
 def _assert_shows(result: Shown, page: Page, folder: Path) -> None:
@@ -55,6 +62,9 @@ def _assert_shows(result: Shown, page: Page, folder: Path) -> None:
 
     path = result.save_html(folder / "shown.html", plotly="cdn")
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    assert json.loads(without_folders(to_json(page.result))) == json.loads(_script(text, "study"))
+    assert without_folders(page.table.csv()) == json.loads(_script(text, "table"))
+    assert from_json(to_json(result)) == result, "it reads back without its type"
     assert typeset(html.escape(page.heading)) in text
     assert 0 < len(page.heading) < 200 or "<" in page.heading
     assert len({figure.name for figure in page.figures}) == len(page.figures)

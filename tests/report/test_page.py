@@ -65,14 +65,6 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-def test_the_study_reads_back_from_the_page(any_study: Study) -> None:
-    assert from_json(Study, Page(rendered(any_study)).data("study")) == any_study
-
-
-def test_the_table_reads_back_from_the_page(any_study: Study) -> None:
-    assert json.loads(Page(rendered(any_study)).data("table")) == any_study.table.csv()
-
-
 def test_every_figure_has_a_place_and_words(any_study: Study) -> None:
     read = Page(rendered(any_study))
     places = [attributes for attributes in read.all("div") if (attributes.get("id") or "").startswith("plot-")]
@@ -104,12 +96,13 @@ def test_the_style_and_script_of_the_page_load_nothing() -> None:
         assert not any(word in text for word in ("http:", "https:", "url(", "@import", "fetch(", "XMLHttpRequest"))
 
 
-def test_names_of_further_references_cannot_add_elements() -> None:
-    hostile = STUDIES["hostile intervals"]()
+@pytest.mark.parametrize("kind", ["hostile intervals", "found hostile"])
+def test_names_of_further_references_and_searches_cannot_add_elements(kind: str) -> None:
+    hostile = STUDIES[kind]()
     data = json.dumps(to_dict(hostile)).replace(json.dumps(HOSTILE)[1:-1], "harmless")
     read, safe = Page(rendered(hostile)), Page(rendered(from_json(Study, data)))
     assert [tag for tag, _ in read.elements] == [tag for tag, _ in safe.elements]
-    assert f"{HOSTILE} caution" in read.text
+    assert HOSTILE in read.text
 
 
 def test_names_cannot_add_elements(hostile: Study) -> None:
@@ -241,14 +234,6 @@ def test_the_table_of_layers_says_what_the_search_knows(searched: Study) -> None
     for row in ("\u00a0%78.070.03keep", "\u00a0%77.72–may be best", "\u00a0%––may be best, predicted", "drop"):
         assert row in text
     assert "will do" in Page(rendered(STUDIES["found as expected"]())).text
-
-
-def test_names_of_a_study_with_a_search_cannot_add_elements() -> None:
-    hostile = STUDIES["found hostile"]()
-    data = json.dumps(to_dict(hostile)).replace(json.dumps(HOSTILE)[1:-1], "harmless")
-    read, safe = Page(rendered(hostile)), Page(rendered(from_json(Study, data)))
-    assert [tag for tag, _ in read.elements] == [tag for tag, _ in safe.elements]
-    assert HOSTILE in read.text
 
 
 # ---- fine-tuning --------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import json
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from layerprobe.profiling.page import profile_page
 from layerprobe.profiling.run import check_studies, scores_of, side_by_side
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles
 from layerprobe.results.numbers import significant
-from layerprobe.results.page import render, write_page
+from layerprobe.results.page import render
 from layerprobe.stats.seeds import pareto_front
 from layerprobe.study.values import Study
 from tests.shown import assert_shows_itself
@@ -82,20 +81,6 @@ def both() -> list[Profile]:
     return [profile(), dataclasses.replace(found, model=dataclasses.replace(found.model, revision="another"))]
 
 
-def test_the_profiles_read_back_from_the_page(both: list[Profile]) -> None:
-    data = json.loads(Page(render(profile_page(side_by_side(both)))).data("study"))
-    assert [from_json(Profile, json.dumps(each)) for each in data["profiles"]] == both
-
-
-def test_the_table_reads_back_from_the_page(both: list[Profile]) -> None:
-    rows = list(csv.DictReader(io.StringIO(json.loads(Page(render(profile_page(side_by_side(both)))).data("table")))))
-    assert len(rows) == 2 * 13 * 4
-    last = both[1].layers[-1].costs[-1]
-    assert float(rows[-1]["seconds"]) == last.seconds
-    assert float(rows[-1]["texts_per_second"]) == last.texts_per_second
-    assert (rows[0]["peak_memory"], rows[0]["metric"], rows[0]["tmft_mean"]) == ("", "", "")
-
-
 def test_models_of_one_short_name_are_told_apart() -> None:
     models, *_ = side_by_side([profile("/models/old/bert"), profile("/models/new/bert")]).table.shown
     assert (models.name, list(dict.fromkeys(models.cells))) == ("model", ["old/bert", "new/bert"])
@@ -106,13 +91,6 @@ def test_every_figure_has_a_place_and_words(both: list[Profile], study: Study) -
         page = profile_page(side_by_side(both, studies))
         assert [each.name for each in page.figures] == ["latency", *names, "throughput"]
         assert all(len(each.finding) > 30 for each in page.figures)
-
-
-def test_the_first_sentence_says_what_truncation_saves() -> None:
-    text = Page(render(profile_page(profile()))).text
-    assert "Layer 6 is 1.9 times as fast [1.4 to 2.5]." in text
-    assert "Every layer and shape" in text
-    assert "One text of 128 tokens takes 16.4\u00a0ms at layer 12, 8.68\u00a0ms at layer 6" in text
 
 
 def test_scores_stand_beside_costs(study: Study) -> None:
@@ -153,11 +131,6 @@ def test_studies_of_different_metrics_are_refused(study: Study, paraphrase: Stud
         side_by_side([profile()], [study, paraphrase])
 
 
-def test_two_models_are_lettered(both: list[Profile]) -> None:
-    text = Page(render(profile_page(side_by_side(both)))).text
-    assert "electra-base-discriminator and bert-base-cased" in text
-
-
 def test_models_side_by_side_show_themselves(both: list[Profile], study: Study, tmp_path: Path) -> None:
     shown = side_by_side(both, [study])
     assert_shows_itself(shown, tmp_path)
@@ -194,11 +167,6 @@ def test_profiles_of_different_shapes_are_refused() -> None:
     for wrong in ([], [short, dataclasses.replace(short, layers=layers)]):
         with pytest.raises(DataError, match="all of the same lengths and batch sizes"):
             side_by_side(wrong)
-
-
-def test_the_page_is_written_whole(tmp_path: Path) -> None:
-    path = write_page(profile_page(profile()), tmp_path / "new" / "cost.html")
-    assert path.read_text(encoding="utf-8") == render(profile_page(profile()))
 
 
 def test_nothing_on_the_front_is_beaten() -> None:

@@ -21,7 +21,6 @@ from layerprobe.comparison.values import Comparisons
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.extraction.embeddings import extract
-from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, JointEpoch, JointRun, Protocol, TuningResult
 from layerprobe.names import short_name
 from layerprobe.profiling.run import side_by_side
@@ -280,15 +279,6 @@ def test_every_kind_of_result_is_tested_and_stays_a_value() -> None:
     for kind in kinds.values():
         assert "__repr__" not in vars(kind), f"{kind.__name__} is a dataclass without repr=False"
         assert "__slots__" in vars(kind), kind
-
-
-@pytest.mark.parametrize(
-    "kind", ["study, found", "comparison", "finding", "retrieval", "scan", "runs", "scans", "sweep"]
-)
-def test_what_a_result_is_as_json_does_not_know_of_it(kind: str) -> None:
-    value = CASES[kind]()
-    assert "page_function" not in to_json(value)
-    assert from_json(type(value), to_json(value)) == value
 
 
 def test_a_curve_of_13_layers_is_in_the_line_and_one_of_25_is_not() -> None:

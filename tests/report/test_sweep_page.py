@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +11,7 @@ from layerprobe.finetuning.outcomes import compared, outcomes
 from layerprobe.finetuning.values import FailedRun
 from layerprobe.results.declared import declared_page
 from layerprobe.results.draw import DODGE
-from layerprobe.results.page import render, write_page
+from layerprobe.results.page import render
 from layerprobe.results.style import text
 from layerprobe.stats.values import AgainstBest, Floor
 from layerprobe.sweeps.values import SweepCurve, SweepResult, sweep_names
@@ -45,15 +43,6 @@ RESULT = SweepResult(
     n_runs=10,
     seconds_left=300.0,
 )
-
-
-def test_the_page_says_what_is_done_and_what_failed() -> None:
-    page = Page(render(declared_page(RESULT)))
-    assert "5 of 10 runs done, 1 failed, 4 to come, about 5 min." in page.text
-    assert "on stsb, layer 2, seed 1 at step 3: the loss became <nan>" in page.text
-    assert "no finished run" in page.text
-    done = dataclasses.replace(RESULT, curves=RESULT.curves[1:2], n_runs=1, seconds_left=0.0)
-    assert "1 of 1 run done." in Page(render(declared_page(done))).text
 
 
 def test_a_finding_comes_first() -> None:
@@ -130,13 +119,6 @@ def test_tasks_of_one_folder_are_told_apart() -> None:
 
 def test_what_users_named_is_escaped() -> None:
     assert HOSTILE not in render(declared_page(RESULT)).split("<script")[0]
-
-
-def test_the_data_of_the_page_is_the_result(tmp_path: Path) -> None:
-    path = write_page(declared_page(RESULT), tmp_path / "new" / "sweep.html")
-    page = path.read_text()
-    data = page.split('<script type="application/json" id="study">')[1].split("</script>")[0]
-    assert from_json(SweepResult, json.dumps(json.loads(data))) == RESULT
 
 
 def test_the_table_has_every_run() -> None:
