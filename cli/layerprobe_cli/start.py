@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -29,6 +30,11 @@ class Ended(KeyboardInterrupt):
 def main() -> None:
     """Run the command line."""
     with _answered(_leave):
+        try:
+            Path.cwd()
+        except OSError as error:  # of a folder that was removed, where libraries abort
+            os.write(2, f"error: the working directory cannot be used: {error.strerror}: change to another\n".encode())
+            sys.exit(1)
         from layerprobe_cli.main import main as run
 
         run()

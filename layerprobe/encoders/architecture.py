@@ -56,7 +56,17 @@ def refusal(name: str, reason: str) -> UnsupportedArchitectureError:
     )
 
 
+_INPUTS = {
+    **dict.fromkeys(("input_values", "input_features", "audio_mel"), "sound"),
+    "past_values": "series of numbers",
+    "pixel_values_videos": "videos",
+}
+"""What models read that are neither of texts nor of images, by the name that transformers has for it."""
+
+
 def _refusal(config: PreTrainedConfig) -> str | None:
+    if other := _INPUTS.get(getattr(known_class(config), "main_input_name", "")):
+        return f"it reads {other}, and layerprobe embeds texts and images"
     if config.is_encoder_decoder and not has_encoder_alone(config):
         return "it is an encoder-decoder, and transformers does not load its encoder alone (AutoModelForTextEncoding)"
     stages = getattr(config, "depths", None)

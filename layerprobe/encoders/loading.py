@@ -5,6 +5,7 @@ import copy
 import hashlib
 import json
 import logging
+import math
 import os
 import re
 import stat
@@ -89,6 +90,10 @@ MOST_BLOCKS = 10_000
 """The deepest models have some hundred; a layout of more takes hours to make."""
 LARGEST_JSON = 2**29
 """Bytes; the tokenizers of large vocabularies have some 30 MB."""
+HIGHEST_ID = 10**7
+"""Of a token; the largest vocabularies have some million, and time grows with the highest id."""
+MOST_GROWTH = 10_000
+"""Characters that replacements of a tokenizer make of one; usual ones make at most some."""
 NO_CONVERSION = "DISABLE_SAFETENSORS_CONVERSION"
 IN_MEMORY = "(in memory)"
 """The source of a model that was given loaded; no folder and no hub id is called so."""
@@ -711,7 +716,17 @@ def _usable(name: str, tokenizer: Any) -> Any:
         raise ModelError(
             f"the tokenizer of {name} has model_max_length {tokenizer.model_max_length!r}: expected a number of tokens"
         )
-    words = set(tokenizer.get_vocab()) - set(tokenizer.get_added_vocab()) - set(tokenizer.all_special_tokens)
+    vocabulary, backend = tokenizer.get_vocab(), getattr(tokenizer, "backend_tokenizer", None)
+    if (highest := max(vocabulary.values(), default=0)) > HIGHEST_ID:
+        raise ModelError(f"the tokenizer of {name} has the id {highest:,}: expected ids up to {HIGHEST_ID:,}")
+    if backend is not None and backend.normalizer is not None:
+        growth = _growth(json.loads(backend.normalizer.__getstate__()))
+        if growth > MOST_GROWTH:
+            raise ModelError(
+                f"the tokenizer of {name} can make {growth:,.0f} characters of one before it reads them: expected at "
+                f"most {MOST_GROWTH:,}; look at its replacements (normalizer in tokenizer.json)"
+            )
+    words = set(vocabulary) - set(tokenizer.get_added_vocab()) - set(tokenizer.all_special_tokens)
     if len(words) < FEWEST_WORDS:
         raise ModelError(
             f"the tokenizer of {name} has no words: expected tokenizer.json or a vocabulary file next to the model"
@@ -719,6 +734,14 @@ def _usable(name: str, tokenizer: Any) -> Any:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     return tokenizer
+
+
+def _growth(normalizer: dict[str, Any]) -> float:
+    """Return how many characters the replacements of a fast tokenizer make of one at most."""
+    growth = math.prod(map(_growth, normalizer.get("normalizers", ())))
+    if normalizer.get("type") == "Replace":
+        growth *= max(1, len(normalizer["content"]) / max(1, len(normalizer["pattern"].get("String", ""))))
+    return growth
 
 
 def _max_length(tokenizer: Any, model: PreTrainedModel) -> int | None:

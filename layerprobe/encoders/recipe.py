@@ -18,7 +18,7 @@ from transformers import PreTrainedConfig
 
 from layerprobe.encoders.architecture import ByText, count_blocks, count_weights, empty_model, truncated_configs
 from layerprobe.encoders.model import Pooling
-from layerprobe.errors import ModelError
+from layerprobe.errors import DataError, ModelError
 from layerprobe.rng import drawing
 
 MODULES = "modules.json"
@@ -152,18 +152,22 @@ def sentence_model(find: Callable[[str], Path | None]) -> SentenceModel | None:
         path = find(file)
         return {} if path is None else dict(_read(path))
 
-    rows = tuple(_read(path))
+    rows = _read(path)
+    if not isinstance(rows, list) or not rows or not all(map(_is_module, rows)):
+        raise DataError("expected a list of modules, each with a type and a path")
     folder = next((row["path"] for row in rows if row["type"].endswith(".Pooling")), None)
-    inputs = (
-        (settings_of(f"{rows[0]['path']}/{name}".lstrip("/")) for name in (INPUT, *_OLD_INPUTS)) if rows else iter(())
-    )
+    inputs = (settings_of(f"{rows[0]['path']}/{name}".lstrip("/")) for name in (INPUT, *_OLD_INPUTS))
     return SentenceModel(
         find=find,
-        rows=rows,
+        rows=tuple(rows),
         pooling={} if folder is None else settings_of(f"{folder}/config.json"),
         settings=settings_of(SETTINGS),
         reading=next(filter(None, inputs), {}),
     )
+
+
+def _is_module(row: Any) -> bool:
+    return isinstance(row, dict) and isinstance(row.get("type"), str) and isinstance(row.get("path"), str)
 
 
 def encoder_folder(folder: Path) -> Path:

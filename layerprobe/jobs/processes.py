@@ -25,6 +25,9 @@ from layerprobe.jobs.crew import Begin, Crew, Message, Share, Worker, Workers, a
 
 _STARTS = 3
 """How many processes in a row may end before they are ready."""
+_UNGUARDED = 70
+"""How a process ends that runs the call of a script again, which is not guarded, when it begins."""
+_GUARD = 'in a script, make the call under `if __name__ == "__main__":`'
 _SECONDS = 1.0
 """Between two messages about how far a job is."""
 
@@ -35,6 +38,8 @@ class Processes(Crew):
     tries = 2
 
     def __init__(self, workers: Workers, begin: Begin, setting: Any, *, most: int) -> None:
+        if getattr(multiprocessing.current_process(), "_inheriting", False):  # reads the script of its parent anew
+            os._exit(_UNGUARDED)
         super().__init__(workers, begin, setting, most=most)
         self.free = shares(workers, most)
         self.n_at_a_time = len(self.free)
@@ -70,11 +75,8 @@ class Processes(Crew):
         exit_code = worker.end()
         super().dismiss(message)
         self.unready = 0 if worker.ready else self.unready + 1
-        if self.unready == _STARTS:
-            raise LayerProbeError(
-                f"the worker processes end before they are ready (exit code {exit_code}): in a script, make the call "
-                'under `if __name__ == "__main__":`'
-            )
+        if self.unready == _STARTS or exit_code == _UNGUARDED:
+            raise LayerProbeError(f"the worker processes end before they are ready (exit code {exit_code}): {_GUARD}")
 
     def close(self) -> None:
         """End all processes."""

@@ -59,3 +59,15 @@ def test_where_python_cannot_raise_it(capfd: pytest.CaptureFixture[str]) -> None
     assert raised.value.code == 143
     assert reference() is None
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a folder that is used cannot be removed there")
+def test_a_working_directory_that_is_gone_is_one_line(tmp_path: Path) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    code = "import os, sys; os.chdir(sys.argv[1]); os.rmdir(sys.argv[1]); import layerprobe_cli.start as s; s.main()"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "cli")}
+    ended = subprocess.run(
+        [sys.executable, "-c", code, gone], capture_output=True, text=True, check=False, env=environment
+    )
+    problem = "the working directory cannot be used: No such file or directory: change to another"
+    assert (ended.returncode, ended.stderr) == (1, f"error: {problem}\n")

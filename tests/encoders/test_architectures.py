@@ -266,7 +266,7 @@ def test_a_list_that_is_as_long_by_chance_is_left_alone(tmp_path: Path) -> None:
 TWO_STACKS = "it is an encoder-decoder, and transformers does not load its encoder alone"
 OF_PARTS = "its blocks are those of the models that it is made of"
 REFUSED_BY_CONFIGURATION = {
-    **dict.fromkeys(("bart", "led", "longt5", "m2m_100", "marian", "pegasus", "prophetnet", "whisper"), TWO_STACKS),
+    **dict.fromkeys(("bart", "led", "longt5", "m2m_100", "marian", "pegasus", "prophetnet"), TWO_STACKS),
     **dict.fromkeys(("gemma3", "llava", "mistral3", "qwen2_5_vl"), rf"{OF_PARTS} \(\w+_config, \w+_config\)"),
     "fuyu": rf"{OF_PARTS} \(text_config\): take one of them alone",
     "t5gemma": rf"{OF_PARTS} \(encoder, decoder\)",
@@ -290,3 +290,11 @@ def test_encoder_decoders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedArchitectureError, match=r"bart cannot be truncated .* encoder-decoder") as raised:
         load_encoder(str(tmp_path))
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reads"), [("wav2vec2", "sound"), ("whisper", "sound"), ("vjepa2", "videos"), ("informer", "series")]
+)
+def test_a_model_of_neither_texts_nor_images_is_refused_as_such(kind: str, reads: str) -> None:
+    with pytest.raises(UnsupportedArchitectureError, match=f"{kind} cannot be truncated .*: it reads {reads}"):
+        check_supported(AutoConfig.for_model(kind))

@@ -17,6 +17,7 @@ from layerprobe.encoders import loading
 from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model, declared_blocks
 from layerprobe.errors import ModelError
+from tests.models import save_tiny
 
 Saved = Callable[[str], Path]
 
@@ -235,3 +236,36 @@ def test_a_seed_that_no_generator_takes_is_refused(checkpoint: Saved) -> None:
     for seed in (-1, 2**63):
         with pytest.raises(ModelError, match=r"expected a seed of random weights from 0 to 2\^63 - 1, got "):
             resolve(Model(str(checkpoint("bert")), random_init=seed))
+
+
+def _tokenizer_with(folder: Path, change: Callable[[dict[str, Any]], None]) -> str:
+    save_tiny("bert", folder)
+    file = folder / "tokenizer.json"
+    change(content := json.loads(file.read_text()))
+    file.write_text(json.dumps(content))
+    return str(folder)
+
+
+def test_an_id_of_a_billion_is_refused_at_once(tmp_path: Path) -> None:
+    def far(content: dict[str, Any]) -> None:
+        vocabulary = content["model"]["vocab"]
+        vocabulary[list(vocabulary)[-1]] = 10**9
+
+    with pytest.raises(ModelError, match="has the id 1,000,000,000: expected ids up to 10,000,000"):
+        resolve(_tokenizer_with(tmp_path, far))
+
+
+@pytest.mark.parametrize("pattern", [{"String": "a"}, {"Regex": "[a-z]"}])
+def test_replacements_that_grow_without_bounds_are_refused_at_once(tmp_path: Path, pattern: dict[str, str]) -> None:
+    ten = {"type": "Replace", "pattern": pattern, "content": "a" * 10}
+    change = {"normalizer": {"type": "Sequence", "normalizers": [ten] * 12}}
+    with pytest.raises(ModelError, match=r"can make 1,000,000,000,000 characters of one .*normalizer in tokenizer"):
+        resolve(_tokenizer_with(tmp_path, lambda content: content.update(change)))
+
+
+@pytest.mark.parametrize("modules", ["[]", "{}", "null", "[1]", '[{"type": 1, "path": ""}]'])
+def test_modules_that_are_no_list_of_modules_are_refused_with_the_remedy(tmp_path: Path, modules: str) -> None:
+    save_tiny("bert", tmp_path)
+    (tmp_path / "modules.json").write_text(modules)
+    with pytest.raises(ModelError, match=r"expected a list of modules, each with a type and a path; mend or remove"):
+        resolve(str(tmp_path))

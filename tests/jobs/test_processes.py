@@ -130,6 +130,22 @@ def test_processes_that_cannot_start_are_an_error_of_one_line() -> None:
         list(done(pool_jobs.unstartable, "a", ["job"]))
 
 
+UNGUARDED = """
+from tests.jobs import pool_jobs
+from tests.jobs.test_processes import done
+list(done(pool_jobs.logging_work, "a", ["it"]))
+"""
+
+
+def test_a_script_without_a_guard_ends_in_one_line(tmp_path: Path) -> None:
+    (script := tmp_path / "script.py").write_text(UNGUARDED)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.count("Traceback") == 1, "expected that of the script's own call alone"
+    assert ended.stderr.rstrip().endswith('in a script, make the call under `if __name__ == "__main__":`')
+
+
 def test_what_processes_log_is_logged_here(caplog: pytest.LogCaptureFixture) -> None:
     list(done(pool_jobs.logging_work, "a", ["it"]))
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(logging.WARNING, "100 % of it")]
