@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from layerprobe.results.kept import save as save
     from layerprobe.results.shown import write_report as write_report
     from layerprobe.scoring.score import score as score
+    from layerprobe.search.ask import LayerSearch as LayerSearch
     from layerprobe.shrinking.run import shrink as shrink
     from layerprobe.similarity.cka import cka_interval as cka_interval
     from layerprobe.similarity.cka import linear_cka as linear_cka
@@ -63,6 +64,7 @@ _MODULES = {
     "results.shown": "write_report",
     "scoring.score": "score",
     "files.serialisation": "to_json",
+    "search.ask": "LayerSearch",
     "shrinking.run": "shrink",
     "similarity.cka": "cka_interval linear_cka",
     "store.store": "cache",

@@ -47,6 +47,7 @@ from layerprobe.results.shown import from_layer
 from layerprobe.scoring.score import check_different
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.search.answer import answer
+from layerprobe.search.ask import with_scores
 from layerprobe.search.plan import Schedule, next_run
 from layerprobe.search.posterior import layer_steps, posterior, side_by_side
 from layerprobe.search.values import (
@@ -59,7 +60,6 @@ from layerprobe.search.values import (
     SearchAnswer,
     SearchSettings,
 )
-from layerprobe.stats.crossed import item_covariance, item_units, least_variance, pooled_covariance
 from layerprobe.stats.values import CrossedInterval, Floor
 from layerprobe.store.store import Store
 from layerprobe.study.models import FoundModels
@@ -379,7 +379,7 @@ class _Search:
         """Seeds of the last layer whose runs were asked for before the search was over."""
         self.failed = ""
         """What the last of them says that is a run's."""
-        self._scores: list[tuple[int, Score, Array | None]] = []  # with fold and influences
+        self._scores: list[tuple[Score, Array | None]] = []  # with influences
         self._tested: dict[tuple[int, int], Array] = {}  # influences of the test items, by layer and seed
         self.evidence = Evidence(
             n_blocks=self.n_blocks,
@@ -443,15 +443,11 @@ class _Search:
                 self._tested.update(items.influences["test"])
         value = None if run is None else run.validation[run.primary]
         score = Score(layer=layer, seed=job.seed, value=value, scan=job.scan)
-        self._scores.append((fold, score, influences))
+        self._scores.append((score, influences))
 
     def _join_evidence(self) -> None:
-        covariance = _covariance([(fold, influences) for fold, _, influences in self._scores], self.folds)
-        self.evidence = replace(
-            self.evidence,
-            scores=tuple(score for _, score, _ in self._scores),
-            item_covariance=tuple(map(tuple, covariance.tolist())),
-        )
+        folds = [(len(fold.validation), links_of(fold.validation)) for fold in self.folds]
+        self.evidence = with_scores(self.evidence, self._scores, folds)
 
     def finding(self, settings: SearchSettings, *, against_last: int, decision: Decision | None = None) -> Finding:
         """Return the answer with what was run, and with the proof against the last layer where seeds are given."""
@@ -648,25 +644,6 @@ def _stated(answered: SearchAnswer, task: Task) -> SearchAnswer:
     if n:
         answered = replace(answered, spoilt=n, chance=1 / len(choices), candidates=choices, smallest_sufficient=None)
     return answered.worded
-
-
-def _covariance(scored: Sequence[tuple[int, Array | None]], folds: Sequence[Task]) -> Array:
-    """Return (scores, scores): of the errors over items, from the fold and the influences of each score.
-
-    Items of different folds have nothing in common; those of one do, whichever layer is scored. No score is known to
-    less than one item of its fold, see `least_variance`, and errors rest on all scores, see `pooled_covariance`.
-    """
-    covariance, units = np.zeros((len(scored), len(scored))), 0.0
-    for fold, task in enumerate(folds):
-        here = {i: psi for i, (of, psi) in enumerate(scored) if of == fold and psi is not None}
-        if here:
-            rows = np.ix_(list(here), list(here))
-            links = links_of(task.validation)
-            units += item_units(len(task.validation), links)
-            covariance[rows] = item_covariance(np.stack(list(here.values())), links)
-            for i in here:
-                covariance[i, i] = max(covariance[i, i], least_variance(len(task.validation), links))
-    return pooled_covariance(covariance, [len(folds[fold].validation) for fold, _ in scored], units)
 
 
 def _at(outcome: Run | LayerProbeError, layer: int) -> FineTuningRun | None:

@@ -26,9 +26,10 @@ from layerprobe.finetuning.tuning import finetune, run_folder
 from layerprobe.finetuning.values import Protocol
 from layerprobe.jobs.crew import HERE
 from layerprobe.readings.source import read_curves
+from layerprobe.search.ask import score_errors
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance, pooled_covariance
 from layerprobe.study import find as find_module
-from layerprobe.study.find import _covariance, _readings, _Search, find, jobs_at_a_time
+from layerprobe.study.find import _readings, _Search, find, jobs_at_a_time
 from layerprobe.study.tables import runs_table
 from layerprobe.study.values import Finding, Weights
 from layerprobe.tasks.evaluation import item_influences
@@ -293,8 +294,8 @@ def test_every_kind_of_task_is_searched(six: Path, tmp_path: Path, kind: str) ->
 def test_a_score_that_is_the_same_for_all_items_is_not_without_error() -> None:
     n = len(TASK.validation)
     varied = np.linspace(-150, 150, n)
-    covariance = _covariance([(0, np.zeros(n)), (1, varied), (0, varied), (1, None)], [TASK, TASK])
     links = links_of(TASK.validation)
+    covariance = score_errors([(0, np.zeros(n)), (1, varied), (0, varied), (1, None)], [(n, links)] * 2)
     plain, least = item_covariance(varied[None], links)[0, 0], least_variance(n, links)
     assert plain > least >= (100 / n) ** 2
     own, units = np.diag([least, plain, plain, 0]), 2 * item_units(n, links)
