@@ -1,7 +1,8 @@
 """The page of a result that declares it, see `declared_page`. Knows no result.
 
 A result says in `page` what is not in its sentences and its table: fields of a `Page`, with `sections` and `sources`
-as plain values. A section is its heading and tables: the charts of each are drawn above it, and the table is folded.
+as plain values. A section is its heading and tables: the charts of each are drawn above it, and the table is folded;
+a part of the result's own table, by its title, is not written again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,7 @@ def declared_page(result: Any) -> Page:
     if toml:
         provenance.append(folded("What was done, as a file", element("pre", element("code", toml))))
     figures = [drawn(first, chart) for chart in first.charts] if first is not None and len(first) else []
-    listed = [_section(number, *named) for number, named in enumerate(sections.items())]
+    listed = [_section(number, *named, result.table.title) for number, named in enumerate(sections.items())]
     if len(figures) > 1:
         listed.insert(0, section("figures", first.title, *figures[1:]))
     return page_of(
@@ -38,11 +39,11 @@ def declared_page(result: Any) -> Page:
     )
 
 
-def _section(number: int, heading: str, tables: Sequence[Table]) -> Section:
-    return section(f"section-{number}", heading, *(part for table in tables for part in _parts(table)))
+def _section(number: int, heading: str, tables: Sequence[Table], written: str) -> Section:
+    return section(f"section-{number}", heading, *(part for table in tables for part in _parts(table, written)))
 
 
-def _parts(table: Table) -> Iterator[Part]:
+def _parts(table: Table, written: str) -> Iterator[Part]:
     if len(table):
         yield from (drawn(table, chart) for chart in table.charts)
-        yield folded(table.title, table_of(table))
+        yield folded(table.title, table_of(table)) if table.title != written else None

@@ -45,12 +45,12 @@ def test_a_dry_run_says_what_is_stored(layerprobe: Layerprobe, chain_file: Path,
     assert before.out.startswith("two: layers 1, 3, 2 seeds\n")
     assert "fine-tuning on pairs-train.csv, without the steps before it" in before.out
     plan = layerprobe("lab", "chain", chain_file, "--dry-run", "--json").json
-    assert [step["total"] for step in plan["steps"]] == [1, 4, 4, 1, 4, 4, 4]
-    assert {step["stored"] for step in plan["steps"]} == {0}
+    assert [step["trainings"] for step in plan["jobs"]] == [1, 4, 4, 1, 4, 4, 4]
+    assert {step["stored"] for step in plan["jobs"]} == {0}
     assert not (tmp_path / "cache").exists()
     layerprobe("lab", "chain", chain_file)
     after = layerprobe("lab", "chain", chain_file, "--dry-run", "--json").json
-    assert [step["stored"] for step in after["steps"]] == [1, 4, 4, 1, 4, 4, 4]
+    assert [step["stored"] for step in after["jobs"]] == [1, 4, 4, 1, 4, 4, 4]
 
 
 @pytest.mark.slow

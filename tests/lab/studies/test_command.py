@@ -32,7 +32,7 @@ def test_a_dry_run_says_what_is_stored(
     assert not (tmp_path / "new").exists()
     here = ("--out", folder, "--cache-dir", folder / "cache", "--device", "cpu")
     plan = layerprobe("lab", "study", study, *here, "--dry-run", "--json").json
-    assert [(model["pretrained"], model["stored"]) for model in plan["models"]] == [(True, 6)] * 6
+    assert [(job["pretraining"], job["stored"]) for job in plan["jobs"]] == [("stored", 6)] * 6
 
 
 def test_the_table_the_sentences_and_the_files(
