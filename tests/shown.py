@@ -36,7 +36,8 @@ def _script(text: str, name: str) -> str:
 
 
 def _assert_shows(result: Shown, page: Page, folder: Path) -> None:
-    assert repr(result) == str(result) == f"<{type(result).__name__}: {result.summary}>"
+    notes = "".join(f" Note: {note}." for note in getattr(result, "notes", ()))
+    assert repr(result) == str(result) == f"<{type(result).__name__}: {result.summary}{notes}>"
     assert "\n" not in repr(result)
     assert len(repr(result)) < 1500
 
