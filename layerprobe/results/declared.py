@@ -5,7 +5,7 @@ as plain values. A section is its heading and tables: the charts of each are dra
 a part of the result's own table, by its title, is not written again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from layerprobe.results.markup import element
 from layerprobe.results.page import page_of
 from layerprobe.results.parts import definitions, folded, section, table_of
 from layerprobe.results.table import Table
-from layerprobe.results.values import Page, Part, Section
+from layerprobe.results.values import Page, Part
 
 
 def declared_page(result: Any) -> Page:
@@ -26,7 +26,10 @@ def declared_page(result: Any) -> Page:
     if toml:
         provenance.append(folded("What was done, as a file", element("pre", element("code", toml))))
     figures = [drawn(first, chart) for chart in first.charts] if first is not None and len(first) else []
-    listed = [_section(number, *named, result.table.title) for number, named in enumerate(sections.items())]
+    listed = [
+        section(f"section-{number}", heading, *(part for table in tables for part in _parts(table, result.table.title)))
+        for number, (heading, tables) in enumerate(sections.items())
+    ]
     if len(figures) > 1:
         listed.insert(0, section("figures", first.title, *figures[1:]))
     return page_of(
@@ -37,10 +40,6 @@ def declared_page(result: Any) -> Page:
         provenance=tuple(provenance),
         **declared,
     )
-
-
-def _section(number: int, heading: str, tables: Sequence[Table], written: str) -> Section:
-    return section(f"section-{number}", heading, *(part for table in tables for part in _parts(table, written)))
 
 
 def _parts(table: Table, written: str) -> Iterator[Part]:
