@@ -91,7 +91,7 @@ def items_of(
         except UnusableRowError as error:
             left.add(str(error), error.name or table.numbers[i])
     empty = (f"{table.name}: left out {counted(blank, 'row')} without {' and '.join(names)}",) if blank else ()
-    return items, left, (*empty, *cleaner.warnings(table.name, item))
+    return items, left, (*empty, *cleaner.warnings(table.name))
 
 
 def example_of(row: Cells) -> Row:
@@ -241,8 +241,7 @@ def _score_range(
         if not low <= row.score <= high:
             raise TaskError(f"{row.place}: expected a score from {low:g} to {high:g}, got {row.score:g}")
     source = "a range detected from the data" if score_range is None else "the range that was given"
-    read = "" if KINDS[kind].pairs else f"read as {kind}; "
-    return (low, high), f"{read}scaled scores from {low:g} .. {high:g} to 0 .. 1, {source}"
+    return (low, high), f"read as {kind}; scaled scores from {low:g} .. {high:g} to 0 .. 1, {source}"
 
 
 def _examples(rows: Sequence[Row], number: Mapping[str, int], score_range: tuple[float, float] | None) -> Examples:

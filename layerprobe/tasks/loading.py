@@ -466,7 +466,7 @@ def _text_file(name: str, cells: Iterable[_TextCell], *, unit: str, skip_empty: 
     texts = spooled(clean())
     if not texts:
         raise TaskError(f"{name} has no texts: expected at least one")
-    warnings = [*check_left_out([empty], skip=skip_empty, item="text"), *cleaner.warnings(name, "text")]
+    warnings = [*check_left_out([empty], skip=skip_empty, item="text"), *cleaner.warnings(name)]
     if not documents:
         return TextFile(name=name, texts=texts, warnings=tuple(warnings))
     if alone := documents.count(""):

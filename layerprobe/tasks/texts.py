@@ -46,8 +46,6 @@ class Cleaner:
     """Texts in which control characters became a space."""
     cut: int = 0
     """Texts cut to `MAX_CHARACTERS`."""
-    empty: int = 0
-    """Pairs or texts dropped because nothing but white space was in them."""
 
     def clean(self, text: str) -> str:
         r"""Return the text without control characters and not longer than `MAX_CHARACTERS`.
@@ -61,16 +59,9 @@ class Cleaner:
         self.cut += len(cleaned) > MAX_CHARACTERS
         return cleaned[:MAX_CHARACTERS]
 
-    def keeps(self, *texts: str) -> bool:
-        """Return whether none of the texts is empty or white space; count it where one is."""
-        whole = all(text.strip() for text in texts)
-        self.empty += not whole
-        return whole
-
-    def warnings(self, source: str, unit: str) -> tuple[str, ...]:
-        """Return what was changed, in plain words; `unit` is what is dropped, such as pair."""
+    def warnings(self, source: str) -> tuple[str, ...]:
+        """Return what was changed, in plain words."""
         changes = (
-            (self.empty, f"dropped {counted(self.empty, unit)} with an empty text"),
             (self.with_control, f"replaced control characters by a space in {counted(self.with_control, 'text')}"),
             (self.cut, f"cut {counted(self.cut, 'text')} to {MAX_CHARACTERS:,} characters"),
         )

@@ -46,7 +46,7 @@ def test_three_given_files(tmp_path, header):
     assert task.test.second[3] == "other c 3"
     assert task.test.targets == (0, 0.25, 0.5, 1)
     assert (task.name, task.score_range) == (str(paths[0]), (0, 5))
-    scaled = "scaled scores from 0 .. 5 to 0 .. 1, a range detected from the data"
+    scaled = "read as sts; scaled scores from 0 .. 5 to 0 .. 1, a range detected from the data"
     inferred = f"{paths[0]}: read as texts in column 0 and column 1, target in column 2; --columns chooses otherwise"
     assert task.notes == ((scaled,) if header else (inferred, scaled))
 
@@ -205,7 +205,7 @@ def test_bad_texts_are_cleaned_and_noted(tmp_path):
 def test_a_given_range_goes_before_the_data(tmp_path):
     task = load_task(write_csv(tmp_path / "a.csv", rows(60)), score_range=(0, 10))
     assert (task.score_range, max(task.train.targets)) == ((0, 10), 0.5)
-    assert task.notes[-1] == "scaled scores from 0 .. 10 to 0 .. 1, the range that was given"
+    assert task.notes[-1] == "read as sts; scaled scores from 0 .. 10 to 0 .. 1, the range that was given"
 
 
 def test_the_range_is_that_of_all_splits(tmp_path):

@@ -159,15 +159,11 @@ def test_cleaning_is_counted():
     assert cleaner.clean("tab\tline\nreturn\r keep") == "tab\tline\nreturn\r keep"
     assert cleaner.clean("a\x00b\x85c\ud800d") == "a b c d"
     assert len(cleaner.clean("x" * (MAX_CHARACTERS + 1))) == MAX_CHARACTERS
-    assert cleaner.keeps("a", "b")
-    assert not cleaner.keeps("a", " \t\n")
-    assert not cleaner.keeps("", "")
-    assert cleaner.warnings("f.csv", "pair") == (
-        "f.csv: dropped 2 pairs with an empty text",
+    assert cleaner.warnings("f.csv") == (
         "f.csv: replaced control characters by a space in 1 text",
         "f.csv: cut 1 text to 100,000 characters",
     )
-    assert Cleaner().warnings("f.csv", "pair") == ()
+    assert Cleaner().warnings("f.csv") == ()
 
 
 def test_data_show_how_much_they_are_and_not_all_their_texts() -> None:

@@ -21,7 +21,7 @@ from layerprobe.tasks.loading import TaskSource, checked_splits, read_items
 from layerprobe.tasks.splitting import SPLITS
 from layerprobe.tasks.tables import Table, check_format, read_table
 from layerprobe.tasks.targets import parse_score
-from layerprobe.tasks.texts import Cleaner
+from layerprobe.tasks.texts import Cleaner, LeftOut, check_left_out
 from layerprobe.tasks.values import Task
 
 MOST_NEGATIVES = 100
@@ -197,7 +197,7 @@ def _of_hub(name: str) -> Collection:
 def _joined(tables: Mapping[str, Table], qrels: Mapping[str, Table]) -> Collection:
     """Return the texts of a corpus and of queries with the judgements of each split."""
     documents, document_warnings = _records(tables["corpus"], "document")
-    queries, query_warnings = _records(tables["queries"], "text")
+    queries, query_warnings = _records(tables["queries"], "query")
     every = [tables["corpus"], tables["queries"], *qrels.values()]
     return Collection(
         queries=queries,
@@ -317,11 +317,11 @@ def _judgements(table: Table) -> Judgements:
     ]
 
 
-def _records(table: Table, unit: str) -> tuple[dict[str, str], tuple[str, ...]]:
+def _records(table: Table, item: str) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return texts by id, and what was changed."""
     table = table.with_header()
     number, title, text = record_columns(table)
-    cleaner, texts, places = Cleaner(), dict[str, str](), dict[str, str]()
+    cleaner, left, texts, places = Cleaner(), LeftOut(table.name, table.unit), dict[str, str](), dict[str, str]()
     for i, row in enumerate(table.rows):
         name, place = row[number].strip(), table.place(i)
         if not name:
@@ -330,9 +330,11 @@ def _records(table: Table, unit: str) -> tuple[dict[str, str], tuple[str, ...]]:
             raise TaskError(f"{place}: the id {name[:40]!r} is that of {places[name]} too: expected distinct ids")
         places[name] = place
         whole = cleaner.clean(" ".join(filter(None, ("" if title is None else row[title].strip(), row[text]))))
-        if cleaner.keeps(whole):
+        if whole.strip():
             texts[name] = whole
-    return texts, cleaner.warnings(table.name, unit)
+        else:
+            left.add("with an empty text", table.numbers[i])
+    return texts, (*check_left_out([left], skip=True, item=item), *cleaner.warnings(table.name))
 
 
 # ---- what can be scored -------------------------------------------------------------------------------

@@ -116,11 +116,12 @@ def test_what_cannot_be_scored_is_left_out_and_counted(beir: Path) -> None:
     assert items_of(task).documents[0] == "question  0"
     assert task.warnings[1:] == (
         f"{beir / 'corpus.jsonl'}: replaced control characters by a space in 1 text",
-        f"{beir / 'queries.jsonl'}: dropped 1 text with an empty text",
+        f"{beir / 'queries.jsonl'}: left out queries that cannot be used, 1 with an empty text (line 7)",
         "4 judgements left out: the query or the document is unknown or empty",
         "1 judgement left out: the document has the id and the text of its query",
     )
-    assert task.warnings[0] == f"{beir / 'corpus.jsonl'}: dropped 1 document with an empty text"
+    dropped = "left out documents that cannot be used, 1 with an empty text (line 6)"
+    assert task.warnings[0] == f"{beir / 'corpus.jsonl'}: {dropped}"
 
 
 @pytest.mark.parametrize("shift", [0, 1])

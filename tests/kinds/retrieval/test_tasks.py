@@ -141,7 +141,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         file.write('{"_id": "empty", "text": " "}\n')
     warnings = load_task(folder, skip_empty=True).warnings
     assert "1 judgement left out: the query or the document is unknown or empty" in warnings
-    assert any("dropped 1 document with an empty text" in warning for warning in warnings)
+    assert any("documents that cannot be used, 1 with an empty text" in warning for warning in warnings)
     (folder / "qrels" / "train.tsv").unlink()
     with pytest.raises(TaskError, match=r"has no judgements to train on, got dev.tsv, test.tsv: expected train.tsv"):
         load_task(folder)
