@@ -87,7 +87,11 @@ def parse(call: list[str]) -> None:
 
 def test_modules_that_are_run_are_there() -> None:
     pages = [*PAGES, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.toml"))]
-    names = {name for page in pages for name in re.findall(r"python -m ((?:layerprobe|benchmarks|tests)[\w.]*)", page.read_text())}
+    names = {
+        name
+        for page in pages
+        for name in re.findall(r"python -m ((?:layerprobe|benchmarks|tests)[\w.]*)", page.read_text())
+    }
     assert names
     for name in names:
         module = ROOT.joinpath(*name.split("."))
