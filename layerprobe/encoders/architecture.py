@@ -231,6 +231,11 @@ def check_layer(config: PreTrainedConfig, layer: int) -> None:
         raise ModelError(f"expected a layer from 0 to {count_blocks(config)}, got {layer}")
 
 
+def declared_dtype(config: PreTrainedConfig) -> str:
+    """Return the dtype that a configuration says its weights have, such as bfloat16; float32 where it says none."""
+    return str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
+
+
 def auto_class(config: PreTrainedConfig) -> Any:
     """Return the auto class of transformers that makes the bare encoder of `config`."""
     return AutoModelForTextEncoding if has_encoder_alone(config) else AutoModel

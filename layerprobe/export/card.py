@@ -80,6 +80,7 @@ def card(
     study: Study | None = None,
     made: str = "",
     int8: Sequence[Int8File] = (),
+    changes: Sequence[str] = (),
 ) -> str:
     """Return the model card of `model` truncated at `layer`: YAML front matter and Markdown.
 
@@ -94,12 +95,13 @@ def card(
         study: Evidence for the choice of the layer.
         made: How it was made and what was measured of it.
         int8: Its graphs with products of 8 bits.
+        changes: What of it is not as in the base model, in words.
     """
     called = _called(model if study is None else study.comparison.model)
     parts = (
         _front_matter(model, layer, images=layout.n_extra is not None, training=training, study=study),
         f"# {escaped(short_name(called))}, {'made smaller' if made else f'truncated at layer {layer}'}",
-        _summary(model, layer, layout, tuned=training is not None),
+        _summary(model, layer, layout, tuned=training is not None, changes=changes),
         _use(layout, loader=loader, padding_invariant=padding_invariant, zero_pooler=zero_pooler)
         if layout.n_extra is None
         else _use_images(layout, loader=loader),
@@ -197,7 +199,7 @@ def _results(layer: int, task: str, training: TrainingSummary | None, study: Stu
     ]
 
 
-def _summary(model: ModelDescription, layer: int, layout: Layout, *, tuned: bool) -> str:
+def _summary(model: ModelDescription, layer: int, layout: Layout, *, tuned: bool, changes: Sequence[str]) -> str:
     name = _model_name(model)
     place = name if _is_on_hub(model) else f"the local folder {name}"
     whole = model.whole_parameters or model.parameters
@@ -232,6 +234,8 @@ def _summary(model: ModelDescription, layer: int, layout: Layout, *, tuned: bool
         lines.append(f"- **The weights {start} random numbers** (seed {model.random_init}), not the trained ones")
     elif not tuned:
         lines.append("- **Weights:** those of the base model; not fine-tuned")
+    lines += [f"- **Precision:** {layout.dtype}"] if layout.dtype != "float32" else []
+    lines += [f"- **Not as in the base model:** {escaped('; '.join(changes))}"] if changes else []
     return "\n".join(lines)
 
 

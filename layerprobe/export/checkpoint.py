@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from layerprobe.encoders.architecture import count_blocks, pooler_option
@@ -25,7 +25,7 @@ from layerprobe.encoders.encoder import (
     reads_token_types,
 )
 from layerprobe.encoders.failures import model_errors
-from layerprobe.encoders.loading import load_encoder, quiet_transformers
+from layerprobe.encoders.loading import DTYPES, load_encoder, quiet_transformers
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.recipe import MODULES
 from layerprobe.encoders.stack import place_like
@@ -70,7 +70,7 @@ def write_checkpoint(
     """
     target = check_target(out, overwrite=overwrite)
     with folder_errors(out, advice=_ADVICE), new_folder(target, replace=overwrite) as folder:
-        _write_model(encoder, layer, folder, max_length=layout.max_length)
+        _write_model(encoder, layer, folder, layout)
         write_layout(folder, layout)
         compared = _compared(encoder, layer, folder, layout)
         files = _in_8_bits(encoder, folder, layout, write=True)
@@ -153,9 +153,19 @@ def _more_files(folder: Path) -> list[str]:
     return sorted({path.relative_to(folder).as_posix() for path in files} - {*listed_files(folder), *FREE})
 
 
-def _write_model(encoder: Encoder, layer: int, folder: Path, *, max_length: int) -> None:
+def kept_dtype(encoder: Encoder, declared: str) -> str:
+    """Return the dtype of a source where all weights are still of it, else float32, in which they are loaded."""
+    dtype = DTYPES.get(declared)
+    if dtype is None:
+        return "float32"
+    same = (weight.equal(weight.to(dtype).to(weight.dtype)) for weight in encoder.model.parameters())
+    return declared if all(same) else "float32"
+
+
+def _write_model(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> None:
     truncated = TruncatedEncoder(encoder, layer)
     truncated.model = with_pooler(truncated.model)
+    nn.Module.to(truncated.model, dtype=DTYPES[layout.dtype] or torch.float32)
     config = truncated.model.config
     if hasattr(config, "auto_map"):  # names code that is not in the folder and not needed
         del config.auto_map
@@ -174,7 +184,7 @@ def _write_model(encoder: Encoder, layer: int, folder: Path, *, max_length: int)
         folder / "tokenizer_config.json",
         drop=_PRIVATE,
         model_input_names=names,
-        model_max_length=max_length,
+        model_max_length=layout.max_length,
         padding_side=tokenizer.padding_side,
         truncation_side=tokenizer.truncation_side,
     )

@@ -19,6 +19,7 @@ from layerprobe.encoders.model import Pooling
 from layerprobe.encoders.recipe import INPUT, MODES, MODULES, POOLING, SETTINGS, Recipe, SentenceModel, sentence_model
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.serialisation import RARE
+from layerprobe.names import short_name
 from layerprobe.results.table import Table, named_values
 
 
@@ -80,6 +81,10 @@ class ExportResult:
     """What it was compared with: the pooled layer, or also what sentence-transformers encodes by the source, cut."""
     warnings: tuple[str, ...]
     """What a user of the folder should know."""
+    dtype: str = field(default="float32", metadata=RARE)
+    """What weights are kept in."""
+    changes: tuple[str, ...] = field(default=(), metadata=RARE)
+    """What of it is not as in the model, in words: precision, length, pooling, prompts."""
     uploaded: str = field(default="", metadata=RARE)
     """Address of the commit on the Hub; empty where it was not uploaded."""
     int8: tuple[Int8File, ...] = field(default=(), metadata=RARE)
@@ -98,6 +103,8 @@ class ExportResult:
             **({"modules": ", ".join(self.modules)} if len(self.modules) > 1 else {}),
             **({} if self.max_length is None else {"max length": self.max_length}),
             **({"prompt": repr(self.prompt)} if self.prompt else {}),
+            **({"weights": self.dtype} if self.dtype != "float32" else {}),
+            **({"changed": "; ".join(self.changes)} if self.changes else {}),
             "loaded back": (f"the same embeddings to {self.difference:.0e}" if self.difference else "equal embeddings")
             + (", compared with the source's own encode" if self.compared_with == "source" else ""),
             **{
@@ -109,9 +116,15 @@ class ExportResult:
         return named_values(rows, "Export")
 
     @property
-    def parts(self) -> tuple[Table]:
-        """The table."""
-        return (self.table,)
+    def sentence(self) -> str:
+        """What was written, and what of it is not as in the model."""
+        kept = f"{self.path} has layer {self.layer} of {self.n_blocks} of {short_name(self.model)}, in {self.dtype}"
+        return f"{kept}{'; not as in the model: ' if self.changes else ''}{'; '.join(self.changes)}."
+
+    @property
+    def parts(self) -> tuple[Table | str, ...]:
+        """The sentence and the table."""
+        return self.sentence, "", self.table
 
 
 IMAGES = "embedding.json"
@@ -171,6 +184,8 @@ class Layout:
     """Its modules that are kept, besides the encoder."""
     changed: tuple[str, ...] = ()
     """What is not as the source says, but as was requested, such as pooling and prompt."""
+    dtype: str = "float32"
+    """What weights are kept in."""
 
     @property
     def modules(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from layerprobe.checks import one_layer, public
-from layerprobe.encoders.architecture import auto_class, check_layer, count_blocks, pooler_option
+from layerprobe.encoders.architecture import auto_class, check_layer, count_blocks, declared_dtype, pooler_option
 from layerprobe.encoders.backends.int8 import check_int8
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import load
@@ -19,7 +19,7 @@ from layerprobe.encoders.model import DEFAULTS, Model, ModelDescription
 from layerprobe.encoders.recipe import Recipe, SentenceModel, other_scores
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.card import TrainingSummary, card
-from layerprobe.export.checkpoint import check_target, compare_checkpoint, is_export, write_checkpoint
+from layerprobe.export.checkpoint import check_target, compare_checkpoint, is_export, kept_dtype, write_checkpoint
 from layerprobe.export.hub import Push, check_access, upload
 from layerprobe.export.layout import FOR_ANY_LAYER, TRAINED, ExportResult, Layout, check_modules, source_of
 from layerprobe.files.atomic import from_home
@@ -120,7 +120,8 @@ def export_model(
         pooling, max_length, prompt = checkpoint.pooling, checkpoint.max_length, checkpoint.prompt
         if asked.prompt is None and not prompt:
             query_prompt, document_prompt = checkpoint.recipe.retrieval_prompts or ("", "")
-        described = encoder.description
+        described, declared = encoder.description, declared_dtype(checkpoint.whole or checkpoint.config)
+        source_length = checkpoint.recipe.max_length or encoder.max_length
         recipe, n_blocks = checkpoint.recipe, count_blocks(checkpoint.whole or checkpoint.config)
         at_end = layer == described.n_blocks and n_blocks in (checkpoint.asked.blocks or (n_blocks,))
         read_with = replace(recipe, left_out=()).notes(pooling, prompt)
@@ -147,6 +148,7 @@ def export_model(
         pooling, max_length, prompt = protocol.pooling, protocol.max_length, saved.origin.prompt
         query_prompt, document_prompt = saved.origin.query_prompt, saved.origin.document_prompt
         described, kinds = saved.origin.model, saved.origin.modules
+        declared, source_length = saved.origin.dtype, saved.origin.max_length
         normalize = "Normalize" in kinds
         if left := [kind for kind in kinds if kind not in ("Transformer", *FOR_ANY_LAYER)]:
             notes = [f"the run was trained without {' and '.join(left)} of the model, and its export has none"]
@@ -164,6 +166,7 @@ def export_model(
         normalize=normalize,
         dense=None if dense is None else Path(dense),
         int8=backends,
+        dtype=kept_dtype(encoder, declared),
     )
     encoder.check_pooling(layout.pooling)
     if layout.prompt and layout.n_extra is not None:
@@ -172,6 +175,7 @@ def export_model(
         if held is not None:
             layout, more = _as_source(layout, held, encoder, at_end=at_end, options=asked, end_token=recipe.end_token)
             notes += more
+        changes = _changes(layout, declared, source_length)
         if study is not None and saved is None and (differ := _read_otherwise(study, checkpoint, encoder, layout)):
             study = replace(study, zero_shot=None)
             notes.append(f"the card leaves out the study's zero-shot scores: they were computed with {differ}")
@@ -186,6 +190,7 @@ def export_model(
             training=None if saved is None else _training(saved, beside),
             study=study,
             made=made,
+            changes=changes,
         )
         difference, by_both, files = (
             compare_checkpoint(encoder, layer, from_home(out), layout=layout)
@@ -212,9 +217,23 @@ def export_model(
         difference=difference,
         compared_with="source" if by_both else "layer",
         warnings=(*notes, *_warnings(encoder)),
+        dtype=layout.dtype,
+        changes=changes,
         uploaded=address,
         int8=files,
     )
+
+
+def _changes(layout: Layout, declared: str, source_length: int | None) -> tuple[str, ...]:
+    """Return in words what an export has otherwise than its source."""
+    changes = [] if layout.dtype == declared else [f"weights in {layout.dtype}, the model's are in {declared}"]
+    if layout.n_extra is None and source_length not in (None, layout.max_length):
+        changes.append(f"texts are cut at {layout.max_length:,} tokens, by the model at {source_length:,}")
+    if layout.source is not None and "pooling" in layout.changed:
+        changes.append(f"{layout.pooled} pooling, the model has {layout.source.pooled}")
+    if layout.source is not None and "prompt" in layout.changed and layout.source.settings.get("prompts"):
+        changes.append("the prompt is as requested, the model has others")
+    return tuple(changes)
 
 
 def _as_source(

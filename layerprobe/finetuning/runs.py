@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from layerprobe.context import part
+from layerprobe.encoders.architecture import declared_dtype
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.loading import Resolved
@@ -192,8 +193,13 @@ class RunSet:
         model = self.model.checkpoint
         saving: AbstractContextManager[Path | None] = nullcontext()
         if self.save_models:
-            layer, kinds = None if job.scan else job.layer, model.recipe.kinds
-            saving = saving_model(directory, encoder, layer=layer, task=self.task, prompt=model.prompt, modules=kinds)
+            layer, recipe = None if job.scan else job.layer, model.recipe
+            source = {
+                "modules": recipe.kinds,
+                "dtype": declared_dtype(model.config),
+                "max_length": recipe.max_length or encoder.max_length,
+            }
+            saving = saving_model(directory, encoder, layer=layer, task=self.task, prompt=model.prompt, **source)
         with saving as save_to:
             common: dict[str, Any] = {
                 "protocol": self.protocol,

@@ -120,6 +120,10 @@ class RunOrigin:
     """Put before every document in its place."""
     modules: tuple[str, ...] = field(default=(), metadata=RARE)
     """Of the model's configuration of sentence-transformers; those behind the pooling took no part in training."""
+    dtype: str = field(default="float32", metadata=RARE)
+    """Of the pretrained weights, as their configuration says."""
+    max_length: int | None = field(default=None, metadata=RARE)
+    """Tokens at which the pretrained model cuts texts, whatever the protocol says; None where it does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,11 +172,12 @@ def without_checkpoint(encoder: Encoder) -> str:
 
 @contextlib.contextmanager
 def saving_model(
-    directory: Path, encoder: Encoder, *, layer: int | None, task: Task, prompt: str, modules: tuple[str, ...] = ()
+    directory: Path, encoder: Encoder, *, layer: int | None, task: Task, prompt: str, **source: Any
 ) -> Iterator[Path]:
     """Give a folder for the checkpoint of a locked run; it becomes the run's `model/` when all is written.
 
-    The layer is None for a joint run, whose model is the whole one.
+    The layer is None for a joint run, whose model is the whole one. `source` are modules, dtype and max_length of a
+    `RunOrigin`.
     """
     if layer == 0 and (why := without_checkpoint(encoder)):
         raise UnsupportedArchitectureError(f"{why}: expected layers from 1 with --save-models")
@@ -186,7 +191,7 @@ def saving_model(
         prompt=before_query if alike else "",
         query_prompt="" if alike else before_query,
         document_prompt="" if alike else before_document,
-        modules=modules,
+        **source,
     )
     target = inside(runs_root(directory), directory / MODEL)
     name = (target / STARTED_FROM).relative_to(runs_root(directory)).as_posix()

@@ -9,7 +9,8 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoTokenizer
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from layerprobe.encoders.batching import pool
 from layerprobe.encoders.loading import load_encoder, resolve
@@ -148,3 +149,28 @@ def test_other_layouts_are_refused(content: str | None, tmp_path: Path) -> None:
     file.unlink() if content is None else file.write_text(content)
     with pytest.raises(DataError, match="expected the folder of an exported model"):
         read_layout(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_unchanged_weights_keep_their_precision(dtype: torch.dtype, bert: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    AutoModel.from_pretrained(bert).to(dtype).save_pretrained(model)
+    AutoTokenizer.from_pretrained(bert).save_pretrained(model)
+    out, name = tmp_path / "out", str(dtype).removeprefix("torch.")
+    done = export_model(model, out, layer=LAYER)
+    assert (done.dtype, done.changes) == (name, ())
+    assert done.sentence.endswith(f"in {name}.")
+    assert f"- **Precision:** {name}\n" in (out / "README.md").read_text()
+    assert AutoConfig.from_pretrained(out).dtype == dtype
+    assert {weight.dtype for weight in load_file(out / "model.safetensors").values()} == {dtype}
+    random = export_model(Model(model, random_init=1), tmp_path / "random", layer=LAYER)
+    assert random.changes == (f"weights in float32, the model's are in {name}",)
+    assert random.changes[0] in random.sentence
+
+
+def test_what_is_not_as_in_the_model_is_said(bert: Path, tmp_path: Path) -> None:
+    done = export_model(Model(bert, max_length=5), tmp_path / "out", layer=LAYER)
+    assert done.changes == ("texts are cut at 5 tokens, by the model at 64",)
+    assert done.changes[0] in done.sentence
+    assert done.changes[0] in [value for line in done.table.lines for value in line]
+    assert f"- **Not as in the base model:** {done.changes[0]}" in (tmp_path / "out" / "README.md").read_text()
