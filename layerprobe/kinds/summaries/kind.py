@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError, TaskError
-from layerprobe.files.inputs import open_regular
+from layerprobe.files.inputs import RECORD, open_regular
 from layerprobe.kinds.summaries.metrics import ROUGE, greedy_oracle, readable, rouge
 from layerprobe.metrics.influence import Influences, mean_influences
 from layerprobe.names import counted
@@ -166,7 +166,7 @@ def is_summaries(path: Path) -> bool:
         if file.suffix.lower() != ".jsonl":
             return False
         with open_regular(file) as opened:
-            first = json.loads(opened.readline().decode("utf-8-sig"))
+            first = json.loads(opened.readline(RECORD.value).decode("utf-8-sig"))
     except (OSError, ValueError, TaskError, RecursionError):
         return False
     return isinstance(first, dict) and set(SUMMARIZATION.columns) <= set(first)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import TaskError
-from layerprobe.kinds.summaries.kind import SummaryItems, document_scores, sentences_of
+from layerprobe.kinds.summaries.kind import SummaryItems, document_scores, is_summaries, sentences_of
 from layerprobe.kinds.summaries.metrics import rouge
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.formats import Format
@@ -110,3 +110,9 @@ def test_scores_are_means_over_documents_and_so_are_influences() -> None:
     scores = document_scores(outputs, gold)["rouge-l"]
     np.testing.assert_allclose(item_influences("summarization", outputs, gold), 100 * (scores - scores.mean()))
     assert evaluate_outputs("summarization", gold.best(), gold).metrics["rouge-1"] == pytest.approx(100)
+
+
+def test_a_first_line_without_an_end_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAYERPROBE_MAX_RECORD", "1000")
+    (tmp_path / "long.jsonl").write_text('{"document": "' + "a" * 1000 + '", "summary": "a"}')
+    assert not is_summaries(tmp_path / "long.jsonl")
