@@ -63,7 +63,8 @@ def _assert_shows(result: Shown, page: Page, folder: Path) -> None:
 
     path = result.save_html(folder / "shown.html", plotly="cdn")
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
-    assert json.loads(without_folders(to_json(page.result))) == json.loads(_script(text, "study"))
+    compact = json.dumps(json.loads(to_json(page.result)), ensure_ascii=False, separators=(",", ":"))
+    assert json.loads(_script(text, "study")) == json.loads(without_folders(compact))
     assert without_folders(page.table.csv()) == json.loads(_script(text, "table"))
     assert from_json(to_json(result)) == result, "it reads back without its type"
     assert typeset(html.escape(page.heading)) in text
