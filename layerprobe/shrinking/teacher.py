@@ -58,6 +58,7 @@ NEAREST = 10
 class Taught(Items):
     """Texts, each with the embedding that it is to have."""
 
+    by_item = ("listed",)
     listed: tuple[str, ...]
     """The texts."""
     width: int
@@ -69,9 +70,6 @@ class Taught(Items):
     def of(cls, texts: Sequence[str], embeddings: NDArray[np.float32]) -> "Taught":
         """Return texts with their (text, feature) embeddings."""
         return cls(listed=tuple(texts), width=embeddings.shape[1], embeddings=_written(embeddings))
-
-    def __len__(self) -> int:
-        return len(self.listed)
 
     def __repr__(self) -> str:
         return f"<Taught: {len(self):,} texts>"
