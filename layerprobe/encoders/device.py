@@ -80,12 +80,11 @@ def _computes_bfloat16(device: torch.device) -> bool:
     return device.type == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and _bfloat16_gain() > WORTH
 
 
-def dtype_name(options: Model) -> str:
+def dtype_name(dtype: str, device: torch.device, cache_dir: Path | None = None) -> str:
     """Return the dtype of the forward pass; `auto` on a CPU is decided by timing, once per store."""
-    device = resolve_device(options.device)
-    if options.dtype != "auto" or device.type != "cpu":
-        return _dtype_name(options.dtype, device)
-    store, key = Store(options.cache_dir), digest([processor(), torch.__version__])
+    if dtype != "auto" or device.type != "cpu":
+        return _dtype_name(dtype, device)
+    store, key = Store(cache_dir), digest([processor(), torch.__version__])
     name = store.load_result("auto-dtype", key, str)
     if name is None:
         name = _dtype_name("auto", device)
@@ -111,4 +110,5 @@ def computed_on(options: Model) -> str:
 
     Dropout is another on another device.
     """
-    return f"{resolve_device(options.device).type} {dtype_name(options)}"
+    device = resolve_device(options.device)
+    return f"{device.type} {dtype_name(options.dtype, device, options.cache_dir)}"

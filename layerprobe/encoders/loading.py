@@ -38,7 +38,7 @@ from layerprobe.encoders.architecture import (
     towers_of,
 )
 from layerprobe.encoders.batching import Prepared, collate
-from layerprobe.encoders.device import DTYPES, computed_on, dtype_name, resolve_device
+from layerprobe.encoders.device import DTYPES, dtype_name, resolve_device
 from layerprobe.encoders.encoder import (
     DEFAULT_MAX_LENGTH,
     PROBE_TEXTS,
@@ -171,12 +171,12 @@ class Resolved:
     @property
     def dtype(self) -> str:
         """Precision of the forward pass; `auto` is what it comes to here."""
-        return dtype_name(self.asked)
+        return dtype_name(self.asked.dtype, resolve_device(self.asked.device), self.asked.cache_dir)
 
     @property
     def computed_on(self) -> str:
         """The kind of device and the precision, on which the numbers of training depend besides the model."""
-        return computed_on(self.asked)
+        return f"{resolve_device(self.asked.device).type} {self.dtype}"
 
     @property
     def settled(self) -> Model:
@@ -503,7 +503,7 @@ def load_encoder(source: ModelLike, *, share: bool = False, **changes: Any) -> E
     asked = source.asked if isinstance(source, Resolved) else source
     options = replace(asked if isinstance(asked, Model) else DEFAULTS, **changes)
     norm, attn, place = options.norm, options.attn, resolve_device(options.device)
-    autocast = DTYPES[dtype_name(options)]
+    autocast = DTYPES[dtype_name(options.dtype, place, options.cache_dir)]
     flash = "flash" in attn
     if flash and autocast is None:
         raise ModelError(

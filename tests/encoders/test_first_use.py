@@ -16,7 +16,6 @@ import torch
 import layerprobe as lp
 from layerprobe.context import settings
 from layerprobe.encoders import first_use as loading
-from layerprobe.encoders.device import dtype_name
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import FirstUse, first_use, load, look, looked_at
 from layerprobe.encoders.loading import load_encoder, resolve
@@ -198,10 +197,10 @@ def test_what_auto_takes_on_a_cpu_is_decided_once_a_store(tmp_path: Path, monkey
     folder = str(save_tiny("bert", tmp_path / "model"))
     for measured in (True, False):
         monkeypatch.setattr("layerprobe.encoders.device._computes_bfloat16", lambda _, found=measured: found)
-        assert dtype_name(options) == "bfloat16"
+        assert resolve(given(folder, options)).dtype == "bfloat16"
         assert load(resolve(given(folder, options))).description.dtype == "bfloat16"
     monkeypatch.setattr("layerprobe.encoders.device.processor", lambda: "another one")
-    assert dtype_name(options) == "float32"
+    assert resolve(given(folder, options)).dtype == "float32"
 
 
 def test_a_deep_model_is_looked_at_in_proportion_to_its_blocks(
