@@ -381,6 +381,7 @@ OTHER_PROTOCOLS: dict[str, Any] = {
     "gradient_checkpointing": True,
     "dropout": False,
     "evaluations": 2,
+    "kept_epoch": 1,
 }
 
 
