@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from layerprobe import compare, context
+from layerprobe import context
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.similarity.estimates import measure_layers
 from layerprobe.similarity.maps import layer_similarity, measure_map, zscored
@@ -297,4 +297,4 @@ def test_float16_does_not_overflow(name: str) -> None:
 
 def test_a_name_is_no_measure() -> None:
     with pytest.raises(DataError, match=r"an instance of a class of layerprobe.similarity.measures, got 'rsa'"):
-        compare(np.eye(9, 3), np.eye(9, 4), measure="rsa")  # type: ignore[arg-type]
+        measure_map([np.eye(9, 3)], [np.eye(9, 4)], "rsa")  # type: ignore[arg-type]
