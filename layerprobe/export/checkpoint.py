@@ -17,6 +17,7 @@ from layerprobe.encoders.backends.choice import USUAL_TEXTS
 from layerprobe.encoders.backends.graph import Graph
 from layerprobe.encoders.backends.int8 import FILES, read_int8, write_int8
 from layerprobe.encoders.batching import collate, pool
+from layerprobe.encoders.device import DTYPES
 from layerprobe.encoders.encoder import (
     DEFAULT_MAX_LENGTH,
     PROBE_TEXTS,
@@ -25,7 +26,7 @@ from layerprobe.encoders.encoder import (
     reads_token_types,
 )
 from layerprobe.encoders.failures import model_errors
-from layerprobe.encoders.loading import DTYPES, load_encoder, quiet_transformers
+from layerprobe.encoders.loading import load_encoder, quiet_transformers
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.recipe import MODULES
 from layerprobe.encoders.stack import place_like
