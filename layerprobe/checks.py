@@ -363,4 +363,4 @@ def _is_data(value: object) -> bool:
 
 
 def _is_model(value: object) -> bool:
-    return isinstance(value, str | os.PathLike) or type(value).__name__ in ("Model", "ModelSpec", "Checkpoint")
+    return isinstance(value, str | os.PathLike) or type(value).__name__ in ("Model", "Resolved")
