@@ -20,7 +20,13 @@ from typer.testing import CliRunner
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LONG = {"docs/tutorials/first-layer.md", "docs/tutorials/python.md", "docs/guides/find.md", "docs/guides/shrink.md"}
+LONG = {
+    "docs/tutorials/first-layer.md",
+    "docs/tutorials/python.md",
+    "docs/guides/find.md",
+    "docs/guides/shrink.md",
+    "docs/guides/any-trainer.md",
+}
 """Pages whose code fine-tunes for more than some ten seconds."""
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

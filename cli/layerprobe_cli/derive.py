@@ -242,9 +242,10 @@ def texts_of(owner: str) -> dict[str, str]:
         node = next((statement for statement in node.body if getattr(statement, "name", None) == name), None)
         if node is None:
             raise LookupError(f"{module} has no {name}")
+    arguments = _arguments(ast.get_docstring(node) or "")
     if isinstance(node, ast.FunctionDef):
-        return _arguments(ast.get_docstring(node) or "")
-    return {
+        return arguments
+    return arguments | {
         ast.unparse(field.target): str(text.value.value)
         for field, text in zip(node.body, node.body[1:], strict=False)
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)

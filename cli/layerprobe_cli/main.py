@@ -17,6 +17,11 @@ PANELS = {
 }
 """The commands in the order in which a user needs them."""
 GROUPS = {
+    "search": (
+        "Find the layer",
+        "Find it with a trainer of your own: ask for runs, tell scores.",
+        "init ask tell answer",
+    ),
     "cache": ("Make", "Look at and clean up what is kept on disk.", "list info verify prune"),
     "lab": (
         "Research",

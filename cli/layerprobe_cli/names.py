@@ -29,7 +29,7 @@ RENAMED = {
 """Commands by their names until 2026-11, which go on working for one release."""
 GUESSED = {
     **dict.fromkeys(("train", "tune", "fit", "fine-tune", "tmft"), "finetune"),
-    **dict.fromkeys(("evaluate", "eval", "test", "rank", "search"), "score"),
+    **dict.fromkeys(("evaluate", "eval", "test", "rank"), "score"),
     **dict.fromkeys(("embed", "encode", "embeddings"), "extract"),
     **dict.fromkeys(("prune", "compress", "distill", "distil", "drop"), "shrink"),
     **dict.fromkeys(("truncate", "cut", "save", "convert", "quantize", "push"), "export"),

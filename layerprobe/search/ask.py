@@ -285,7 +285,12 @@ class LayerSearch:
         with self._open() as state:
             if not state.evidence.scored:
                 raise DataError("expected the score of at least one run, got none: ask for a run and tell its score")
-            return answer(state.evidence, state.settings)
+            found = answer(state.evidence, state.settings)
+        layers = []
+        for belief in found.layers:  # inside what a metric from -1 to 1 can be
+            mean, low, high = np.clip((belief.mean, *belief.interval), -100, 100).tolist()
+            layers.append(replace(belief, mean=mean, interval=(low, high)))
+        return replace(found, layers=tuple(layers)).worded
 
     @property
     def pending(self) -> list[NextRun]:
