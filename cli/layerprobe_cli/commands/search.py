@@ -116,7 +116,7 @@ def search_answer(call: Call, path: File) -> Done:
 
 
 def _table(found: SearchAnswer) -> Table:
-    columns = (
+    columns: tuple[tuple[str, str, Any], ...] = (
         ("layer", "", ""),
         ("runs", "", lambda count: str(count or "")),
         ("mean", "expected", ".1f"),
