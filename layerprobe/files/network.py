@@ -22,7 +22,7 @@ PATIENCE = 60.0
 LONGEST_PAUSE = 300.0
 """Seconds that the Hub may ask for in all, such as until its limit of requests is renewed."""
 FIRST_WORD = 10.0
-"""Seconds until it is said what is waited for; again after twice as many, and so on."""
+"""Seconds until it is said what is waited for; then twice as many from one word to the next."""
 SLOWEST = 4096
 """Bytes a second of a download that goes on, over the time of patience."""
 _BUSY = (408, 429, 500, 502, 503, 504)
@@ -203,7 +203,7 @@ class _Watch:
         if waited > self.limit and not self.given_up:
             self.give_up(name, f"did not {what} {name} within {duration(self.limit)}")
         elif waited > self.next_word and not self.given_up:
-            self.next_word *= 2
+            self.next_word += min(self.next_word, 2 * FIRST_WORD)
             word = "waiting for the Hub to %s %s for %s, at most for %s; %s"
             logger.warning(word, what, name, duration(waited), duration(self.limit), _OFFLINE)
 
@@ -221,7 +221,7 @@ class _Watch:
                 self.furthest[name], self.lost = arrived, 0.0
                 self.bodies[name] = reference, began, now
                 if now - began > self.next_word:
-                    self.next_word *= 2
+                    self.next_word += min(self.next_word, 2 * FIRST_WORD)
                     logger.info("downloading, %s so far of %s", readable_size(arrived), name.partition(" ")[2])
             else:
                 yield since, "send", name
