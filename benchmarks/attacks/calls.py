@@ -227,7 +227,10 @@ WRONG: dict[str, tuple[Call, str]] = {
     "compare(rows)": (lambda x: lp.compare(x.array, x.array[:10]), "20|10"),
     "compare(typo)": (lambda x: lp.compare(x.embeddings, x.embeddings_r, mesure=None), "compare takes no 'mesure'"),
     "export(no layer)": (lambda x: lp.export_model(x.m, x.out), "expected a layer to truncate at"),
-    "export(study)": (lambda x: lp.export_model(x.study, x.out), "kept no weights"),
+    "export(study)": (
+        lambda x: lp.export_model(dataclasses.replace(x.study.finding, final=None, weights=None), x.out),
+        "kept no weights",
+    ),
     "export(two layers)": (lambda x: lp.export_model(x.m, x.out, layer=[1, 2]), "expected one layer"),
     "export(onto the model)": (
         lambda x: lp.export_model(x.m, x.folder / "electra", layer=1, overwrite=True),

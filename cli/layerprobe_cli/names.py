@@ -166,7 +166,13 @@ def _is_data(word: str, first: str) -> bool:
         return False
     if os.path.isdir(word):  # noqa: PTH112 - of any name, too long ones as well
         return not _is_model(word)
-    return word in ALIASES or (os.path.isfile(word) and not word.lower().endswith(".toml"))  # noqa: PTH113
+    if word in ALIASES:
+        return True
+    if not os.path.isfile(word) or word.lower().endswith(".toml"):  # noqa: PTH113
+        return False
+    from layerprobe.comparison.arrays import SUFFIXES
+
+    return Path(first).suffix not in SUFFIXES  # else embeddings that are not there
 
 
 def _is_model(folder: str) -> bool:

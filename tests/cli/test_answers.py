@@ -67,5 +67,5 @@ def test_bad_questions_are_one_line(layerprobe: Layerprobe, pair: tuple[Path, Pa
     path = tmp_path / "squad.json"
     path.write_text(json.dumps(data))
     error = layerprobe("score", pair[1], "-t", path).error
-    assert "1 question whose answer is not in the context at answer_start (q2)" in error
+    assert "1 whose answer is not in the context at answer_start (q2)" in error
     assert layerprobe("score", pair[1], "-t", path, "--skip-empty").code == 0

@@ -71,7 +71,7 @@ def test_what_cannot_be_done_is_one_line(
 
     assert "has no qrels/dev.tsv" in refused("-t", beir, "--split", "dev")
     assert "does not exist" in refused("-t", tmp_path / "nothing.tsv")
-    assert "cannot tell which columns are query,document,relevance" in refused("-t", pairs_file, "--ranking", "dot")
+    assert "cannot tell which columns are query,document" in refused("-t", pairs_file, "--ranking", "dot")
     assert "expected at least 4 of each" in refused("-t", beir, "--relevant-from", "2")
     for more in (("--mteb", tmp_path / "mteb"), ("--layer-means",), ("-t", pairs_file)):
         done = layerprobe("score", pair[0], "-t", beir, "--ranking", "dot", *more)

@@ -85,7 +85,7 @@ def test_its_files_are_small_and_in_the_list_of_checksums(exported: ExportResult
         assert each.file == FILES[each.backend].as_posix()
         assert each.file in sums
         assert each.size == sum(file.stat().st_size for file in (folder / each.backend).iterdir())
-        assert each.size < (folder / "model.safetensors").stat().st_size * 0.75
+        assert each.size < (folder / "model.safetensors").stat().st_size * 1.5  # of half precision
     assert not list(folder_problems(folder, again=True))
 
 

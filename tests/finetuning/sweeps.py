@@ -52,7 +52,7 @@ class Loaded(SharedModel):
     def __init__(self, load: Callable[[], Encoder]) -> None:
         self.load = load
         asked = SimpleNamespace(batch_tokens=None)
-        self.__dict__["checkpoint"] = SimpleNamespace(recipe=Recipe(), prompt="", asked=asked)
+        self.__dict__["checkpoint"] = SimpleNamespace(recipe=Recipe(), prompt="", asked=asked, config=SimpleNamespace())
 
     def take_over(self, share: Share) -> None:
         pass

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from layerprobe.encoders.model import Model
+from layerprobe.errors import StoreError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outcomes import outcomes
 from layerprobe.finetuning.outputs import NO_ITEMS, OUTPUTS, read_outputs, run_items
@@ -49,16 +50,12 @@ def test_influences_are_those_of_the_outputs_with_the_threshold_of_the_run(
     assert outcomes(runs, items)[0].mean == outcomes(runs)[0].mean
 
 
-def test_a_run_whose_outputs_are_damaged_has_no_influences(folder: Path, tmp_path: Path) -> None:
+def test_a_run_whose_outputs_are_damaged_is_said_to_be(folder: Path, tmp_path: Path) -> None:
     task, options = toy_task_of("sts"), Model(device="cpu", cache_dir=tmp_path)
     runs, directories = tuned(folder, task, options)
     (directories[0] / OUTPUTS).write_bytes(b"damaged")
-    items = items_of(given(str(folder), options), runs, task)
-    assert items.of(runs) is None
-    assert items.of([run for run in runs if run.layer == 3]) is not None
-    first, last = outcomes(runs, items)
-    assert first.interval == outcomes(runs)[0].interval
-    assert (first.error and first.error.items_error, last.error and last.error.n_items) == (None, 32)
+    with pytest.raises(StoreError, match=r"was removed or damaged after its run was read, so intervals"):
+        items_of(given(str(folder), options), runs, task)
 
 
 def test_layers_of_a_joint_run_are_runs_in_its_directory(folder: Path, tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_they_are_read_by_name_and_stand_in_no_list(tmp_path: Path) -> None:
     curves = read_curves(given(model, options), TEXTS, list(RIVALS), task=task)
     assert list(curves) == [name for name in RIVALS if name != "alpha-ReQ"], "expected no decay of so few features"
     assert {len(curve.values) for curve in curves.values()} == {N_BLOCKS + 1}
-    embedded = extract(given(model, options), TEXTS)
+    embedded = extract(given(model, options), list(dict.fromkeys(TEXTS)))
     for layer in range(N_BLOCKS + 1):
         values = embedded.layer(layer)
         assert curves["LOES without labels"].values[layer] == pytest.approx(isotropy(values), rel=1e-5)

@@ -164,7 +164,7 @@ def test_what_cannot_be_compared_is_one_line(models: list[Model], tmp_path: Path
         score(models, [task, toy_task_of("classification")], all_pairs=True)
     with pytest.raises(DataError, match="expected one model and its test split with layer_means"):
         score(models, task, layer_means=True)
-    with pytest.raises(DataError, match="got a Model: the model comes first, then the task"):
+    with pytest.raises(DataError, match="score takes the model first"):
         score(task, bert)  # type: ignore[arg-type]
     for tolerance in ("x", float("nan"), -1):
         with pytest.raises(DataError, match="expected a tolerance of at least 0 points, got"):

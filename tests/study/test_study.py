@@ -105,8 +105,9 @@ def untimed(study: Study) -> Study:
         dataclasses.replace(made, run=dataclasses.replace(made.run, seconds=0.0, peak_memory=None))
         for made in study.finding.runs
     ]
+    final = study.finding.final and dataclasses.replace(study.finding.final, seconds=0.0, peak_memory=None)
     finding = dataclasses.replace(
-        study.finding, runs=tuple(still), seconds_by_layer=(None,) * 4, rounds_by_layer=(), weights=None
+        study.finding, runs=tuple(still), final=final, seconds_by_layer=(None,) * 4, rounds_by_layer=(), weights=None
     )
     return dataclasses.replace(study, finding=finding)
 

@@ -234,7 +234,8 @@ def with_copies(folder: Path) -> Path:
 def with_prompts_of(model: str, folder: Path, **prompts: str) -> Path:
     """A copy of a model whose sentence-transformers configuration has prompts."""
     shutil.copytree(model, folder)
-    (folder / "modules.json").write_text("[]")
+    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
+    (folder / "modules.json").write_text(json.dumps([module]))
     said = {"prompts": {**prompts, "other": "f "}, "default_prompt_name": "other"}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(said))
     return folder

@@ -92,7 +92,7 @@ def test_the_effect_is_the_paired_difference_over_seeds(whole: ChainResult, by_h
         differences = [by_hand["pairs"][layer, s] - by_hand["direct"][layer, s] for s in (0, 1)]
         psi = np.stack([by_hand["influences"][layer, s] for s in (0, 1)])
         expected, joint = (
-            crossed(differences, psi, level=level, metric="spearman") for level in (0.95, 0.975)
+            crossed(differences, psi, level=level, metric="spearman", unit="pair") for level in (0.95, 0.975)
         )  # one of two layers
         assert expected is not None
         assert joint is not None
