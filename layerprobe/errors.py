@@ -14,7 +14,7 @@ _SWITCHES = {
 }
 _IN_PYTHON = {"keep_blocks": "blocks", "split_seed": "seed", "queries": "query_prompt"}
 _OPTION = re.compile(
-    r"`[^`]*`|--(?P<no>no-)?(?P<name>[a-z][a-z0-9-]*)(?: \((?P<both>\w+=\w*)\))?"
+    r"`[^`]*`|(?<![^\s(])--(?P<no>no-)?(?P<name>[a-z][a-z0-9-]*)(?: \((?P<both>\w+=\w*)\))?"
     r"(?P<value>(?: |=)(?:'[^']*'|[a-z]+=\S*|\w+,[\w,]+|\w*\d\w*|cpu|torch|raw|zscore|rbf|debiased|None|openvino|onnx"
     r"|retrieval|triplets|FILE))?(?!\w)"
 )
@@ -28,6 +28,8 @@ def in_python(message: str) -> str:
         'choose another folder with cache_dir=..., or replace it with overwrite=True'
         >>> in_python("choose --kind retrieval, or go on with --skip-empty (skip_empty=True)")
         "choose kind='retrieval', or go on with skip_empty=True"
+        >>> in_python("remove hub/models--org--name, or the row '--device'")
+        "remove hub/models--org--name, or the row '--device'"
     """
 
     def keyword(match: re.Match[str]) -> str:

@@ -141,7 +141,6 @@ def test_download_then_offline(checkpoint: Callable[[str], Path], tmp_path: Path
     again, by_commit, wrong, unknown = attempt(tmp_path, names, HF_HUB_OFFLINE="1")
     assert again == loaded
     assert wrong.startswith("model.safetensors of org/sentences is not that of the hub, which has the checksum ")
-    print(repr(wrong), repr(str(weights)))
     assert wrong.endswith(f"remove {weights}, and it is downloaded again")
     assert by_commit == [f"org/tiny@{COMMIT}", COMMIT, N_BLOCKS, "mean"]
     assert unknown == (
