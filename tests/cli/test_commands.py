@@ -28,7 +28,7 @@ from tests.few import few
 from .conftest import QUICK, Layerprobe
 
 PANELS = {
-    "Find the layer": ("demo", "find", "run", "predict", "doctor"),
+    "Find the layer": ("demo", "find", "run", "predict", "doctor", "search"),
     "Look closer": ("probe", "score", "compare", "readings", "confirm", "profile"),
     "Make": ("shrink", "extract", "finetune", "export", "report", "cache"),
     "Research": ("lab",),
