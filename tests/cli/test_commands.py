@@ -36,6 +36,7 @@ PANELS = {
 GROUPS = {
     "lab": ("study", "bench", "sweep", "chain", "adapt", "pretrain", "ensemble", "reproduce"),
     "cache": ("list", "info", "verify", "prune"),
+    "search": ("init", "ask", "tell", "answer"),
 }
 COMMANDS = [name for names in PANELS.values() for name in names if name not in GROUPS]
 COMMANDS += [f"{group} {name}" for group, names in GROUPS.items() for name in names]

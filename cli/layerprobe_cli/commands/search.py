@@ -39,8 +39,8 @@ def search_init(
     Example:  [bold]layerprobe search init search.json --blocks 12[/bold]
 
     Args:
-        blocks: Of the whole model: its layers count from 0 to this.
-        readings: What `layerprobe readings MODEL --texts FILE --json` printed: InfoNCE says where to look first.
+        blocks: Blocks of the whole model; layers count from 0 to this.
+        readings: The JSON that `layerprobe readings` printed, whose InfoNCE says where to look first.
     """
     cost: dict[str, Any] = {"tolerance": tolerance, "budget": budget, "seeds": seeds}
     read = None if readings is None else _readings(readings)
