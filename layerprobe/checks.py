@@ -300,10 +300,10 @@ def public(called: Callee) -> Callee:
         called.__init__ = answered  # type: ignore[misc]
         return called
     signature = inspect.signature(function)
-    shown = (p.replace(annotation=_AsWritten(p.annotation)) for p in signature.parameters.values())
+    parameters = (p.replace(annotation=_AsWritten(p.annotation)) for p in signature.parameters.values())
     returned = _AsWritten(signature.return_annotation)
     answered.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=list(shown), return_annotation=returned
+        parameters=list(parameters), return_annotation=returned
     )
     return typing.cast(Callee, answered)
 

@@ -78,7 +78,7 @@ class SharedModel:
         # `auto` is what it is here: a stopwatch decides it, perhaps otherwise in each process
         self.checkpoint, self.items = checkpoint, items
         self.asked = replace(checkpoint.asked, dtype=checkpoint.dtype)
-        self.found = checkpoint.identity, checkpoint.pooling, checkpoint.prompt
+        self._loaded_as = checkpoint.identity, checkpoint.pooling, checkpoint.prompt
         self.computes = computed_on(self.asked)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class SharedModel:
             checkpoint = resolve(self.asked, items=self.items)
         except ModelError as error:
             raise WorkerError(str(error)) from error
-        if (checkpoint.identity, checkpoint.pooling, checkpoint.prompt) != self.found:
+        if (checkpoint.identity, checkpoint.pooling, checkpoint.prompt) != self._loaded_as:
             raise WorkerError(f"{checkpoint.label} is not the model with which the work began: begin it again")
         return checkpoint
 

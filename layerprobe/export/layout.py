@@ -118,8 +118,8 @@ class ExportResult:
     @property
     def sentence(self) -> str:
         """What was written, and what of it is not as in the model."""
-        kept = f"{self.path} has layer {self.layer} of {self.n_blocks} of {short_name(self.model)}, in {self.dtype}"
-        return f"{kept}{'; not as in the model: ' if self.changes else ''}{'; '.join(self.changes)}."
+        content = f"{self.path} has layer {self.layer} of {self.n_blocks} of {short_name(self.model)}, in {self.dtype}"
+        return f"{content}{'; not as in the model: ' if self.changes else ''}{'; '.join(self.changes)}."
 
     @property
     def parts(self) -> tuple[Table | str, ...]:

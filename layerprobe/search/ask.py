@@ -173,6 +173,10 @@ class LayerSearch:
         first_layer: int = 0,
         folds: int = 1,
     ) -> None:
+        if not isinstance(path, str | os.PathLike | None):
+            raise DataError(
+                f"expected the path of a JSON file, as in LayerSearch('search.json', n_blocks=12), got {path!r:.80}"
+            )
         self._path = None if path is None else Path(os.path.realpath(from_home(os.fspath(path))))
         self._state: SearchState | None = None
         if n_blocks is None:
@@ -285,12 +289,12 @@ class LayerSearch:
         with self._open() as state:
             if not state.evidence.scored:
                 raise DataError("expected the score of at least one run, got none: ask for a run and tell its score")
-            found = answer(state.evidence, state.settings)
+            answered = answer(state.evidence, state.settings)
         layers = []
-        for belief in found.layers:  # inside what a metric from -1 to 1 can be
+        for belief in answered.layers:  # inside what a metric from -1 to 1 can be
             mean, low, high = np.clip((belief.mean, *belief.interval), -100, 100).tolist()
             layers.append(replace(belief, mean=mean, interval=(low, high)))
-        return replace(found, layers=tuple(layers)).worded
+        return replace(answered, layers=tuple(layers)).worded
 
     @property
     def pending(self) -> list[NextRun]:

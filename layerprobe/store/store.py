@@ -166,13 +166,13 @@ class Store:
         return {**sizes, "other files": tree_bytes(self.root) - sum(sizes.values())}
 
     def __repr__(self) -> str:
-        kept = ", ".join(f"{readable_size(size)} of {what}" for what, size in self.sizes().items() if size)
-        return f"<Store {self.root}: {kept or 'empty'}>"
+        sizes = ", ".join(f"{readable_size(size)} of {what}" for what, size in self.sizes().items() if size)
+        return f"<Store {self.root}: {sizes or 'empty'}>"
 
     def entry(self, beginning: str, *, runs: bool = False) -> Entry:
         """Return the only entry whose fingerprint begins so; raise StoreError if there is none, or several."""
-        kept = self.entries() + (self.runs() if runs else [])
-        matching = [entry for entry in kept if beginning and entry.fingerprint.startswith(beginning)]
+        entries = self.entries() + (self.runs() if runs else [])
+        matching = [entry for entry in entries if beginning and entry.fingerprint.startswith(beginning)]
         if len(matching) != 1:
             what = "is no extraction" if not matching else f"are {len(matching)} extractions"
             raise StoreError(f"there {what} whose fingerprint begins with {beginning!r}: see `layerprobe cache list`")

@@ -21,7 +21,7 @@ CONTENT = b"{}" * 100
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """Has every file, with the same content; answers as it is told to."""
+    """Has every file, with the same content; answers in one of several ways."""
 
     protocol_version = "HTTP/1.1"
     bad: Callable[[Hub], bool] | None

@@ -18,6 +18,7 @@ from layerprobe.context import settings
 from layerprobe.errors import DataError
 from layerprobe.metrics.influence import mean_influences
 from layerprobe.readings.values import LayerCurve
+from layerprobe.results.kept import load
 from layerprobe.search.answer import answer
 from layerprobe.search.ask import LayerSearch, NextRun
 from layerprobe.search.plan import next_run
@@ -266,3 +267,10 @@ def test_wrong_settings_make_no_file(tmp_path: Path, keywords: dict[str, Any], m
 def test_no_score_no_answer() -> None:
     with pytest.raises(DataError, match="expected the score of at least one run, got none"):
         LayerSearch(n_blocks=3).answer()
+
+
+def test_a_number_is_no_path() -> None:
+    with pytest.raises(DataError, match=r"expected the path of a JSON file, as in LayerSearch.* got 12"):
+        LayerSearch(12)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="expected the path of a file that save wrote, got 3"):
+        load(3)  # type: ignore[arg-type]

@@ -31,19 +31,19 @@ def cache_list(call: Call, cache_dir: o.CacheDir = None) -> Done:
     from layerprobe.store.store import Store
 
     store = Store(cache_dir)
-    kept = {"Extractions": store.entries(), "Runs": store.runs()}
+    by_title = {"Extractions": store.entries(), "Runs": store.runs()}
     columns = {
         "Extractions": "fingerprint state layers texts features dtype size model",
         "Runs": "fingerprint state runs size task model",
     }
-    tables = [_table(title, entries, columns[title].split()) for title, entries in kept.items() if entries]
+    tables = [_table(title, entries, columns[title].split()) for title, entries in by_title.items() if entries]
     sizes = {what: readable_size(size) for what, size in store.sizes().items() if size}
     whole = readable_size(sum(store.sizes().values()))
     parts: list[Table | str] = [f"{store.root}: {whole}"]
     parts += [part for table in tables for part in (f"\n{table.title}", table)]
     if sizes:
         parts += ["\nSizes", named_values(sizes, "Sizes")]
-    records = [entry.record for entries in kept.values() for entry in entries]
+    records = [entry.record for entries in by_title.values() for entry in entries]
     return Done(result=records, parts=parts)
 
 

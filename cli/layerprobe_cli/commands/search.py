@@ -111,21 +111,21 @@ def search_answer(call: Call, path: File) -> Done:
 
     Example:  [bold]layerprobe search answer search.json[/bold]
     """
-    found = LayerSearch(path).answer()
-    return Done(result=found, parts=[found.sentence, "", _table(found)])
+    answer = LayerSearch(path).answer()
+    return Done(result=answer, parts=[answer.sentence, "", _table(answer)])
 
 
-def _table(found: SearchAnswer) -> Table:
+def _table(answer: SearchAnswer) -> Table:
     columns: tuple[tuple[str, str, Any], ...] = (
         ("layer", "", ""),
         ("runs", "", lambda count: str(count or "")),
         ("mean", "expected", ".1f"),
-        ("interval", f"{found.settings.level:.0%}", ".1f"),
+        ("interval", f"{answer.settings.level:.0%}", ".1f"),
         ("chance_best", "", ".0%"),
-        ("chance_within", f"within {found.settings.tolerance:g}", ".0%"),
+        ("chance_within", f"within {answer.settings.tolerance:g}", ".0%"),
     )
     made = (
-        Column(name, [getattr(layer, name) for layer in found.layers], title, form, interval=name == "interval")
+        Column(name, [getattr(layer, name) for layer in answer.layers], title, form, interval=name == "interval")
         for name, title, form in columns
     )
     return Table(columns=tuple(made), title="Search")
