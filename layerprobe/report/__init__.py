@@ -25,3 +25,28 @@ PAGES = {
     "SweepResult": "layerprobe.results.declared:declared_page",
 }
 """By the name of a result's class, or of what is not one result."""
+
+RESULTS = {
+    "Study": "layerprobe.study.values:Study",
+    "Finding": "layerprobe.study.values:Finding",
+    "FoundModels": "layerprobe.study.models:FoundModels",
+    "Prediction": "layerprobe.study.values:Prediction",
+    "Scores": "layerprobe.scoring.values:Scores",
+    "TuningResult": "layerprobe.finetuning.values:TuningResult",
+    "Confirmation": "layerprobe.finetuning.values:Confirmation",
+    "Comparison": "layerprobe.comparison.values:Comparison",
+    "Comparisons": "layerprobe.comparison.values:Comparisons",
+    "Probing": "layerprobe.probing.values:Probing",
+    "Shrunk": "layerprobe.shrinking.values:Shrunk",
+    "EqualSize": "layerprobe.shrinking.equal:EqualSize",
+    "Profiles": "layerprobe.profiling.values:Profiles",
+    "Profile": "layerprobe.profiling.values:Profile",
+    "SimilarityMap": "layerprobe.similarity.values:SimilarityMap",
+    "DropPrediction": "layerprobe.prediction.values:DropPrediction",
+    "LayerCurve": "layerprobe.readings.values:LayerCurve",
+    "LayerScores": "layerprobe.scoring.values:LayerScores",
+    "FineTuningRun": "layerprobe.finetuning.values:FineTuningRun",
+    "JointRun": "layerprobe.finetuning.values:JointRun",
+    "SweepResult": "layerprobe.sweeps.values:SweepResult",
+}
+"""The classes of results in the order in which JSON is tried to be of them; see `layerprobe.results.kept`."""

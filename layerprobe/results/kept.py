@@ -1,9 +1,10 @@
-"""Results on disk and as JSON, read back without saying what they are. Knows their classes by name alone."""
+"""Results on disk and as JSON, read back without saying what they are. Knows their classes from a registry alone."""
 
 from __future__ import annotations
 
 import contextlib
-import pkgutil
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -12,38 +13,16 @@ from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.files import serialisation
 from layerprobe.files.atomic import replace_file
 from layerprobe.files.inputs import read_document
+from layerprobe.registry import Registry
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import FILES
 
 T = TypeVar("T")
-RESULTS = (
-    "layerprobe.study.values:Study",
-    "layerprobe.study.values:Finding",
-    "layerprobe.study.models:FoundModels",
-    "layerprobe.study.values:Prediction",
-    "layerprobe.scoring.values:Scores",
-    "layerprobe.finetuning.values:TuningResult",
-    "layerprobe.finetuning.values:Confirmation",
-    "layerprobe.comparison.values:Comparison",
-    "layerprobe.comparison.values:Comparisons",
-    "layerprobe.probing.values:Probing",
-    "layerprobe.shrinking.values:Shrunk",
-    "layerprobe.shrinking.equal:EqualSize",
-    "layerprobe.profiling.values:Profiles",
-    "layerprobe.profiling.values:Profile",
-    "layerprobe.similarity.values:SimilarityMap",
-    "layerprobe.prediction.values:DropPrediction",
-    "layerprobe.readings.values:LayerCurve",
-    "layerprobe.scoring.values:LayerScores",
-    "layerprobe.finetuning.values:FineTuningRun",
-    "layerprobe.finetuning.values:JointRun",
-    "layerprobe.sweeps.values:SweepResult",
-    "layerprobe.lab.chains.values:ChainResult",
-    "layerprobe.lab.studies.values:LabResult",
-    "layerprobe.lab.dropbench.results:Bench",
-    "layerprobe.lab.ensembles:Ensemble",
+RESULTS: Registry[type] = Registry(
+    "layerprobe.results", type, what="class of results", shipped="layerprobe.report:RESULTS"
 )
-"""Where the classes of results are; JSON is of the first one whose fields it has."""
+"""The classes of results by name; JSON is of the first one whose fields it has."""
+logger = logging.getLogger(__name__)
 
 
 @public
@@ -115,14 +94,22 @@ def from_json(kind: type[Any] | str, text: str | None = None) -> Any:
     if text is not None:
         raise DataError("expected the type first, then the text, or the text alone: from_json(text)")
     data, _ = serialisation.unsealed(serialisation.parse_json(kind))
-    for place in RESULTS:
-        result: Any = pkgutil.resolve_name(place)
+    for result in _classes():
         if isinstance(data, dict) and _is_of(result, data):
             return serialisation.from_json(result, kind)
     keys = ", ".join(data) if isinstance(data, dict) else type(data).__name__
     raise DataError(
         f"expected a result as JSON, got {keys or 'nothing'}: give the type too, as in from_json(Task, text)"
     )
+
+
+def _classes() -> Iterator[type]:
+    """Yield the classes of results, each loaded in its turn; one of another package that cannot be is left out."""
+    for name in RESULTS:
+        try:
+            yield RESULTS[name]
+        except DataError as error:
+            logger.warning("%s: it is left out", error)
 
 
 def _is_of(kind: Any, data: dict[str, Any]) -> bool:
