@@ -1,57 +1,41 @@
 """Every exception a user can meet. A message says what was expected, what came and what to do.
 
-Messages are written with the options of the command line; where Python is called, they have its keywords.
+An argument is named by `option`: as an option where a command runs, as a keyword where Python is called.
 """
 
-import re
+import shlex
 from contextvars import ContextVar
 
 ON_COMMAND_LINE: ContextVar[bool] = ContextVar("on_command_line", default=False)
 """Whether a command of the command line is what runs."""
-_SWITCHES = {
-    *("overwrite", "skip_empty", "skip_broken", "keep_overlaps", "front", "save_models", "public", "blockwise"),
-    *("fine_tuning", "end_token", "trust_remote_code", "scan"),
-}
-_IN_PYTHON = {"keep_blocks": "blocks", "split_seed": "seed", "queries": "query_prompt"}
-_OPTION = re.compile(
-    r"`[^`]*`|(?<![^\s(])--(?P<no>no-)?(?P<name>[a-z][a-z0-9-]*)(?: \((?P<both>\w+=\w*)\))?"
-    r"(?P<value>(?: |=)(?:'[^']*'|[a-z]+=\S*|\w+,[\w,]+|\w*\d\w*|cpu|torch|raw|zscore|rbf|debiased|None|openvino|onnx"
-    r"|retrieval|triplets|FILE))?(?!\w)"
-)
+_IN_PYTHON = {"keep_blocks": "blocks", "split_seed": "seed"}
+"""Arguments that are called otherwise in Python."""
 
 
-def in_python(message: str) -> str:
-    """Return a message with keywords in the place of options; commands in backticks stay.
+def option(name: str, value: str | bool | None = None, **more: str) -> str:
+    """Return how an argument is given, for a message: an option of the command line, or a keyword in Python.
 
-    Examples:
-        >>> in_python("choose another folder with --cache-dir, or replace it with --overwrite")
-        'choose another folder with cache_dir=..., or replace it with overwrite=True'
-        >>> in_python("choose --kind retrieval, or go on with --skip-empty (skip_empty=True)")
-        "choose kind='retrieval', or go on with skip_empty=True"
-        >>> in_python("remove hub/models--org--name, or the row '--device'")
-        "remove hub/models--org--name, or the row '--device'"
+    Args:
+        name: Of the argument, such as cache_dir.
+        value: What it is to be; None for whatever the user likes.
+        more: Further arguments with their values.
     """
+    if ON_COMMAND_LINE.get():
+        flag = f"--{'no-' * (value is False)}{name.replace('_', '-')}"
+        if isinstance(value, str):
+            flag += f" '{value}'" if "," in value and shlex.quote(value) == value else f" {shlex.quote(value)}"
+        return " ".join([flag, *(option(key, other) for key, other in more.items())])
+    given = f"{_IN_PYTHON.get(name, name)}={'...' if value is None else repr(value)}"
+    return ", ".join([given, *(option(key, other) for key, other in more.items())])
 
-    def keyword(match: re.Match[str]) -> str:
-        if match["name"] is None or match["both"]:
-            return match["both"] or match[0]
-        name = match["name"].replace("-", "_")
-        name, value = _IN_PYTHON.get(name, name), (match["value"] or "")[1:]
-        if value.endswith("="):
-            value += "..."
-        if not value:
-            return f"{name}={not match['no']}" if name in _SWITCHES else f"{name}=..."
-        return f"{name}={value}" if value[0] in "'N" or value.isdecimal() else f"{name}={value!r}"
 
-    return re.sub(r"(=[^ ,]+|='[^']*') (?=\w+=['.])", r"\1, ", _OPTION.sub(keyword, message))
+def another_folder() -> str:
+    """Return the advice to choose another folder for what is kept."""
+    return f"choose another folder with {option('cache_dir')} or LAYERPROBE_CACHE"
 
 
 class LayerProbeError(Exception):
     """Root of all expected failures; the command line prints it as one line and exits with 1."""
-
-    def __str__(self) -> str:
-        message = super().__str__()
-        return message if ON_COMMAND_LINE.get() else in_python(message)
 
 
 class ModelError(LayerProbeError):

@@ -16,7 +16,7 @@ import layerprobe as lp
 from layerprobe.checks import HOMES, OPTIONS, _parameters
 from layerprobe.comparison.compare import compare_all
 from layerprobe.embedded.pair import embedded_model, embedded_task
-from layerprobe.errors import ON_COMMAND_LINE, CallError
+from layerprobe.errors import ON_COMMAND_LINE, CallError, option
 from layerprobe.probing.values import ProbeSettings
 from layerprobe.shrinking.values import ShrinkSettings
 from layerprobe.similarity.measures.cka import RBFCKA
@@ -126,3 +126,17 @@ def test_a_result_is_saved_and_loaded_without_its_type(tmp_path: Path) -> None:
     assert "</html>" in lp.save(scores, tmp_path / "scores.html").read_text()
     with pytest.raises(lp.LayerProbeError, match=r"ends in \.json, \.html"):
         lp.save(scores, tmp_path / "scores.txt")
+
+
+def test_messages_name_arguments_as_they_are_given(in_python: None) -> None:
+    def named() -> str:
+        given = option("cache_dir"), option("keep_blocks"), option("overwrite", True), option("scan", False)
+        return "; ".join([*given, option("kind", "image classification", columns="a,b")])
+
+    assert named() == (
+        "cache_dir=...; blocks=...; overwrite=True; scan=False; kind='image classification', columns='a,b'"
+    )
+    ON_COMMAND_LINE.set(True)
+    assert (
+        named() == "--cache-dir; --keep-blocks; --overwrite; --no-scan; --kind 'image classification' --columns 'a,b'"
+    )

@@ -33,7 +33,7 @@ from layerprobe.encoders.first_use import (
 )
 from layerprobe.encoders.loading import Resolved, load_encoder, one_line_errors, quiet_transformers
 from layerprobe.encoders.stack import first_tensor
-from layerprobe.errors import LayerProbeError, ModelError, UnsupportedArchitectureError
+from layerprobe.errors import LayerProbeError, ModelError, UnsupportedArchitectureError, option
 from layerprobe.files.network import hub_limits_if
 from layerprobe.rng import without_autocast
 
@@ -184,7 +184,8 @@ def weight_files(checkpoint: Resolved) -> dict[str, Path]:
         else:
             raise ModelError(
                 f"{checkpoint.label} has no safetensors, and other files are read whole: expected model.safetensors, "
-                "or its shards with model.safetensors.index.json; leave --blockwise out, or convert the weights"
+                f"or its shards with model.safetensors.index.json; leave {option('blockwise', True)} out, or convert "
+                "the weights"
             )
         files: dict[str, Path] = {}
         for path in paths:
@@ -195,7 +196,8 @@ def weight_files(checkpoint: Resolved) -> dict[str, Path]:
 
 def _refusal(name: str, reason: str) -> UnsupportedArchitectureError:
     return UnsupportedArchitectureError(
-        f"{name} cannot be embedded block by block: {reason}; leave --blockwise out where it fits into memory"
+        f"{name} cannot be embedded block by block: {reason}; leave {option('blockwise', True)} out where it fits into "
+        "memory"
     )
 
 

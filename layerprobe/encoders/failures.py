@@ -16,7 +16,7 @@ _NO_MEMORY = (
     "STATUS_ALLOC_FAILED",  # of cuBLAS, cuDNN, cuSPARSE and so on
     "MPS backend out of memory",
 )
-ADVICE = "take another model, or see where with --traceback (the error's __cause__)"
+ADVICE = "take another model, or see the error's __cause__, which --traceback shows"
 
 
 @contextlib.contextmanager

@@ -70,7 +70,7 @@ from layerprobe.encoders.vision import (
     probe_images,
     processor_digest,
 )
-from layerprobe.errors import DataError, ModelError
+from layerprobe.errors import DataError, ModelError, option
 from layerprobe.files.atomic import from_home, known_sha256, readable_size, sha256_of
 from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.files.images import Modality, Readable
@@ -406,7 +406,7 @@ def _text_reader(model: Model, source: str, root: str, pinned: dict[str, Any], *
     if model.end_token and not recipe.end_token and tokenizer("a")["input_ids"][-1:] == _bare_end(tokenizer):
         raise ModelError(
             f"the tokenizer of {name} cannot be made to append an end token: expected a fast one that has such "
-            "a token, or no --end-token"
+            f"a token, or no {option('end_token', True)}"
         )
     return tokenizer, recipe
 
@@ -424,9 +424,11 @@ def _beside(source: str, commit: str | None, file: str) -> Path | None:
     except LocalEntryNotFoundError:
         logger.warning(
             "%s of %s is not in the local hub cache, and the hub cannot be reached: it is read as if there were none; "
-            "connect once, or say --pooling and --prompt",
+            "connect once, or say %s and %s",
             file,
             source,
+            option("pooling"),
+            option("prompt"),
         )
     except EntryNotFoundError:
         pass
@@ -657,7 +659,7 @@ def _load_encoder_weights(checkpoint: Resolved, config: PreTrainedConfig) -> Pre
         examples = ", ".join((missing or mismatched)[:3])
         raise ModelError(
             f"the checkpoint of {checkpoint.name} {kinds} (such as {examples}): expected a complete encoder; "
-            "use another checkpoint, or ask for random weights with --random-init SEED"
+            f"use another checkpoint, or ask for random weights with {option('random_init')}"
         )
     return model if checkpoint.adapter is None else with_adapter(model, checkpoint.adapter)
 
@@ -831,7 +833,8 @@ def _refuse_kernels(config: PreTrainedConfig, name: str) -> None:
         attention = getattr(part, "_attn_implementation", None)
         if isinstance(attention, str) and "/" in attention:
             raise ModelError(
-                f"{name} asks for attention by code of {attention}: read it, then allow it with --trust-remote-code, "
+                f"{name} asks for attention by code of {attention}: read it, then allow it with "
+                f"{option('trust_remote_code', True)}, "
                 "or remove it from config.json"
             )
 
@@ -921,7 +924,7 @@ def _explanation(name: str, error: BaseException) -> str:
     if "UnpicklingError" in kinds:
         return f"the weights of {name} are not loaded: the file holds more than tensors, or is damaged"
     if "trust_remote_code" in str(error):
-        return f"{name} brings code of its own: read it, then allow it with --trust-remote-code"
+        return f"{name} brings code of its own: read it, then allow it with {option('trust_remote_code', True)}"
     return f"{name} cannot be loaded: {first_sentence(error)}"
 
 

@@ -12,7 +12,7 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import Resolved, resolve
 from layerprobe.encoders.model import Model
-from layerprobe.errors import DataError, ModelError, WorkerError
+from layerprobe.errors import DataError, ModelError, WorkerError, option
 from layerprobe.files.images import Readable
 from layerprobe.jobs.crew import HERE, Share, Workers
 from layerprobe.lazy import cached_property
@@ -55,7 +55,9 @@ def taken_over(options: Model, computes: str, share: Share) -> Model:
     except ModelError as error:
         raise WorkerError(str(error)) from error
     if here != computes:
-        raise WorkerError(f"expected to compute on {computes}, got {here}: give --device and --dtype")
+        raise WorkerError(
+            f"expected to compute on {computes}, got {here}: give {option('device')} and {option('dtype')}"
+        )
     # two processes that both use all cores wait for each other at every step
     torch.set_num_threads(min(share.threads, torch.get_num_threads()))
     return options

@@ -30,7 +30,7 @@ from layerprobe.encoders.loading import load_encoder, quiet_transformers
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.recipe import MODULES
 from layerprobe.encoders.stack import place_like
-from layerprobe.errors import DataError, ModelError
+from layerprobe.errors import DataError, ModelError, option
 from layerprobe.export.layout import (
     IMAGES,
     Int8File,
@@ -89,7 +89,7 @@ def compare_checkpoint(encoder: Encoder, layer: int, out: Path, *, layout: Layou
             return *_compared(encoder, layer, out, layout), _in_8_bits(encoder, out, layout, write=False)
     except (ModelError, DataError) as error:
         wrong = f"{out} is not an export of layer {layer} of {encoder.description.name}: {error}"
-    raise DataError(f"{wrong}; choose another folder, or replace it with --overwrite")
+    raise DataError(f"{wrong}; choose another folder, or replace it with {option('overwrite', True)}")
 
 
 def _compared(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> tuple[float, bool]:
@@ -123,7 +123,9 @@ def check_target(out: Path, *, overwrite: bool, source: Path | None = None, keep
     if keep:
         return target
     if not overwrite:
-        raise DataError(f"{out} holds an earlier export: choose another folder, or replace it with --overwrite")
+        raise DataError(
+            f"{out} holds an earlier export: choose another folder, or replace it with {option('overwrite', True)}"
+        )
     if more := _more_files(target):
         raise DataError(
             f"{out} holds files that are not of the export, which is not replaced with them: {some(more)}: move them "

@@ -11,7 +11,7 @@ from huggingface_hub.errors import HfHubHTTPError
 
 from layerprobe.encoders.failures import first_sentence
 from layerprobe.encoders.loading import quiet_transformers
-from layerprobe.errors import DataError, HubError
+from layerprobe.errors import DataError, HubError, option
 from layerprobe.export.card import PLACE
 
 _REPO = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9_]([\w.-]*\w)?/(?=.{1,96}$)[A-Za-z0-9_]([\w.-]*\w)?(?<!\.git)", re.ASCII)
@@ -62,7 +62,7 @@ def upload(folder: Path, push: Push, *, message: str) -> str:
     try:
         api.create_repo(push.repo, private=not push.public, exist_ok=True)
         if not push.public and api.model_info(push.repo).private is False:
-            public = f"{push.repo} is public: use --public if everybody may see it, or another name"
+            public = f"{push.repo} is public: use {option('public', True)} if everybody may see it, or another name"
             raise HubError(f"{public}; the export is complete in {folder}")
         if push.revision is not None and not push.revision.startswith("refs/"):
             api.create_branch(push.repo, branch=push.revision, exist_ok=True)

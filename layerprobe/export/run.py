@@ -17,7 +17,7 @@ from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import NO_LIMIT, ModelLike, Resolved, position_limit, resolve, split_name
 from layerprobe.encoders.model import DEFAULTS, Model, ModelDescription
 from layerprobe.encoders.recipe import Recipe, SentenceModel, other_scores
-from layerprobe.errors import DataError, ModelError
+from layerprobe.errors import DataError, ModelError, option
 from layerprobe.export.card import TrainingSummary, card
 from layerprobe.export.checkpoint import check_target, compare_checkpoint, is_export, kept_dtype, write_checkpoint
 from layerprobe.export.hub import Push, check_access, upload
@@ -137,11 +137,9 @@ def export_model(
         _check_options_agree(saved, layer=layer, **{name: getattr(asked, name) for name in names})
         layer = saved.run.layer
         if asked.end_token is not None:
-            raise DataError(
-                "expected no --end-token or --no-end-token: the run was fine-tuned with a tokenizer of its own"
-            )
+            raise DataError(f"expected no {option('end_token')}: the run was fine-tuned with a tokenizer of its own")
         if asked.blocks is not None:
-            raise DataError("expected no --keep-blocks: the run has the blocks that it was fine-tuned with")
+            raise DataError(f"expected no {option('keep_blocks')}: the run has the blocks that it was fine-tuned with")
         # what was appended in training is in the tokenizer that was saved
         encoder = load(_resolved(Model(str(saved.path), end_token=False), out))
         protocol = saved.run.protocol

@@ -35,7 +35,7 @@ from layerprobe.encoders.blockwise import BlockByBlock
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.model import Pooling
-from layerprobe.errors import DataError, DegenerateLayerError
+from layerprobe.errors import DataError, DegenerateLayerError, option
 from layerprobe.files.atomic import make_directory, reserve, store_errors
 from layerprobe.names import short_name
 
@@ -178,7 +178,7 @@ def budget_of(encoder: Encoder, batch_tokens: int | None) -> int:
 def dtype_and_advice(encoder: Encoder) -> str:
     """Return the dtype that states are not finite in, and what to do."""
     dtype = encoder.description.dtype
-    return f"{dtype}; " + ("are its weights whole?" if dtype == "float32" else "try --dtype float32")
+    return f"{dtype}; " + ("are its weights whole?" if dtype == "float32" else f"try {option('dtype', 'float32')}")
 
 
 def check_finite(encoder: Encoder, layer: int, values: NDArray[np.float32]) -> None:

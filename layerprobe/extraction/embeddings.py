@@ -37,6 +37,8 @@ from layerprobe.errors import (
     ModelError,
     StoreError,
     WorkerError,
+    another_folder,
+    option,
 )
 from layerprobe.extraction.embed import (
     TokenMetrics,
@@ -258,8 +260,11 @@ def extract(
     checkpoint = resolve(model, items=readable_as(distinct))
     options = checkpoint.asked
     if blockwise and (ray is not None or options.backend != TORCH):
-        other = f"--backend {options.backend}" if ray is None else "--ray"
-        raise DataError(f"expected --blockwise, which is torch's on this machine, or {other}, got both: leave one out")
+        other = option("backend", options.backend) if ray is None else option("ray")
+        raise DataError(
+            f"expected {option('blockwise', True)}, which is torch's on this machine, or {other}, got both: leave one "
+            "out"
+        )
     machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray)
     read = as_read(checkpoint, texts if isinstance(texts, Task | Items) else distinct)
     embeddings = extract_read(read, on_plan=on_plan, workers=machines, blockwise=blockwise)
@@ -684,7 +689,7 @@ def _embed_block_by_block(
     if plan["bytes"] + meanwhile > plan["free"]:
         raise StoreError(
             f"expected {readable_size(plan['bytes'] + meanwhile)} of free space in {store.root} to embed block by "
-            f"block, got {readable_size(plan['free'])}: free some, or choose another folder with --cache-dir"
+            f"block, got {readable_size(plan['free'])}: free some, or {another_folder()}"
         )
     with _writer(store, key, encoder, texts, model, None) as writer:
         if not writer.pending:  # another process wrote them meanwhile

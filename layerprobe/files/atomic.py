@@ -14,18 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from layerprobe.errors import DataError, StoreError
+from layerprobe.errors import DataError, StoreError, another_folder
 
 TEMPORARY = ".tmp-"
 """What the names of files and folders begin with while they are written."""
-_ADVICE = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free space, or choose another folder with --cache-dir"),
-    **dict.fromkeys(
-        (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST),
-        "choose another folder with --cache-dir or LAYERPROBE_CACHE",
-    ),
-    errno.ENOLCK: "the file system has no locks: choose a folder on a local disk with --cache-dir or LAYERPROBE_CACHE",
-}
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
 @contextlib.contextmanager
@@ -34,7 +28,11 @@ def store_errors(doing: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = _ADVICE.get(error.errno or 0, "check the disk and the permissions")
+        advice = f"free space, or {another_folder()}" if error.errno in _FULL else another_folder()
+        if error.errno == errno.ENOLCK:
+            advice = f"the file system has no locks: {advice}, on a local disk"
+        elif error.errno not in (*_FULL, *_UNUSABLE):
+            advice = "check the disk and the permissions"
         raise StoreError(f"cannot {doing} {path}: {error.strerror or error}: {advice}") from error
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, overload
 
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -113,7 +113,8 @@ def text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]
         except UnicodeDecodeError as error:
             bad = f"byte 0x{error.object[error.start]:02x} in line {number}"
             raise DataError(
-                f"{path} is not UTF-8 ({bad}): save it as UTF-8, or name its encoding with --format encoding="
+                f"{path} is not UTF-8 ({bad}): save it as UTF-8, or name its encoding with "
+                f"{option('format', 'encoding=')}"
             ) from error
 
 
@@ -128,7 +129,8 @@ def _decoded_lines(path: Path, file: IO[bytes], encoding: str) -> Iterator[tuple
     except UnicodeError as error:
         reason = str(error).partition("\n")[0]
         raise DataError(
-            f"{path} is not {encoding} after line {number} ({reason[:80]}): give another with --format encoding="
+            f"{path} is not {encoding} after line {number} ({reason[:80]}): give another with "
+            f"{option('format', 'encoding=')}"
         ) from error
     finally:
         text.detach()

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from layerprobe.errors import StoreError, TrainingError
+from layerprobe.errors import StoreError, TrainingError, another_folder
 from layerprobe.finetuning.memory import TokenLimit
 from layerprobe.finetuning.saved import runs_root
 from layerprobe.finetuning.values import FailedLayer
@@ -216,6 +216,6 @@ def _saved_epochs(folder: Path) -> SavedSteps[SavedEpoch]:
         folder,
         SavedEpoch,
         root=runs_root(folder),
-        advice="choose another folder with --cache-dir or LAYERPROBE_CACHE",
+        advice=another_folder(),
         name=f"{folder.parent.name}/{folder.name}",
     )

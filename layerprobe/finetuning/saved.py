@@ -16,7 +16,14 @@ import transformers
 
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.model import ModelDescription
-from layerprobe.errors import DamagedStoreError, DataError, StoreError, UnsupportedArchitectureError
+from layerprobe.errors import (
+    DamagedStoreError,
+    DataError,
+    StoreError,
+    UnsupportedArchitectureError,
+    another_folder,
+    option,
+)
 from layerprobe.files.atomic import inside, make_directory, store_errors
 from layerprobe.files.folders import folder_errors, folder_problems, new_folder, parsed, read_kept, write_kept
 from layerprobe.files.inputs import read_document
@@ -97,7 +104,6 @@ logger = logging.getLogger(__name__)
 
 MODEL = "model"
 STARTED_FROM = "layerprobe.json"
-_ADVICE = "choose another folder with --cache-dir or LAYERPROBE_CACHE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +186,7 @@ def saving_model(
     `RunOrigin`.
     """
     if layer == 0 and (why := without_checkpoint(encoder)):
-        raise UnsupportedArchitectureError(f"{why}: expected layers from 1 with --save-models")
+        raise UnsupportedArchitectureError(f"{why}: expected layers from 1 with {option('save_models', True)}")
     before_query, before_document = (prefix or "" for prefix in task.train.prompts or (prompt, prompt))
     alike = before_query == before_document
     origin = RunOrigin(
@@ -195,7 +201,7 @@ def saving_model(
     )
     target = inside(runs_root(directory), directory / MODEL)
     name = (target / STARTED_FROM).relative_to(runs_root(directory)).as_posix()
-    with folder_errors(target, advice=_ADVICE), new_folder(target, replace=True) as folder:
+    with folder_errors(target, advice=another_folder()), new_folder(target, replace=True) as folder:
         with _no_bars():
             yield folder
         (folder / STARTED_FROM).write_bytes(sealed(origin, name=name))
@@ -227,7 +233,7 @@ def load_saved_run(directory: Path, layer: int | None = None) -> SavedRun | None
         return None
     if not (directory / MODEL / STARTED_FROM).is_file():
         raise DataError(
-            f"the run {directory} was made without --save-models, so its weights were not kept: repeat "
+            f"the run {directory} was made without {option('save_models', True)}, so its weights were not kept: repeat "
             "`layerprobe finetune` with --save-models"
         )
     try:
@@ -241,7 +247,9 @@ def load_saved_run(directory: Path, layer: int | None = None) -> SavedRun | None
         ) from error
     if isinstance(read, JointRun):
         if layer is None:
-            raise DataError(f"expected a layer to truncate the joint run at: give --layer, 0 to {read.n_layers - 1}")
+            raise DataError(
+                f"expected a layer to truncate the joint run at: give {option('layer')}, 0 to {read.n_layers - 1}"
+            )
         read = read.truncated(layer)
     assert isinstance(read, FineTuningRun)
     return SavedRun(path=directory / MODEL, run=read, origin=origin, joint=joint)

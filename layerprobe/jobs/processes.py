@@ -20,7 +20,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from layerprobe.context import settings
-from layerprobe.errors import LayerProbeError
+from layerprobe.errors import ON_COMMAND_LINE, LayerProbeError
 from layerprobe.jobs.crew import Begin, Crew, Message, Share, Worker, Workers, attempt, forward_logs
 
 _STARTS = 3
@@ -108,7 +108,9 @@ class _Process(Worker):
         self.pipe, theirs = context.Pipe()
         alive, self.alive = context.Pipe(duplex=False)
         work = ForkingPickler.dumps((begin, setting, share))
-        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, alive), daemon=True)
+        self.process: BaseProcess = context.Process(
+            target=_serve, args=(theirs, alive, ON_COMMAND_LINE.get()), daemon=True
+        )
         with _sigint_ignored():  # which a new process inherits: Ctrl-C is for the parent, which ends the others
             self.process.start()
         theirs.close()
@@ -147,7 +149,8 @@ def _sigint_ignored() -> Iterator[None]:
 # ---- in the process -----------------------------------------------------------------------------------
 
 
-def _serve(pipe: Connection, alive: Connection) -> None:
+def _serve(pipe: Connection, alive: Connection, on_command_line: bool) -> None:
+    ON_COMMAND_LINE.set(on_command_line)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from layerprobe.checks import check_extra
-from layerprobe.errors import LayerProbeError, WorkerError
+from layerprobe.errors import LayerProbeError, WorkerError, option
 from layerprobe.files.atomic import TEMPORARY, make_directory, write_whole
 from layerprobe.jobs.crew import Begin, Crew, Message, Share, Worker, Workers, attempt, forward_logs
 from layerprobe.versions import __version__
@@ -129,7 +129,7 @@ class _Probe:
         if not same:
             raise WorkerError(
                 f"it sees another file system: expected the folder {self.path.parent} of the machine where the command "
-                "runs: mount the same one at the same place, and choose it with --cache-dir"
+                f"runs: mount the same one at the same place, and choose it with {option('cache_dir')}"
             )
 
 

@@ -16,7 +16,7 @@ from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.encoders.timing import ROUNDS, median_range, turns
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, option
 from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.tuning import check_layers
 from layerprobe.finetuning.values import LayerOutcome
@@ -201,7 +201,7 @@ def check_studies(studies: Sequence[Study], models: Sequence[Identified]) -> Non
         if not any(scores_of([study], model) for model in models):
             raise DataError(
                 f"expected a study with fine-tuned layers, got none in that of {pair[0].name}: "
-                "run it without --no-fine-tuning"
+                f"run it without {option('fine_tuning', False)}"
             )
 
 

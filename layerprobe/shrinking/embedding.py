@@ -16,6 +16,7 @@ from layerprobe.encoders.batching import Batch, Prepared, collate, copies, pool,
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.model import Pooling
 from layerprobe.encoders.workers import SharedModel
+from layerprobe.errors import another_folder
 from layerprobe.extraction.embed import budget_of, in_halves
 from layerprobe.files.folders import folder_errors, new_folder
 from layerprobe.files.images import prompted
@@ -90,8 +91,8 @@ def fewer(embeddings: NDArray[Any], dimensions: int) -> NDArray[np.float32]:
 
 def write_dense(folder: Path, weight: NDArray[np.float32]) -> None:
     """Write a (dimensions, width) map as a Dense module, whole or not at all; StoreError if it cannot be written."""
-    identity, advice = "torch.nn.modules.linear.Identity", "choose another folder with --cache-dir"
+    identity = "torch.nn.modules.linear.Identity"
     keys = {"in_features": weight.shape[1], "out_features": len(weight), "bias": False, "activation_function": identity}
-    with folder_errors(folder, advice=advice), new_folder(folder, replace=True) as new:
+    with folder_errors(folder, advice=another_folder()), new_folder(folder, replace=True) as new:
         (new / "config.json").write_text(json.dumps(keys, indent=2) + "\n")
         save_file({"linear.weight": weight}, new / "model.safetensors")

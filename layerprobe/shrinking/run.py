@@ -20,7 +20,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.encoders.stack import check_blocks
 from layerprobe.encoders.timing import ROUNDS, Speedup
 from layerprobe.encoders.workers import SharedModel, workers_of
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, option
 from layerprobe.extraction.embeddings import distinct_texts, extract
 from layerprobe.files.images import readable_as
 from layerprobe.finetuning.runs import RunJob, RunWorker, runs_plan
@@ -185,7 +185,7 @@ def plan_shrinking(
         whole = work.checkpoint.with_options(max_length=None)
         plans.append(plan_tuning(whole, work.compared.task, block_steps=lambda _: tuned, protocol=tuning))
     how = plans[0]["computed_on"]
-    further = "; measuring ways to run it (--front) comes on top" if settings.front else ""
+    further = f"; measuring ways to run it ({option('front', True)}) comes on top" if settings.front else ""
     n_texts, n_sizes, n_seeds = len(work.texts), len(sizes), len(work.seeds)
     return Estimate(
         title=f"Making {short_name(work.checkpoint.label)} smaller",
@@ -231,7 +231,7 @@ def _apart(texts: Sequence[str], task: Task | None) -> tuple[tuple[str, ...], tu
     if task.keep_overlaps:
         return tuple(texts), (f"{overlap}, and they are kept: the loss is spoilt",)
     left = tuple(text for text, split in zip(texts, places, strict=True) if split is None)
-    return left, (f"{overlap}: left out; --keep-overlaps (keep_overlaps=True) keeps such texts",)
+    return left, (f"{overlap}: left out; {option('keep_overlaps', True)} keeps such texts",)
 
 
 def _held_out(n: int) -> int:

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
+from layerprobe.errors import option
 from layerprobe.similarity.values import LEAST_SHARE, Alignment, Diagnosed, LayerDiagnostics, Measure
 
 COPIES = 0.01
@@ -167,7 +168,7 @@ def _outliers(measure: Measure, name: str, layers: Layers) -> str | None:
     return (
         f"{_span(list(counts))} of {name}: {held} {share:.0%} of the variance (layer {worst}) and at least "
         f"{_weight(layer, count):.0%} of its HSIC: similarity follows outlier features and hides the others: "
-        "compare with --normalize zscore"
+        f"compare with {option('normalize', 'zscore')}"
     )
 
 
@@ -198,7 +199,7 @@ def _constant_features(measure: Measure, name: str, layers: Layers) -> str | Non
     return (
         f"{_span(where)} of {name}: up to {layers[worst].constant_features} of {layers[worst].n_features} features "
         f"(layer {worst}) are the same for all texts and have no z-score: the similarity is that of the others: "
-        "check pooling and model, or compare with --normalize raw"
+        f"check pooling and model, or compare with {option('normalize', 'raw')}"
     )
 
 

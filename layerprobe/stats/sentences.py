@@ -7,6 +7,7 @@ them, with examples of every case, stand in `tests/stats/sentences.txt`.
 from collections.abc import Iterable, Mapping, Sequence
 
 from layerprobe.context import duration
+from layerprobe.errors import option
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, in_percent, listed, plural, told_apart
 from layerprobe.results.numbers import capitalised
@@ -457,7 +458,7 @@ def spoilt_sentence(n: int) -> str:
     examples = "1 example that stands" if n == 1 else f"{n:,} examples that stand"
     return (
         f"Scores are spoilt by {examples} in two splits, so nothing is claimed: leave such examples out, without "
-        "--keep-overlaps (keep_overlaps=True)."
+        f"{option('keep_overlaps', True)}."
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.errors import DamagedStoreError, DataError, StoreVersionError
+from layerprobe.errors import DamagedStoreError, DataError, StoreVersionError, another_folder
 from layerprobe.files.atomic import inside, problem_with, store_errors
 from layerprobe.files.folders import write_kept
 from layerprobe.files.inputs import read_document
@@ -263,7 +263,7 @@ def _parsed(data: bytes, path: Path) -> Manifest:
     if raw["format"] > FORMAT_VERSION:  # whose checksum may be of another kind
         raise StoreVersionError(
             f"{path} has format {raw['format']}, this layerprobe reads up to {FORMAT_VERSION}:"
-            " upgrade layerprobe, or choose another folder with --cache-dir"
+            f" upgrade layerprobe, or {another_folder()}"
         )
     content, checksum = unsealed(raw)
     # format 1 had a checksum of its description alone; all else of it that numbers depend on is in names and headers

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from layerprobe.checks import one_layer
-from layerprobe.errors import DamagedStoreError, DataError, StoreError
+from layerprobe.errors import DamagedStoreError, DataError, StoreError, option
 from layerprobe.files.atomic import TEMPORARY, make_directory, store_errors, write_whole
 from layerprobe.store.manifest import (
     SAMPLE_BYTES,
@@ -379,7 +379,7 @@ def _check_embeddings(embeddings: NDArray[np.float32], shape: tuple[int, int, in
         if dtype == "float16" and largest > LARGEST_FLOAT16:
             raise DataError(
                 f"layer {layer} has a value of {largest:,.0f}, and float16 holds up to {LARGEST_FLOAT16:,.0f}: keep "
-                "embeddings in float32 (--store-dtype float32)"
+                f"embeddings in float32 ({option('store_dtype', 'float32')})"
             )
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from platformdirs import user_cache_path
 
-from layerprobe.errors import DamagedStoreError, DataError, StoreError
+from layerprobe.errors import DamagedStoreError, DataError, StoreError, another_folder, option
 from layerprobe.files.atomic import (
     TEMPORARY,
     folder_bytes,
@@ -120,10 +120,10 @@ class Store:
         ids = _checked_ids(texts, key)
         needed, free = self.room(key, n_rows=len(texts), n_layers=n_layers, width=width)
         if needed > free:
-            halved = ", or halve them with --store-dtype float16" if key.store_dtype == "float32" else ""
+            halved = f", or halve them with {option('store_dtype', 'float16')}" if key.store_dtype == "float32" else ""
             raise StoreError(
                 f"expected {readable_size(needed)} of free space for embeddings in {self.root}, got "
-                f"{readable_size(free)}: free some, choose another folder with --cache-dir{halved}"
+                f"{readable_size(free)}: free some, {another_folder()}{halved}"
             )
         rows = min(max(SHARD_BYTES // max(1, n_layers * width * ITEM_BYTES), MIN_SHARD_ROWS), MAX_SHARD_ROWS)
         new = Manifest(
@@ -262,7 +262,7 @@ class Store:
 
     def _directories(self, fingerprint: str | None = None, *, below: str = "embeddings") -> list[Path]:
         if self.root.exists() and not self.root.is_dir():
-            raise StoreError(f"expected the folder of a store, got the file {self.root}: choose another --cache-dir")
+            raise StoreError(f"expected the folder of a store, got the file {self.root}: {another_folder()}")
         folder = inside(self.root, self.root / below)
         directories = []
         if folder.exists():
@@ -358,7 +358,7 @@ def _usual_root() -> Path:
     try:
         return user_cache_path("layerprobe", appauthor=False)
     except RuntimeError as error:
-        raise StoreError(f"{error}: choose a folder with --cache-dir or LAYERPROBE_CACHE") from error
+        raise StoreError(f"{error}: {another_folder()}") from error
 
 
 def _is_result(path: Path) -> bool:

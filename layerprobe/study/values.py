@@ -11,7 +11,7 @@ from layerprobe.checks import LEVEL
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.model import check_layers
 from layerprobe.encoders.timing import Speedup, speedup
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, option
 from layerprobe.files.atomic import from_home
 from layerprobe.files.folders import parsed_as, warn_of_older
 from layerprobe.files.inputs import read_document
@@ -619,7 +619,7 @@ class Study(Shown):
         """What was expected before training, and where the search disagrees; DataError without a search."""
         finding, prediction = self.finding, self.prediction
         if finding is None:
-            raise DataError("expected a study with a search, got none: run it without --no-fine-tuning")
+            raise DataError(f"expected a study with a search, got none: run it without {option('fine_tuning', False)}")
         expected, best = prediction.recommended_layer, finding.best_layer
         predicted = sentences.predicted_sentence(expected, prediction.drop_layers)
         if finding.answer.spoilt:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from layerprobe.errors import TaskError
+from layerprobe.errors import TaskError, option
 from layerprobe.tasks.kind import KINDS, Kind, detect_kind
 from layerprobe.tasks.tables import Table
 from layerprobe.tasks.targets import is_number, label_cell, parse_score
@@ -315,7 +315,7 @@ def _inferred_columns(table: Table, kind: Kind | None) -> tuple[int, ...]:
     if not readings:
         raise _unknown_layout(table, layout)
     if len(readings) > 1:
-        ways = [f"--kind {name!r} --columns {_option(table, columns)!r}" for name, columns in readings[:_SHOWN]]
+        ways = [option("kind", name, columns=_option(table, columns)) for name, columns in readings[:_SHOWN]]
         more = f" ({len(readings) - _SHOWN} more)" if len(readings) > _SHOWN else ""
         raise TaskError(
             f"{table.name}: cannot tell which columns are {layout}; it has {_shown(table)}: choose {', or '.join(ways)}"
@@ -443,12 +443,13 @@ def _unknown_layout(table: Table, what: str) -> TaskError:
     roles, n_texts = _roles(table), len(words) - has_target
     columns = sorted(roles.texts, key=lambda i: -sum(len(row[i]) for row in table.rows))
     likely = [*sorted(columns[:n_texts]), *[*roles.scores, *roles.labels, *columns[n_texts:]][:has_target]]
-    example = f", for example --columns {_option(table, likely)!r}" if len(likely) == len(words) else ""
+    example = f", for example {option('columns', _option(table, likely))}" if len(likely) == len(words) else ""
     numbering = [f"{table.column(i)} numbers the rows, " for i in roles.numbering if has_target]
     advice = f"{''.join(numbering)}name {what} by column or index from 0{example}"
     if what == PAIR and len(columns) > 1 and not (roles.scores or roles.labels):
         advice += (
-            f"; or choose --kind retrieval --columns {_option(table, sorted(columns[:2]))!r} if one answers the other"
+            f"; or choose {option('kind', 'retrieval', columns=_option(table, sorted(columns[:2])))} if one answers "
+            "the other"
         )
     return TaskError(f"{table.name}: cannot tell which columns are {what}; it has {_shown(table)}: {advice}")
 
@@ -458,7 +459,7 @@ def _ranking_kind(header: Sequence[str]) -> str:
     if _named(header, QUERY_NAMES) is None or _named(header, DOCUMENT_NAMES) is None:
         return ""
     negative = any(plain_name(name).startswith(NEGATIVE_NAME) for name in header)
-    return "--kind retrieval or --kind triplets" if negative else "--kind retrieval"
+    return " or ".join(option("kind", kind) for kind in ("retrieval", *(["triplets"] if negative else [])))
 
 
 def _counts_up(cells: Sequence[str]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from layerprobe.errors import TaskError
+from layerprobe.errors import TaskError, option
 from layerprobe.tasks.tables import SUFFIXES
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ def sibling_splits(
         exact = [path for path in candidates if _around(path)[1] == after]
         if len(exact) > 1:
             names = " and ".join(path.name for path in exact)
-            raise TaskError(f"{names} could both be the {role} split of {train}: pass --{role} FILE")
+            raise TaskError(f"{names} could both be the {role} split of {train}: pass {option(role, 'FILE')}")
         if len(exact or candidates) == 1:
             siblings[role] = (exact or candidates)[0]
     return siblings
@@ -110,7 +110,7 @@ def folder_splits(folder: Path, *, suffixes: Sequence[str] = SUFFIXES) -> dict[s
         more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
         raise TaskError(
             f"cannot tell which files of {folder} are the splits: pass the train file of {names}{more}"
-            " (and --validation FILE, --test FILE where they are not named like it)"
+            f" (and {option('validation', 'FILE')}, {option('test', 'FILE')} where they are not named like it)"
         )
     like_train = [path for role, path in roles if role is None and path.suffix == splits["train"].suffix]
     _warn_of_others(folder, [path.name for path in like_train])

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from layerprobe.errors import TaskError
+from layerprobe.errors import TaskError, option
 from layerprobe.names import counted
 from layerprobe.tasks.columns import plain_name
 from layerprobe.tasks.kind import KINDS, LABEL_COLUMNS, detect_kind
@@ -109,9 +109,10 @@ def kind_of(rows: Sequence[Row], column: str) -> str:
     kind = KINDS[detect_kind((row.cell for row in rows), pairs=pairs)]
     named = plain_name(column) in {*kind.target_columns} - {*LABEL_COLUMNS}
     if cells and not (pairs or kind.labelled or named) and all(cell.lstrip("+-").isdecimal() for cell in cells):
+        labelled = next(one for one in KINDS.usable().values() if one.labelled and not (one.pairs or one.loader))
         raise TaskError(
             f"the {len(cells)} different whole numbers of the target could be classes or values: say which, with "
-            f"--kind 'classification' or --kind {kind.name!r}"
+            f"{option('kind', labelled.name)} or {option('kind', kind.name)}"
         )
     return kind.name
 
@@ -130,7 +131,7 @@ def parsed(kind: str, role: str, rows: Sequence[Row], *, skip_empty: bool = Fals
         raise TaskError(
             f"{len(missing)} of {counted(len(rows), 'label')} of the {role} data are missing "
             f"(first: {missing[0].place}): label or drop them, give another file, or go on without them with "
-            "--skip-empty (skip_empty=True)"
+            f"{option('skip_empty', True)}"
         )
     return [row for row in labelled if row.label]
 
@@ -199,7 +200,7 @@ def _check_split(kind: str, role: str, rows: Sequence[Row], *, seed: int | None,
         raise TaskError(f"the {role} split has {len(rows)} {unit}s, expected at least {MIN_EXAMPLES}{rare}: {advice}")
     if len({row.label if labelled else row.score for row in rows}) == 1:
         what, value = ("labels", repr(rows[0].label[:40])) if labelled else ("scores", f"{rows[0].score:g}")
-        drawn = f"it was drawn with seed {seed}, --split-seed (seed=) chooses another; " if seed is not None else ""
+        drawn = f"it was drawn with seed {seed}, {option('split_seed')} chooses another; " if seed is not None else ""
         raise TaskError(
             f"all {len(rows)} {what} of the {role} split are {value} (from {rows[0].place}): expected "
             f"{'at least two classes' if labelled else 'different scores'}; {drawn}is this split without labels?"
@@ -215,7 +216,7 @@ def _classes(kind: str, splits: Mapping[str, Sequence[Row]]) -> tuple[tuple[str,
         raise TaskError(
             f"the train split has {len(labels)} different labels for {len(train)} examples "
             f"(such as {', '.join(repr(label[:40]) for label in labels[:_SHOWN])}): expected classes; "
-            "name the column of the label with --columns"
+            f"name the column of the label with {option('columns')}"
         )
     trained = set(labels)
     for role, rows in zip(SPLITS[1:], others, strict=True):

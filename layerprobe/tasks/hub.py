@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from layerprobe.errors import TaskError
+from layerprobe.errors import TaskError, option
 from layerprobe.files.atomic import from_home
 from layerprobe.files.network import hub_trouble, hub_within_limits
 from layerprobe.tasks.discovery import roles_of
@@ -71,7 +71,9 @@ def _one_split(name: str, splits: Mapping[str, Any], names: tuple[str, ...]) -> 
     """Return the first split that is wanted, or the only one."""
     split = next((key for key in names if key in splits), next(iter(splits)) if len(splits) == 1 else None)
     if split is None:
-        raise TaskError(f"{name!r} has the splits {', '.join(splits)}: expected {names[-1]}; choose one with --split")
+        raise TaskError(
+            f"{name!r} has the splits {', '.join(splits)}: expected {names[-1]}; choose one with {option('split')}"
+        )
     return split_table(f"{name} {split}", splits[split])
 
 

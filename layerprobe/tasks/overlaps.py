@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from layerprobe.errors import TaskError
+from layerprobe.errors import TaskError, option
 from layerprobe.metrics.names import Split
 from layerprobe.names import counted, plural
 from layerprobe.tasks.examples import MIN_EXAMPLES
@@ -55,7 +55,7 @@ def without_overlaps(task: Task, *, ratios: Sequence[float] = RATIOS, seed: int 
             if task.keep_overlaps:
                 warnings.append(f"{these} {where} and kept: scores are spoilt")
             else:
-                hint = "" if warnings else f"; --keep-overlaps (keep_overlaps=True) keeps such {plural(unit)}"
+                hint = "" if warnings else f"; {option('keep_overlaps', True)} keeps such {plural(unit)}"
                 warnings.append(f"left out {these} that {where}{hint}")
                 items[split] = items[split].take(rows)
     if not warnings or task.keep_overlaps:
@@ -100,5 +100,5 @@ def _check_left(task: Task, split: Split, left: Items) -> None:
         has = f"{len(left)} {plural(KINDS[task.kind].unit)}" + (f" and none of class {lost[:40]!r}" if lost else "")
         raise TaskError(
             f"without what other splits have too, the {split} split has {has}, expected at least {MIN_EXAMPLES} with "
-            f"different targets: give another {split} file, or keep all with --keep-overlaps (keep_overlaps=True)"
+            f"different targets: give another {split} file, or keep all with {option('keep_overlaps', True)}"
         )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from layerprobe.errors import DataError, TaskError
+from layerprobe.errors import DataError, TaskError, option
 from layerprobe.files.inputs import BYTES, CELLS, RECORD, open_regular, text_lines
 from layerprobe.files.serialisation import parse_json
 from layerprobe.tasks.formats import DELIMITERS, Format, find_encoding
@@ -72,12 +72,14 @@ class Table:
             if (cell := self.ambiguous.get(column)) is not None:
                 raise TaskError(
                     f"{self.name}: {cell[:40]} in {self.column(column)} could be {_with_point(cell)} or "
-                    f"{_ungrouped(cell)}: say which, with --format decimal=, or --format decimal=."
+                    f"{_ungrouped(cell)}: say which, with {option('format', 'decimal=,')} or "
+                    f"{option('format', 'decimal=.')}"
                 )
             if (row := self.nested.get(column)) is not None:
                 raise TaskError(
                     f"{self.place(row)}: expected a text or a number in {self.column(column)}, got "
-                    f"{str(self.rows[row][column])[:40]}: write one value a cell, or name another column with --columns"
+                    f"{str(self.rows[row][column])[:40]}: write one value a cell, or name another column with "
+                    f"{option('columns')}"
                 )
 
     def place(self, row: int) -> str:
@@ -180,7 +182,7 @@ def encoding_note(encoding: str, encoding_name: str | None) -> tuple[str, ...]:
 
 def detection_note(name: object, detected: Sequence[str], inferred: str = "") -> tuple[str, ...]:
     """Return a line that says what was found out about a file; none where nothing was."""
-    options = [*(["--format"] if detected else []), *(["--columns"] if inferred else [])]
+    options = [option(name) for name, found in (("format", detected), ("columns", inferred)) if found]
     choose = f"{' and '.join(options)} {'choose' if len(options) > 1 else 'chooses'} otherwise"
     return (f"{name}: read as {', '.join(filter(None, (*detected, inferred)))}; {choose}",) if options else ()
 
@@ -342,7 +344,7 @@ def _read_delimited(path: Path, usual: _Way, format: Format) -> Table:
     if others:
         readings = [f"by {option.name} {_first_row(path, option, encoding)}" for option in (way, *others)]
         message = f"{path} can be read in {len(readings)} ways, its first row separated {' or '.join(readings)}"
-        warning = f"{message}: took the {way.name}, choose with --format delimiter="
+        warning = f"{message}: took the {way.name}, choose with {option('format', 'delimiter=')}"
         table = dataclasses.replace(table, warnings=(warning,))
     return table
 

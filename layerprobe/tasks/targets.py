@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from layerprobe.errors import TaskError
+from layerprobe.errors import TaskError, option
 
 # From narrow to wide; the first that holds all scores is the range.
 USUAL_RANGES = ((0.0, 1.0), (0.0, 4.0), (0.0, 5.0), (0.0, 10.0), (0.0, 100.0))
@@ -52,7 +52,8 @@ def detect_range(scores: Sequence[float]) -> tuple[float, float]:
         if usual[0] <= low and high <= usual[1]:
             return usual
     raise TaskError(
-        f"scores from {low:g} to {high:g} fit no usual range: give it, as in --score-range {low:g},{high:g}"
+        f"scores from {low:g} to {high:g} fit no usual range: give it, as in "
+        f"{option('score_range', f'{low:g},{high:g}')}"
     )
 
 

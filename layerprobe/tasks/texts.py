@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from layerprobe.errors import TaskError
+from layerprobe.errors import TaskError, option
 from layerprobe.names import counted, plural, some
 
 MAX_CHARACTERS = 100_000
@@ -117,5 +117,5 @@ def check_left_out(tables: Sequence[LeftOut], *, skip: bool, item: str) -> tuple
     listed = "; ".join(f"{table.table}: {table}" for table in wrong)
     n = counted(sum(map(len, wrong)), item)
     raise TaskError(
-        f"{n} cannot be used: {listed}: mend or drop them, or go on without them with --skip-empty (skip_empty=True)"
+        f"{n} cannot be used: {listed}: mend or drop them, or go on without them with {option('skip_empty', True)}"
     )

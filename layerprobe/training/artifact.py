@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from layerprobe.errors import DamagedStoreError, DataError, StoreError
+from layerprobe.errors import DamagedStoreError, DataError, StoreError, option
 from layerprobe.files.atomic import from_home, locked, remove_leftovers, store_errors
 from layerprobe.files.folders import SUMS, folder_errors, folder_problems, new_folder, read_kept
 from layerprobe.files.serialisation import sealed
@@ -163,7 +163,7 @@ class ModelFolder(Generic[R]):
                 if getattr(finished, "fingerprint", None) != fingerprint:
                     raise DataError(
                         f"{out} holds a model that {self.differs}: choose another folder, or replace it with "
-                        "--overwrite"
+                        f"{option('overwrite', True)}"
                     )
                 return finished
             _go_on(steps, overwrite=overwrite)
@@ -203,7 +203,7 @@ class ModelFolder(Generic[R]):
             record = self.read(target)
         except DamagedStoreError as error:
             if ours and not overwrite:
-                advice = f"remove {out}, or where there is --overwrite, replace it with that"
+                advice = f"remove {out}, or where there is {option('overwrite', True)}, replace it with that"
                 raise DamagedStoreError(f"{error}: {advice}") from error
         if record is None and not ours:
             raise DataError(
@@ -230,7 +230,7 @@ def _go_on(steps: SavedSteps[SavedStep], *, overwrite: bool) -> None:
     else:
         raise DataError(
             f"{steps.path} holds an unfinished run with another model, other texts or other settings: go on "
-            "with those, choose another folder, or begin anew with --overwrite"
+            f"with those, choose another folder, or begin anew with {option('overwrite', True)}"
         )
 
 

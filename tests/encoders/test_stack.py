@@ -186,7 +186,7 @@ def test_an_error_of_the_models_own_code_is_one_line(tmp_path: Path, monkeypatch
     with pytest.raises(ModelError, match=r"^a forward pass of .* failed: of a kernel; take another model") as raised:
         list(encoder.layer_states(batch))
     assert "\n" not in str(raised.value)
-    assert str(raised.value).endswith("with --traceback (the error's __cause__)")
+    assert str(raised.value).endswith("the error's __cause__, which --traceback shows")
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
 

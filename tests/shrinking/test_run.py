@@ -442,7 +442,7 @@ def test_texts_that_the_task_tests_are_left_out(folder: str) -> None:
     (warning,) = spoilt.warnings
     assert warning == (
         "of 213 texts to train on, the task has 2 in its test split and 1 in its validation split: left out; "
-        "--keep-overlaps (keep_overlaps=True) keeps such texts"
+        "--keep-overlaps keeps such texts"
     )
     assert plan_shrinking(folder, [*TEXTS, *tested], task, size=1, protocol=PROTOCOL).n_texts == 210
     spoiling = dataclasses.replace(task, keep_overlaps=True)

@@ -67,7 +67,8 @@ def test_healthy_layers_have_none(measure: Measure) -> None:
 
 
 @pytest.mark.parametrize(
-    ("measure", "remedy"), [(DEBIASED, "with --kernel rbf, in which no text weighs much more"), (RBF, "on more texts")]
+    ("measure", "remedy"),
+    [(DEBIASED, "with the kernel rbf, in which no text weighs much more"), (RBF, "on more texts")],
 )
 def test_a_few_texts_that_decide_are_told(measure: Measure, remedy: str) -> None:
     models = ("electra", layers()), ("bert", layers())

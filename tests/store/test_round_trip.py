@@ -179,7 +179,9 @@ def test_a_user_without_a_home_is_told_to_choose_a_folder(monkeypatch, tmp_path)
 
     monkeypatch.delenv("LAYERPROBE_CACHE", raising=False)
     monkeypatch.setattr("layerprobe.store.store.user_cache_path", nobody)
-    with pytest.raises(StoreError, match="determine the home directory: choose a folder with --cache-dir or LAYER"):
+    with pytest.raises(
+        StoreError, match="determine the home directory: choose another folder with --cache-dir or LAYER"
+    ):
         Store()
     assert Store(tmp_path).root == tmp_path
 

@@ -174,7 +174,7 @@ def test_thousands_or_decimals_are_asked_for(tmp_path):
         with pytest.raises(TaskError) as caught:
             load_task(path, columns=columns, kind="sts")
         assert str(caught.value) == (
-            f"{path}: 1,234 in score could be 1.234 or 1234: say which, with --format decimal=, or --format decimal=."
+            f"{path}: 1,234 in score could be 1.234 or 1234: say which, with --format 'decimal=,' or --format decimal=."
         )
     for decimal, number in ((",", "1.234"), (".", "1234")):
         told = read_table(path, Format(decimal=decimal))
@@ -221,9 +221,9 @@ def test_encodings_of_real_texts(shared_data, tmp_path, language, encoding):
 
 def test_an_id_is_never_proposed(tmp_path):
     rows = [("id", "titre", "avis", "note"), *((i, f"chat {i}", f"le chat rouge {i}" * 9, i % 6) for i in range(9))]
-    with pytest.raises(TaskError, match=r"choose --kind 'sts' --columns 'titre,avis,note', or --kind 'cl"):
+    with pytest.raises(TaskError, match=r"choose --kind sts --columns 'titre,avis,note', or --kind cl"):
         load_task(write_csv(tmp_path / "a.csv", rows))
-    with pytest.raises(TaskError, match=r"choose --kind 'sts' --columns '1,2,3', or --kind 'cl"):
+    with pytest.raises(TaskError, match=r"choose --kind sts --columns '1,2,3', or --kind cl"):
         load_task(write_csv(tmp_path / "b.csv", rows[1:]))
     with pytest.raises(TaskError, match=r"by column or index from 0$"):
         load_task(write_csv(tmp_path / "c.csv", [row[:1] for row in rows]))

@@ -58,9 +58,7 @@ def test_a_text_with_few_labels_is_classified(tmp_path: Path, header: str) -> No
 def test_pairs_with_labels_are_known_by_the_names_of_their_texts(tmp_path: Path) -> None:
     labels = ["Folge", "Widerspruch", "neutral"] * 20
     assert load_task(write(tmp_path / "a.csv", "Satz A;Satz B;Urteil", TEXTS, TEXTS[::-1], labels)).kind == "entailment"
-    with pytest.raises(
-        TaskError, match=r"choose --kind 'entailment' --columns 'Pro,Contra,Urteil', or --kind 'classif"
-    ):
+    with pytest.raises(TaskError, match=r"choose --kind entailment --columns 'Pro,Contra,Urteil', or --kind classif"):
         load_task(write(tmp_path / "b.csv", "Pro;Contra;Urteil", TEXTS, TEXTS[::-1], labels))
 
 
@@ -76,22 +74,22 @@ def test_the_other_splits_are_read_as_the_train_split(tmp_path: Path) -> None:
         (
             "título;reseña;estrellas",
             (TEXTS, [4 * text for text in TEXTS], [i % 5 + 1 for i in range(60)]),
-            "'sts' --columns 'título,reseña,estrellas', or --kind 'classification' --columns 'título,estrellas', or",
+            "sts --columns 'título,reseña,estrellas', or --kind classification --columns 'título,estrellas', or",
         ),
         (
             "texte;langue;valeur",
             (TEXTS, ["fr", "de", "es"] * 20, NOTES),
-            "'regression' --columns 'texte,valeur', or --kind 'classification' --columns 'texte,langue'",
+            "regression --columns 'texte,valeur', or --kind classification --columns 'texte,langue'",
         ),
         (
             "Satz 1;Satz 2;Urteil",
             (TEXTS, TEXTS[::-1], [0, 1, 2] * 20),
-            "'sts' --columns 'Satz 1,Satz 2,Urteil', or --kind 'entailment' --columns 'Satz 1,Satz 2,Urteil'",
+            "sts --columns 'Satz 1,Satz 2,Urteil', or --kind entailment --columns 'Satz 1,Satz 2,Urteil'",
         ),
         (
             "Satz 1;Satz 2;Ähnlichkeit;Alter",
             (TEXTS, TEXTS[::-1], NOTES, [i % 7 * 3 for i in range(60)]),
-            "'sts' --columns 'Satz 1,Satz 2,Ähnlichkeit', or --kind 'sts' --columns 'Satz 1,Satz 2,Alter'",
+            "sts --columns 'Satz 1,Satz 2,Ähnlichkeit', or --kind sts --columns 'Satz 1,Satz 2,Alter'",
         ),
     ],
 )

@@ -129,8 +129,7 @@ def test_texts_that_test_and_train_share_are_left_out_of_train_and_counted(tmp_p
     task = load_task(folder)
     assert (len(task.train), len(task.test)) == (8, 6)
     assert task.warnings == (
-        "left out 1 of 9 pairs of the train split that is in the test split too; --keep-overlaps "
-        "(keep_overlaps=True) keeps such pairs",
+        "left out 1 of 9 pairs of the train split that is in the test split too; --keep-overlaps keeps such pairs",
         "1 of 12 texts of the test split are in the train split too (other pairs)",
     )
     single = splits(
@@ -141,8 +140,7 @@ def test_texts_that_test_and_train_share_are_left_out_of_train_and_counted(tmp_p
         test=[*texts(ENOUGH, "c"), ("a 1", "no")],
     )
     assert load_task(single).warnings == (
-        "left out 1 of 8 texts of the train split that is in the test split too; --keep-overlaps "
-        "(keep_overlaps=True) keeps such texts",
+        "left out 1 of 8 texts of the train split that is in the test split too; --keep-overlaps keeps such texts",
     )
 
 
@@ -165,7 +163,7 @@ def test_a_validation_split_that_is_the_test_split_is_drawn_from_train(
     assert [len(task.split(split)) for split in ("train", "validation", "test")] == [71, 9, 40]
     assert task.warnings[:2] == (
         f"left out 40 of {counted(40, unit)} of the validation split that are in the test split too; --keep-overlaps "
-        f"(keep_overlaps=True) keeps such {plural(unit)}",
+        f"keeps such {plural(unit)}",
         f"too few are left to validate on: split {counted(80, unit)} at random with seed 0 into 71 train, 9 validation",
     )
     assert not set(task.train.alike) & set(task.validation.alike)
@@ -174,7 +172,9 @@ def test_a_validation_split_that_is_the_test_split_is_drawn_from_train(
     said = f"40 of {counted(40, unit)} of the validation split are in the test split too and kept: scores are spoilt"
     assert said in kept.warnings
     assert (spoilt_items(kept), spoilt_items(task)) == (40, 0)
-    with pytest.raises(TaskError, match=r"^without what other splits have too, the train split has 0 .*keep_overlaps"):
+    with pytest.raises(
+        TaskError, match=r"^without what other splits have too, the train split has 0 .*--keep-overlaps"
+    ):
         load_task(folder / "train.csv", test=folder / "train.csv", kind=kind)
 
 

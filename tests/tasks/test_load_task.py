@@ -176,7 +176,7 @@ def test_empty_cells_are_told_at_once(tmp_path):
     told = (
         f"10 rows cannot be used: {train}: 1 with an empty column 0 (line 9), 1 with an empty column 0 and column 1 "
         f"(line 10), 1 with an empty column 2 (line 11); {tmp_path / 'test.csv'}: 7 with an empty sentence1 (lines 6, "
-        "7, 8, 9, 10, ...): mend or drop them, or go on without them with --skip-empty (skip_empty=True)"
+        "7, 8, 9, 10, ...): mend or drop them, or go on without them with --skip-empty"
     )
     with pytest.raises(TaskError, match=f"^{re.escape(told)}$"):
         load_task(train)

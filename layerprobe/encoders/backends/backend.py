@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from layerprobe.checks import EXTRAS, check_extra
-from layerprobe.errors import DataError, ModelError
+from layerprobe.errors import DataError, ModelError, option
 from layerprobe.names import nearest
 from layerprobe.registry import Registry
 
@@ -54,12 +54,13 @@ class Engine(Backend):
         check_installed(self.name)
         if device != "cpu":
             raise ModelError(
-                f"expected a CPU for the backend {self.name}, got {device}: take --device cpu, or --backend torch"
+                f"expected a CPU for the backend {self.name}, got {device}: take {option('device', 'cpu')}, or "
+                f"{option('backend', 'torch')}"
             )
         if dtype not in self.dtypes:
             raise ModelError(
                 f"expected {' or '.join(self.dtypes)} for the backend {self.name}, got {dtype}: "
-                "take another --dtype, or --backend torch"
+                f"take another {option('dtype')}, or {option('backend', 'torch')}"
             )
 
 

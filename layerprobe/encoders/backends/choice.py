@@ -19,7 +19,7 @@ from layerprobe.encoders.batching import CPU_BATCH_TOKENS, collate, token_batche
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder
 from layerprobe.encoders.loading import Resolved
 from layerprobe.encoders.timing import Speedup, speedup, timed
-from layerprobe.errors import DataError, ModelError
+from layerprobe.errors import DataError, ModelError, option
 from layerprobe.files.serialisation import digest
 from layerprobe.names import counted
 from layerprobe.results.table import Column, Table
@@ -104,7 +104,7 @@ class BackendSurvey:
                 Column("finding", [finding.finding for finding in self.findings]),
             ),
             title="Backends",
-            notes=(f"--backend auto takes {self.chosen}: {self.reason}",),
+            notes=(f"{option('backend', 'auto')} takes {self.chosen}: {self.reason}",),
         )
 
 

@@ -24,7 +24,7 @@ from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder
 from layerprobe.encoders.failures import first_sentence, is_out_of_memory
 from layerprobe.encoders.loading import Resolved
 from layerprobe.encoders.model import Pooling
-from layerprobe.errors import ModelError
+from layerprobe.errors import ModelError, another_folder, option
 from layerprobe.files.atomic import inside, make_directory, store_errors
 from layerprobe.files.folders import SUMS, folder_errors, folder_problems, new_folder
 from layerprobe.files.serialisation import digest
@@ -220,8 +220,7 @@ def _make(engine: Engine, encoder: Encoder, model: Resolved, folder: Path) -> No
 
 
 def _make_one(engine: Engine, encoder: Encoder, model: Resolved, folder: Path, *, plain: bool = False) -> None:
-    advice = "choose another folder with --cache-dir"
-    with folder_errors(folder, advice=advice), new_folder(folder, replace=True) as new:
+    with folder_errors(folder, advice=another_folder()), new_folder(folder, replace=True) as new:
         logger.info("converting %s to %s", encoder.description.name, engine.name)
         with _one_line(engine, encoder, "be converted to"):
             engine.write(exported(encoder, model.pooling, plain=plain), new)
@@ -239,7 +238,7 @@ def _compiled(engine: Engine, encoder: Encoder, model: Resolved, folder: Path) -
         raise ModelError(
             f"{engine.name} does not compute what torch does for {name}: layer {wrong[0]} differs by "
             f"{errors[wrong[0]]:.1e} of its largest feature, expected at most {TOLERANCES[dtype]:.0e}; "
-            "take --backend torch"
+            f"take {option('backend', 'torch')}"
         )
     return graph, errors
 
@@ -256,5 +255,6 @@ def _one_line(engine: Engine, encoder: Encoder, doing: str) -> Iterator[None]:
         while first.__cause__ is not None:  # what went wrong first stands behind advice
             first = first.__cause__
         raise ModelError(
-            f"{encoder.description.name} cannot {doing} {engine.name}: {first_sentence(first)}; take --backend torch"
+            f"{encoder.description.name} cannot {doing} {engine.name}: {first_sentence(first)}; take "
+            f"{option('backend', 'torch')}"
         ) from error

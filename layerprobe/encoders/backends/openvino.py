@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from layerprobe.encoders.backends.backend import Engine
 from layerprobe.encoders.backends.graph import Graph, quiet_export
 from layerprobe.encoders.batching import Batch
-from layerprobe.errors import ModelError
+from layerprobe.errors import ModelError, option
 
 
 def _write_graph(program: torch.export.ExportedProgram, folder: Path) -> None:
@@ -38,7 +38,9 @@ def compile_graph(file: Path, dtype: str, **further: object) -> Graph:
 
     core = openvino.Core()
     if dtype == "bfloat16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-        raise ModelError("expected a processor that computes in bfloat16, got one that does not: take --dtype float32")
+        raise ModelError(
+            f"expected a processor that computes in bfloat16, got one that does not: take {option('dtype', 'float32')}"
+        )
     settings = {
         # what it takes by itself is bfloat16 where the processor has it
         "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[dtype],

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from layerprobe.errors import DataError, TaskError
+from layerprobe.errors import DataError, TaskError, option
 from layerprobe.files.atomic import from_home
 from layerprobe.files.images import SUFFIXES, ImageItem, decoded, is_image_file, pillow
 from layerprobe.metrics.influence import class_influences
@@ -223,12 +223,12 @@ class _Opener(contextlib.AbstractContextManager["_Opener"]):
             listed = some(self.broken, between="; ")
             raise TaskError(
                 f"{len(self.broken):,} of {counted(self._n_all, 'image')} do not open: {listed}; mend them, or go on "
-                "without them with --skip-broken (skip_broken=True)"
+                f"without them with {option('skip_broken', True)}"
             )
         if self.empty and not self.skip_empty:
             raise TaskError(
                 f"{counted(len(self.empty), 'image')} without label or caption (first: {self.empty[0]}): fill them in, "
-                "or go on without them with --skip-empty (skip_empty=True)"
+                f"or go on without them with {option('skip_empty', True)}"
             )
         if self._spool is not None:
             self._spool.flush()
@@ -414,10 +414,12 @@ def _with_beside(
 ) -> list[str]:
     """Return the column of images and, where there is one, that of what stands beside them."""
     if not image:
-        raise TaskError(f"{path} has no column of images: name it with --columns; it has {', '.join(header)[:200]}")
+        raise TaskError(
+            f"{path} has no column of images: name it with {option('columns')}; it has {', '.join(header)[:200]}"
+        )
     beside = chosen[1:] or ([] if chosen else [name for name in _usual(header, names) if name != image[0]][:1])
     if needed and not beside:
-        raise TaskError(f"{path} has no column of {needed}s: name it with --columns image,{needed}")
+        raise TaskError(f"{path} has no column of {needed}s: name it with {option('columns', f'image,{needed}')}")
     return [image[0], *beside]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
-from layerprobe.errors import TaskError
+from layerprobe.errors import TaskError, option
 from layerprobe.files.atomic import from_home
 from layerprobe.kinds.retrieval.kind import RETRIEVAL, Ranking, RetrievalItems
 from layerprobe.metrics.names import Split
@@ -259,7 +259,7 @@ def _task(source: TaskSource, collection: Collection) -> Task:
         if not source.skip_empty:
             raise TaskError(
                 f"{share} have no relevant document ({names}): judge or drop them, or go on without them with "
-                "--skip-empty (skip_empty=True)"
+                f"{option('skip_empty', True)}"
             )
         warnings.append(f"left out {share} without a relevant document ({names})")
     unnamed = {role: replace(items, ids=()) for role, items in splits.items()}
@@ -296,7 +296,8 @@ def _folder_tables(folder: Path, split: str) -> dict[str, Table]:
     if missing := [names[table] for table, file in chosen.items() if file is None]:
         raise TaskError(
             f"{folder} has no {' and no '.join(missing)}: expected corpus.jsonl, queries.jsonl and qrels/{split}.tsv "
-            "in the layout of BEIR, or a table of queries with documents; choose other judgements with --split"
+            "in the layout of BEIR, or a table of queries with documents; choose other judgements with "
+            f"{option('split')}"
         )
     return {table: read_table(file) for table, file in chosen.items() if file is not None}
 

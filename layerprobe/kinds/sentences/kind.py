@@ -2,7 +2,7 @@
 
 from collections.abc import Set as AbstractSet
 
-from layerprobe.errors import TaskError
+from layerprobe.errors import TaskError, option
 from layerprobe.metrics.influence import class_influences, correlation_influences, decision_influences, fit_influences
 from layerprobe.metrics.scores import best_threshold, class_scores, correlations, decision_scores, fit_scores
 from layerprobe.stats.floors import NAMING_THE_MEAN, RANDOM_ORDER, class_floors, decision_floors, zero_floors
@@ -52,7 +52,8 @@ def binary_label(cell: str, place: str) -> str:
     label = label_cell(cell).lower()
     if label and label not in BINARY:
         raise TaskError(
-            f"{place}: expected 0 or 1 as the label of a paraphrase, got {cell[:40]!r}: mend it, or choose --kind"
+            f"{place}: expected 0 or 1 as the label of a paraphrase, got {cell[:40]!r}: mend it, or choose "
+            f"{option('kind')}"
         )
     return BINARY.get(label, "")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from layerprobe.errors import DataError, TaskError
+from layerprobe.errors import DataError, TaskError, option
 from layerprobe.kinds.tokens.metrics import (
     WordTags,
     entity_floors,
@@ -92,7 +92,7 @@ def bio_tag(cell: str, place: str) -> str:
         if BIO.fullmatch(tag) is None:
             raise TaskError(
                 f"{place}: expected O, B-TYPE or I-TYPE as the tag of a word, got {tag[:40]!r}: mend it, name the "
-                "column of the tag with --columns, or choose --kind"
+                f"column of the tag with {option('columns')}, or choose {option('kind')}"
             )
     return tags[0]
 

@@ -10,7 +10,7 @@ from numbers import Number
 from pathlib import Path
 from typing import Any
 
-from layerprobe.errors import DataError, TaskError
+from layerprobe.errors import DataError, TaskError, option
 from layerprobe.kinds.tokens.kind import WORD_NAMES, TaggedSentences
 from layerprobe.names import counted
 from layerprobe.tasks.columns import Columns, declared_columns, plain_name
@@ -243,7 +243,8 @@ def _labels(kind: Kind, parts: Mapping[str, Sequence[Tagged]], warnings: list[st
     if len(counts) > max(2, words // 2):
         raise TaskError(
             f"the train split has {len(counts)} different tags for {words} words (such as "
-            f"{', '.join(repr(tag[:40]) for tag in sorted(counts)[:5])}): name the column of the tag with --columns"
+            f"{', '.join(repr(tag[:40]) for tag in sorted(counts)[:5])}): name the column of the tag with "
+            f"{option('columns')}"
         )
     unseen = Counter(tag for role in SPLITS[1:] for _, tags in parts[role] for tag in tags if tag not in counts)
     if unseen:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from layerprobe.checks import check_choice
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, option
 from layerprobe.similarity.values import CHANCE, ROTATIONS, Diagnosed, Estimator, Kernel, Measure
 
 SPREAD = 0.35
@@ -32,7 +32,7 @@ class CKA(Measure):
     range = (-1.0, 1.0)
     symmetric = True
     invariances = ROTATIONS | {"translation"}
-    robustly = "with --kernel rbf, in which no text weighs much more than another"
+    robustly = "with the kernel rbf, in which no text weighs much more than another"
     json_tags = ("name", "kernel")
     kernel: ClassVar[Kernel] = "linear"
 
@@ -91,7 +91,7 @@ class CKA(Measure):
         more = " or more" if self.normalize == "zscore" or self.kernel == "rbf" else ""
         return (
             f"{where}: independent layers with these spectra would show a biased CKA of {level:.2f}{more}, which lies "
-            "under every value: compare with --estimator debiased, or on more texts"
+            f"under every value: compare with {option('estimator', 'debiased')}, or on more texts"
         )
 
 
