@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,13 +40,22 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """A killed process loses nothing that it wrote, synced or not: only a machine without power does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: None)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def library_log() -> None:
     """The command line sends what the library logs to stderr, of the whole process and for good."""
     logger = logging.getLogger("layerprobe")
     logger.handlers.clear()
     logger.propagate = True
-    logger.setLevel(logging.NOTSET)
+    if logger.level:  # to set it empties the caches of all loggers
+        logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -32,7 +32,10 @@ class ByText:
 
     def __init__(self, config: PreTrainedConfig) -> None:
         self.config = config
-        self._said = (type(config), json.dumps(config.to_dict(), sort_keys=True, default=str))
+        settings = config.to_dict()
+        if "auto_map" not in settings:  # else the code is read from there
+            settings.pop("_name_or_path", None)
+        self._said = (type(config), json.dumps(settings, sort_keys=True, default=str))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ByText) and self._said == other._said
@@ -272,7 +275,7 @@ def count_parameters(config: PreTrainedConfig, *, trust_remote_code: bool = Fals
     return _parameters(ByText(config), trust_remote_code)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=256)
 def _parameters(of: ByText, trust_remote_code: bool) -> tuple[int, ...]:
     config = of.config
     check_supported(config)

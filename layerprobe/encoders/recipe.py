@@ -271,7 +271,7 @@ def reads_left_to_right(config: PreTrainedConfig, *, trust_remote_code: bool = F
     return count_blocks(config) > 0 and _is_causal(ByText(config), trust_remote_code)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=256)
 def _is_causal(of: ByText, trust_remote_code: bool) -> bool:
     try:
         small = next(truncated_configs(_of_few_words(of.config), 1))

@@ -20,6 +20,7 @@ Source: Rasmussen and Williams 2006 (Gaussian Processes for Machine Learning), e
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from typing import Self
 
@@ -196,6 +197,7 @@ def layer_steps(cka: ArrayLike) -> tuple[float, ...]:
     return tuple(steps.tolist())
 
 
+@lru_cache(maxsize=16)  # a decision and the answer after it ask the same; of several models one has a new score
 def posterior(evidence: Evidence, *, nothing: float = NOTHING, claims: bool = False) -> Posterior:
     """Return what the scores say about every layer.
 
@@ -225,12 +227,13 @@ def posterior(evidence: Evidence, *, nothing: float = NOTHING, claims: bool = Fa
     of_seeds = _seed_variances(grid, layers / evidence.n_blocks)
     roots = np.linalg.cholesky(law.at(grid, slice(m), slice(m)) + of_seeds[:, :m, None] * np.eye(m))
     level = y.mean() - expected[:, :m].mean(axis=1, keepdims=True)
-    white = np.linalg.solve(roots, (y - expected[:, :m] - level)[..., None])[..., 0]
+    shapes, log_priors = _changes(evidence.n_blocks, CHANGE if claims else 0.0)
+    stepped = np.broadcast_to(shapes[:, layers[:m]].T, (len(grid), m, len(shapes)))
+    whitened = _solved(roots, np.concatenate([(y - expected[:, :m] - level)[..., None], stepped], axis=2))
+    white, steps = whitened[..., 0], whitened[..., 1:]
     log_weights = log_weights - (white**2).sum(1) / 2 - np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(1)
 
     # a change of each shape and size, of which a point of the grid leaves a normal law
-    shapes, log_priors = _changes(evidence.n_blocks, CHANGE if claims else 0.0)
-    steps = np.linalg.solve(roots, np.broadcast_to(shapes[:, layers[:m]].T, (len(grid), m, len(shapes))))
     precision, pull = np.einsum("gmj,gmj->gj", steps, steps), np.einsum("gmj,gm->gj", steps, white)
     variances = 1 / (1 / np.square(CHANGES) + precision[..., None])  # (points, shapes, sizes)
     log_weights = log_weights[:, None, None] + log_priors + np.log(variances / np.square(CHANGES)) / 2
@@ -242,7 +245,7 @@ def posterior(evidence: Evidence, *, nothing: float = NOTHING, claims: bool = Fa
     points = weights.sum(axis=(1, 2))
 
     # f and what is expected given the scores, for each point of the grid and together
-    explained = np.linalg.solve(roots[likely], law.at(grid, slice(m), slice(m, None)))
+    explained = _solved(roots[likely], law.at(grid, slice(m), slice(m, None)))
     means = (expected[:, m:] + level)[likely] + np.einsum("gmi,gm->gi", explained, white[likely])
     covariances = (
         law.at(grid, slice(m, m + n), slice(m, m + n)) - explained[..., :n].transpose(0, 2, 1) @ explained[..., :n]
@@ -377,14 +380,26 @@ def _shares(grid: Array) -> Array:
     return np.column_stack([ones, grid[:, 4], h, grid[:, 2] ** 2, grid[:, 6] ** 2])
 
 
+def _solved(roots: Array, right: Array) -> Array:
+    """Return (points, scores, columns) X with roots X = right, of lower triangular (points, scores, scores) roots."""
+    solved = np.empty_like(right)
+    for row in range(roots.shape[1]):
+        before = (roots[:, row, None, :row] @ solved[:, :row])[:, 0]
+        solved[:, row] = (right[:, row] - before) / roots[:, row, row, None]
+    return solved
+
+
 def _outlook(covariance: Array, part: int, n: int) -> Outlook:
     rows = slice(part * n, (part + 1) * n)
     return covariance[:n, rows], covariance[rows, rows]
 
 
+@lru_cache
 def standard_normal(draws: int, n: int) -> Array:
     """Return the same (draws, n) numbers at every call, so that a decision depends on nothing but its evidence."""
-    return np.random.default_rng(0).standard_normal((draws, n))
+    numbers = np.random.default_rng(0).standard_normal((draws, n))
+    numbers.flags.writeable = False
+    return numbers
 
 
 def _with_expected_runs(errors: Array, scores: Sequence[Score], evidence: Evidence) -> tuple[Array, float]:
@@ -449,6 +464,7 @@ def _matern(distance: Array) -> Array:
     return correlation
 
 
+@lru_cache
 def _grid(*, seeing_scan: bool, nothing: float, claims: bool) -> tuple[Array, Array]:
     """Return (points, 7) and their log priors.
 
@@ -505,13 +521,13 @@ def _mixture(
     """
     point, shape, size = drawn
     noise = standard_normal(DRAWS, means.shape[1])
-    numbers, first = np.unique(point, return_index=True)
+    numbers, place = np.unique(point, return_inverse=True)
     roots = np.linalg.cholesky(covariances[numbers]).transpose(0, 2, 1)
-    parts = zip(numbers, roots, np.split(np.arange(DRAWS), first[1:]), strict=True)
     f = np.empty_like(noise)
-    for number, root, rows in parts:
-        moves = shapes[shape[rows]] - steps[number].T[shape[rows]] @ explained[number]
-        f[rows] = means[number] + size[rows, None] * moves + noise[rows] @ root
+    for rows in np.split(np.arange(DRAWS), DRAWS // 512):  # a root a draw takes memory
+        of, change = point[rows], shape[rows]
+        moves = shapes[change] - (steps[of, :, change][:, None] @ explained[of])[:, 0]
+        f[rows] = means[of] + size[rows, None] * moves + (noise[rows, None] @ roots[place[rows]])[:, 0]
     return f
 
 

@@ -82,6 +82,7 @@ class Evidence:
             raise DataError(f"expected the first of layers 0 to {self.n_blocks} to choose from, got {self.first_layer}")
         covariance = tuple(tuple(float(value) for value in row) for row in self.item_covariance)
         object.__setattr__(self, "item_covariance", covariance)
+        object.__setattr__(self, "scores", tuple(self.scores))
         layers = {score.layer for score in self.scores} | ({self.start} if self.start is not None else set())
         if outside := sorted(layer for layer in layers if not 0 <= layer <= self.n_blocks):
             raise DataError(f"expected layers 0 to {self.n_blocks}, got {', '.join(map(str, outside))}")

@@ -82,3 +82,12 @@ def test_a_configuration_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     counts = count_parameters(config)
     monkeypatch.setattr("layerprobe.encoders.architecture.empty_model", pytest.fail)
     assert count_parameters(copy.deepcopy(config)) == counts
+
+
+def test_so_is_one_of_another_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = bert(3, 24, 2, vocabulary=98)
+    counts = count_parameters(config)
+    moved = copy.deepcopy(config)
+    moved._name_or_path = "elsewhere"
+    monkeypatch.setattr("layerprobe.encoders.architecture.empty_model", pytest.fail)
+    assert count_parameters(moved) == counts

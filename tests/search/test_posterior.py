@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
@@ -15,6 +16,16 @@ from layerprobe.search import posterior as model
 from layerprobe.search.posterior import Array, posterior
 from layerprobe.search.values import Evidence, Score
 from tests.search.worlds import world
+
+
+@pytest.fixture(autouse=True)
+def other_grids() -> Iterator[None]:
+    """What is kept of one grid is not of another."""
+    for kept in (model.posterior, model._grid):
+        kept.cache_clear()
+    yield
+    for kept in (model.posterior, model._grid):
+        kept.cache_clear()
 
 
 def some_evidence() -> Evidence:
@@ -218,3 +229,8 @@ def test_scores_decide_whether_infonce_says_anything() -> None:
 def test_there_must_be_a_score() -> None:
     with pytest.raises(DataError, match="at least one finite score, got none: scan the model"):
         posterior(Evidence(n_blocks=6, scores=(Score(layer=3, seed=0, value=None),)))
+
+
+def test_the_same_evidence_is_read_once() -> None:
+    assert posterior(some_evidence()) is posterior(some_evidence())
+    assert posterior(some_evidence(), claims=True) is not posterior(some_evidence())
