@@ -100,7 +100,7 @@ def test_dropbench_scores_it_and_chooses_among_it() -> None:
         *(entry(f"{family}1", family, RISING, metrics={"curvature": best["down"]}) for family in "abc"),
     )
     (budget,) = bench_predictors(zoo(*entries), draws=10).budgets
-    by_name = {scores.rule: scores for scores in budget.rules}
+    by_name = {scores.name: scores for scores in budget.rules}
     assert by_name["lowest curvature"].mean_regret.value == 0
     assert by_name["best rule of the other families"].mean_regret.value == 0
 

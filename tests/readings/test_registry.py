@@ -135,7 +135,7 @@ def test_dropbench_makes_rules_of_it(tmp_path: Path, options: Model, task: Task)
     )
     write_zoo(zoo, tmp_path / "zoo.json")
     (budget,) = bench_predictors(read_zoo(tmp_path / "zoo.json"), draws=10).budgets
-    parameters = {scores.rule: scores.parameters for scores in budget.rules}
+    parameters = {scores.name: scores.parameters for scores in budget.rules}
     # nobody knows whether a longer embedding is better
     assert (parameters[f"fall of {NAME}"], parameters[f"best layer by {NAME}"]) == (3, 1)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from layerprobe.context import current
 from layerprobe.errors import DataError
-from layerprobe.lab.dropbench.results import Bench, BudgetScores, RuleOutcome, RuleScores, shown_strategies
+from layerprobe.lab.dropbench.results import Bench, BudgetScores, Row, RuleOutcome, shown_strategies
 from layerprobe.lab.dropbench.scores import (
     Redraws,
     alikeness,
@@ -168,21 +168,21 @@ def _scored(
     clusters, clustered_by = _clusters(present)
     counts = np.vstack([np.ones(len(models)), redrawn(clusters, draws=draws, seed=seed)])
     redraws = Redraws(counts=counts, level=expanded(level, len(set(clusters))))
-    scored, left_out, played = [], {}, []
+    scored, left_out, played, begin = [], dict[str, str](), list[Strategy](), dict[str, int]()
     for rule in rules:
         reason = obstacle(rule, models)
         if reason is None:
             outcomes = outcomes_of(rule, models)
             scored.append(_rule_scores(rule, outcomes, redraws))
             played.append(_as_strategy(rule, outcomes))
+            if rule.name == START:
+                begin = {outcome.model: outcome.recommended[0] for outcome in outcomes if not outcome.missing}
         else:
             left_out[rule.name] = reason
-    starts = next((scores.outcomes for scores in scored if scores.rule == START), ())
-    begin = {start.model: start.recommended[0] for start in starts if not start.missing}
     recorded = [Recorded(entry=entry, tuned=entry.budgets[budget], start=begin.get(entry.name)) for entry in present]
     known_curves = curves(readings_in(present))
     truths = [model.truth for model in models]
-    scored.sort(key=lambda scores: (scores.labelled, scores.mean_regret.value))
+    scored.sort(key=lambda row: (row.labelled, row.mean_regret.value))
     whole = BudgetScores(
         budget=budget,
         clusters=clustered_by,
@@ -195,7 +195,7 @@ def _scored(
         joint=joint_scores(recorded, redraws),
     )
     letters = lettered(shown_strategies(whole), clusters, level=level)
-    rows = (replace(strategy, letters=letters.get(strategy.strategy, "")) for strategy in whole.strategies)
+    rows = (replace(row, values={**row.values, "letters": letters.get(row.name, "")}) for row in whole.strategies)
     return replace(whole, strategies=tuple(rows))
 
 
@@ -262,21 +262,21 @@ def _mean(values: Iterable[float]) -> float:
 # ---- scores over models, and their intervals -------------------------------------------------------------
 
 
-def _rule_scores(rule: Rule, outcomes: Sequence[RuleOutcome], redraws: Redraws) -> RuleScores:
+def _rule_scores(rule: Rule, outcomes: Sequence[RuleOutcome], redraws: Redraws) -> Row:
     called, drops = np.array([outcome.called for outcome in outcomes]), np.array([outcome.drop for outcome in outcomes])
     errors = [0.0 if outcome.onset_error is None else outcome.onset_error for outcome in outcomes]
     regrets = np.array([outcome.regret for outcome in outcomes])
     hits, n_called, n_drops = redraws.total(called * drops), redraws.total(called), redraws.total(drops)
-    return RuleScores(
-        rule=rule.name,
-        labelled=rule.labelled,
-        parameters=rule.parameters,
-        precision=redraws.score(hits, n_called),
-        recall=redraws.score(hits, n_drops),
-        f1=redraws.score(2 * hits, n_called + n_drops),
-        onset_error=redraws.score(redraws.total(errors), n_drops),
-        mean_regret=redraws.mean(regrets),
-        median_regret=redraws.quantile(regrets),
-        cost=redraws.mean(outcome.cost for outcome in outcomes),
-        outcomes=tuple(outcomes),
-    )
+    values = {
+        "labelled": rule.labelled,
+        "parameters": rule.parameters,
+        "precision": redraws.score(hits, n_called),
+        "recall": redraws.score(hits, n_drops),
+        "f1": redraws.score(2 * hits, n_called + n_drops),
+        "onset_error": redraws.score(redraws.total(errors), n_drops),
+        "mean_regret": redraws.mean(regrets),
+        "median_regret": redraws.quantile(regrets),
+        "cost": redraws.mean(outcome.cost for outcome in outcomes),
+        "outcomes": tuple(outcomes),
+    }
+    return Row(kind="rule", name=rule.name, values=values)

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from layerprobe.finetuning.values import Weighting
+from layerprobe.errors import DataError
+from layerprobe.files.serialisation import check_keys, from_dict
 from layerprobe.lab.dropbench.zoo import OTHER_SEED, ZooProvenance
 from layerprobe.prediction.values import Truth
 from layerprobe.readings.registry import CKA, RIVALS, cka_with
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.numbers import confidence
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Column, Table, columns_of, percent
+from layerprobe.results.table import Column, Table, percent
 
 LEAST = 0.01
 """Where costs of nothing stand on the axis, which is logarithmic."""
@@ -58,37 +59,10 @@ class Statistic:
     """Of the bootstrap interval; None where nothing could be redrawn."""
     upper: float | None
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleScores:
-    """What one rule scores on the models of the other families than it was tuned on."""
-
-    rule: str
-    labelled: bool
-    """Whether it reads labels."""
-    parameters: int
-    """Tuned on other families; 0 for a rule that stands as it is."""
-    precision: Statistic | None
-    """Of its calls of a drop; None where it makes none."""
-    recall: Statistic | None
-    """Of the models that drop; None where none does."""
-    f1: Statistic | None
-    """None where no model drops and none is called."""
-    onset_error: Statistic | None
-    """Mean, in layers, over the models that drop; a missed one counts as an onset behind the last layer."""
-    mean_regret: Statistic
-    """x 100."""
-    median_regret: Statistic
-    """x 100."""
-    cost: Statistic
-    """Mean share of the full sweep's training, 0 .. 1."""
-    outcomes: tuple[RuleOutcome, ...]
-    """By model."""
-
     @property
-    def missing(self) -> int:
-        """How many models lack what the rule reads."""
-        return sum(outcome.missing for outcome in self.outcomes)
+    def interval(self) -> tuple[float, float] | None:
+        """The bootstrap interval."""
+        return None if self.lower is None or self.upper is None else (self.lower, self.upper)
 
 
 Needs = Literal["nothing", "readings", "labels", "training"]
@@ -122,84 +96,63 @@ class StrategyOutcome:
     """Chance that the layer which it says is within half a point of the best is so; None if it says so of none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StrategyScores:
-    """What a strategy scores over the models that have what it needs."""
-
-    strategy: str
-    source: str
-    """Who proposed it, or what it is a control for."""
-    needs: Needs
-    fresh: bool
-    """Whether it is scored on seeds that it did not look at, with every model."""
-    mean: Statistic
-    """Of the distances to the best layer on the test items, in points."""
-    median: Statistic
-    ninth: Statistic
-    """Their 90 % quantile."""
-    worst: float
-    regret: Statistic
-    """Mean regret against a layer that other items and seeds choose, in points."""
-    items_error: float | None
-    """Standard error of the mean distance over test items, at most: as if all models of a task erred alike."""
-    seeds_error: float | None
-    """The same over seeds, which are the models' own."""
-    cost: Statistic
-    """Mean share of the paper's sweep, 0 .. 1 and more."""
-    coverage: Statistic | None
-    """Mean chance that the stated set holds the best layer; None without sets."""
-    set_size: float | None
-    """Mean layers in it."""
-    sufficient: Statistic | None
-    """Mean chance that the smallest layer said to be within half a point of the best is so; None if none is said to."""
-    outcomes: tuple[StrategyOutcome, ...]
-    """By model."""
-    letters: str = ""
-    """Two rows of a budget that share one do not differ significantly, all pairs at once, see `lettered`; empty for
-    rows that lack models, or that stand in the whole table alone."""
+RowKind = Literal["rule", "strategy", "detector", "curve", "weighting"]
+"""What a row is of: a rule, on families that it was not tuned on; a strategy; the fall of a curve, as a detector of
+drops; a curve, as likeness of the test scores; a weighting of scans, cut at a layer, against TMFT there."""
+_SCORE = Statistic | None
+FIELDS: dict[RowKind, dict[str, Any]] = {
+    "rule": {
+        **{"labelled": bool, "parameters": int, "outcomes": tuple[RuleOutcome, ...]},
+        **dict.fromkeys(["precision", "recall", "f1", "onset_error", "mean_regret", "median_regret", "cost"], _SCORE),
+    },
+    "strategy": {
+        **{"source": str, "needs": Needs, "fresh": bool, "letters": str, "outcomes": tuple[StrategyOutcome, ...]},
+        **dict.fromkeys(["items_error", "seeds_error", "set_size"], float | None),
+        **dict.fromkeys(["mean", "median", "ninth", "regret", "cost", "coverage", "sufficient"], _SCORE),
+        "worst": float,
+    },
+    "detector": {
+        **{"needs": Needs, "models": int, "drops": int, "effect": float | None},
+        **dict.fromkeys(["area", "precision", "recall"], _SCORE),
+    },
+    "curve": {"needs": Needs, "models": int, "mean": _SCORE, "median": _SCORE},
+    "weighting": {"models": int, **dict.fromkeys(["at_best", "at_last", "overall"], _SCORE)},
+}
+"""What each kind of row has, with its type; what it means stands at the columns of the tables below."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DetectorScores:
-    """How well the fall of a curve to the last layer tells models that drop from others."""
+class Row:
+    """A rule, strategy, curve or weighting, and what it scores over the models: `row.regret`."""
 
-    detector: str
-    needs: Needs
-    models: int
-    drops: int
-    """Of these models."""
-    area: Statistic | None
-    """Under the ROC curve: how often a model that drops has the larger fall, ties by half; None if all or none do."""
-    precision: Statistic | None
-    """Where a drop is called above the threshold with the best F1 on the other families; None if none is called."""
-    recall: Statistic | None
-    effect: float | None
-    """Spearman's correlation of the falls with the true effects over models; None for fewer than three."""
+    kind: RowKind
+    name: str
+    values: dict[str, Any]
+    """By the names of `FIELDS`, and attributes of the row; outcomes are by model, and a score is None where it is not
+    defined, such as the precision of no calls."""
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in {self.kind, *self.values}:
+            raise AttributeError(f"expected what a {self.kind} has, {', '.join(self.values)}, got {name}")
+        return self.name if name == self.kind else self.values[name]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurveScores:
-    """How alike a curve is to the test scores by layer of the same model."""
+    def as_plain(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return what JSON has: the name under that of the kind, and the values beside it."""
+        return {self.kind: self.name, **fields["values"]}
 
-    curve: str
-    needs: Needs
-    models: int
-    mean: Statistic
-    """Of Spearman's correlation over the layers of a model."""
-    median: Statistic
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JointScores:
-    """What the model of a scan, cut at a layer, scores on the test items less TMFT at that layer, in points."""
-
-    weighting: Weighting
-    models: int
-    at_best: Statistic
-    """At the layer that is best for TMFT."""
-    at_last: Statistic
-    overall: Statistic
-    """In the mean over the layers."""
+    @classmethod
+    def class_of(cls, values: dict[str, Any]) -> tuple[type[Self], dict[str, Any]]:
+        """Return what JSON says, as `as_plain` writes it; until 0.2 strategies had no letters."""
+        kind = next((kind for kind in FIELDS if kind in values), None)
+        if kind is None:
+            raise DataError(f"expected a row of one of {', '.join(FIELDS)}, got {', '.join(values) or 'nothing'}")
+        given = {"letters": ""} if kind == "strategy" else {}
+        given |= {name: value for name, value in values.items() if name != kind}
+        check_keys(given, FIELDS[kind], key=kind)
+        if missing := FIELDS[kind].keys() - given.keys():
+            raise DataError(f"expected {min(missing)} of the {kind} {values[kind]}, got none")
+        typed = {name: from_dict(FIELDS[kind][name], value, key=name) for name, value in given.items()}
+        return cls, {"kind": kind, "name": values[kind], "values": typed}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,17 +164,17 @@ class BudgetScores:
     """What the bootstrap redraws: families, or models where families are few, those of one encoder together."""
     truths: dict[str, Truth]
     """By model."""
-    rules: tuple[RuleScores, ...]
+    rules: tuple[Row, ...]
     """The lowest mean regret first; those without labels before those with."""
     left_out: dict[str, str] = field(default_factory=dict)
     """Rules that could not be scored, and why."""
-    strategies: tuple[StrategyScores, ...] = ()
+    strategies: tuple[Row, ...] = ()
     """Ways to choose a layer, the rules among them; the cheapest first."""
-    detectors: tuple[DetectorScores, ...] = ()
+    detectors: tuple[Row, ...] = ()
     """What detects a drop, the best first."""
-    curves: tuple[CurveScores, ...] = ()
+    curves: tuple[Row, ...] = ()
     """What looks like the test scores, the best first."""
-    joint: tuple[JointScores, ...] = ()
+    joint: tuple[Row, ...] = ()
     """Models of scans against TMFT."""
 
 
@@ -319,38 +272,42 @@ def worth_printing(names: Iterable[str]) -> list[str]:
     return printed
 
 
-def shown_strategies(budget: BudgetScores, *, everything: bool = False) -> list[StrategyScores]:
+def shown_strategies(budget: BudgetScores, *, everything: bool = False) -> list[Row]:
     """Return the strategies that train, and the rules to print beside them."""
-    rules = [rule.rule for rule in budget.rules]
+    rules = [rule.name for rule in budget.rules]
     hidden = set() if everything else set(rules) - set(worth_printing(rules))
-    return [strategy for strategy in budget.strategies if strategy.strategy not in hidden]
+    return [strategy for strategy in budget.strategies if strategy.name not in hidden]
 
 
 # ---- tables: a row a strategy, detector, curve, weighting or rule --------------------------------------------------
 
 
-def strategies_table(strategies: Sequence[StrategyScores], title: str = "Strategies") -> Table:
+def strategies_table(strategies: Sequence[Row], title: str = "Strategies") -> Table:
     """Return the regret and cost of strategies."""
     return _scores_table(
         strategies,
         title,
-        "strategy needs models regret:mean* letters items:items_error seeds:seeds_error median ninth worst "
+        "strategy:name needs models regret:mean* letters items:items_error seeds:seeds_error median ninth worst "
         "crossed:regret* cost held:coverage set_size enough:sufficient seen source",
         models={"of": lambda row: len(row.outcomes), "form": ""},
         regret={
             "meaning": "Points below the best layer on the test items, the mean.",
             "quantity": Quantity("mean regret, points", "test", "lower"),
         },
-        letters={"meaning": "Rows that share a letter do not differ significantly."},
-        items={"meaning": "Error of the regret over test items."},
-        seeds={"meaning": "Error of the regret over seeds."},
-        ninth={"title": "90 %"},
+        letters={
+            "meaning": "Rows that share a letter do not differ significantly, all pairs at once; none for rows that "
+            "lack models, or stand in the whole table alone."
+        },
+        items={"meaning": "Error of the regret over test items, at most: as if all models of a task erred alike."},
+        seeds={"meaning": "Error of the regret over seeds, which are the models' own."},
+        ninth={"title": "90 %", "meaning": "The 90 % quantile of the regret."},
         crossed={"meaning": "Against the layer that other seeds and items choose."},
-        cost={"form": lambda share: f"{100 * share:.1f} %"},
-        held={"form": percent, "meaning": "Sets that hold the best layer."},
-        set_size={"title": "in set", "form": ".1f"},
-        enough={"form": percent, "meaning": "Within half a point of it."},
+        cost={"form": lambda share: f"{100 * share:.1f} %", "meaning": "Mean share of the paper's sweep."},
+        held={"form": percent, "meaning": "Sets that hold the best layer, the mean chance; none without sets."},
+        set_size={"title": "in set", "form": ".1f", "meaning": "Mean layers in the sets."},
+        enough={"form": percent, "meaning": "Mean chance that the layer said to be within half a point of it is so."},
         seen={"of": lambda row: not row.fresh, "title": "seen seeds", "meaning": "Scored on seeds it looked at."},
+        source={"meaning": "Who proposed it, or what it is a control for."},
     )
 
 
@@ -360,64 +317,62 @@ def detection_tables(budget: BudgetScores, most: int | None = None) -> list[Tabl
         _scores_table(
             budget.detectors[:most],
             "How well a fall to the last layer detects a drop",
-            "curve:detector needs models drops area* precision* recall* effect",
-            effect={"title": "with effect", "meaning": "Correlation."},
+            "curve:name needs models drops area* precision* recall* effect",
+            area={"meaning": "Under the ROC curve: how often a model that drops has the larger fall, ties by half."},
+            precision={"meaning": "Above the threshold with the best F1 on the other families."},
+            effect={"title": "with effect", "meaning": "Spearman's correlation of falls and true effects."},
         ),
         _scores_table(
             budget.curves[:most],
             "Spearman's correlation with the test scores of a model's layers",
-            "curve needs models mean* median*",
+            "curve:name needs models mean* median*",
+            mean={"meaning": "Over the models."},
         ),
         _scores_table(
             budget.joint,
             "Models of scans, cut at a layer, less TMFT there, in points",
-            "weighting models best_layer:at_best* last_layer:at_last* all_layers:overall*",
+            "weighting:name models best_layer:at_best* last_layer:at_last* all_layers:overall*",
+            best_layer={"meaning": "At the layer that is best for TMFT."},
+            all_layers={"meaning": "In the mean over the layers."},
         ),
     )
     return [table for table in tables if len(table)]
 
 
-def rules_table(rules: Sequence[RuleScores]) -> Table:
+def rules_table(rules: Sequence[Row]) -> Table:
     """Return how each rule calls drops."""
     return _scores_table(
         rules,
         "How each rule calls drops",
-        "rule labels:labelled parameters missing precision* recall* f1* onset:onset_error* regret:mean_regret* "
+        "rule:name labels:labelled parameters missing precision* recall* f1* onset:onset_error* regret:mean_regret* "
         "median:median_regret* cost*",
         labels={"meaning": "Reads labels."},
-        missing={"meaning": "Models without what the rule reads."},
+        parameters={"meaning": "Tuned on other families; 0 for a rule that stands as it is."},
+        missing={"of": _n_missing, "meaning": "Models without what the rule reads."},
+        precision={"meaning": "Of its calls of a drop; none where it makes none."},
+        recall={"meaning": "Of the models that drop."},
         f1={"title": "F1"},
-        onset={"meaning": "Mean error in layers where there is a drop."},
+        onset={"meaning": "Mean error in layers where there is a drop; a missed one is behind the last layer."},
         cost={"meaning": "Of the two layers of confirm."},
     )
 
 
-def _scores_table(rows: Sequence[Any], title: str, names: str, **about: dict[str, Any]) -> Table:
-    """Return a column a name, or `name:attribute`; of a score with a star the interval has a column beside it."""
-    column, columns = columns_of(rows), list[Column]()
+def _n_missing(rule: Row) -> int:
+    return sum(outcome.missing for outcome in rule.outcomes)
+
+
+def _scores_table(rows: Sequence[Row], title: str, names: str, **about: dict[str, Any]) -> Table:
+    """Return a column a name, or `name:number`; of a score with a star the interval has a column beside it."""
+    columns = list[Column]()
     for place in names.split():
-        name, _, attribute = place.removesuffix("*").partition(":")
+        name, _, number = place.removesuffix("*").partition(":")
         options = {"title": name.replace("_", " "), **about.get(name, {})}
-        read = options.pop("of", attrgetter(attribute or name))
-        values = [read(row) for row in rows]
-        form = ".2f" if place.endswith("*") or any(isinstance(value, Statistic | float) for value in values) else ""
-        columns.append(column(name, lambda row, read=read: _value(read(row)), **{"form": form} | options))
+        cells = list(map(options.pop("of", attrgetter(number or name)), rows))
+        values = [cell.value if isinstance(cell, Statistic) else cell for cell in cells]
+        form = ".2f" if place.endswith("*") or any(isinstance(value, float) for value in values) else ""
+        columns.append(Column(name, values, **{"form": form} | options))
         if place.endswith("*"):
-            columns.append(
-                column(
-                    f"{name}_interval",
-                    lambda row, read=read: _ends(read(row)),
-                    title=f"{options['title']} interval",
-                    form=".2f",
-                    interval=True,
-                )
-            )
+            ends = [cell and cell.interval for cell in cells]
+            about_ends: dict[str, Any] = {"title": f"{options['title']} interval", "form": ".2f", "interval": True}
+            columns.append(Column(f"{name}_interval", ends, **about_ends))
     return Table(columns=tuple(columns), title=title)
-
-
-def _value(cell: object) -> object:
-    return cell.value if isinstance(cell, Statistic) else cell
-
-
-def _ends(score: Statistic | None) -> tuple[float, float] | None:
-    return None if score is None or score.lower is None or score.upper is None else (score.lower, score.upper)

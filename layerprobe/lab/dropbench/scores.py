@@ -17,15 +17,7 @@ from scipy import stats
 from layerprobe.context import report
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Weighting
-from layerprobe.lab.dropbench.results import (
-    CurveScores,
-    DetectorScores,
-    JointScores,
-    Needs,
-    Statistic,
-    StrategyOutcome,
-    StrategyScores,
-)
+from layerprobe.lab.dropbench.results import Needs, Row, Statistic, StrategyOutcome
 from layerprobe.lab.dropbench.strategies import Answer, Recorded, Strategy
 from layerprobe.lab.dropbench.truth import (
     chances_of_best,
@@ -147,9 +139,7 @@ def _certain(score: Statistic | None) -> Statistic:
 # ---- strategies ----------------------------------------------------------------------------------------------------
 
 
-def score_strategies(
-    models: Sequence[Recorded], strategies: Sequence[Strategy], redraws: Redraws
-) -> tuple[StrategyScores, ...]:
+def score_strategies(models: Sequence[Recorded], strategies: Sequence[Strategy], redraws: Redraws) -> tuple[Row, ...]:
     """Score each strategy on the models that have the data it needs; without any such model it is left out.
 
     Args:
@@ -175,7 +165,7 @@ def score_strategies(
     return tuple(sorted(scored, key=lambda row: (row.cost.value, row.mean.value)))
 
 
-def lettered(rows: Sequence[StrategyScores], clusters: Sequence[str], *, level: float) -> dict[str, str]:
+def lettered(rows: Sequence[Row], clusters: Sequence[str], *, level: float) -> dict[str, str]:
     """Return letters by strategy: two that share one do not differ significantly in mean regret, all pairs at once.
 
     Rows differ where |m_r - m_s| > c e_rs, with e_rs the error of the paired difference of their means over clusters
@@ -190,7 +180,9 @@ def lettered(rows: Sequence[StrategyScores], clusters: Sequence[str], *, level: 
     rows, names = [row for row in rows if len(row.outcomes) == len(clusters)], list(dict.fromkeys(clusters))
     if len(rows) < 2 or len(names) < 2:
         return {}
-    lost = np.array([[_mean(outcome.distances) for outcome in row.outcomes] for row in rows])
+    lost = np.array(
+        [[_mean(outcome.distances) for outcome in row.outcomes if isinstance(outcome, StrategyOutcome)] for row in rows]
+    )
     means, members = lost.mean(axis=1), np.array([[cluster == name for name in names] for cluster in clusters])
     influences = (lost - means[:, None]) @ members * len(names) / len(clusters)
     covariance = influences @ influences.T / (len(names) * (len(names) - 1))
@@ -199,7 +191,7 @@ def lettered(rows: Sequence[StrategyScores], clusters: Sequence[str], *, level: 
     pairs = len(rows) * (len(rows) - 1) / 2
     width = stats.t.isf((1 - level) / 2 / pairs, len(names) - 1)
     different = np.abs(means[:, None] - means) > np.maximum(width * errors, ROUNDING)
-    return dict(zip((row.strategy for row in rows), compact_letters(different, (-means).tolist()), strict=True))
+    return dict(zip((row.name for row in rows), compact_letters(different, (-means).tolist()), strict=True))
 
 
 def _outcome(model: Recorded, choices: Sequence[Answer]) -> StrategyOutcome:
@@ -265,31 +257,32 @@ def _scores(
     redraws: Redraws,
     *,
     fresh: bool,
-) -> StrategyScores:
+) -> Row:
     # a row a choice; those of a model share its weight
     weights = np.concatenate([np.full(len(outcome.layers), 1 / len(outcome.layers)) for outcome in outcomes])
     rows = np.repeat(np.arange(len(outcomes)), [len(outcome.layers) for outcome in outcomes])
     choices = Redraws(counts=redraws.counts[:, rows] * weights, level=redraws.level)
     lost = np.concatenate([outcome.distances for outcome in outcomes])
     sizes = [outcome.set_size for outcome in outcomes if outcome.set_size is not None]
-    return StrategyScores(
-        strategy=strategy.name,
-        source=strategy.source,
-        needs=needs,
-        fresh=fresh,
-        mean=redraws.mean(_mean(outcome.distances) for outcome in outcomes),
-        median=choices.quantile(lost),
-        ninth=choices.quantile(lost, 0.9),
-        worst=float(lost.max()),
-        regret=redraws.mean(_mean(outcome.regrets) for outcome in outcomes),
-        items_error=_error_of_mean([outcome.items_error for outcome in outcomes], tasks),
-        seeds_error=_error_of_mean([outcome.seeds_error for outcome in outcomes], range(len(outcomes))),
-        cost=redraws.mean(_mean(outcome.costs) for outcome in outcomes),
-        coverage=redraws.mean_of_some([outcome.coverage for outcome in outcomes]),
-        set_size=_mean(sizes) if sizes else None,
-        sufficient=redraws.mean_of_some([outcome.sufficient for outcome in outcomes]),
-        outcomes=tuple(outcomes),
-    )
+    values = {
+        "source": strategy.source,
+        "needs": needs,
+        "fresh": fresh,
+        "mean": redraws.mean(_mean(outcome.distances) for outcome in outcomes),
+        "median": choices.quantile(lost),
+        "ninth": choices.quantile(lost, 0.9),
+        "worst": float(lost.max()),
+        "regret": redraws.mean(_mean(outcome.regrets) for outcome in outcomes),
+        "items_error": _error_of_mean([outcome.items_error for outcome in outcomes], tasks),
+        "seeds_error": _error_of_mean([outcome.seeds_error for outcome in outcomes], range(len(outcomes))),
+        "cost": redraws.mean(_mean(outcome.costs) for outcome in outcomes),
+        "coverage": redraws.mean_of_some([outcome.coverage for outcome in outcomes]),
+        "set_size": _mean(sizes) if sizes else None,
+        "sufficient": redraws.mean_of_some([outcome.sufficient for outcome in outcomes]),
+        "letters": "",
+        "outcomes": tuple(outcomes),
+    }
+    return Row(kind="strategy", name=strategy.name, values=values)
 
 
 def _error_of_mean(errors: Sequence[float | None], groups: Iterable[object]) -> float | None:
@@ -325,7 +318,7 @@ def detectors(
     truths: Sequence[Truth],
     curves: Mapping[str, tuple[Needs, float | None, Curve]],
     redraws: Redraws,
-) -> tuple[DetectorScores, ...]:
+) -> tuple[Row, ...]:
     """Score how far each curve falls from its highest, layer 0 left out, to the last layer, as a sign of a drop.
 
     The threshold above which a drop is called is that with the best F1 on the other families, the highest of equals.
@@ -340,40 +333,43 @@ def detectors(
         drops, effects = (np.array([getattr(truths[row], what) for row in rows]) for what in ("drop", "effect"))
         called, some = _called(fallen, drops, [models[row].entry.family for row in rows]), redraws.of(rows)
         hits = None if called is None else some.total(called & drops)
-        scored.append(
-            DetectorScores(
-                detector=name,
-                needs=needs,
-                models=len(rows),
-                drops=int(drops.sum()),
-                area=some.score_of(area_under(fallen, drops, some.counts)),
-                precision=None if hits is None or called is None else some.score(hits, some.total(called)),
-                recall=None if hits is None else some.score(hits, some.total(drops)),
-                effect=_correlation(fallen, effects) if len(rows) > 2 else None,
-            )
-        )
+        values = {
+            "needs": needs,
+            "models": len(rows),
+            "drops": int(drops.sum()),
+            "area": some.score_of(area_under(fallen, drops, some.counts)),
+            "precision": None if hits is None or called is None else some.score(hits, some.total(called)),
+            "recall": None if hits is None else some.score(hits, some.total(drops)),
+            "effect": _correlation(fallen, effects) if len(rows) > 2 else None,
+        }
+        scored.append(Row(kind="detector", name=name, values=values))
     return tuple(sorted(scored, key=lambda row: -1.0 if row.area is None else -row.area.value))
 
 
 def alikeness(
     models: Sequence[Recorded], curves: Mapping[str, tuple[Needs, float | None, Curve]], redraws: Redraws
-) -> tuple[CurveScores, ...]:
+) -> tuple[Row, ...]:
     """Correlate each curve with the mean test scores of TMFT over the layers of a model (Spearman).
 
     The seed of the one-seed sweep is left out of the scores that it is compared with.
     """
     scored = []
     for name, (needs, _, curve) in curves.items():
-        values = [_alike(name, curve(model), model) for model in models]
-        rows = [row for row, value in enumerate(values) if value is not None]
+        alike = [_alike(name, curve(model), model) for model in models]
+        rows = [row for row, value in enumerate(alike) if value is not None]
         if rows:
-            numbers, some = np.array([values[row] for row in rows], dtype=np.float64), redraws.of(rows)
-            mean, median = some.mean(numbers), some.quantile(numbers)
-            scored.append(CurveScores(curve=name, needs=needs, models=len(rows), mean=mean, median=median))
+            correlations, some = np.array([alike[row] for row in rows], dtype=np.float64), redraws.of(rows)
+            values = {
+                "needs": needs,
+                "models": len(rows),
+                "mean": some.mean(correlations),
+                "median": some.quantile(correlations),
+            }
+            scored.append(Row(kind="curve", name=name, values=values))
     return tuple(sorted(scored, key=lambda row: -row.mean.value))
 
 
-def joint_scores(models: Sequence[Recorded], redraws: Redraws) -> tuple[JointScores, ...]:
+def joint_scores(models: Sequence[Recorded], redraws: Redraws) -> tuple[Row, ...]:
     """Compare the models of scans with TMFT at the same layers, the means over seeds of both."""
     scored = []
     for weighting in get_args(Weighting):
@@ -386,9 +382,8 @@ def joint_scores(models: Sequence[Recorded], redraws: Redraws) -> tuple[JointSco
                 rows.append(row)
         if rows:
             best, last, overall = (redraws.of(rows).mean(column) for column in zip(*differences, strict=True))
-            scored.append(
-                JointScores(weighting=weighting, models=len(rows), at_best=best, at_last=last, overall=overall)
-            )
+            values = {"models": len(rows), "at_best": best, "at_last": last, "overall": overall}
+            scored.append(Row(kind="weighting", name=weighting, values=values))
     return tuple(scored)
 
 

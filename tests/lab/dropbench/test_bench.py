@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
+from layerprobe.files.serialisation import from_dict, to_json
 from layerprobe.lab.dropbench.bench import bench_predictors, known_drops, outcomes_of, with_all_references
-from layerprobe.lab.dropbench.results import RuleScores, Statistic
+from layerprobe.lab.dropbench.results import Row, Statistic
 from layerprobe.lab.dropbench.truth import cost_share
 from layerprobe.lab.dropbench.zoo import Zoo, ZooEntry
 from layerprobe.prediction.rule import KnownDrop, Predictor, Rule, falls, leave_one_family_out
@@ -19,17 +22,18 @@ from layerprobe.prediction.rules.plateau import plateau, plateau_rule
 from layerprobe.prediction.rules.simple import best_rule, fall
 from layerprobe.readings.registry import reading_of
 from layerprobe.readings.values import LayerCurve
+from layerprobe.results.kept import from_json
 from layerprobe.similarity.values import SimilarityCurve
 from layerprobe.study.confirmation import layers_to_confirm
 
-from .zoos import DROPPING, FALLING_CURVE, LEVEL_CURVE, RISING, entry, known_zoo, tuned, zoo
+from .zoos import DROPPING, FALLING_CURVE, LEVEL_CURVE, RISING, entry, known_zoo, recorded, tuned, zoo
 
 CURVE = "CKA, twin"
 
 
-def scores_of(data: Zoo, name: str, *, rules: Sequence[Rule] | None = None) -> RuleScores:
+def scores_of(data: Zoo, name: str, *, rules: Sequence[Rule] | None = None) -> Row:
     (budget,) = bench_predictors(data, rules=rules, strategies=(), draws=200).budgets
-    return next(scores for scores in budget.rules if scores.rule == name)
+    return next(scores for scores in budget.rules if scores.name == name)
 
 
 def value(score: Statistic | None) -> float:
@@ -170,7 +174,7 @@ def test_a_threshold_that_fits_one_family_alone_does_not_help_it() -> None:
 def test_one_family_scores_what_needs_no_tuning_and_redraws_models() -> None:
     data = zoo(*(entry(str(n), "only", scores, cka=LEVEL_CURVE) for n, scores in enumerate((DROPPING, RISING))))
     bench = bench_predictors(data, draws=100)
-    names = {scores.rule for scores in bench.budgets[0].rules}
+    names = {scores.name for scores in bench.budgets[0].rules}
     assert {"last layer", f"plateau of {CURVE}"} <= names
     assert not any(scores.parameters for scores in bench.budgets[0].rules)
     assert bench.budgets[0].left_out["tuned fraction of depth"] == "it has parameters, and there is one family only"
@@ -286,7 +290,7 @@ def test_labels_are_told_apart() -> None:
         )
     )
     (budget,) = bench_predictors(data, strategies=(), draws=10).budgets
-    labelled = {scores.rule for scores in budget.rules if scores.labelled}
+    labelled = {scores.name for scores in budget.rules if scores.labelled}
     single = {f"{what} {name}" for what in ("best layer by", "fall of") for name in ("zero-shot", "probe")}
     assert labelled == {*single, "best rule of the other families, with labels"}
     regrets = [scores.mean_regret.value for scores in budget.rules if scores.labelled]
@@ -307,13 +311,13 @@ def test_ties_take_the_earlier_layer_and_the_first_candidate() -> None:
 def test_of_a_model_that_lacks_the_curve_a_rule_calls_no_drop() -> None:
     data = zoo(entry("a", "a", DROPPING, cka=FALLING_CURVE), entry("b", "b", DROPPING), entry("c", "c", RISING))
     (budget,) = bench_predictors(data, strategies=(), draws=10).budgets
-    rule = next(scores for scores in budget.rules if scores.rule == f"plateau of {CURVE}")
+    rule = next(scores for scores in budget.rules if scores.name == f"plateau of {CURVE}")
     assert [(each.model, each.missing, each.recommended) for each in rule.outcomes] == [
         ("a", False, (4,)),
         ("b", True, (6,)),
         ("c", True, (6,)),
     ]
-    assert rule.missing == 2
+    assert sum(outcome.missing for outcome in rule.outcomes) == 2
     assert (value(rule.precision), value(rule.recall)) == (1, 0.5)
     assert value(rule.mean_regret) == pytest.approx(20 / 3)
     assert budget.left_out[f"tuned plateau of {CURVE}"] == (
@@ -331,7 +335,8 @@ def test_a_model_that_is_its_own_twin_is_read_against_another_reference() -> Non
     )
     for name, missing, precision in (("twin", 2, 1.0), ("other seed", 0, 0.5), ("all references", 2, 1.0)):
         scores = scores_of(data, f"plateau of CKA, {name}")
-        assert (scores.missing, value(scores.precision), len(scores.outcomes)) == (missing, precision, 4)
+        assert [outcome.missing for outcome in scores.outcomes].count(True) == missing
+        assert (value(scores.precision), len(scores.outcomes)) == (precision, 4)
 
 
 def with_references(name: str, family: str, scores: Sequence[float], cka: dict[str, LayerCurve]) -> ZooEntry:
@@ -497,7 +502,46 @@ def test_the_best_rule_among_all_may_read_labels() -> None:
 
 def test_without_labels_in_the_zoo_one_best_rule_is_scored() -> None:
     (budget,) = bench_predictors(known_zoo(), strategies=(), draws=10).budgets
-    assert sum(scores.rule.startswith("best rule") for scores in budget.rules) == 1
+    assert sum(scores.name.startswith("best rule") for scores in budget.rules) == 1
+
+
+# ---- as JSON ----------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_read_back_as_every_version_wrote_them() -> None:
+    """Until 0.2 strategies had no letters; the names of the fields have not changed."""
+    made = [recorded(f"m{k}", "ab"[k], (DROPPING, RISING)[k], seed=k, cka=RISING) for k in range(2)]
+    bench = bench_predictors(zoo(*made), draws=10)
+    plain = json.loads(to_json(bench))
+    (budget,) = plain["budgets"]
+    names = [next(iter(budget[rows][0])) for rows in ("rules", "strategies", "detectors", "curves", "joint")]
+    assert names == ["rule", "strategy", "detector", "curve", "weighting"]
+    assert budget["rules"][0]["outcomes"][0].keys() >= {"model", "drop", "called", "recommended", "regret"}
+    for strategy in budget["strategies"]:
+        del strategy["letters"]
+    read = from_json(json.dumps(plain))
+    assert read.budgets[0].detectors == bench.budgets[0].detectors
+    assert [row.regret for row in read.budgets[0].strategies] == [row.regret for row in bench.budgets[0].strategies]
+    assert {row.letters for row in read.budgets[0].strategies} == {""}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"curve": None}, "expected a row of one of rule, strategy, detector, curve, weighting, got needs, "),
+        (
+            {"mean": None, "means": {}},
+            "curve: unknown key means, expected needs, models, mean, median; did you mean 'm",
+        ),
+        ({"median": None}, "expected median of the curve c, got none"),
+        ({"models": "3"}, 'expected models to be a whole number, got "3"'),
+    ],
+)
+def test_a_row_that_is_none_is_refused(change: dict[str, Any], message: str) -> None:
+    score = {"value": 1.0, "lower": None, "upper": None}
+    row = {"curve": "c", "needs": "readings", "models": 3, "mean": score, "median": score} | change
+    with pytest.raises(DataError, match=message):
+        from_dict(Row, {name: value for name, value in row.items() if value is not None})
 
 
 # ---- bad input --------------------------------------------------------------------------------------------------

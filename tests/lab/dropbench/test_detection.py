@@ -65,9 +65,7 @@ def known() -> dict[str, Any]:
 def test_a_fall_tells_a_drop(models: list[Recorded], known: dict[str, Any]) -> None:
     truths = [truth(model.tuned) for model in models]
     assert [each.drop for each in truths] == [True, False] * 3
-    scored = {
-        each.detector: each for each in detectors(models, truths, known, Redraws(counts=np.ones((3, 6)), level=0.9))
-    }
+    scored = {each.name: each for each in detectors(models, truths, known, Redraws(counts=np.ones((3, 6)), level=0.9))}
     assert set(scored) == {"scan, falling", "scan, equal", "sweep, 1 seed", "InfoNCE", "effective rank"}
     for name in ("scan, falling", "sweep, 1 seed", "InfoNCE"):
         area, precision, recall = scored[name].area, scored[name].precision, scored[name].recall
@@ -92,7 +90,7 @@ def test_one_family_has_no_threshold_of_others(models: list[Recorded], known: di
 
 
 def test_curves_are_held_against_the_mean_test_scores(models: list[Recorded], known: dict[str, Any]) -> None:
-    scored = {each.curve: each for each in alikeness(models, known, Redraws(counts=np.ones((1, 6)), level=0.9))}
+    scored = {each.name: each for each in alikeness(models, known, Redraws(counts=np.ones((1, 6)), level=0.9))}
     expected = []
     for model in models:
         test = np.array(model.tuned.test).mean(axis=1)
@@ -107,7 +105,7 @@ def test_curves_are_held_against_the_mean_test_scores(models: list[Recorded], kn
 
 
 def test_scans_are_held_against_tmft(models: list[Recorded]) -> None:
-    scored = {each.weighting: each for each in joint_scores(models, Redraws(counts=np.ones((1, 6)), level=0.9))}
+    scored = {each.name: each for each in joint_scores(models, Redraws(counts=np.ones((1, 6)), level=0.9))}
     assert set(scored) == {"falling", "equal"}
     last = []
     for model in models:

@@ -13,7 +13,7 @@ import pytest
 from layerprobe.errors import DataError
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.door import Answer, Trial, entry_strategy, load_entry
-from layerprobe.lab.dropbench.results import StrategyScores, shown_strategies
+from layerprobe.lab.dropbench.results import Row, shown_strategies
 from layerprobe.lab.dropbench.scores import Redraws, score_strategies
 from layerprobe.lab.dropbench.strategies import Recorded, climb, halving, sweep
 from layerprobe.lab.dropbench.zoo import write_zoo
@@ -38,7 +38,7 @@ def models() -> list[Recorded]:
     return [Recorded(entry=each, tuned=each.budgets["converged"], start=3) for each in made]
 
 
-def play(models: list[Recorded], function: Any) -> StrategyScores:
+def play(models: list[Recorded], function: Any) -> Row:
     (scores,) = score_strategies(
         models, [entry_strategy("toy", function)], Redraws(counts=np.ones((1, len(models))), level=0.95)
     )
@@ -166,7 +166,7 @@ def test_an_entry_is_found_by_its_package() -> None:
     data = zoo(entry("a", "a", DROPPING, metrics={"InfoNCE": INFONCE}), entry("b", "b", metrics={"InfoNCE": INFONCE}))
     strategies = [load_entry("toy_strategy:middle"), load_entry("toy_strategy:uphill")]
     (budget,) = bench_predictors(data, strategies=strategies, draws=10).budgets
-    shown = {each.strategy: each for each in shown_strategies(budget)}
+    shown = {each.name: each for each in shown_strategies(budget)}
     assert shown["toy_strategy:middle"].source == "The layer in the middle: it looks at nothing."
     assert [outcome.layers for outcome in shown["toy_strategy:middle"].outcomes] == [(3,) * 3] * 2
     assert [outcome.layers for outcome in shown["toy_strategy:uphill"].outcomes] == [(4,) * 3] * 2

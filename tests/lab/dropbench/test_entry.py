@@ -128,7 +128,7 @@ def test_entries_make_a_zoo_that_can_be_benched(entry: ZooEntry, tmp_path: Path)
     write_zoo(Zoo(provenance=provenance, entries=(entry, other)), tmp_path / "zoo.json")
     bench = bench_predictors(read_zoo(tmp_path / "zoo.json"), draws=10)
     assert [each.budget for each in bench.budgets] == ["gentle", "long"]
-    names = {scores.rule for scores in bench.budgets[0].rules}
+    names = {scores.name for scores in bench.budgets[0].rules}
     assert {"fall of LiDAR", "best layer by probe", "plateau of CKA, all references"} <= names
     assert not bench.budgets[0].left_out
 

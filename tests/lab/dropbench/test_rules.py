@@ -48,7 +48,7 @@ def _compared(value: object) -> object:
 @pytest.mark.parametrize(("name", "benched"), [(PLATEAU, f"plateau of {REFERENCE}"), (RANK, RANK)])
 def test_the_record_is_what_the_bench_says(name: str, benched: str) -> None:
     (budget,) = bench_predictors(read_zoo(), budgets=["converged"], strategies=(), draws=1).budgets
-    scores = next(each for each in budget.rules if each.rule == benched)
+    scores = next(each for each in budget.rules if each.name == benched)
     record = tuned_rule(name).record
     assert record.families == len({each.family for each in read_zoo().entries})
     assert record.models == len(scores.outcomes)
@@ -76,7 +76,7 @@ def test_tuned_rules_are_scored_as_they_come() -> None:
     models = replace(read_zoo(), entries=tuple(one_family))
     (result,) = bench_predictors(models, rules=tuned_rules(), budgets=["gentle"], strategies=(), draws=1).budgets
     assert result.left_out == {}
-    by_name = {scores.rule: scores for scores in result.rules}
+    by_name = {scores.name: scores for scores in result.rules}
     assert set(by_name) == {"last layer", "fixed fraction of depth", "tuned fraction of depth", "random layer"} | set(
         rule_names()
     )
@@ -114,6 +114,6 @@ def test_rules_on_readings_that_nothing_was_fitted_to() -> None:
         scores.outcomes
         for budget in bench_predictors(zoo(model), rules=list(own.values()), strategies=(), draws=1).budgets
         for scores in budget.rules
-        if scores.rule == "best layer by LOES"
+        if scores.name == "best layer by LOES"
     )
     assert outcomes[0].recommended == (2,)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from layerprobe.lab.dropbench.bench import bench_predictors
-from layerprobe.lab.dropbench.results import StrategyScores, shown_strategies, worth_printing
+from layerprobe.lab.dropbench.results import Row, shown_strategies, worth_printing
 from layerprobe.lab.dropbench.scores import Redraws, lettered, redrawn, score_strategies, weighted_quantiles
 from layerprobe.lab.dropbench.strategies import Answer, Recorded, Strategy, find, scan, sweep
 from layerprobe.lab.dropbench.truth import chances_of_best, chances_within, item_variance, seed_variance
@@ -27,7 +27,7 @@ def models() -> list[Recorded]:
     return [Recorded(entry=each, tuned=each.budgets["converged"]) for each in made]
 
 
-def played(models: list[Recorded], strategy: Strategy, counts: np.ndarray | None = None) -> StrategyScores:
+def played(models: list[Recorded], strategy: Strategy, counts: np.ndarray | None = None) -> Row:
     redraws = Redraws(counts=np.ones((1, len(models))) if counts is None else counts, level=0.95)
     (scores,) = score_strategies(models, [strategy], redraws)
     return scores
@@ -118,7 +118,7 @@ def test_who_has_no_model_is_left_out_and_the_cheapest_comes_first(models: list[
     dear, none = taking(Answer(layer=4, cost=0.5), name="dear"), taking(name="none")
     cheap = taking(Answer(layer=0, cost=0.1), name="cheap")
     scored = score_strategies(models, [dear, none, cheap], Redraws(counts=np.ones((1, 4)), level=0.95))
-    assert [each.strategy for each in scored] == ["cheap", "dear"]
+    assert [each.name for each in scored] == ["cheap", "dear"]
 
 
 def test_quantiles_weigh_values() -> None:
@@ -136,15 +136,15 @@ def test_the_bench_has_rules_and_strategies_side_by_side() -> None:
     made = [recorded(f"m{k}", "abc"[k % 3], (DROPPING, RISING)[k % 2], seed=k, **cka) for k in range(6)]
     chosen = [find(0.05), scan("falling"), sweep(3)]
     (budget,) = bench_predictors(zoo(*made), strategies=chosen, draws=20).budgets
-    names = {each.strategy: each for each in budget.strategies}
+    names = {each.name: each for each in budget.strategies}
     assert {"last layer", "plateau of CKA, twin", "find, 5%", "scan, falling", "sweep, 3 seeds"} <= names.keys()
     assert names["last layer"].needs == "nothing"
     assert names["best rule of the other families"].needs == "readings"
     assert names["plateau of CKA, twin"].source == "Rep, Dukic and Snajder 2024 (2402.13130)"
     assert names["fall of CKA, twin"].source.startswith("Kornblith et al. 2019")
-    last = next(rule for rule in budget.rules if rule.rule == "last layer")
+    last = next(rule for rule in budget.rules if rule.name == "last layer")
     assert names["last layer"].regret.value == pytest.approx(last.mean_regret.value)
-    shown = {each.strategy for each in shown_strategies(budget)}
+    shown = {each.name for each in shown_strategies(budget)}
     assert {"last layer", "plateau of CKA, twin", "find, 5%"} <= shown
     assert "tuned plateau of CKA, twin" not in shown
     assert len(shown_strategies(budget, everything=True)) == len(budget.strategies)

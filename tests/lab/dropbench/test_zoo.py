@@ -142,7 +142,7 @@ def test_half_of_the_searched_models_are_not_pretrained_as_one_that_rules_are_tu
 def test_the_default_held_on_the_models_that_were_kept_out() -> None:
     """As the README says: F1 of 0.9, less regret than the effective rank, and under a quarter of the cost."""
     for budget in bench_predictors(read_kept_out(), rules=tuned_rules(), strategies=(), draws=1).budgets:
-        scores = {rule.rule: rule for rule in budget.rules}
+        scores = {rule.name: rule for rule in budget.rules}
         result = scores[DEFAULT_RULE]
         assert result.f1 is not None
         assert result.f1.value > 0.9
