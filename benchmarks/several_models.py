@@ -22,7 +22,7 @@ import numpy as np
 
 from layerprobe.lab.dropbench.strategies import PAPER_SEEDS, Recorded
 from layerprobe.lab.dropbench.zoo import RunName, read_searched
-from layerprobe.search.plan import Schedule
+from layerprobe.search.plan import next_run
 from layerprobe.search.posterior import posterior, side_by_side
 from layerprobe.search.values import Evidence, SearchSettings
 
@@ -46,10 +46,7 @@ def searched(models: Sequence[Recorded], settings: SearchSettings, first: int) -
         found = zip(models, runs, strict=True)
         return [replace(each.evidence(made, first=first), model=i) for i, (each, made) in enumerate(found)]
 
-    schedule = Schedule(settings)
-    while list(schedule.begin(evidence())) or schedule.pending:
-        run = schedule.end()
-        assert run is not None
+    while (run := next_run(evidence(), settings).run) is not None:
         runs[run.model] += ((run.layer, run.seed, False),)
     return evidence()
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import index
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,7 +21,7 @@ from layerprobe.context import current
 from layerprobe.errors import DataError, StoreError
 from layerprobe.files.atomic import from_home, locked, replace_file
 from layerprobe.files.inputs import read_document
-from layerprobe.files.serialisation import from_dict, parse_json, sealed, unsealed
+from layerprobe.files.serialisation import RARE, from_dict, parse_json, sealed, unsealed
 from layerprobe.readings.registry import INFONCE, SELF_CKA
 from layerprobe.search.answer import answer
 from layerprobe.search.plan import next_run
@@ -42,25 +42,6 @@ from layerprobe.stats.links import Links
 Array = NDArray[np.float64]
 
 
-def with_scores(
-    evidence: Evidence, scored: Sequence[tuple[Score, Array | None]], folds: Sequence[tuple[int, Links | None]]
-) -> Evidence:
-    """Return evidence with scores and their errors over items.
-
-    Args:
-        evidence: Without them, or with fewer.
-        scored: Each score with the influences of the items of its fold, (items,) in points; None where not known.
-        folds: Of each fold, how many items it has and which of them share texts.
-    """
-    psi = [(evidence.fold(score.seed), influences) for score, influences in scored]
-    covariance = score_errors(psi, folds)
-    return replace(
-        evidence,
-        scores=tuple(score for score, _ in scored),
-        item_covariance=tuple(map(tuple, covariance.tolist())),
-    )
-
-
 def score_errors(scored: Sequence[tuple[int, Array | None]], folds: Sequence[tuple[int, Links | None]]) -> Array:
     """Return (scores, scores): the covariance of errors over items, from the fold and the influences of each score.
 
@@ -79,54 +60,66 @@ def score_errors(scored: Sequence[tuple[int, Array | None]], folds: Sequence[tup
     return pooled_covariance(covariance, [folds[fold][0] for fold, _ in scored], units)
 
 
-class NextRun(NamedTuple):
-    """What to train next: `layer, seed = search.ask()`."""
-
-    layer: int
-    """How many blocks the model keeps; 0 for the embeddings alone."""
-    seed: int
-    """Of everything random in that training run."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchState:
-    """What the file of a search holds."""
+    """All that a search knows: what its file holds. What is asked and told makes another one."""
 
-    evidence: Evidence
+    models: tuple[Evidence, ...]
+    """Of each model, numbered in this order; several share the budget."""
     settings: SearchSettings
-    pending: tuple[PlannedRun, ...] = ()
-    """Runs that were asked for and not told."""
-    workers: tuple[str, ...] = ()
-    """Who asked for each of them; empty where no name was given."""
-    items: tuple[Any, ...] = ()
-    """Of each score, a list with the metric of each item; None where one number was told, or the run failed."""
+    pending: tuple[tuple[PlannedRun, str], ...] = ()
+    """Runs that were asked for and not told, each with who asked; empty where no name was given."""
+    influences: tuple[tuple[Any, ...], ...] = ()
+    """By model and score: (items,) what each item adds to it, of mean 0, x 100; None where that is not known."""
+    folds: tuple[Any, ...] = field(default=(), metadata=RARE)
+    """Of each fold, how many items it has and which of them share texts; empty where what is told says how many."""
 
-    def without(self, layer: int, seed: int) -> SearchState:
+    @property
+    def waiting(self) -> list[PlannedRun]:
+        """The pending runs, in the order in which they were asked for."""
+        return [run for run, _ in self.pending]
+
+    @property
+    def decision(self) -> Decision:
+        """What comes next beside the pending runs."""
+        return next_run(self.models, self.settings, self.waiting)
+
+    def asked(self, n: int, worker: str = "") -> tuple[Self, list[PlannedRun]]:
+        """Return the same with up to n runs pending for a worker, those that it has first, and these runs."""
+        state, runs = self, [run for run, asked_by in self.pending if worker and asked_by == worker][:n]
+        while len(runs) < n and (run := state.decision.run) is not None:
+            state = replace(state, pending=(*state.pending, (run, worker)))
+            runs.append(run)
+        return state, runs
+
+    def without(self, layer: int, seed: int, *, scan: bool = False, model: int = 0) -> Self:
         """Return the same without a pending run."""
-        left = [
-            (run, worker)
-            for run, worker in zip(self.pending, self.workers, strict=True)
-            if (run.layer, run.seed) != (layer, seed)
-        ]
-        return replace(self, pending=tuple(run for run, _ in left), workers=tuple(worker for _, worker in left))
+        name = (model, scan, layer, seed)
+        left = [(run, asked_by) for run, asked_by in self.pending if (run.model, run.scan, *run) != name]
+        return replace(self, pending=tuple(left))
 
-    def with_scores(self, score: Score, items: list[float] | None) -> SearchState:
-        """Return the same with one more score, and the metric of its items where it is known."""
-        scores, of_items, evidence = (*self.evidence.scores, score), (*self.items, items), self.evidence
-        folds: dict[int, int] = {
-            evidence.fold(scored.seed): len(values)
-            for scored, values in zip(scores, of_items, strict=True)
-            if values is not None
-        }
-        if not folds:
-            return replace(self, evidence=replace(evidence, scores=scores), items=of_items)
-        mean = sum(folds.values()) / len(folds)
-        influences = [None if values is None else 100 * (np.asarray(values) - np.mean(values)) for values in of_items]
-        evidence = replace(evidence, n_items=round(mean * evidence.n_folds))
-        sizes = [(folds.get(fold, round(mean)), None) for fold in range(evidence.n_folds)]
-        return replace(
-            self, evidence=with_scores(evidence, list(zip(scores, influences, strict=True)), sizes), items=of_items
-        )
+    def told(self, scored: Sequence[tuple[Score, Any]], *, model: int = 0) -> Self:
+        """Return the same with the scores of a run, each with the influences of its items or None, and not pending."""
+        evidence, run = self.models[model], scored[-1][0]
+        scores = (*evidence.scores, *(score for score, _ in scored))
+        influences = list(self.influences or ((),) * len(self.models))
+        influences[model] = (*influences[model], *(of_items for _, of_items in scored))
+        folds, psi = self.folds, [(evidence.fold(s.seed), i) for s, i in zip(scores, influences[model], strict=True)]
+        sizes = {fold: len(of_items) for fold, of_items in psi if of_items is not None}
+        if sizes and not folds:
+            mean = sum(sizes.values()) / len(sizes)
+            folds = tuple((sizes.get(fold, round(mean)), None) for fold in range(evidence.n_folds))
+            evidence = replace(evidence, n_items=round(mean * evidence.n_folds))
+        covariance = tuple(map(tuple, score_errors(psi, folds).tolist())) if folds else ()
+        evidence = replace(evidence, scores=scores, item_covariance=covariance)
+        models = (*self.models[:model], evidence, *self.models[model + 1 :])
+        left = self.without(run.layer, run.seed, scan=run.scan, model=model)
+        return replace(left, models=models, influences=tuple(influences))
+
+    def answer(self, model: int = 0, decision: Decision | None = None) -> SearchAnswer:
+        """Return which layer of a model to keep; the decision is what comes next, unless another one is given."""
+        decision = decision or next_run(self.models, self.settings)
+        return answer(self.models[model], self.settings, decision)
 
 
 @public
@@ -190,25 +183,32 @@ class LayerSearch:
             seeds=check_count(seeds),
             level=current().level,
         )
-        evidence = Evidence(
-            n_blocks=_whole(n_blocks, "n_blocks"),
+        evidence = begun_evidence(
+            _whole(n_blocks, "n_blocks"),
+            readings or {},
             start=None if start is None else one_layer(start),
             first_layer=_whole(first_layer, "first_layer"),
             n_folds=_whole(folds, "folds"),
-            **_read(readings or {}, n_blocks),
         )
         next_run(evidence, settings)  # a budget that is too small is refused before there is a file
-        begun = SearchState(evidence=evidence, settings=settings)
+        begun = SearchState(models=(evidence,), settings=settings)
         with self._open(begun) as state:
-            fresh = replace(state.evidence, scores=(), item_covariance=(), n_items=None)
+            fresh = replace(state.models[0], scores=(), item_covariance=(), n_items=None)
             if (fresh, state.settings) != (evidence, settings):
                 raise DataError(f"{path} holds a search with other settings: open it by its path alone")
 
+    @classmethod
+    def of(cls, state: SearchState) -> Self:
+        """Return a search in memory that goes on from a state, such as one of several models."""
+        search = cls.__new__(cls)
+        search._path, search._state = None, state
+        return search
+
     @overload
-    def ask(self, n: None = None, *, worker: str | None = None) -> NextRun | None: ...
+    def ask(self, n: None = None, *, worker: str | None = None) -> PlannedRun | None: ...
     @overload
-    def ask(self, n: int, *, worker: str | None = None) -> list[NextRun]: ...
-    def ask(self, n: int | None = None, *, worker: str | None = None) -> NextRun | list[NextRun] | None:
+    def ask(self, n: int, *, worker: str | None = None) -> list[PlannedRun]: ...
+    def ask(self, n: int | None = None, *, worker: str | None = None) -> PlannedRun | list[PlannedRun] | None:
         """Return the layer and seed to train next; None where there is nothing to train now.
 
         That is where the search is over, or where what comes next depends on runs that are not told yet.
@@ -225,16 +225,11 @@ class LayerSearch:
             raise DataError(f"expected how many runs to train, 1 or more, got {n}")
         name, most = "" if worker is None else str(worker), 1 if n is None else n
         with self._open() as state:
-            of_worker = zip(state.pending, state.workers, strict=True)
-            runs = [run for run, of in of_worker if name and of == name][:most]
-            while len(runs) < most and (run := _decide(state).run) is not None:
-                state = replace(state, pending=(*state.pending, run), workers=(*state.workers, name))
-                runs.append(run)
+            state, runs = state.asked(most, name)
             self._keep(state)
-        given = [NextRun(run.layer, run.seed) for run in runs]
         if n is None:
-            return given[0] if given else None
-        return given
+            return runs[0] if runs else None
+        return runs
 
     def tell(self, layer: int, seed: int, scores: ArrayLike | None) -> None:
         """Add what a run scored; it need not have been asked for.
@@ -253,21 +248,30 @@ class LayerSearch:
             DataError: If there is no such layer, the run was told before, or the scores are not what they should be.
         """
         with self._open() as state:
-            evidence, of_run = state.evidence, f"layer {layer}, seed {seed}"
+            evidence, of_run = state.models[0], f"layer {layer}, seed {seed}"
             layer, seed = _whole(layer, "layer"), _whole(seed, "seed")
             if layer not in evidence.choices or seed < 0:
                 layers = f"a layer from {evidence.first_layer} to {evidence.n_blocks}"
                 raise DataError(f"expected {layers} and a seed of 0 or more, got {of_run}")
             if any((score.layer, score.seed) == (layer, seed) for score in evidence.scores):
                 raise DataError(f"{of_run} was told before: give a new run another seed")
-            items, value = None, None
+            influences, value = None, None
             if scores is not None:
                 values = _finite(scores, of_run)
                 value = 100 * float(values.mean())
-                items = values.tolist() if values.ndim else None
-                self._check_alike(state, seed, items, of_run)
-            told = state.without(layer, seed).with_scores(Score(layer=layer, seed=seed, value=value), items)
-            self._keep(told)
+                influences = (100 * (values - values.mean())).tolist() if values.ndim else None
+                self._check_alike(state, seed, influences, of_run)
+            self._keep(state.told([(Score(layer=layer, seed=seed, value=value), influences)]))
+
+    def add(self, scored: Sequence[tuple[Score, Array | None]], *, model: int = 0) -> None:
+        """Add the scores of a run, one at each of its layers, with (items,) influences; `tell` for what is not a mean.
+
+        Args:
+            scored: Each with what the items of its fold add to it, of mean 0, x 100; None where that is not known.
+            model: Which of several.
+        """
+        with self._open() as state:
+            self._keep(state.told(scored, model=model))
 
     def release(self, layer: int, seed: int) -> None:
         """Give back a run that was asked for and will not be told, such as that of a job that was killed.
@@ -276,7 +280,7 @@ class LayerSearch:
             DataError: If it is no pending run.
         """
         with self._open() as state:
-            if (layer, seed) not in [(run.layer, run.seed) for run in state.pending]:
+            if (layer, seed) not in map(tuple, state.waiting):
                 raise DataError(f"expected a run that was asked for and not told, got layer {layer}, seed {seed}")
             self._keep(state.without(layer, seed))
 
@@ -287,9 +291,9 @@ class LayerSearch:
             DataError: If no score was told.
         """
         with self._open() as state:
-            if not state.evidence.scored:
+            if not state.models[0].scored:
                 raise DataError("expected the score of at least one run, got none: ask for a run and tell its score")
-            answered = answer(state.evidence, state.settings)
+            answered = state.answer()
         layers = []
         for belief in answered.layers:  # inside what a metric from -1 to 1 can be
             mean, low, high = np.clip((belief.mean, *belief.interval), -100, 100).tolist()
@@ -297,16 +301,21 @@ class LayerSearch:
         return replace(answered, layers=tuple(layers)).worded
 
     @property
-    def pending(self) -> list[NextRun]:
-        """Runs that were asked for and not told."""
+    def state(self) -> SearchState:
+        """All that the search knows now."""
         with self._open() as state:
-            return [NextRun(run.layer, run.seed) for run in state.pending]
+            return state
+
+    @property
+    def pending(self) -> list[PlannedRun]:
+        """Runs that were asked for and not told."""
+        return self.state.waiting
 
     @property
     def outlook(self) -> str:
         """What comes next and why, or why there is nothing to train now."""
-        with self._open() as state:
-            decision, waiting = _decide(state), len(state.pending)
+        state = self.state
+        decision, waiting = state.decision, len(state.pending)
         if decision.run is not None:
             return f"next is layer {decision.run.layer}, seed {decision.run.seed}: {decision.why}"
         if waiting:
@@ -314,8 +323,8 @@ class LayerSearch:
         return f"the search is over: {decision.why}"
 
     def __repr__(self) -> str:
-        with self._open() as state:
-            scored, waiting = len(state.evidence.scores), len(state.pending)
+        state = self.state
+        scored, waiting = sum(len(model.scores) for model in state.models), len(state.pending)
         where = "in memory" if self._path is None else str(self._path)
         return f"<LayerSearch: {where}, {scored} runs told, {waiting} pending>"
 
@@ -362,16 +371,14 @@ class LayerSearch:
         return state
 
     @staticmethod
-    def _check_alike(state: SearchState, seed: int, items: list[float] | None, of_run: str) -> None:
+    def _check_alike(state: SearchState, seed: int, influences: list[float] | None, of_run: str) -> None:
         """Raise DataError unless a run tells as much as those before: one number, or one for each item of its fold."""
-        for score, values in zip(state.evidence.scores, state.items, strict=True):
-            if score.value is None or (
-                items is not None
-                and values is not None
-                and state.evidence.fold(score.seed) != state.evidence.fold(seed)
-            ):
+        evidence, *_ = state.models
+        for score, earlier in zip(evidence.scores, *state.influences, strict=True):
+            in_other_fold = evidence.fold(score.seed) != evidence.fold(seed)
+            if score.value is None or (influences is not None and earlier is not None and in_other_fold):
                 continue
-            before, now = (1 if told is None else len(told) for told in (values, items))
+            before, now = (1 if told is None else len(told) for told in (earlier, influences))
             if before != now:
                 names = [f"{n:,} numbers, one an item" if n > 1 else "one number" for n in (before, now)]
                 run = f"layer {score.layer}, seed {score.seed}"
@@ -387,12 +394,8 @@ def _refused(path: Path, error: BaseException | None) -> DataError:
     return DataError(f"cannot use {path}: {reason}: choose a path that can be read, written and locked")
 
 
-def _decide(state: SearchState) -> Decision:
-    return next_run(state.evidence, state.settings, state.pending)
-
-
-def _read(readings: Mapping[str, Any], n_blocks: int) -> dict[str, Any]:
-    """Return what a search reads of a model before training, from curves or numbers by layer."""
+def begun_evidence(n_blocks: int, readings: Mapping[str, Any], **about: Any) -> Evidence:
+    """Return what is known before any run: readings, as curves or numbers by layer, and other fields of `Evidence`."""
     try:
         curves = {
             name: np.asarray(getattr(curve, "values", curve), dtype=np.float64) for name, curve in readings.items()
@@ -403,10 +406,12 @@ def _read(readings: Mapping[str, Any], n_blocks: int) -> dict[str, Any]:
         if curve.shape != (n_blocks + 1,):
             raise DataError(f"expected {name} at {n_blocks + 1} layers, 0 to {n_blocks}, got {curve.size} numbers")
     infonce, cka = curves.get(INFONCE), curves.get(SELF_CKA)
-    return {
-        "infonce": None if infonce is None else tuple(infonce.tolist()),
-        "steps": None if cka is None else layer_steps(cka[1:]),
-    }
+    return Evidence(
+        n_blocks=n_blocks,
+        infonce=None if infonce is None else tuple(infonce.tolist()),
+        steps=None if cka is None else layer_steps(cka[1:]),
+        **about,
+    )
 
 
 def _whole(value: object, name: str) -> int:

@@ -1,7 +1,7 @@
 """Evidence -> the run that tells most, or why the search is over. A pure function: the same evidence, the same run."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -77,47 +77,6 @@ def next_run(
         _check_budget(sum(_cost(run, models) for run in runs), left, models, settings)
     begun = next(begun for begun in beginnings if begun is not None)
     return begun if _cost(runs[0], models) <= left else _over("budget", settings, models)
-
-
-class Schedule:
-    """The runs of a search several at a time: each takes as long as it costs.
-
-    So what comes next depends on scores alone, not on how fast a machine is, and a search that is made again makes the
-    same runs.
-    """
-
-    def __init__(self, settings: SearchSettings, at_a_time: int = 1) -> None:
-        self.settings, self.at_a_time = settings, at_a_time
-        self._clock = 0.0
-        self._running: list[tuple[float, PlannedRun]] = []
-
-    @property
-    def pending(self) -> list[PlannedRun]:
-        """Runs whose scores are not known."""
-        return [run for _, run in self._running]
-
-    @property
-    def free(self) -> int:
-        """How many more could run."""
-        return self.at_a_time - len(self._running)
-
-    def begin(self, evidence: Evidence | Sequence[Evidence]) -> Iterator[PlannedRun]:
-        """Give the runs that begin now."""
-        while self.free:
-            run = next_run(evidence, self.settings, self.pending).run
-            if run is None:
-                return
-            self._running.append((self._clock + _cost(run, _by_number(evidence)), run))
-            yield run
-
-    def end(self) -> PlannedRun | None:
-        """Return the run that ends next, whose scores are known before others begin; None where the search is over."""
-        if not self._running:
-            return None
-        ended = min(self._running, key=lambda running: running[0])
-        self._running.remove(ended)
-        self._clock = ended[0]
-        return ended[1]
 
 
 def gain_of_run(beliefs: Posterior, layer: int, beside: Sequence[int] = ()) -> float:

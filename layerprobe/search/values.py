@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Literal, Self
@@ -185,10 +185,10 @@ class SearchSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRun:
-    """The run that comes next."""
+    """The run that comes next: `layer, seed = search.ask()`."""
 
     layer: int
-    """Where to truncate; n_blocks for a scan."""
+    """How many blocks the model keeps, 0 for the embeddings alone; n_blocks for a scan."""
     seed: int
     scan: bool
     """Whether it trains all layers at once."""
@@ -196,6 +196,9 @@ class PlannedRun:
     """In block-steps."""
     model: int = field(default=0, metadata=RARE)
     """Which of several."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter((self.layer, self.seed))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Which layer to keep: readings say where to look, truncated fine-tuning decides where it matters.
 
-What is run next, and what follows from it, is decided by `layerprobe.search` from the scores alone; here the runs are
-made, or read where they are there, and scored.
+`LayerSearch` says which run comes next, and what follows from the scores; here the runs that it asks for are made, or
+loaded where they are finished, and their scores told.
 """
 
 from __future__ import annotations
@@ -46,10 +46,8 @@ from layerprobe.readings.source import read_curves
 from layerprobe.results.shown import from_layer
 from layerprobe.scoring.score import check_different
 from layerprobe.scoring.zero_shot import score_split
-from layerprobe.search.answer import answer
-from layerprobe.search.ask import with_scores
-from layerprobe.search.plan import Schedule, next_run
-from layerprobe.search.posterior import layer_steps, posterior, side_by_side
+from layerprobe.search.ask import LayerSearch, SearchState, begun_evidence
+from layerprobe.search.posterior import posterior, side_by_side
 from layerprobe.search.values import (
     SEEDS,
     TOLERANCE,
@@ -202,31 +200,34 @@ def find(
     )
     machines = workers_of(agreements[0][1].asked, *sorted(folders), count=at_a_time, ray=rare.get("ray"), local=local)
     runs, folds = _Runs(machines), search_folds(task, seeds, rare.get("cross_validation"))
-    of_search: dict[str, Any] = {"start": start, "save_models": save_models, "runs": runs}
-    searches = [
-        _Search(
+    tuned = [
+        _ModelRuns(
             SharedModel(checkpoint, items=task.readable, workers=machines),
             folds,
             task,
             agreed_protocol,
+            start=start,
+            save_models=save_models,
+            runs=runs,
             cost=cost,
-            **of_search,
         )
         for (agreed_protocol, checkpoint), cost in zip(
             agreements, block_costs([checkpoint for _, checkpoint in agreements]), strict=True
         )
     ]
-    with runs, _progress(searches, settings, against_last):
-        _make_runs(searches, runs, Schedule(settings, at_a_time), against_last=against_last)
+    parts = tuple((len(fold.validation), links_of(fold.validation)) for fold in tuned[0].folds)
+    search = LayerSearch.of(SearchState(models=tuple(one.begun for one in tuned), settings=settings, folds=parts))
+    with runs, _progress(tuned, settings, against_last):
+        _search(search, tuned, runs, at_a_time, against_last=against_last)
         if several:
-            found = _found_models(searches, settings, against_last=against_last)
+            found = _found_models(search, tuned, against_last=against_last)
         else:
-            finding = searches[0].finding(settings, against_last=against_last)
+            finding = tuned[0].finding(search, against_last=against_last)
     if not several:
-        return searches[0].with_final(finding) if rare.get("final") else finding
+        return tuned[0].with_final(finding) if rare.get("final") else finding
     if rare.get("final"):
-        search = next(search for search in searches if search.label == found.models[found.best_model])
-        findings = [search.with_final(found.best) if one is found.best else one for one in found.findings]
+        best = next(one for one in tuned if one.label == found.models[found.best_model])
+        findings = [best.with_final(found.best) if one is found.best else one for one in found.findings]
         return replace(found, findings=tuple(findings))
     return found
 
@@ -313,37 +314,46 @@ class _Runs:
         return self.made[job]
 
 
-def _make_runs(searches: Sequence[_Search], runs: _Runs, schedule: Schedule, *, against_last: int) -> None:
-    """Make the chosen runs and, with spare workers, those of the last layer for the comparison."""
-    one = searches[0]
-    most = against_last if len(searches) == 1 and not spoilt_items(one.task) else 0
+def _search(
+    search: LayerSearch, tuned: Sequence[_ModelRuns], runs: _Runs, at_a_time: int, *, against_last: int
+) -> None:
+    """Make the runs that the search asks for and tell it their scores; with spare workers, of the last layer, too.
+
+    Several runs at a time end in the order of their costs, whoever is faster: a search that is made again is the same.
+    """
+    one = tuned[0]
+    most = against_last if len(tuned) == 1 and not spoilt_items(one.task) else 0
+    ends: dict[PlannedRun, float] = {}
+    now = 0.0
     while True:
-        for run in schedule.begin([search.evidence for search in searches]):
-            searches[run.model].ask(run)
-        room = min(schedule.free, most - one.ahead) if schedule.pending else 0
-        if room > 0 and one.evidence.scored and posterior(one.evidence).best_layer != one.n_blocks:
+        for run in search.ask(at_a_time - len(ends)):
+            ends[run] = now + tuned[run.model].request(run)
+        evidence = search.state.models[0]
+        room = min(at_a_time - len(ends), most - one.ahead) if ends else 0
+        if room > 0 and evidence.scored and posterior(evidence).best_layer != one.n_blocks:
             for seed in range(one.ahead, one.ahead + room):
                 runs.requested.setdefault(one.job(one.n_blocks, seed), one.n_blocks + 1)
             one.ahead += room
-        ended = schedule.end()
-        if ended is None:
+        if not ends:
             return
-        searches[ended.model].make([ended])
+        ended = min(ends, key=ends.__getitem__)
+        now = ends.pop(ended)
+        search.add(tuned[ended.model].scores(ended), model=ended.model)
 
 
 @contextlib.contextmanager
-def _progress(searches: Sequence[_Search], settings: SearchSettings, against_last: int) -> Iterator[None]:
+def _progress(tuned: Sequence[_ModelRuns], settings: SearchSettings, against_last: int) -> Iterator[None]:
     """Let runs count as parts of the budget and of what the comparison with the last layer costs at most."""
-    whole = sum(search.evidence.block_cost * settings.block_steps(search.n_blocks) for search in searches)
-    whole += 2 * against_last * max(search.evidence.block_cost * (search.n_blocks + 1) for search in searches)
+    whole = sum(one.begun.block_cost * settings.block_steps(one.n_blocks) for one in tuned)
+    whole += 2 * against_last * max(one.begun.block_cost * (one.n_blocks + 1) for one in tuned)
     outer = current().progress
     with with_settings(progress=lambda task, done, _: outer(task, min(done, whole), whole)):
         yield
         report("runs", whole, whole)
 
 
-class _Search:
-    """One model's runs so far and the evidence from them."""
+class _ModelRuns:
+    """One model's runs so far: what a search asks for is made here, and told by its scores."""
 
     def __init__(
         self,
@@ -370,8 +380,7 @@ class _Search:
         self.own_folder = run_folder(checkpoint, task, protocol)
         looked_at = drawn_from(task, (LOOKED_AT,) * 3)
         read = read_curves(checkpoint, looked_at.split("all"), _readings(task))
-        cka, infonce = read[SELF_CKA], read.get(INFONCE)
-        first_layer = max(cka.first_layer - 1, 0)  # such a curve begins a layer later
+        first_layer = max(read[SELF_CKA].first_layer - 1, 0)  # such a curve begins a layer later
         unsaved = without_checkpoint(model.encoder) if save_models else ""
         self.runs: list[MadeRun] = []
         self.failures: list[str] = []
@@ -379,12 +388,10 @@ class _Search:
         """Seeds of the last layer whose runs were asked for before the search was over."""
         self.failed = ""
         """What the last of them says that is a run's."""
-        self._scores: list[tuple[Score, Array | None]] = []  # with influences
         self._tested: dict[tuple[int, int], Array] = {}  # influences of the test items, by layer and seed
-        self.evidence = Evidence(
-            n_blocks=self.n_blocks,
-            steps=layer_steps(cka.values[1:]),
-            infonce=None if infonce is None else infonce.values,
+        self.begun = begun_evidence(
+            self.n_blocks,
+            read,
             start=start,
             n_items=sum(len(fold.validation) for fold in folds),
             n_folds=len(folds),
@@ -403,26 +410,21 @@ class _Search:
         """Return a run as a job of all."""
         return RunJob(layer, seed, self.first + seed % len(self.sets), scan=scan)
 
-    def ask(self, run: PlannedRun) -> RunJob:
-        """Request a run, unless it was requested before."""
+    def request(self, run: PlannedRun) -> float:
+        """Request a run, unless it was requested before; return what it costs."""
+        cost = self.begun.block_cost * run.cost
+        self.every.requested.setdefault(self.job(run.layer, run.seed, scan=run.scan), cost)
+        return cost
+
+    def scores(self, run: PlannedRun) -> list[tuple[Score, Array | None]]:
+        """Make a requested run, or load a finished one; return its score, or that it failed, at each of its layers."""
         job = self.job(run.layer, run.seed, scan=run.scan)
-        self.every.requested.setdefault(job, self.evidence.block_cost * run.cost)
-        return job
-
-    def make(self, planned: Sequence[PlannedRun]) -> None:
-        """Make runs, or load finished ones, and add their scores to the evidence."""
-        for job in [self.ask(run) for run in planned]:
-            self._add(job, self.every.outcome(job))
-        self._join_evidence()
-
-    def _add(self, job: RunJob, outcome: Run | LayerProbeError) -> None:
-        """Add a run's scores, or its failure, to the evidence of its layers."""
-        what, before = "the scan" if job.scan else f"layer {job.layer}", len(self.runs)
+        outcome, before = self.every.outcome(job), len(self.runs)
         if isinstance(outcome, LayerProbeError):
-            self.failed = f"{what} failed: {outcome}"
+            self.failed = f"{'the scan' if job.scan else f'layer {job.layer}'} failed: {outcome}"
             self.failures.append(self.failed)
-        for layer in self.evidence.choices if job.scan else (job.layer,):
-            self._score(job, layer, _at(outcome, layer))
+        layers = self.begun.choices if job.scan else (job.layer,)
+        scored = [self._scored(job, layer, _at(outcome, layer)) for layer in layers]
         if len(self.runs) == before:
             fold = job.of - self.first
             self.runs.append(MadeRun(scan=job.scan, fold=fold, layer=job.layer, seed=job.seed, run=None))
@@ -430,10 +432,12 @@ class _Search:
             self.failures += [
                 f"the run of all layers continues without layer {failure.layer}: {failure.message}"
                 for failure in outcome.failures
-                if failure.layer in self.evidence.choices
+                if failure.layer in self.begun.choices
             ]
+        return scored
 
-    def _score(self, job: RunJob, layer: int, run: FineTuningRun | None) -> None:
+    def _scored(self, job: RunJob, layer: int, run: FineTuningRun | None) -> tuple[Score, Array | None]:
+        """Add a run at a layer to those made; return its score with the influences of the items."""
         influences, fold = None, job.of - self.first
         if run is not None:
             items = run_items(self.folds[fold], [(run, self.sets[fold].directory(job))])
@@ -442,25 +446,21 @@ class _Search:
             if not job.scan:
                 self._tested.update(items.influences["test"])
         value = None if run is None else run.validation[run.primary]
-        score = Score(layer=layer, seed=job.seed, value=value, scan=job.scan)
-        self._scores.append((score, influences))
+        return Score(layer=layer, seed=job.seed, value=value, scan=job.scan), influences
 
-    def _join_evidence(self) -> None:
-        folds = [(len(fold.validation), links_of(fold.validation)) for fold in self.folds]
-        self.evidence = with_scores(self.evidence, self._scores, folds)
-
-    def finding(self, settings: SearchSettings, *, against_last: int, decision: Decision | None = None) -> Finding:
+    def finding(self, search: LayerSearch, *, against_last: int, decision: Decision | None = None) -> Finding:
         """Return the answer with what was run, and with the proof against the last layer where seeds are given."""
-        _check_scored([self])
-        answered = searched = answer(self.evidence, settings, decision)
+        _check_scored(search, [self])
+        number, level = self.begun.model, search.state.settings.level
+        answered = searched = search.state.answer(number, decision)
         proof = None
         while against_last and not spoilt_items(self.task):
             best = answered.best_layer
             # what was asked for depends on scores alone, what has begun on who is faster: all that was asked for counts
-            self.make(self._missing(best, self.ahead if best == self.n_blocks else against_last))
-            answered = answer(self.evidence, settings, searched.decision)
+            self._prove(search, best, self.ahead if best == self.n_blocks else against_last)
+            answered = search.state.answer(number, searched.decision)
             if answered.best_layer == best:
-                proof = self._against_last(best, settings)
+                proof = self._against_last(best, level)
                 break
         # what the proof's runs say counts, but they do not reopen the search
         answered = _stated(answered, self.task)
@@ -476,7 +476,7 @@ class _Search:
             runs=tuple(self.runs),
             n_folds=len(self.folds),
             n_items=(len(self.folds[0].validation), len(self.folds[0].test)),
-            outcomes=outcomes(tested, self._items, level=settings.level),
+            outcomes=outcomes(tested, self._items, level=level),
             against_last=proof,
             proof_cost=answered.spent - searched.spent,
             seconds_by_layer=tuple(median(rounds) if rounds else None for rounds in seconds),
@@ -533,32 +533,34 @@ class _Search:
         directory = self.sets[made.fold].directory(RunJob(best, made.seed, scan=made.scan))
         return Weights(directory=str(directory), scan=made.scan)
 
-    @property
-    def unscored(self) -> str:
-        """Why there is no score: what the last run that failed says, if any."""
-        without = (
-            "the metric is nowhere finite" if self.evidence.scores else "the budget was spent before its first run"
-        )
+    def unscored(self, evidence: Evidence) -> str:
+        """Return why there is no score: what the last run that failed says, if any."""
+        without = "the metric is nowhere finite" if evidence.scores else "the budget was spent before its first run"
         return self.failed or without
 
-    def _missing(self, best: int, seeds: int) -> list[PlannedRun]:
-        """Return the missing runs of the layer to keep and the last one."""
+    def _prove(self, search: LayerSearch, best: int, seeds: int) -> None:
+        """Make the missing runs of the layer to keep and the last one, and tell the search their scores."""
         pairs = dict.fromkeys((layer, seed) for seed in range(seeds) for layer in (best, self.n_blocks))
-        done = {(score.layer, score.seed) for score in self.evidence.scores if not score.scan}
-        return [
+        scores = search.state.models[self.begun.model].scores
+        done = {(score.layer, score.seed) for score in scores if not score.scan}
+        missing = [
             PlannedRun(layer=layer, seed=seed, scan=False, cost=layer + 1)
             for layer, seed in pairs
             if (layer, seed) not in done
         ]
+        for run in missing:
+            self.request(run)
+        for run in missing:
+            search.add(self.scores(run), model=self.begun.model)
 
-    def _against_last(self, best: int, settings: SearchSettings) -> CrossedInterval | None:
+    def _against_last(self, best: int, level: float) -> CrossedInterval | None:
         """Return the difference over the seeds that both layers have scores of; None where there is none."""
         runs = {(made.layer, made.seed): made.run for made in self.runs if made.run and not made.scan}
         seeds = [seed for layer, seed in sorted(runs) if layer == best and (self.n_blocks, seed) in runs]
         if not seeds or best == self.n_blocks:
             return None
         best_runs, last = ([runs[layer, seed] for seed in seeds] for layer in (best, self.n_blocks))
-        return difference(best_runs, last, (self._items, self._items), level=settings.level)
+        return difference(best_runs, last, (self._items, self._items), level=level)
 
     @property
     def _items(self) -> RunItems:
@@ -575,56 +577,63 @@ def _floor(task: Task) -> Floor | None:
     return floor if floor is not None and floor.value > 0 else None
 
 
-def _found_models(searches: Sequence[_Search], settings: SearchSettings, *, against_last: int) -> FoundModels:
-    """Combine the searches of several models into one finding."""
-    decision = next_run([search.evidence for search in searches], settings)
-    _check_scored(searches)
-    scored = [search for search in searches if search.evidence.scored]
-    findings: dict[_Search, Finding] = {}
-    while (best := scored[_among_all(scored, settings)["best_model"]]) not in findings:
+def _found_models(search: LayerSearch, tuned: Sequence[_ModelRuns], *, against_last: int) -> FoundModels:
+    """Combine the search's answers on several models into one finding."""
+    decision = search.state.decision
+    _check_scored(search, tuned)
+    scored = [one for one in tuned if search.state.models[one.begun.model].scored]
+    findings: dict[_ModelRuns, Finding] = {}
+    while (best := scored[_among_all(search.state, scored)["best_model"]]) not in findings:
         # what is run for the comparison may make another model the best
-        findings[best] = best.finding(settings, against_last=against_last, decision=decision)
+        findings[best] = best.finding(search, against_last=against_last, decision=decision)
         best.model.forget()
     for other in scored:
         if other not in findings:
-            findings[other] = other.finding(settings, against_last=0, decision=decision)
+            findings[other] = other.finding(search, against_last=0, decision=decision)
             other.model.forget()
-    evidence = [search.evidence for search in searches]
-    whole = sum(model.block_cost * settings.full_sweep(model.n_blocks) for model in evidence)
-    lost = [f"{search.label} is left out: {search.unscored}" for search in searches if search not in scored]
+    state = search.state
+    whole = sum(model.block_cost * state.settings.full_sweep(model.n_blocks) for model in state.models)
+    lost = [
+        f"{one.label} is left out: {one.unscored(evidence)}"
+        for one, evidence in zip(tuned, state.models, strict=True)
+        if one not in scored
+    ]
     return FoundModels(
-        models=tuple(search.label for search in scored),
-        task=searches[0].task.name,
-        findings=tuple(findings[search] for search in scored),
-        **_among_all(scored, settings),
-        share=sum(model.block_cost * model.spent for model in evidence) / whole,
-        failures=(*lost, *(f"{search.label}: {failure}" for search in scored for failure in search.failures)),
+        models=tuple(one.label for one in scored),
+        task=tuned[0].task.name,
+        findings=tuple(findings[one] for one in scored),
+        **_among_all(state, scored),
+        share=sum(model.block_cost * model.spent for model in state.models) / whole,
+        failures=(*lost, *(f"{one.label}: {failure}" for one in scored for failure in one.failures)),
     )
 
 
-def _check_scored(searches: Sequence[_Search]) -> None:
+def _check_scored(search: LayerSearch, tuned: Sequence[_ModelRuns]) -> None:
     """Raise TrainingError, with the last reason, if no run of any model gave a score."""
-    if not any(search.evidence.scored for search in searches):
-        reason = next((search.failed for search in reversed(searches) if search.failed), searches[0].unscored)
+    models = search.state.models
+    if not any(models[one.begun.model].scored for one in tuned):
+        failed = (one.failed for one in reversed(tuned) if one.failed)
+        reason = next(failed, tuned[0].unscored(models[tuned[0].begun.model]))
         raise TrainingError(f"expected a score from one run at least, got none: {reason}")
 
 
-def _among_all(searches: Sequence[_Search], settings: SearchSettings) -> dict[str, Any]:
+def _among_all(state: SearchState, tuned: Sequence[_ModelRuns]) -> dict[str, Any]:
     """Return which model has the best layer, and what is known by model and layer, as `FoundModels` has it."""
-    beliefs = side_by_side([posterior(search.evidence) for search in searches])
-    claimed = side_by_side([posterior(search.evidence, claims=True) for search in searches])
-    places = [(i, layer) for i, search in enumerate(searches) for layer in range(search.n_blocks + 1)]
+    evidence, settings = [state.models[one.begun.model] for one in tuned], state.settings
+    beliefs = side_by_side([posterior(of_model) for of_model in evidence])
+    claimed = side_by_side([posterior(of_model, claims=True) for of_model in evidence])
+    places = [(i, layer) for i, one in enumerate(tuned) for layer in range(one.n_blocks + 1)]
     by_layer = {
         "chances": claimed.chances,
         "within": claimed.chances_within(settings.tolerance),
         "behind": claimed.behind(settings.level),
     }
     likely = tuple(sorted({*claimed.statement(settings.tolerance, settings.level)[0], beliefs.best_layer}))
-    if spoilt_items(searches[0].task):  # nothing is claimed
+    if spoilt_items(tuned[0].task):  # nothing is claimed
         likely = tuple(beliefs.choices.tolist())
         alike = np.isin(np.arange(len(places)), likely) / len(likely)
         by_layer = {"chances": alike, "within": np.full(len(places), 0.5)}
-    ends = np.cumsum([search.n_blocks + 1 for search in searches])[:-1]
+    ends = np.cumsum([one.n_blocks + 1 for one in tuned])[:-1]
     return {
         "best_model": places[beliefs.best_layer][0],
         "candidates": tuple(places[i] for i in likely),

@@ -20,7 +20,7 @@ from layerprobe.metrics.influence import mean_influences
 from layerprobe.readings.values import LayerCurve
 from layerprobe.results.kept import load
 from layerprobe.search.answer import answer
-from layerprobe.search.ask import LayerSearch, NextRun
+from layerprobe.search.ask import LayerSearch
 from layerprobe.search.plan import next_run
 from layerprobe.search.posterior import layer_steps
 from layerprobe.search.values import Evidence, Score, SearchAnswer, SearchSettings
@@ -38,20 +38,20 @@ def right(layer: int, seed: int) -> np.ndarray[Any, Any]:
     return np.linspace(0, 1, N_ITEMS) + noise < CURVE[layer]
 
 
-def finish(search: LayerSearch, *, items: bool) -> tuple[list[NextRun], SearchAnswer]:
+def finish(search: LayerSearch, *, items: bool) -> tuple[list[tuple[int, ...]], SearchAnswer]:
     runs = []
     while run := search.ask():
         scores = right(*run)
         search.tell(*run, scores if items else scores.mean())
-        runs.append(run)
+        runs.append(tuple(run))
     return runs, search.answer()
 
 
-def searched(asked: SearchSettings, evidence: Evidence, *, items: bool) -> tuple[list[NextRun], SearchAnswer]:
+def searched(asked: SearchSettings, evidence: Evidence, *, items: bool) -> tuple[list[tuple[int, ...]], SearchAnswer]:
     """The same, from evidence to decision to evidence, as `find` goes."""
-    runs: list[NextRun] = []
+    runs: list[tuple[int, ...]] = []
     while (run := next_run(evidence, asked).run) is not None:
-        runs.append(NextRun(run.layer, run.seed))
+        runs.append(tuple(run))
         covariance = np.zeros((len(runs), len(runs)))
         if items:
             covariance = item_covariance([100 * mean_influences(right(*each)) for each in runs])
@@ -88,7 +88,7 @@ def test_what_was_told_before_counts_and_need_not_have_been_asked() -> None:
     search = LayerSearch(n_blocks=N_BLOCKS, budget=0.4, seeds=3, start=5)
     for seed in range(2):
         search.tell(6, seed, right(6, seed))
-    assert search.ask() != NextRun(6, 0)
+    assert tuple(search.ask() or ()) not in {(), (6, 0)}
     assert search.answer().layers[6].runs == 2
     assert search.answer().spent == 14
 
@@ -121,7 +121,7 @@ def test_a_worker_that_asks_again_gets_its_run_and_a_released_run_comes_again() 
 def test_nothing_to_train_until_runs_are_told() -> None:
     search = LayerSearch(n_blocks=2, seeds=1)
     runs = search.ask(9)
-    assert runs == [(0, 0), (1, 0), (2, 0)]
+    assert list(map(tuple, runs)) == [(0, 0), (1, 0), (2, 0)]
     assert search.ask() is None
     assert search.ask(2) == []
     assert search.outlook.startswith("nothing to train until the pending runs are told (3): ")
@@ -180,7 +180,7 @@ def test_a_kill_leaves_the_file_as_it_was_and_unlocked(tmp_path: Path) -> None:
         (line,) = process.stdout or ()
     assert process.returncode == -signal.SIGKILL
     search = LayerSearch(path)
-    assert search.ask(worker="7") == tuple(map(int, line.split()))
+    assert tuple(search.ask(worker="7") or ()) == tuple(map(int, line.split()))
     search.tell(0, 0, 0.5)
 
 

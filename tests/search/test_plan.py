@@ -8,10 +8,11 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.search.answer import answer
-from layerprobe.search.plan import LOOKING, Schedule, gain_of_run, gain_of_scan, gain_of_seeds, next_run
+from layerprobe.search.ask import LayerSearch
+from layerprobe.search.plan import LOOKING, gain_of_run, gain_of_scan, gain_of_seeds, next_run
 from layerprobe.search.posterior import NOTHING, posterior
 from layerprobe.search.values import Evidence, PlannedRun, Score, SearchSettings
-from tests.search.worlds import World, search, world
+from tests.search.worlds import search, world
 
 
 def scan_of(values: Sequence[float | None], seed: int = 0) -> tuple[Score, ...]:
@@ -160,7 +161,7 @@ def test_a_run_that_failed_is_not_told_as_none() -> None:
 
 @pytest.mark.parametrize(("n_blocks", "seeds", "jobs"), [(2, 1, 4), (3, 1, 5), (2, 2, 8)])
 def test_more_at_a_time_than_there_are_runs_wait(n_blocks: int, seeds: int, jobs: int) -> None:
-    runs = list(Schedule(SearchSettings(seeds=seeds), jobs).begin(Evidence(n_blocks=n_blocks)))
+    runs = LayerSearch(n_blocks=n_blocks, seeds=seeds).ask(jobs)
     assert len(runs) == len(set(runs)) <= min(jobs, seeds * (n_blocks + 1))
 
 
@@ -323,32 +324,20 @@ def test_a_layer_that_is_left_out_is_neither_run_nor_chosen(n_blocks: int) -> No
 # ---- several at a time ----------------------------------------------------------------------------------
 
 
-def played(schedule: Schedule, made: World) -> list[tuple[int, int]]:
-    """Runs in the order in which they end."""
-    names: list[tuple[bool, int, int]] = []
+def test_several_at_a_time_keep_to_the_budget_and_are_other_runs() -> None:
+    made, settings = world(np.random.default_rng(3), 8), SearchSettings(budget=0.3)
+    runs: list[PlannedRun] = []
+    pending: list[PlannedRun] = []
     while True:
-        list(schedule.begin(made.evidence(names)))
-        assert len(schedule.pending) <= schedule.at_a_time
-        run = schedule.end()
-        if run is None:
-            return [(layer, seed) for _, layer, seed in names]
-        names.append((False, run.layer, run.seed))
-
-
-def test_one_at_a_time_is_the_search_itself() -> None:
-    made, settings = world(np.random.default_rng(3), 8), SearchSettings(budget=0.3)
-    alone = [(score.layer, score.seed) for score in search(made, settings)[0].scores]
-    assert played(Schedule(settings), made) == alone
-
-
-@pytest.mark.parametrize("at_a_time", [2, 3])
-def test_several_at_a_time_keep_to_the_budget_and_make_no_run_twice(at_a_time: int) -> None:
-    made, settings = world(np.random.default_rng(3), 8), SearchSettings(budget=0.3)
-    runs = played(Schedule(settings, at_a_time), made)
+        evidence = made.evidence([(False, *run) for run in runs])
+        while len(pending) < 3 and (run := next_run(evidence, settings, pending).run) is not None:
+            pending.append(run)
+        if not pending:
+            break
+        runs.append(pending.pop(0))
     assert len(set(runs)) == len(runs)
-    assert sum(layer + 1 for layer, _ in runs) <= settings.block_steps(8)
-    assert played(Schedule(settings, at_a_time), made) == runs
-    assert len({layer for layer, _ in runs[:at_a_time]}) == at_a_time, "expected other layers beside the first one"
+    assert sum(run.cost for run in runs) <= settings.block_steps(8)
+    assert len({run.layer for run in runs[:3]}) == 3, "expected other layers beside the first one"
 
 
 def test_a_run_beside_others_promises_what_these_do_not() -> None:

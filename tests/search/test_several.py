@@ -11,9 +11,10 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.search.answer import answer
-from layerprobe.search.plan import Schedule, gain_of_run, gain_of_seeds, next_run
+from layerprobe.search.ask import LayerSearch, SearchState
+from layerprobe.search.plan import gain_of_run, gain_of_seeds, next_run
 from layerprobe.search.posterior import posterior, side_by_side
-from layerprobe.search.values import Evidence, Score, SearchSettings
+from layerprobe.search.values import Evidence, PlannedRun, Score, SearchSettings
 from tests.search.worlds import World, search, world
 
 MODELS = 40
@@ -38,17 +39,23 @@ def drawn(rng: np.random.Generator, blocks: Sequence[int], apart: float, **how: 
     return made
 
 
-def together(made: Sequence[World], settings: SearchSettings, at_a_time: int = 1) -> list[Evidence]:
+def together(
+    made: Sequence[World], settings: SearchSettings, at_a_time: int = 1, costs: Sequence[float] = (1.0, 1.0, 1.0)
+) -> list[Evidence]:
     """The evidence of all models at the end of one search."""
     names: list[list[tuple[bool, int, int]]] = [[] for _ in made]
-    schedule = Schedule(settings, at_a_time)
+    pending: list[PlannedRun] = []
     while True:
-        known = [replace(each.evidence(of), model=i) for i, (each, of) in enumerate(zip(made, names, strict=True))]
-        list(schedule.begin(known))
-        run = schedule.end()
-        if run is None:
+        known = [
+            replace(each.evidence(of), model=i, block_cost=costs[i])
+            for i, (each, of) in enumerate(zip(made, names, strict=True))
+        ]
+        while len(pending) < at_a_time and (run := next_run(known, settings, pending).run) is not None:
+            pending.append(run)
+        if not pending:
             return known
-        names[run.model].append((False, run.layer, run.seed))
+        ended = pending.pop(0)
+        names[ended.model].append((False, *ended))
 
 
 def outcome(made: Sequence[World], known: Sequence[Evidence], level: float = 0.95) -> tuple[float, bool]:
@@ -134,16 +141,7 @@ def test_of_two_models_that_are_alike_the_cheaper_one_is_run() -> None:
 def test_the_budget_is_that_of_all_sweeps_by_what_a_block_costs(at_a_time: int) -> None:
     settings, costs = SearchSettings(budget=0.1, tolerance=0.0), (1.0, 0.3)
     made = drawn(np.random.default_rng(4), (8, 6), 0.0, item_error=0.3, seed_error=2.0)
-    names: list[list[tuple[bool, int, int]]] = [[], []]
-    schedule, order = Schedule(settings, at_a_time), []
-    while True:
-        known = [replace(made[i].evidence(names[i]), model=i, block_cost=costs[i]) for i in range(2)]
-        list(schedule.begin(known))
-        if (run := schedule.end()) is None:
-            break
-        order.append((run.model, run.layer, run.seed))
-        names[run.model].append((False, run.layer, run.seed))
-    assert len(set(order)) == len(order)
+    known = together(made, settings, at_a_time, costs)
     whole = sum(cost * settings.full_sweep(each.n_blocks) for cost, each in zip(costs, known, strict=True))
     spent = sum(cost * each.spent for cost, each in zip(costs, known, strict=True))
     assert 0.07 * whole < spent <= 0.1 * whole
@@ -158,8 +156,8 @@ def test_a_decision_depends_on_the_evidence_alone() -> None:
 
 
 def test_beside_a_run_of_one_model_another_begins() -> None:
-    schedule = Schedule(SearchSettings(budget=0.3), at_a_time=3)
-    begun = list(schedule.begin([evidence_of(0), evidence_of(1)]))
+    state = SearchState(models=(evidence_of(0), evidence_of(1)), settings=SearchSettings(budget=0.3))
+    begun = LayerSearch.of(state).ask(3)
     assert [(run.model, run.layer) for run in begun[:2]] == [(0, 3), (1, 3)]
     assert (begun[2].model, begun[2].layer) not in {(0, 3), (1, 3)}
 

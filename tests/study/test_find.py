@@ -29,7 +29,7 @@ from layerprobe.readings.source import read_curves
 from layerprobe.search.ask import score_errors
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance, pooled_covariance
 from layerprobe.study import find as find_module
-from layerprobe.study.find import _readings, _Search, find, jobs_at_a_time
+from layerprobe.study.find import _ModelRuns, _readings, find, jobs_at_a_time
 from layerprobe.study.tables import runs_table
 from layerprobe.study.values import Finding, Weights
 from layerprobe.tasks.evaluation import item_influences
@@ -379,7 +379,7 @@ def test_where_no_run_gives_a_score_the_last_reason_is_told(
 
 def test_a_layer_that_is_kept_without_a_run_of_its_own_has_no_weights_yet(tmp_path: Path) -> None:
     search: Any = SimpleNamespace(save_models=True, runs=[], own_folder=runs.RunFolder(path=tmp_path))
-    assert _Search._weights(search, 5) == Weights(directory=str(tmp_path / "layer-005-seed-0"), kept=False)
+    assert _ModelRuns._weights(search, 5) == Weights(directory=str(tmp_path / "layer-005-seed-0"), kept=False)
 
 
 def test_a_layer_without_a_checkpoint_is_left_out_where_models_are_saved(tmp_path: Path) -> None:

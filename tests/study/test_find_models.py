@@ -17,7 +17,7 @@ from layerprobe.errors import DataError, ModelError, TrainingError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.values import Protocol
-from layerprobe.study.find import _Search, block_costs, find
+from layerprobe.study.find import _ModelRuns, block_costs, find
 from layerprobe.study.models import FoundModels
 from layerprobe.study.plan import plan_models, plan_search
 from layerprobe.tasks.values import Task
@@ -121,19 +121,19 @@ def test_the_model_that_is_kept_is_compared_with_its_last_layer(
     two: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Six blocks look best, until the runs of the comparison say otherwise."""
-    alone, finding, asked = runs.fine_tune, _Search.finding, list[str]()
+    alone, finding, asked = runs.fine_tune, _ModelRuns.finding, list[str]()
 
     def scored(encoder: Encoder, layer: int, *arguments: Any, **options: Any) -> Any:
         run, outputs = alone(encoder, layer, *arguments, **options)
         highest = 80.0 if encoder.n_layers == 3 else -90.0 if asked else 90.0
         return dataclasses.replace(run, validation=run.validation | {run.primary: highest - layer}), outputs
 
-    def found_one(search: _Search, *arguments: Any, **settings: Any) -> Any:
+    def found_one(search: _ModelRuns, *arguments: Any, **settings: Any) -> Any:
         asked.append(search.label)
         return finding(search, *arguments, **settings)
 
     monkeypatch.setattr(runs, "fine_tune", scored)
-    monkeypatch.setattr(_Search, "finding", found_one)
+    monkeypatch.setattr(_ModelRuns, "finding", found_one)
     result = found(two, tmp_path, budget=0.2, against_last=3, cross_validation=False)
     assert (asked, result.best_model) == ([*map(str, two)], 1)
     assert result.best.best_layer < 2

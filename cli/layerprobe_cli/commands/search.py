@@ -70,7 +70,7 @@ def search_ask(
     search = LayerSearch(path)
     given = search.ask(runs, worker=worker)
     return Done(
-        result=[run._asdict() for run in given],
+        result=[{"layer": layer, "seed": seed} for layer, seed in given],
         parts=[f"{layer} {seed}" for layer, seed in given],
         notes=() if given else (search.outlook,),
     )

@@ -18,7 +18,7 @@ from layerprobe.lab.dropbench.results import Needs
 from layerprobe.lab.dropbench.zoo import RunName, TunedLayers, ZooEntry
 from layerprobe.readings.registry import INFONCE, SELF_CKA
 from layerprobe.search.answer import answer
-from layerprobe.search.plan import Schedule
+from layerprobe.search.plan import next_run
 from layerprobe.search.posterior import layer_steps
 from layerprobe.search.values import Evidence, Score, SearchSettings
 from layerprobe.stats.seeds import best_of
@@ -102,7 +102,7 @@ class Recorded:
         means = self.validation[np.ix_(tried, seeds)].mean(axis=1).tolist()
         return Answer(layer=tried[best_of(means)], cost=self.share(len(seeds) * _block_steps(tried)), seeds=seeds)
 
-    def search(self, budget_steps: float, *, scan: bool = False, first: int = 0, at_a_time: int = 1) -> Answer | None:
+    def search(self, budget_steps: float, *, scan: bool = False, first: int = 0) -> Answer | None:
         """Search until it ends by itself or the next run would exceed a budget in block-steps.
 
         A seed is left, where there are three, to score the choice on. The search is given the seeds, and the scans, in
@@ -114,12 +114,10 @@ class Recorded:
         n_blocks, n_seeds = self.n_layers - 1, len(self.tuned.seeds)
         settings = SearchSettings(budget=1.0, seeds=n_seeds - 1 if n_seeds > 2 else n_seeds, scan=scan)
         share = min(budget_steps / settings.full_sweep(n_blocks), 1.0)
-        schedule = Schedule(SearchSettings(budget=share, seeds=settings.seeds, scan=scan), at_a_time)
+        within = SearchSettings(budget=share, seeds=settings.seeds, scan=scan)
         runs: tuple[RunName, ...] = ()
         try:
-            while list(schedule.begin(self.evidence(runs, first=first))) or schedule.pending:
-                run = schedule.end()
-                assert run is not None
+            while (run := next_run(self.evidence(runs, first=first), within).run) is not None:
                 layers = range(n_blocks + 1) if run.scan else [run.layer]
                 runs += tuple((layer, run.seed, run.scan) for layer in layers)
         except DataError:
