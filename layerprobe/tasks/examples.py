@@ -89,7 +89,7 @@ def items_of(
         try:
             items.append(item_of(Cells(values=values, columns=names, place=table.place(i), cleaner=cleaner)))
         except UnusableRowError as error:
-            left.add(str(error), error.name or table.numbers[i])
+            left.add(str(error), error.name or table.numbers[i], error.skip)
     empty = (f"{table.name}: left out {counted(blank, 'row')} without {' and '.join(names)}",) if blank else ()
     return items, left, (*empty, *cleaner.warnings(table.name))
 

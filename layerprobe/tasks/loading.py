@@ -31,7 +31,7 @@ from layerprobe.tasks.formats import Format
 from layerprobe.tasks.hub import hub_tables, is_on_hub
 from layerprobe.tasks.kind import KINDS, Kind
 from layerprobe.tasks.memory import table_of, tables_of
-from layerprobe.tasks.overlaps import with_counts, without_overlaps
+from layerprobe.tasks.overlaps import RATIOS, with_counts, without_overlaps
 from layerprobe.tasks.splitting import SPLITS, Whole, check_ratios, with_all_splits
 from layerprobe.tasks.tables import (
     SUFFIXES,
@@ -53,34 +53,26 @@ from layerprobe.tasks.values import Items, Task, TaskSettings, TextFile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSource:
-    """What a task is to be loaded from, by the loader of its kind; the arguments are those of `load_task`."""
+    """What the loader of a kind makes a task of."""
 
-    source: object
+    data: Mapping[str, object]
+    """By split, train first: files, names of data sets, or what is in memory. Splits that are not there are found or
+    drawn."""
     name: str
-    columns: Columns | None = None
-    split_ratios: tuple[float, float, float] = (0.8, 0.1, 0.1)
-    seed: int = 0
-    validation: object = None
-    test: object = None
-    format: Format
-    skip_empty: bool = False
-    skip_broken: bool = False
-    query_prompt: str | None = None
-    document_prompt: str | None = None
-    keep_overlaps: bool = False
-    score_range: tuple[float, float] | None = None
-
-    @property
-    def other_splits(self) -> dict[str, object]:
-        """The validation and the test split, where they are given."""
-        return {role: data for role in SPLITS[1:] if (data := getattr(self, role)) is not None}
+    """What the task is called."""
+    settings: TaskSettings
+    """How the data are read."""
+    ratios: tuple[float, float, float] = RATIOS
+    """Shares of train, validation and test where splits are drawn."""
 
 
 def checked_splits(
     source: TaskSource, splits: Mapping[str, Whole], keys: Iterable[tuple[str, ...]], *, unit: str, together: str = ""
 ) -> tuple[dict[str, Whole], list[str]]:
     """Return splits as `with_all_splits` does, by ratios and seed of a source; TaskError if one is too small."""
-    filled, notes = with_all_splits(splits, keys, source.split_ratios, seed=source.seed, unit=unit, together=together)
+    filled, notes = with_all_splits(
+        splits, keys, source.ratios, seed=source.settings.split_seed, unit=unit, together=together
+    )
     for role in SPLITS:
         if (n := len(filled[role])) < MIN_EXAMPLES:
             other = "" if role == "train" else f", or another file with --{role}"
@@ -116,7 +108,7 @@ def read_items(
         notes += table.notes
         left_out.append(left)
         changed += remarks
-    return splits, notes, [*warnings, *check_left_out(left_out, skip=source.skip_empty, item=item), *changed]
+    return splits, notes, [*warnings, *check_left_out(left_out, skip=source.settings.skipped, item=item), *changed]
 
 
 def load_rows(
@@ -142,7 +134,7 @@ def load_rows(
         columns_of: As in `read_items`; by default the columns that the kind declares.
         readers: Of files that are no tables.
     """
-    columns_of = columns_of or (lambda table: declared_columns(table, source.columns, kind))
+    columns_of = columns_of or (lambda table: declared_columns(table, source.settings.columns, kind))
     read, notes, warnings = read_items(source, item_of, columns_of, item=kind.unit, readers=readers)
     parts, drawn = checked_splits(source, read, map(key, read["train"]), unit=kind.unit, together=together)
     notes += drawn
@@ -176,7 +168,7 @@ def load_task(
     skip_empty: bool = False,
     name: str | None = None,
     score_range: tuple[float, float] | None = None,
-    split_ratios: tuple[float, float, float] = (0.8, 0.1, 0.1),
+    split_ratios: tuple[float, float, float] = RATIOS,
     seed: int = 0,
     skip_broken: bool = False,
     query_prompt: str | None = None,
@@ -224,37 +216,45 @@ def load_task(
             small, also without what other splits have.
         DataError: If there is no such kind.
     """
-    if kind is not None:
-        KINDS.check(kind)
     _check_lists(source)
-    task_source = TaskSource(
-        source=source,
-        name=name or (str(source) if isinstance(source, (str, Path)) else DATA),
-        columns=columns,
-        validation=validation,
-        test=test,
-        format=Format.of(format),
-        skip_empty=skip_empty,
+    title, form = name or (str(source) if isinstance(source, (str, Path)) else DATA), Format.of(format)
+    others = {"validation": validation, "test": test}
+    settings = TaskSettings(
+        source=title,
+        kind=kind,
+        columns=columns,  # type: ignore[arg-type]
         score_range=score_range,
-        split_ratios=split_ratios,
-        seed=seed,
+        split_seed=seed,
+        skip_empty=skip_empty,
         skip_broken=skip_broken,
+        keep_overlaps=keep_overlaps,
         query_prompt=query_prompt,
         document_prompt=document_prompt,
-        keep_overlaps=keep_overlaps,
+        **{field.name: getattr(form, field.name) for field in fields(Format)},
     )
-    check_ratios(task_source.split_ratios)
-    if len(task_source.split_ratios) != len(SPLITS):
-        raise TaskError(f"expected a ratio for each of {', '.join(SPLITS)}, got {len(task_source.split_ratios)}")
-    kind = kind or _recognised(source)
-    if (task_source.query_prompt or task_source.document_prompt) and (kind is None or not KINDS[kind].prompts):
+    data = {"train": source} | {role: other for role, other in others.items() if other is not None}
+    check_ratios(split_ratios)
+    if len(split_ratios) != len(SPLITS):
+        raise TaskError(f"expected a ratio for each of {', '.join(SPLITS)}, got {len(split_ratios)}")
+    return _loaded(TaskSource(data=data, name=title, settings=settings, ratios=split_ratios))
+
+
+def _loaded(source: TaskSource) -> Task:
+    """Return the task of a source, whose splits have no items in common unless they are to be kept."""
+    settings = source.settings
+    kind = settings.kind or _recognised(source.data["train"])
+    if (settings.query_prompt or settings.document_prompt) and (kind is None or not KINDS[kind].prompts):
         kinds = ", ".join(name for name, kind in KINDS.usable().items() if kind.prompts)
         raise TaskError(f"expected prompts of queries and documents with a task of kind {kinds} alone: give prompt")
     if kind is None or (loader := KINDS[kind].load("loader")) is None:
-        return _of_tables(task_source, kind)
-    if task_source.score_range is not None:
-        raise TaskError(f"expected no score range for {kind}, got {task_source.score_range}")
-    return _apart(loader(task_source), task_source)
+        task = _of_tables(source, kind)
+    elif settings.score_range is not None:
+        raise TaskError(f"expected no score range for {kind}, got {settings.score_range}")
+    else:
+        task = loader(source)
+    task = replace(task, keep_overlaps=settings.keep_overlaps)
+    task = with_counts(without_overlaps(task, ratios=source.ratios, seed=settings.split_seed))
+    return replace(task, warnings=(*task.warnings, *_unusual_primary_said(task)))
 
 
 def _check_lists(source: object) -> None:
@@ -274,9 +274,11 @@ def _check_lists(source: object) -> None:
         raise TaskError(f"expected rows, or columns by name, got {len(columns)} lists: give load_task({{{given}}})")
 
 
-def _of_tables(task_source: TaskSource, kind: str | None) -> Task:
+def _of_tables(source: TaskSource, kind: str | None) -> Task:
     """Return the task of tables of texts."""
-    columns, headless, targets = task_source.columns, list[int](), set[str]()
+    settings = source.settings
+    columns: Columns | None = settings.columns
+    headless, targets = list[int](), set[str]()
     name = ""
 
     def columns_of(table: Table) -> tuple[Table, Sequence[int]]:
@@ -298,28 +300,20 @@ def _of_tables(task_source: TaskSource, kind: str | None) -> Task:
         targets.add(row.cell.strip())
         return row
 
-    read, notes, warnings = read_items(task_source, row_of, columns_of, item="row")
+    read, notes, warnings = read_items(source, row_of, columns_of, item="row")
     kind = kind or kind_of(read["train"], name)
-    if task_source.score_range is not None and KINDS[kind].labelled:
-        raise TaskError(f"expected no score range for {kind}, whose targets are labels, got {task_source.score_range}")
-    task = task_of(
-        task_source.name,
+    if settings.score_range is not None and KINDS[kind].labelled:
+        raise TaskError(f"expected no score range for {kind}, whose targets are labels, got {settings.score_range}")
+    return task_of(
+        source.name,
         kind,
-        {role: parsed(kind, role, rows, skip_empty=task_source.skip_empty) for role, rows in read.items()},
-        ratios=task_source.split_ratios,
-        seed=task_source.seed,
-        score_range=task_source.score_range,
+        {role: parsed(kind, role, rows, skip_empty=settings.skip_empty) for role, rows in read.items()},
+        ratios=source.ratios,
+        seed=settings.split_seed,
+        score_range=settings.score_range,
         notes=notes,
         warnings=warnings,
     )
-    return _apart(task, task_source)
-
-
-def _apart(task: Task, task_source: TaskSource) -> Task:
-    """Return a task whose splits have no items in common, unless they are to be kept."""
-    task = replace(task, keep_overlaps=task_source.keep_overlaps)
-    task = with_counts(without_overlaps(task, ratios=task_source.split_ratios, seed=task_source.seed))
-    return replace(task, warnings=(*task.warnings, *_unusual_primary_said(task)))
 
 
 def _unusual_primary_said(task: Task) -> Iterator[str]:
@@ -466,7 +460,8 @@ def _text_file(name: str, cells: Iterable[_TextCell], *, unit: str, skip_empty: 
     texts = spooled(clean())
     if not texts:
         raise TaskError(f"{name} has no texts: expected at least one")
-    warnings = [*check_left_out([empty], skip=skip_empty, item="text"), *cleaner.warnings(name)]
+    skip = ["skip_empty"] if skip_empty else []
+    warnings = [*check_left_out([empty], skip=skip, item="text"), *cleaner.warnings(name)]
     if not documents:
         return TextFile(name=name, texts=texts, warnings=tuple(warnings))
     if alone := documents.count(""):
@@ -480,8 +475,10 @@ def _text_file(name: str, cells: Iterable[_TextCell], *, unit: str, skip_empty: 
 
 def _tables(source: TaskSource, readers: Readers | None = None) -> tuple[dict[str, Table], list[str]]:
     """Return a table by split and where they come from; what was given goes before files that were found."""
-    data, format, name = source.source, source.format, source.name
-    others = {role: _table(data, format, f"{name} {role}", readers) for role, data in source.other_splits.items()}
+    format, name = source.settings.format, source.name
+    data = source.data["train"]
+    given = {role: other for role, other in source.data.items() if role != "train"}
+    others = {role: _table(other, format, f"{name} {role}", readers) for role, other in given.items()}
     if isinstance(data, Table):
         return {"train": data}, []
     if not isinstance(data, (str, Path)):
@@ -541,6 +538,6 @@ def load_settings(settings: TaskSettings) -> Task:
             settings.source, seed=settings.split_seed, format=settings.format, skip_empty=settings.skip_empty
         )
         return merged
-    read = {"source", "merge", "split_seed", *(field.name for field in fields(Format))}
-    values = {field.name: getattr(settings, field.name) for field in fields(settings) if field.name not in read}
-    return load_task(settings.source, seed=settings.split_seed, format=settings.format, **values)
+    named = {"train": settings.source, "validation": settings.validation, "test": settings.test}
+    data = {role: source for role, source in named.items() if source is not None}
+    return _loaded(TaskSource(data=data, name=settings.source, settings=settings))

@@ -160,15 +160,6 @@ def read_json_lines(path: Path, encoding: str | None = None) -> Iterator[tuple[i
         yield number, record
 
 
-def columns_in(path: Path) -> str:
-    """Return the columns of a file for messages; nothing where it is no table."""
-    try:
-        header = read_table(path).with_header().header or ()
-    except TaskError:
-        return ""
-    return f" with the columns {', '.join(name[:40] for name in header)}"
-
-
 def encoding_of(path: Path) -> str:
     """Return what `find_encoding` does; raise TaskError if the file is too large or cannot be read."""
     with task_errors(path):

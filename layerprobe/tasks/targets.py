@@ -72,7 +72,7 @@ def detect_or_observe(scores: Sequence[float]) -> tuple[float, float]:
 def check_range(score_range: tuple[float, float]) -> tuple[float, float]:
     """Return a range as floats; raise TaskError unless it is two finite numbers, the lower one first."""
     if len(score_range) != 2 or not all(map(math.isfinite, score_range)) or score_range[0] >= score_range[1]:
-        raise TaskError(f"expected a score range as low,high, got {','.join(map(str, score_range))}")
+        raise TaskError(f"expected a score range as low,high, got {','.join(f'{end:g}' for end in score_range)}")
     return float(score_range[0]), float(score_range[1])
 
 

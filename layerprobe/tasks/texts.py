@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from layerprobe.errors import TaskError, option
@@ -71,10 +71,16 @@ class Cleaner:
 class UnusableRowError(TaskError):
     """A row that makes no item: an error, or left out and counted where the user says so."""
 
-    def __init__(self, problem: str, *, name: str = "") -> None:
-        """Say what is wrong, such as `with an empty score`, and what the row is called; by default its number."""
+    def __init__(self, problem: str, *, name: str = "", skip: str = "skip_empty") -> None:
+        """Say what is wrong, such as `with an empty score`, what the row is called; and what leaves such rows out.
+
+        Args:
+            problem: What is wrong.
+            name: What the row is called; by default its number.
+            skip: The argument by which such rows are left out.
+        """
         super().__init__(problem)
-        self.name = name
+        self.name, self.skip = name, skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,37 +91,36 @@ class LeftOut:
     """Its name."""
     unit: str
     """What the numbers of rows count: line or row."""
-    problems: dict[str, list[object]] = field(default_factory=dict)
-    """Numbers of rows, or their names, by problem."""
+    problems: dict[tuple[str, str], list[object]] = field(default_factory=dict)
+    """Numbers of rows, or their names, by problem and the argument that leaves such rows out."""
 
-    def add(self, problem: str, name: object) -> None:
+    def add(self, problem: str, name: object, skip: str = "skip_empty") -> None:
         """Count a row by its number, or its name."""
-        self.problems.setdefault(problem, []).append(name)
+        self.problems.setdefault((problem, skip), []).append(name)
 
     def __len__(self) -> int:
         return sum(map(len, self.problems.values()))
 
     def __str__(self) -> str:
         parts = []
-        for problem, names in self.problems.items():
+        for (problem, _), names in self.problems.items():
             unit = f"{self.unit}{'s' * (len(names) > 1)} " if isinstance(names[0], int) else ""
             parts.append(f"{len(names):,} {problem} ({unit}{some(names)})")
         return ", ".join(parts)
 
 
-def check_left_out(tables: Sequence[LeftOut], *, skip: bool, item: str) -> tuple[str, ...]:
+def check_left_out(tables: Sequence[LeftOut], *, skip: Collection[str], item: str) -> tuple[str, ...]:
     """Return warnings of what is left out; raise TaskError with all of it unless that is to be skipped.
 
     Args:
         tables: What is wrong with their rows.
-        skip: Whether such rows are to be left out.
+        skip: The arguments that are set of those that leave rows out.
         item: What a row is called.
     """
     wrong = [table for table in tables if len(table)]
-    if skip or not wrong:
+    needed = dict.fromkeys(name for table in wrong for _, name in table.problems if name not in skip)
+    if not needed:
         return tuple(f"{table.table}: left out {plural(item)} that cannot be used, {table}" for table in wrong)
     listed = "; ".join(f"{table.table}: {table}" for table in wrong)
-    n = counted(sum(map(len, wrong)), item)
-    raise TaskError(
-        f"{n} cannot be used: {listed}: mend or drop them, or go on without them with {option('skip_empty', True)}"
-    )
+    n, switches = counted(sum(map(len, wrong)), item), " ".join(option(name, True) for name in needed)
+    raise TaskError(f"{n} cannot be used: {listed}: mend or drop them, or go on without them with {switches}")

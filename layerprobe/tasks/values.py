@@ -400,6 +400,11 @@ class TaskSettings:
             header=self.header,
         )
 
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """The switches that are on of those by which rows without an item are left out."""
+        return tuple(name for name in ("skip_empty", "skip_broken") if getattr(self, name))
+
     def __post_init__(self) -> None:
         as_declared(self)
         if not self.source:

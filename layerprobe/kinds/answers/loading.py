@@ -69,9 +69,8 @@ def load_questions(source: TaskSource) -> Task:
         ids.clear()  # which are distinct in a split
         return _columns(table, source)
 
-    others = {role: _unpacked(data, source.name) for role, data in source.other_splits.items()}
     return load_rows(
-        replace(source, source=_unpacked(source.source, source.name), **others),
+        replace(source, data={role: _unpacked(data, source.name) for role, data in source.data.items()}),
         QUESTION_ANSWERING,
         functools.partial(_question, ids=ids, contexts=contexts),
         _splits,
@@ -84,7 +83,7 @@ def load_questions(source: TaskSource) -> Task:
 
 def _columns(table: Table, source: TaskSource) -> tuple[Table, Sequence[int]]:
     """Return where question, context and answers are, and the id and whether there is no answer, if the table says."""
-    table, columns = declared_columns(table, source.columns, QUESTION_ANSWERING)
+    table, columns = declared_columns(table, source.settings.columns, QUESTION_ANSWERING)
     header = table.header or ()
     return table, (*columns, *(header.index(name) for name in ("id", _IMPOSSIBLE) if name in header))
 

@@ -1,41 +1,42 @@
-"""Image classification: the kind, and images from folders by class, Parquet files and tables of paths.
+"""Image classification: the kind, and images from folders by class, Parquet files and tables of paths as rows.
 
 Knows files and Pillow, not models. Every image is opened once here, so that what does not open is known before work
 begins; its bytes are read again when they are needed.
 """
 
-import contextlib
+import dataclasses
 import mmap
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Literal
 
 from layerprobe.errors import DataError, TaskError, option
 from layerprobe.files.atomic import from_home
 from layerprobe.files.images import SUFFIXES, ImageItem, decoded, is_image_file, pillow
 from layerprobe.metrics.influence import class_influences
 from layerprobe.metrics.scores import class_scores
-from layerprobe.names import counted, some
+from layerprobe.names import counted
 from layerprobe.stats.floors import class_floors
-from layerprobe.tasks.columns import Columns, named_column
+from layerprobe.tasks.columns import Columns, named_column, plain_name
 from layerprobe.tasks.discovery import split_roles
-from layerprobe.tasks.examples import Row, task_of
+from layerprobe.tasks.examples import Cells, ItemT, Row, items_of, task_of
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import LABEL_COLUMNS, Kind
 from layerprobe.tasks.loading import TaskSource
 from layerprobe.tasks.splitting import SPLITS
-from layerprobe.tasks.tables import read_table
+from layerprobe.tasks.tables import Table, read_table
 from layerprobe.tasks.targets import label_cell, written_names
-from layerprobe.tasks.texts import Cleaner
+from layerprobe.tasks.texts import LeftOut, UnusableRowError, check_left_out
 from layerprobe.tasks.values import Task, TextFile
 
 IMAGE_NAMES = ("image", "images", "img", "filename", "file", "filepath", "imagepath", "imagefile", "path")
 """Usual names of a column of images, or of their paths: lower case, without spaces, underscores and hyphens."""
 CAPTION_NAMES = ("caption", "captions", "text", "sentence", "description", "title", "alttext")
+Beside = Literal["label", "caption"]
+"""What stands beside an image: its class, which it must have, or its caption."""
 TABLES = (".csv", ".tsv", ".jsonl")
 METADATA = ("metadata.csv", "metadata.jsonl")
 """What a folder of images with captions has beside them."""
@@ -89,24 +90,22 @@ def load_image_task(source: TaskSource) -> Task:
         TaskError: If images do not open and are not to be left out, or the classes are not what they should be.
     """
     pillow()
-    if not isinstance(source.source, str | Path):
-        raise TaskError(f"expected a folder or a file of images, got a {type(source.source).__name__}")
-    sources: dict[str, Path] = {"train": from_home(source.source)}
-    sources |= {role: from_home(str(data)) for role, data in source.other_splits.items()}
-    notes, opener = list[str](), _Opener(skip_broken=source.skip_broken, skip_empty=source.skip_empty)
+    settings, train = source.settings, source.data["train"]
+    if not isinstance(train, str | Path):
+        raise TaskError(f"expected a folder or a file of images, got a {type(train).__name__}")
+    found = _split_sources(from_home(train))
+    listed = ", ".join(f"{'+'.join(file.name for file in files)} as {role}" for role, files in found.items())
+    notes = [f"found in {from_home(train)}: {listed}"] if len(found) > 1 else []
+    given = {role: [from_home(str(data))] for role, data in source.data.items() if role != "train"}
+    tables = [
+        (role, _table(path, settings.columns, settings.format, "label"))
+        for role, paths in (found | given).items()
+        for path in paths
+    ]
+    read, more, warnings = _opened([table for _, table in tables], _labelled, settings.skipped)
     splits: dict[str, list[Row]] = {}
-    with opener:
-        for role, path in sources.items():
-            parts = _split_sources(path) if role == "train" else {role: [path]}
-            if len(parts) > 1:
-                listed = ", ".join(
-                    f"{'+'.join(file.name for file in files)} as {part}" for part, files in parts.items()
-                )
-                notes.append(f"found in {path}: {listed}")
-            for part, files in parts.items():
-                if part == role or part not in sources:
-                    rows = [row for file in files for row in _labelled(opener, file, source.columns, source.format)]
-                    splits[part] = splits.get(part, []) + rows
+    for (role, _), rows in zip(tables, read, strict=True):
+        splits.setdefault(role, []).extend(rows)
     if not splits["train"]:
         raise TaskError(f"{source.name} has no images: expected a folder for each class, with files of images in it")
     classes = {row.label for row in splits["train"]}
@@ -116,11 +115,11 @@ def load_image_task(source: TaskSource) -> Task:
         source.name,
         IMAGE_CLASSIFICATION.name,
         splits,
-        ratios=source.split_ratios,
-        seed=source.seed,
+        ratios=source.ratios,
+        seed=settings.split_seed,
         score_range=None,
-        notes=[*notes, *opener.notes()],
-        warnings=opener.warnings(),
+        notes=[*notes, *more],
+        warnings=warnings,
     )
 
 
@@ -153,15 +152,14 @@ def load_images(
         TaskError: If images do not open and are not to be left out, or there is none.
     """
     pillow()
-    path, opener = from_home(source), _Opener(skip_broken=skip_broken, skip_empty=skip_empty)
-    with opener:
-        items = [item for file in _tables_in(path) for item in _captioned(opener, file, columns, format)]
+    path, switches = from_home(source), {"skip_broken": skip_broken, "skip_empty": skip_empty}
+    tables = [_table(file, columns, format, "caption") for file in _tables_in(path)]
+    read, notes, warnings = _opened(tables, _captioned, [name for name, on in switches.items() if on])
+    items = [item for of_table in read for item in of_table]
     if not items:
         raise TaskError(f"{path} has no images: expected files ending in {', '.join(SUFFIXES)}")
-    images = Counter(item.sha256 for item in dict.fromkeys(items))
-    several, documents = sum(n > 1 for n in images.values()), None
-    notes = list(opener.notes())
-    if several:
+    images, documents = Counter(item.sha256 for item in dict.fromkeys(items)), None
+    if several := sum(n > 1 for n in images.values()):
         documents = tuple(item.sha256 for item in items)
         notes.append(f"{counted(several, 'image')} with several captions: those of one image count as one document")
     return TextFile(
@@ -169,102 +167,68 @@ def load_images(
         texts=tuple(items),
         documents=documents,
         notes=tuple(notes),
-        warnings=opener.warnings(),
+        warnings=tuple(warnings),
     )
 
 
-@dataclass(slots=True, kw_only=True)
-class _Opener(contextlib.AbstractContextManager["_Opener"]):
-    """Opens images one after another, and remembers what did not open; bytes of Parquet go to a temporary file."""
+# ---- rows -> images --------------------------------------------------------------------------------------
 
-    skip_broken: bool
-    skip_empty: bool
-    broken: list[str] = field(default_factory=list)
-    empty: list[str] = field(default_factory=list)
-    """Places of empty labels or captions."""
-    sizes: Counter[tuple[int, int]] = field(default_factory=Counter)
-    other_files: int = 0
-    _spool: IO[bytes] | None = None
-    _spooled: list[tuple[ImageItem, int, int]] = field(default_factory=list)
 
-    def of_file(self, file: Path, caption: str | None = None) -> ImageItem | None:
-        """Return the item of a file; None if it does not open."""
-        return self._opened(str(file), file, None, caption)
+Sizes = Counter[tuple[int, int]]
+"""How many images are of which width and height."""
 
-    def of_bytes(self, data: bytes, place: str, caption: str | None = None) -> ImageItem | None:
-        """Return the item of bytes, which are kept in a temporary file; None if they do not open."""
-        item = self._opened(place, None, data, caption)
-        if item is not None:
-            self._spool = self._spool or tempfile.TemporaryFile(prefix="layerprobe-")  # noqa: SIM115 (until the end)
-            self._spooled.append((item, self._spool.tell(), len(data)))
-            self._spool.write(data)
-            item.data = b""
-        return item
 
-    def _opened(self, place: str, file: Path | None, data: bytes | None, caption: str | None) -> ImageItem | None:
-        try:
-            content = file.read_bytes() if data is None and file is not None else data or b""
-            self.sizes[decoded(content, place).size] += 1
-        except OSError as error:
-            self.broken.append(f"{place} cannot be read: {error.strerror or error}")
-        except DataError as error:
-            self.broken.append(str(error))
-        else:
-            item = ImageItem.of_bytes(content, place=place, caption=caption)
-            item.file, item.data = file, None if data is None else data
-            return item
-        return None
-
-    def __exit__(self, *error: object) -> None:
-        """Read the temporary file from here on; raise TaskError if images did not open and are not to be skipped."""
-        if error[0] is not None:
-            return
-        if self.broken and not self.skip_broken:
-            listed = some(self.broken, between="; ")
-            raise TaskError(
-                f"{len(self.broken):,} of {counted(self._n_all, 'image')} do not open: {listed}; mend them, or go on "
-                f"without them with {option('skip_broken', True)}"
-            )
-        if self.empty and not self.skip_empty:
-            raise TaskError(
-                f"{counted(len(self.empty), 'image')} without label or caption (first: {self.empty[0]}): fill them in, "
-                f"or go on without them with {option('skip_empty', True)}"
-            )
-        if self._spool is not None:
-            self._spool.flush()
-            mapped = memoryview(mmap.mmap(self._spool.fileno(), 0, access=mmap.ACCESS_READ))
-            for item, start, size in self._spooled:
-                item.data = mapped[start : start + size]
-            self._spool.close()
-
-    @property
-    def _n_all(self) -> int:
-        return self.sizes.total() + len(self.broken)
-
-    def notes(self) -> tuple[str, ...]:
-        """Return a note of how large the images are."""
-        if not self.sizes:
-            return ()
-        (width, height), *others = sorted(self.sizes)
+def _opened(
+    tables: Sequence[Table], item_of: Callable[[Cells, Sizes], ItemT], skip: Sequence[str]
+) -> tuple[list[list[ItemT]], list[str], list[str]]:
+    """Return the items of the rows of each table, a note of how large images are, and warnings."""
+    read, left_out, warnings, sizes = list[list[ItemT]](), list[LeftOut](), list[str](), Sizes()
+    for table in tables:
+        items, left, remarks = items_of(table, range(table.width), lambda cells: item_of(cells, sizes), item="image")
+        read.append(items)
+        left_out.append(left)
+        warnings += [*table.warnings, *remarks]
+    notes = list[str]()
+    if sizes:
+        (width, height), *others = sorted(sizes)
         largest = max(others, default=(width, height), key=lambda size: size[0] * size[1])
         spread = f" to {largest[0]} x {largest[1]}" if others else ""
-        return (f"{counted(self.sizes.total(), 'image')} of {width} x {height}{spread} pixels",)
+        notes.append(f"{counted(sizes.total(), 'image')} of {width} x {height}{spread} pixels")
+    return read, notes, [*check_left_out(left_out, skip=skip, item="image"), *warnings]
 
-    def warnings(self) -> tuple[str, ...]:
-        """Return warnings of what was left out."""
-        warnings = []
-        if self.broken:
-            listed = some(self.broken, between="; ")
-            warnings.append(
-                f"left out {len(self.broken):,} of {counted(self._n_all, 'image')} that do not open: {listed}"
-            )
-        if self.empty:
-            warnings.append(f"left out {counted(len(self.empty), 'image')} without label or caption")
-        if self.other_files:
-            warnings.append(
-                f"passed over {counted(self.other_files, 'file')} in hidden folders, or no images by their names"
-            )
-        return tuple(warnings)
+
+def _labelled(cells: Cells, sizes: Sizes) -> Row:
+    """Return an image with its class."""
+    label = label_cell(cells.values[1])
+    if not label:
+        raise UnusableRowError("without a label")
+    return Row(first=_image(cells, sizes), second=None, cell=label, label=label, place=cells.place)
+
+
+def _captioned(cells: Cells, sizes: Sizes) -> ImageItem:
+    """Return an image with its caption, where there is one."""
+    caption = cells.cleaner.clean(cells.values[1]).strip() if len(cells.values) > 1 else None
+    if caption == "":
+        raise UnusableRowError("without a caption")
+    return _image(cells, sizes, caption)
+
+
+def _image(cells: Cells, sizes: Sizes, caption: str | None = None) -> ImageItem:
+    """Return an image that opens; UnusableRowError for another."""
+    image = cells.values[0]
+    file = Path(image) if isinstance(image, str) else None
+    place = cells.place if file is None else str(file)
+    try:
+        content = image if file is None else file.read_bytes()
+        sizes[decoded(content, place).size] += 1
+    except OSError as error:
+        reason = f"{place} cannot be read: {error.strerror or error}"
+        raise UnusableRowError("that do not open", name=reason, skip="skip_broken") from error
+    except DataError as error:
+        raise UnusableRowError("that do not open", name=str(error), skip="skip_broken") from error
+    item = ImageItem.of_bytes(content, place=place, caption=caption)
+    item.file, item.data = file, image if file is None else None
+    return item
 
 
 # ---- where images are ------------------------------------------------------------------------------------
@@ -325,130 +289,117 @@ def _is_class(path: Path) -> bool:
     return path.is_dir() and not _is_hidden(path.name)
 
 
-def _image_files(folder: Path, opener: _Opener, root: Path) -> Iterator[Path]:
-    """Yield the images in a folder below the root, but for those in hidden folders; others are counted."""
-    try:
-        files = sorted(file for file in folder.rglob("*") if file.is_file())
-    except OSError as error:
-        raise TaskError(f"{folder} cannot be read: {error.strerror or error}") from error
-    for file in files:
-        if is_image_file(file) and not any(map(_is_hidden, file.relative_to(root).parent.parts)):
-            yield file
-        else:
-            opener.other_files += not file.name.startswith(".")
+# ---- folders and files -> rows ---------------------------------------------------------------------------
 
 
-def _labelled(opener: _Opener, path: Path, columns: Columns | None, format: Format) -> Iterator[Row]:
-    """Yield the images of a split, with their classes."""
+def _table(path: Path, columns: Columns | None, format: Format | None, beside: Beside) -> Table:
+    """Return a row an image: its path or its bytes, and its label or its caption, if there is one."""
     if path.is_dir():
-        if columns is not None:
+        if beside == "label" and columns is not None:
             raise TaskError(f"{path} is a folder for each class: expected no columns, as tables have them")
-        if not (classes := sorted(child for child in path.iterdir() if child.is_dir())):
-            raise TaskError(f"{path} has no folders: expected one for each class, with its images in it")
-        for folder in classes:
-            for file in _image_files(folder, opener, path):
-                if (item := opener.of_file(file)) is not None:
-                    yield _row(item, folder.name, str(file))
-        return
-    for image, label, place in _cells(path, columns, LABEL_COLUMNS, "label", format):
-        if not (label or "").strip():
-            opener.empty.append(place)
-        elif (item := _item(opener, path, image, place)) is not None:
-            yield _row(item, label_cell(label or ""), place)
-
-
-def _row(item: ImageItem, label: str, place: str) -> Row:
-    return Row(first=item, second=None, cell=label, label=label, place=place)
-
-
-def _captioned(opener: _Opener, path: Path, columns: Columns | None, format: Format | None) -> Iterator[ImageItem]:
-    """Yield the images of a folder or table, with captions where it has some."""
-    if path.is_dir():
-        for file in _image_files(path, opener, path):
-            if (item := opener.of_file(file)) is not None:
-                yield item
-        return
-    for image, caption, place in _cells(path, columns, CAPTION_NAMES, None, format):
-        cleaned = None if caption is None else Cleaner().clean(caption).strip()
-        if cleaned == "":
-            opener.empty.append(place)
-        elif (item := _item(opener, path, image, place, cleaned)) is not None:
-            yield item
-
-
-def _item(opener: _Opener, table: Path, image: str | bytes, place: str, caption: str | None = None) -> ImageItem | None:
-    if isinstance(image, bytes):
-        return opener.of_bytes(image, place, caption)
-    return opener.of_file(table.parent / image.strip(), caption)
-
-
-# ---- tables ----------------------------------------------------------------------------------------------
-
-
-def _cells(
-    path: Path, columns: Columns | None, names: Sequence[str], needed: str | None, format: Format | None
-) -> Iterator[tuple[str | bytes, str | None, str]]:
-    """Yield, by row, the image or its path, what stands beside it (None without such a column), and the place."""
-    entries = () if columns is None else columns.split(",") if isinstance(columns, str) else columns
-    chosen = [str(name).strip() for name in entries]
-    if len(chosen) > 2 or (needed and len(chosen) == 1):
-        raise TaskError(f"expected the columns image,{needed or 'caption'}, got {','.join(chosen)!r}")
+        return _folder(path, beside)
     if path.suffix.lower() == ".parquet":
-        yield from _parquet_cells(path, chosen, names, needed)
-        return
+        return _parquet(path, columns, beside)
     table = read_table(path, format).with_header()
-    header = table.header or ()
-    image = [*chosen[:1], *_usual(header, IMAGE_NAMES)][:1]
-    used = [named_column(table, name) for name in _with_beside(path, header, image, chosen, names, needed)]
-    for number, row in enumerate(table.rows):
-        yield row[used[0]], row[used[1]] if len(used) > 1 else None, table.place(number)
+    names = _columns(path, table.header or (), columns, beside, _usual(table.header or (), IMAGE_NAMES))
+    places = [named_column(table, name) for name in names]
+    rows = tuple((str(path.parent / row[places[0]].strip()), *(row[i] for i in places[1:])) for row in table.rows)
+    return dataclasses.replace(table, header=tuple(names), rows=rows)
 
 
-def _with_beside(
-    path: Path,
-    header: Sequence[str],
-    image: Sequence[str],
-    chosen: Sequence[str],
-    names: Sequence[str],
-    needed: str | None,
+def _columns(
+    path: Path, header: Sequence[str], columns: Columns | None, beside: Beside, images: Sequence[str]
 ) -> list[str]:
     """Return the column of images and, where there is one, that of what stands beside them."""
-    if not image:
+    entries = () if columns is None else columns.split(",") if isinstance(columns, str) else columns
+    chosen, required = [str(name).strip() for name in entries], beside == "label"
+    if len(chosen) > 2 or (required and len(chosen) == 1):
+        raise TaskError(f"expected the columns image,{beside}, got {','.join(chosen)!r}")
+    if not (image := [*chosen[:1], *images][:1]):
         raise TaskError(
             f"{path} has no column of images: name it with {option('columns')}; it has {', '.join(header)[:200]}"
         )
-    beside = chosen[1:] or ([] if chosen else [name for name in _usual(header, names) if name != image[0]][:1])
-    if needed and not beside:
-        raise TaskError(f"{path} has no column of {needed}s: name it with {option('columns', f'image,{needed}')}")
-    return [image[0], *beside]
+    usual = _usual(header, LABEL_COLUMNS if required else CAPTION_NAMES)
+    others = chosen[1:] or ([] if chosen else [name for name in usual if name != image[0]][:1])
+    if required and not others:
+        raise TaskError(f"{path} has no column of {beside}s: name it with {option('columns', f'image,{beside}')}")
+    return [*image, *others]
 
 
-def _parquet_cells(
-    path: Path, chosen: Sequence[str], names: Sequence[str], needed: str | None
-) -> Iterator[tuple[str | bytes, str | None, str]]:
+def _folder(path: Path, beside: Beside) -> Table:
+    """Return the images of a folder, of folders by class each with the name of its class."""
+    folders = [path]
+    if beside == "label" and not (folders := sorted(child for child in path.iterdir() if child.is_dir())):
+        raise TaskError(f"{path} has no folders: expected one for each class, with its images in it")
+    rows, passed = list[tuple[str, ...]](), 0
+    for folder in folders:
+        try:
+            files = sorted(file for file in folder.rglob("*") if file.is_file())
+        except OSError as error:
+            raise TaskError(f"{folder} cannot be read: {error.strerror or error}") from error
+        for file in files:
+            if is_image_file(file) and not any(map(_is_hidden, file.relative_to(path).parent.parts)):
+                rows.append((str(file), folder.name) if beside == "label" else (str(file),))
+            else:
+                passed += not file.name.startswith(".")
+    warning = f"passed over {counted(passed, 'file')} in hidden folders, or no images by their names"
+    return Table(
+        name=str(path),
+        header=("image", "label") if beside == "label" else ("image",),
+        rows=tuple(rows),
+        numbers=tuple(range(1, len(rows) + 1)),
+        unit="image",
+        warnings=(warning,) if passed else (),
+    )
+
+
+def _parquet(path: Path, columns: Columns | None, beside: Beside) -> Table:
+    """Return the images of a Parquet file, whose bytes go to a temporary file and are read from there."""
     from pyarrow import parquet
 
-    image = [*chosen[:1], *filter(None, [_parquet_column(path)])][:1]
     try:
         file = parquet.ParquetFile(path)
         header = file.schema_arrow.names
-        used = _with_beside(path, header, image, chosen, names, needed)
+        used = _columns(path, header, columns, beside, list(filter(None, [_parquet_column(path)])))
         if unknown := [column for column in used if column not in header]:
             raise TaskError(f"{path} has no column {unknown[0]!r}: it has {', '.join(header)[:200]}")
-        classes = written_names(file.schema_arrow.metadata, used[-1]) if needed else ()
-        number = 0
-        for batch in file.iter_batches(batch_size=_ROWS, columns=used):
-            others = batch.column(used[1]).to_pylist() if len(used) > 1 else [None] * batch.num_rows
-            for value, other in zip(batch.column(used[0]).to_pylist(), others, strict=True):
-                number += 1
-                cell = (None if len(used) < 2 else "") if other is None else str(other)
-                if classes and isinstance(other, int) and other < len(classes):
-                    cell = classes[other] if other >= 0 else ""  # -1 says that there is none
-                yield _image_cell(value), cell, f"{path}, row {number}"
+        classes = written_names(file.schema_arrow.metadata, used[-1]) if beside == "label" else ()
+        rows = list[tuple[Any, ...]]()
+        with tempfile.TemporaryFile(prefix="layerprobe-") as spool:
+            for value, *others in _parquet_rows(file, used):
+                image = _image_cell(value)
+                if isinstance(image, bytes):
+                    start = spool.tell()
+                    spool.write(image)
+                    image = slice(start, spool.tell())  # type: ignore[assignment]
+                rows.append((image, *(_beside_cell(other, classes) for other in others)))
+            spool.flush()
+            size = spool.tell()
+            mapped = memoryview(mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ) if size else b"")
     except TaskError:
         raise
     except Exception as error:  # whatever the bytes lead pyarrow to
         raise TaskError(f"{path} cannot be read as Parquet: {str(error).partition(chr(10))[0]}") from error
+    images = (mapped[image] if isinstance(image, slice) else str(path.parent / image.strip()) for image, *_ in rows)
+    return Table(
+        name=str(path),
+        header=tuple(used),
+        rows=tuple((image, *others) for image, (_, *others) in zip(images, rows, strict=True)),
+        numbers=tuple(range(1, len(rows) + 1)),
+        unit="row",
+    )
+
+
+def _parquet_rows(file: Any, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    for batch in file.iter_batches(batch_size=_ROWS, columns=columns):
+        yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+
+
+def _beside_cell(value: Any, classes: Sequence[str]) -> str:
+    """Return a label or a caption; of classes that have names the name, and nothing of -1, which says there is none."""
+    if classes and isinstance(value, int) and value < len(classes):
+        return classes[value] if value >= 0 else ""
+    return "" if value is None else str(value)
 
 
 def _image_cell(value: Any) -> str | bytes:
@@ -488,5 +439,5 @@ def _lists_images(path: Path) -> bool:
 
 def _usual(columns: Iterable[str], names: Sequence[str]) -> list[str]:
     """Return the columns with usual names, in the order of the names."""
-    plain = {"".join(character for character in column.lower() if character not in " _-"): column for column in columns}
+    plain = {plain_name(column): column for column in columns}
     return [plain[name] for name in names if name in plain]

@@ -22,7 +22,7 @@ from layerprobe.tasks.splitting import SPLITS
 from layerprobe.tasks.tables import Table, check_format, read_table
 from layerprobe.tasks.targets import parse_score
 from layerprobe.tasks.texts import Cleaner, LeftOut, check_left_out
-from layerprobe.tasks.values import Task
+from layerprobe.tasks.values import Task, TaskSettings
 
 MOST_NEGATIVES = 100
 
@@ -98,7 +98,8 @@ def load_retrieval(
     else:
         tables = {"pairs": read_table(path)}
     if "pairs" in tables:
-        rows = TaskSource(source=tables["pairs"], name=str(source), columns=columns, format=Format(), skip_empty=True)
+        settings = TaskSettings(source=str(source), columns=columns, skip_empty=True)  # type: ignore[arg-type]
+        rows = TaskSource(data={"train": tables["pairs"]}, name=str(source), settings=settings)
         collection = _of_rows(rows, most_negatives=0)
     else:
         collection = _joined(tables, {"train": tables["qrels"]})
@@ -135,12 +136,13 @@ def load_retrieval_task(source: TaskSource) -> Task:
     examples: query (or anchor), positive (or document), maybe columns of hard negatives, and maybe the relevance; its
     documents are those of all its splits. Judgements above 0 are gains in nDCG; all of them are positives alike.
     """
-    path = from_home(source.source) if isinstance(source.source, (str, Path)) else None
+    data = source.data["train"]
+    path = from_home(data) if isinstance(data, (str, Path)) else None
     if path is not None and path.is_dir() and {"corpus", "queries"} & {file.stem for file in data_files(path)}:
         return _task(source, _of_folder(path, source))
-    if isinstance(source.source, (str, Path)) and is_on_hub(source.source):
-        _check_bare(str(source.source), source.columns, source.format)
-        return _task(source, _of_hub(str(source.source)))
+    if isinstance(data, (str, Path)) and is_on_hub(data):
+        _check_bare(str(data), source.settings.columns, source.settings.format)
+        return _task(source, _of_hub(str(data)))
     return _task(source, _of_rows(source, most_negatives=MOST_NEGATIVES))
 
 
@@ -152,14 +154,14 @@ def _check_bare(name: str, columns: Columns | None, format: Format | None = None
 
 
 def _of_folder(folder: Path, source: TaskSource) -> Collection:
-    _check_bare(f"the folder {folder}", source.columns, source.format)
+    _check_bare(f"the folder {folder}", source.settings.columns, source.settings.format)
     qrels = folder / "qrels"
     judged = data_files(qrels) if qrels.is_dir() else []
     roles = list(zip(split_roles([file.stem for file in judged]), judged, strict=True))
     files = {role: file for role, file in roles if role is not None}
     if len(files) < sum(role is not None for role, _ in roles):
         raise TaskError(f"{qrels} has several files of one split: leave one each of train, dev and test")
-    named = {role: from_home(str(file)) for role, file in source.other_splits.items()}
+    named = {role: from_home(str(file)) for role, file in source.data.items() if role != "train"}
     whole = len(roles) == 1 and not named
     if whole:
         files = {"train": roles[0][1]}
@@ -213,7 +215,7 @@ def _of_rows(source: TaskSource, *, most_negatives: int) -> Collection:
     gains: dict[str, bool] = {}
 
     def columns_of(table: Table) -> tuple[Table, Sequence[int]]:
-        table, texts, gain = training_columns(table, source.columns, negatives=(0, most_negatives))
+        table, texts, gain = training_columns(table, source.settings.columns, negatives=(0, most_negatives))
         gains["last"] = gain is not None  # of the table whose rows come next
         return table, texts if gain is None else (*texts, gain)
 
@@ -245,7 +247,7 @@ def _of_rows(source: TaskSource, *, most_negatives: int) -> Collection:
 
 def _task(source: TaskSource, collection: Collection) -> Task:
     """Return a task of judgements by split, whose missing splits are drawn from the train split."""
-    prompts, left_out = (source.query_prompt, source.document_prompt), Counter[str]()
+    prompts, left_out = (source.settings.query_prompt, source.settings.document_prompt), Counter[str]()
     splits: dict[str, RetrievalItems] = {}
     for role, judgements in collection.judgements.items():
         trained = collection.trained.get(role)
@@ -256,7 +258,7 @@ def _task(source: TaskSource, collection: Collection) -> Task:
     if alone := [query for query in collection.queries if query not in judged]:
         names = some([repr(name[:40]) for name in alone])
         share = f"{len(alone):,} of {counted(len(collection.queries), 'query')}"
-        if not source.skip_empty:
+        if not source.settings.skip_empty:
             raise TaskError(
                 f"{share} have no relevant document ({names}): judge or drop them, or go on without them with "
                 f"{option('skip_empty', True)}"
@@ -335,7 +337,7 @@ def _records(table: Table, item: str) -> tuple[dict[str, str], tuple[str, ...]]:
             texts[name] = whole
         else:
             left.add("with an empty text", table.numbers[i])
-    return texts, (*check_left_out([left], skip=True, item=item), *cleaner.warnings(table.name))
+    return texts, (*check_left_out([left], skip=["skip_empty"], item=item), *cleaner.warnings(table.name))
 
 
 # ---- what can be scored -------------------------------------------------------------------------------

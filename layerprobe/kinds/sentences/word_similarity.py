@@ -54,7 +54,7 @@ def load_word_similarity(
         warnings += table.warnings
         changed += remarks
         left_out.append(left)
-    warnings += [*check_left_out(left_out, skip=skip_empty, item="pair"), *changed]
+    warnings += [*check_left_out(left_out, skip=["skip_empty"] if skip_empty else [], item="pair"), *changed]
     rows = list[Row]()
     for file, pairs in read.items():
         scored = parsed(STS.name, file.name, pairs)

@@ -51,7 +51,7 @@ def load_tagged(source: TaskSource, kind: Kind) -> Task:
     several: list[str] = []
 
     def columns_of(table: Table) -> tuple[Table, Sequence[int]]:
-        return (table, (0, 1)) if table.header == _HEADER else declared_columns(table, source.columns, kind)
+        return (table, (0, 1)) if table.header == _HEADER else declared_columns(table, source.settings.columns, kind)
 
     def splits_of(
         parts: Mapping[str, Sequence[Tagged]], notes: list[str], warnings: list[str]
@@ -70,7 +70,7 @@ def load_tagged(source: TaskSource, kind: Kind) -> Task:
         key=lambda sentence: (" ".join(sentence[0]), ""),
         together="duplicates",
         columns_of=columns_of,
-        readers=dict.fromkeys(SUFFIXES, functools.partial(_read, columns=source.columns)),
+        readers=dict.fromkeys(SUFFIXES, functools.partial(_read, columns=source.settings.columns)),
     )
 
 

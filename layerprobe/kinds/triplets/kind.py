@@ -93,7 +93,7 @@ def load_triplets(source: TaskSource) -> Task:
         _splits,
         key=lambda texts: texts[:2],
         together="those of an anchor and a positive",
-        columns_of=lambda table: training_columns(table, source.columns, negatives=(1, 1))[:2],
+        columns_of=lambda table: training_columns(table, source.settings.columns, negatives=(1, 1))[:2],
     )
 
 
