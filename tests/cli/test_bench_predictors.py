@@ -71,6 +71,7 @@ def test_tuned_rules_on_models_of_ones_own(layerprobe: Layerprobe, zoo_file: Pat
     assert "fall of effective rank" in out
 
 
+@pytest.mark.slow
 def test_encoders_that_rules_were_tuned_on_can_be_left_out(
     layerprobe: Layerprobe, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,7 @@ def test_what_is_said_is_how_far_it_is_from_float32(exported: ExportResult) -> N
         assert each.difference_text in (folder / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_its_files_are_small_and_in_the_list_of_checksums(exported: ExportResult) -> None:
     folder = Path(exported.path)
     sums = (folder / "SHA256SUMS").read_text()
@@ -117,6 +118,7 @@ class OptimumLike(torch.nn.Module):
         )
 
 
+@pytest.mark.slow
 def test_sentence_transformers_finds_it(exported: ExportResult, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its own loader; optimum, which is not installed, is stood in for."""
     sentence_transformer(Path(exported.path))  # its imports
@@ -169,6 +171,7 @@ def test_what_cannot_be_rounded(bert: Path, tmp_path: Path) -> None:
     refused(vision, out, match="expected a model of texts to write in 8 bits, got one of images", error=DataError)
 
 
+@pytest.mark.slow
 def test_a_graph_that_gives_other_embeddings(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "LEAST", 2.0)
     said = r"in 8 bits by onnx the embeddings of .*bert have a mean cosine of .* expected at least 2.0: nothing was"

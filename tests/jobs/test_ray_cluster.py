@@ -61,6 +61,7 @@ def on(cluster: Nodes, folder: Path, **settings: Any) -> Workers:
     return Workers(executor="ray", address=cluster.address, folders=(folder,), **settings)
 
 
+@pytest.mark.slow
 def test_jobs_are_done_on_all_nodes_and_what_they_say_is_said_once(
     cluster: Nodes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -38,6 +38,7 @@ def held(results: list[Probing]) -> tuple[float, float]:
     return float(inside), float(np.mean(intervals))
 
 
+@pytest.mark.slow
 def test_equal_layers_stay_in_the_set() -> None:
     inside, intervals = held(drawn(60, times=20, kind="scores", folds=1))
     assert inside >= 0.9

@@ -303,6 +303,7 @@ def test_a_graph_that_computes_something_else_is_refused(
 # ---- chosen ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @needs("openvino")
 @needs("onnx")
 def test_auto_takes_the_fastest_and_remembers(tiny: Loaded, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

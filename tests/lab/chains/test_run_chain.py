@@ -81,12 +81,14 @@ def by_hand(model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -
     return found
 
 
+@pytest.mark.slow
 def test_a_chain_is_its_steps_one_by_one(whole: ChainResult, by_hand: dict[str, Any]) -> None:
     for outcomes, name in (*zip(whole.trail.outcomes, ("words", "pairs"), strict=True), (whole.direct, "direct")):
         expected = {layer: tuple(by_hand[name][layer, seed] for seed in (0, 1)) for layer in (1, 3)}
         assert scores(outcomes) == expected
 
 
+@pytest.mark.slow
 def test_the_effect_is_the_paired_difference_over_seeds(whole: ChainResult, by_hand: dict[str, Any]) -> None:
     for layer, (value, effect) in whole.added.items():
         differences = [by_hand["pairs"][layer, s] - by_hand["direct"][layer, s] for s in (0, 1)]
@@ -103,6 +105,7 @@ def test_the_effect_is_the_paired_difference_over_seeds(whole: ChainResult, by_h
     assert "95% intervals over new pairs and new seeds, 2 seeds after one adaptation)" in whole.effect_sentence
 
 
+@pytest.mark.slow
 def test_cka_is_that_of_the_first_seed_with_the_start(whole: ChainResult, by_hand: dict[str, Any]) -> None:
     found = whole.similarities
     assert found is not None
@@ -173,6 +176,7 @@ def test_what_is_done_is_read(model: Path, data: Path, tmp_path: Path) -> None:
     assert told == []
 
 
+@pytest.mark.slow
 def test_chains_share_the_steps_that_they_begin_with(model: Path, data: Path, tmp_path: Path) -> None:
     run_here(short(model, (adaptation(data), words(data), words(data)), baseline=False), tmp_path)
     other = short(model, (adaptation(data), words(data), pairs(data)), seeds=(0, 1, 2))

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from layerprobe.embedded.language import Language
 from layerprobe.lab.pretraining.models import SPECIAL_TOKENS, content_digest, train_tokenizer, word_tokenizer
 
@@ -17,6 +19,7 @@ print(content_digest(train_tokenizer(TEXTS, vocab_size=300, max_length=32)))
 """
 
 
+@pytest.mark.slow
 def test_texts_alone_decide_the_vocabulary() -> None:
     """The trainer of `tokenizers` settles ties by a hash map, another one in every process and every call."""
     expected = content_digest(train_tokenizer(TEXTS, vocab_size=300, max_length=32))

@@ -394,6 +394,7 @@ def test_figure_3_compares_curves_with_the_paper_s_scores(
     assert "78.14" in text
 
 
+@pytest.mark.slow
 def test_intervals_have_the_level_that_is_asked_for(pairs_file: Path, tiny: str, tmp_path: Path) -> None:  # noqa: F811
     reference = str(save_tiny("bert", tmp_path / "reference", num_hidden_layers=12, seed=3))
     task, options = load_task(pairs_file), Model(device="cpu", cache_dir=tmp_path / "cache")

@@ -288,6 +288,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[LabStudy, Path, LabR
     return study, root / "out", run_lab(study, root / "out", options=OPTIONS)
 
 
+@pytest.mark.slow
 def test_every_model_and_task_becomes_an_entry(both: tuple[LabStudy, Path, LabResult]) -> None:
     study, _, result = both
     names = [f"{model.name}-{task}" for model in study.models for task in ("words", "pairs")]
@@ -310,6 +311,7 @@ def test_every_model_and_task_becomes_an_entry(both: tuple[LabStudy, Path, LabRe
         assert len(tuned.halves) == 2
 
 
+@pytest.mark.slow
 def test_tasks_are_told_apart(both: tuple[LabStudy, Path, LabResult]) -> None:
     _, _, result = both
     assert {(each.task, len(each.values)) for each in result.effects} == {("words", 2), ("pairs", 2)}
@@ -321,6 +323,7 @@ def test_tasks_are_told_apart(both: tuple[LabStudy, Path, LabResult]) -> None:
     assert "<dd>words, pairs</dd>" in page
 
 
+@pytest.mark.slow
 def test_a_plan_counts_scans_and_tasks(both: tuple[LabStudy, Path, LabResult]) -> None:
     study, out, _ = both
     # two tasks, of three layers and two seeds and three scans each
