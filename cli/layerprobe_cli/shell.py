@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from layerprobe.results.blocks import Blocks
     from layerprobe.results.estimate import Estimate
     from layerprobe.results.table import Table
+    from layerprobe.results.values import Makes
 
 CHECK_FAILED = 3
 """Exit code where a result is not what an option such as --fail-below asks for; 1 is an error, 2 a wrong call."""
@@ -58,6 +59,8 @@ class Done:
     """What its page is of besides, by the names of `layerprobe.results.shown.make_page`; of other results: `of`."""
     next: Sequence[str] = ()
     """Commands that come next."""
+    makes: Makes | None = None
+    """The command that makes what a row of its page stands for."""
     files: Mapping[str, object] = dataclasses.field(default_factory=dict)
     """What was written, by what it is."""
     failed: str = ""
@@ -194,7 +197,9 @@ class PageCall(Call):
         # only now: it needs plotly, whose absence is an error of the page
         from layerprobe.results.page import completed, write_page
 
-        made = completed(made, command=command(*sys.argv[1:]), warnings=self.reported, commands=done.next)
+        made = completed(
+            made, command=command(*sys.argv[1:]), warnings=self.reported, commands=done.next, makes=done.makes
+        )
         return write_page(made, self.report, plotly=self.plotly)
 
 

@@ -21,6 +21,7 @@ from layerprobe.files.atomic import write_through
 from layerprobe.files.serialisation import to_json
 from layerprobe.names import short_name
 from layerprobe.results import glossary, numbers
+from layerprobe.results.choices import choices
 from layerprobe.results.draw import drawn
 from layerprobe.results.markup import Markup, element, escape, join, script_json
 from layerprobe.results.parts import commands as block
@@ -28,7 +29,7 @@ from layerprobe.results.parts import definitions, listed, section, table_of
 from layerprobe.results.shown import PlotlySource, Shown
 from layerprobe.results.style import DARK
 from layerprobe.results.table import Table
-from layerprobe.results.values import Figure, Page, Section
+from layerprobe.results.values import Figure, Makes, Page, Section
 from layerprobe.versions import __version__
 
 CDN = "https://cdn.plot.ly"
@@ -65,8 +66,15 @@ def write_page(page: Page, path: str | Path, *, plotly: PlotlySource = "embedded
     return target
 
 
-def completed(page: Page, *, command: str, warnings: Sequence[str] = (), commands: Sequence[str] = ()) -> Page:
-    """Return a page with what its result does not hold: its command, warnings of its data, and what is next."""
+def completed(
+    page: Page,
+    *,
+    command: str,
+    warnings: Sequence[str] = (),
+    commands: Sequence[str] = (),
+    makes: Makes | None = None,
+) -> Page:
+    """Return a page with what its result does not hold: its command, warnings of its data, and what comes next."""
     made = {"Command": element("code", command), "Version": f"layerprobe {__version__}"}
     after = section("next", "What to do next", block(*commands) if commands else None)
     return replace(
@@ -74,6 +82,7 @@ def completed(page: Page, *, command: str, warnings: Sequence[str] = (), command
         warnings=tuple(dict.fromkeys((*warnings, *page.warnings))),
         sections=(*page.sections, after),
         provenance=(*page.provenance, definitions(made)),
+        makes=makes or page.makes,
     )
 
 
@@ -124,20 +133,26 @@ def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
     main = join(_header(page), *(_section(page, section) for section in sections))
     folds = [fold for fold in _folds(page, main) if any(part is not None for part in fold.parts)]
     body = join(main, *(_folded(page, fold) for fold in folds), _section(page, _downloads(page)))
-    data = json.loads(to_json(page.result))  # without white space, which is half of a matrix with one number per line
+    rows, commands = choices(page)
     return Template(_asset("template.html")).substitute(
         title=without_folders(numbers.typeset_text(escape(f"{page.title} · layerprobe"))),
-        style=_asset("style.css"),
+        style=f"{_asset('style.css')}\n{_asset('choose.css')}",
         contents=_contents([*sections, *folds]),
         body=without_folders(typeset(body)),
-        study=script_json(without_folders(json.dumps(data, ensure_ascii=False, separators=(",", ":")))),
+        study=script_json(without_folders(_compact(json.loads(to_json(page.result))))),
         table=script_json(json.dumps(without_folders(page.table.csv()))),
         figures=script_json(f"{{{', '.join(figures)}}}"),
         dark=script_json(json.dumps(DARK)),
+        choices=script_json(f"[{without_folders(_compact(rows))}, {_compact(commands)}]"),
         plotly=_from_cdn() if plotly == "cdn" else _carried(),
         origin="" if plotly == "embedded" else f" {CDN}",
-        script=_asset("page.js"),
+        script=f"{_asset('choose.js')}\n{_asset('page.js')}",
     )
+
+
+def _compact(data: object) -> str:
+    """Return JSON without white space, which is half of a matrix with one number per line."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
 def typeset(body: str) -> str:

@@ -1,5 +1,9 @@
 """A smaller model as a page: which blocks go, what each costs, and what the smaller model loses. Knows its results."""
 
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
 from layerprobe.report.facts import about
 from layerprobe.results import numbers
 from layerprobe.results.draw import drawn
@@ -25,7 +29,24 @@ def shrunk_page(result: Shrunk) -> Page:
         facts=(lost, f"{numbers.millions(small.parameters)} parameters, {fewer} fewer", small.faster),
         sections=tuple(map(_with_charts, tables)),
         account=(result.account,),
+        makes=lambda record: _export(result, record),
     )
+
+
+def _export(result: Shrunk, record: Mapping[str, Any]) -> str:
+    """Return what writes the model of a row as a folder; empty of the whole model, which is there already."""
+    runs = {size.blocks: size.folders[0] for size in result.tried}
+    blocks, fewer = (
+        record.get("blocks"),
+        record.get("bytes", 4 * result.model.hidden_size) < 4 * result.model.hidden_size,
+    )
+    if blocks not in runs:
+        return ""
+    if fewer and blocks == result.smaller.blocks:
+        return f"layerprobe.export_model({runs[blocks]!r}, 'smaller', dense={result.dense!r})"
+    backend, _, how = record.get("run_by", "").partition(" ")
+    words = ["layerprobe", "export", runs[blocks], "smaller", *(["--int8", backend] if how == "int8" else [])]
+    return "" if fewer else shlex.join(words)
 
 
 def _with_charts(table: Table) -> Section:

@@ -13,15 +13,23 @@ from layerprobe.tasks.kind import KINDS
 
 def next_commands(study: Study) -> tuple[str, ...]:
     """Return the commands that write the model to keep as a folder; without fine-tuning, the one that fine-tunes."""
-    if study.finding is not None:
-        finetune = study.provenance.finetune_command or _finetune_command(study.comparison.model, study.provenance)
-        return export_commands(study.finding, study.comparison.model.name, finetune)
-    return (run_command(study),)
+    return (run_command(study),) if study.finding is None else _export_commands(study, study.finding)
 
 
-def export_commands(finding: Finding, model: str, finetune: str) -> tuple[str, ...]:
-    """Return the commands that write the layer that was found as a folder; `finetune` lacks layers and seeds."""
-    layer, weights = finding.best_layer, finding.weights
+def layer_commands(study: Study, layer: int) -> tuple[str, ...]:
+    """Return the commands that write any layer of the model as a folder; none where nothing was searched."""
+    return () if study.finding is None else _export_commands(study, study.finding, layer)
+
+
+def _export_commands(study: Study, finding: Finding, layer: int | None = None) -> tuple[str, ...]:
+    finetune = study.provenance.finetune_command or _finetune_command(study.comparison.model, study.provenance)
+    return export_commands(finding, study.comparison.model.name, finetune, layer)
+
+
+def export_commands(finding: Finding, model: str, finetune: str, layer: int | None = None) -> tuple[str, ...]:
+    """Return the commands that write a layer, by default the one found, as a folder; `finetune` lacks layers, seeds."""
+    layer = finding.best_layer if layer is None else layer
+    weights = finding.weights if layer == finding.best_layer or (finding.weights and finding.weights.scan) else None
     out = folder_name(model, layer)
     if weights is not None and weights.kept:
         return (f"layerprobe export {_path(weights.directory)} {out}{f' --layer {layer}' if weights.scan else ''}",)

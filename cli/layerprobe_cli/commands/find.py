@@ -8,7 +8,7 @@ import typer
 import layerprobe as lp
 from layerprobe.checks import LEVEL
 from layerprobe_cli import options as o
-from layerprobe_cli.following import final_command, finetune_command
+from layerprobe_cli.following import final_command, finetune_command, made_by
 from layerprobe_cli.shell import Done, PageCall
 
 FOUND = "found"
@@ -70,10 +70,12 @@ def find(
     call.estimate(plan_find(checkpoints, task, goes_on=not dry_run, further=further, **settings), dry_run=dry_run)
     finding: Any = lp.find(checkpoints if others else checkpoint, task, **settings, save_models=save_models)
     label = finding.models[finding.best_model] if others else checkpoint.label
-    chosen = [model.name, *(others or ())][[checkpoint.label for checkpoint in checkpoints].index(label)]
+    names, labels = [model.name, *(others or ())], [checkpoint.label for checkpoint in checkpoints]
+    chosen = names[labels.index(label)]
+    findings = dict(zip(names, finding.findings if others else [finding], strict=True))
     best, parts, beside = finding.best if others else finding, [*finding.parts], list[Any]()
     weights_kept = best.weights is not None and best.weights.kept
-    again = final_command(call, [model.name, *(others or ())])
+    again = final_command(call, names)
     notes = list[str]()
     if other_blocks == FOUND and finding.best_layer in (0, count_blocks(checkpoint.config)):
         notes.append(f"the best layer keeps {finding.best_layer} blocks, and there are no others of that number")
@@ -88,5 +90,12 @@ def find(
         warnings=finding.failures,
         notes=notes,
         page={"of": (finding, *beside)} | ({} if others else {"model": label, "task": task.name}),
+        makes=made_by(
+            lambda name, layer: export_commands(
+                findings[name], labels[names.index(name)], finetune_command(call, name), layer
+            ),
+            names,
+            finding.labels if others else (),
+        ),
         next=export_commands(best, label, finetune_command(call, chosen)) if weights_kept else [again],
     )

@@ -88,7 +88,10 @@
     const textContent = `The figures need ${needed}. Every number is in the tables below.`;
     document.querySelector("main").prepend(Object.assign(document.createElement("p"), { className: "missing", textContent }));
   };
-  plotly().then(() => draw(isDark()), missing);
+  plotly().then(() => {
+    draw(isDark());
+    dispatchEvent(new Event("drawn"));
+  }, missing);
 
   // ---- commands to copy ----
   // A page of a file may lack the clipboard; then the browser copies what is selected.
