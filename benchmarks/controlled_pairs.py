@@ -1,6 +1,8 @@
 """Does replaced token detection spoil the last layers of a good sentence encoder? One encoder, continued three ways.
 
     python benchmarks/controlled_pairs.py --model FOLDER --stsb FOLDER --texts FILE --out FOLDER
+    python benchmarks/controlled_pairs.py --model FOLDER --texts FILE --out FOLDER --device cpu --jobs 1 --seconds 1e5
+        --objectives rtd --steps 2000 --batch 32 --watch 125 250 500 1000 --encoders FOLDER     # only makes encoders
 
 MiniLM as it is; continued with replaced token detection (RTD); and continued with masked language modelling (MLM): on
 the same texts, in the same order, with the same tokens masked, for as many steps, at one learning rate. What differs is
@@ -11,8 +13,10 @@ which shares the encoder's embeddings, as ELECTRA's does. Then each is
     tuned     truncated and fine-tuned (TMFT) at every layer on the STS benchmark, one seed
 
 in several processes at once. The figures are written to OUT/pairs.json after each, and what every test pair was given
-to OUT/outputs.json; `--seconds` ends it with what is there. `--device cpu --tiny` tries the script in some seconds;
-`--table FILE` shows the figures of another time.
+to OUT/outputs.json; `--seconds` ends it with what is there. With `--encoders` the encoders are kept, those that are
+there are not made again, an interrupted one goes on, and encoders of the steps to `--watch` are saved beside; without
+`--stsb` nothing more is done. `--device cpu --tiny` tries the script in some seconds; `--table FILE` shows the figures
+of another time.
 """
 
 import argparse
@@ -24,6 +28,7 @@ import logging
 import lzma
 import multiprocessing
 import queue
+import shutil
 import sys
 import tempfile
 import time
@@ -43,6 +48,7 @@ from layerprobe.encoders.batching import collate, tokenize
 from layerprobe.encoders.encoder import Encoder, save_checkpoint
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
+from layerprobe.files.folders import new_folder
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.pretraining.models import build_encoder, build_objective, masking_of
@@ -55,6 +61,7 @@ from layerprobe.scoring.zero_shot import score_split
 from layerprobe.study.predict import DEFAULT_RULE, predict
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Task
+from layerprobe.training.artifact import SavedStep, SavedSteps
 from layerprobe.training.corpus import hold_out, tokenize_corpus
 from layerprobe.training.loop import Trainer, train
 from tests.models import given, save_tiny
@@ -75,12 +82,16 @@ class Setting:
     folder: Path
     """For the encoders and the store."""
     device: str
+    dtype: str
+    """In which encoders are trained: float32 or bfloat16."""
     epochs: int
     """Of fine-tuning."""
     batch: int
     """Texts a step of continued pretraining."""
     rate: float
     """Its peak learning rate."""
+    watch: tuple[int, ...]
+    """Steps of it after which the encoder is saved, too."""
     views: int
     """Texts that InfoNCE reads."""
 
@@ -137,6 +148,8 @@ def encoder_of(folder: Path, device: str, dtype: str) -> Encoder:
 
 def continued(setting: Setting, arm: Arm) -> Row:
     """Continue the pretraining of the encoder, and save it as it was saved before."""
+    if arm.path(setting).is_dir():
+        return {"arm": arm.name, "made": "before"}
     start = time.perf_counter()
     encoder = load_encoder(str(setting.model), device=setting.device)
     config: Any = encoder.model.config
@@ -160,8 +173,8 @@ def continued(setting: Setting, arm: Arm) -> Row:
         functools.partial(tokenize, encoder.tokenizer, max_length=64, token_types=False), texts_of(setting)
     )
     rows, held_out = hold_out(len(corpus), 0.02, seed=arm.seed)
-    autocast = functools.partial(torch.autocast, "cuda", dtype=torch.bfloat16)
-    trainer = Trainer(
+    autocast = functools.partial(torch.autocast, encoder.device.type, dtype=torch.bfloat16)
+    trainer = Watched(
         objective.to(encoder.device),
         corpus,
         protocol,
@@ -170,14 +183,26 @@ def continued(setting: Setting, arm: Arm) -> Row:
         held_out=held_out,
         seed=arm.seed,
         device=encoder.device,
-        precision=autocast if encoder.device.type == "cuda" else without_autocast,
+        precision=autocast if setting.dtype == "bfloat16" else without_autocast,
         fused=True,
     )
-    train(trainer)
-    missing, _ = encoder.model.load_state_dict(pupil.state_dict(), strict=False)
-    assert all(name.startswith("pooler.") for name in missing), missing
-    arm.path(setting).mkdir()
-    save_checkpoint(encoder.model, encoder.tokenizer_to_save(), arm.path(setting), name=arm.name)
+
+    def save(folder: Path) -> None:
+        missing, _ = encoder.model.load_state_dict(pupil.state_dict(), strict=False)
+        assert all(name.startswith("pooler.") for name in missing), missing
+        with new_folder(folder, replace=True) as fresh:
+            save_checkpoint(encoder.model, encoder.tokenizer_to_save(), fresh, name=arm.name)
+
+    for step in setting.watch:
+        path = arm.path(setting)
+        trainer.marks[step] = functools.partial(save, path.with_name(f"{path.name}-after-{step}"))
+    unfinished = arm.path(setting).with_suffix(".unfinished")
+    unfinished.mkdir(exist_ok=True)
+    steps = SavedSteps(unfinished, SavedStep, root=setting.folder, advice="free space", name=arm.name)
+    steps.resumed = steps.last()
+    train(trainer, steps=steps, checkpoint_every=100)
+    save(arm.path(setting))
+    shutil.rmtree(unfinished)
     first, *_, last = trainer.metrics
     return {
         "arm": arm.name,
@@ -187,6 +212,21 @@ def continued(setting: Setting, arm: Arm) -> Row:
         "trained_s": trainer.training_seconds,
         "seconds": time.perf_counter() - start,
     }
+
+
+class Watched(Trainer):
+    """A trainer that does something after some steps."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.marks: dict[int, Callable[[], None]] = {}
+        """What to do after a step."""
+
+    def advance(self) -> None:
+        """Take one step."""
+        super().advance()
+        if self.step in self.marks:
+            self.marks[self.step]()
 
 
 def as_electra(encoder: Encoder, protocol: PretrainingProtocol, *, seed: int) -> ElectraModel:
@@ -232,7 +272,7 @@ def read(setting: Setting, arm: Arm) -> Row:
 
 def tuned(setting: Setting, arm: Arm, layer: int) -> Row:
     """Fine-tune one layer."""
-    encoder = encoder_of(arm.path(setting), setting.device, "bfloat16" if setting.device == "cuda" else "float32")
+    encoder = encoder_of(arm.path(setting), setting.device, setting.dtype)
     task = task_of(setting)
     run, outputs = fine_tune(encoder, layer, task, protocol=Protocol(epochs=setting.epochs), seed=0)
     (tested,) = outputs.test
@@ -287,6 +327,8 @@ def run(setting: Setting, arms: Sequence[Arm], *, layers: int, jobs: int, out: P
             pool.apply_async(part, arguments, callback=done.put)
 
         def examine(arm: Arm) -> None:
+            if setting.stsb is None and setting.texts is not None:
+                return
             ask("read", setting, arm)
             for layer in range(layers, -1, -1):  # the longest first
                 ask("tuned", setting, arm, layer)
@@ -347,7 +389,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("--model", "--stsb", "--texts", "--out", "--table"):
         parser.add_argument(name, type=Path)
+    parser.add_argument("--encoders", type=Path)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="bfloat16")
+    parser.add_argument("--objectives", nargs="+", default=["rtd", "mlm"])
+    parser.add_argument("--watch", type=int, nargs="*", default=[])
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--steps", type=int, nargs="+", default=[500, 2000])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
@@ -361,26 +407,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.table:
         print(table(json.loads(asked.table.read_text())))
         return 0
-    if asked.out is None or not (asked.tiny or (asked.model and asked.stsb and asked.texts)):
-        parser.error("expected --out, and --model, --stsb and --texts or --tiny")
+    stsb = asked.stsb or asked.encoders
+    if asked.out is None or not (asked.tiny or (asked.model and stsb and asked.texts)):
+        parser.error("expected --out, and --model, --texts and --stsb or --encoders, or --tiny")
     asked.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = temporary if asked.encoders is None else asked.encoders.resolve()
+        Path(folder).mkdir(parents=True, exist_ok=True)
         setting = Setting(
             model=save_tiny("bert", Path(folder) / "tiny") if asked.tiny else asked.model.resolve(),
-            stsb=None if asked.tiny else asked.stsb.resolve(),
+            stsb=asked.stsb and asked.stsb.resolve(),
             texts=None if asked.tiny else asked.texts.resolve(),
             folder=Path(folder),
             device=asked.device,
+            dtype="float32" if asked.tiny else asked.dtype,
             epochs=1 if asked.tiny else asked.epochs,
             batch=8 if asked.tiny else asked.batch,
             rate=asked.rate,
+            watch=tuple(asked.watch),
             views=32 if asked.tiny else asked.views,
         )
         steps = [2] if asked.tiny else asked.steps
         layers = json.loads((setting.model / "config.json").read_text())["num_hidden_layers"]
         arms = [
             Arm(objective=objective, steps=n, seed=seed)
-            for seed, n, objective in itertools.product(asked.seeds, sorted(steps, reverse=True), ("rtd", "mlm"))
+            for seed, n, objective in itertools.product(asked.seeds, sorted(steps, reverse=True), asked.objectives)
         ]
         figures = run(setting, arms, layers=layers, jobs=asked.jobs, out=asked.out, seconds=asked.seconds)
     print(table(figures))
