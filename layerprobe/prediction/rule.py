@@ -85,6 +85,20 @@ class Rule:
         return set(self.curves) <= model.curves.keys()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReadingPredictor:
+    """A predictor of the values of one reading alone, which takes many curves at once."""
+
+    name: str
+    """The reading."""
+    layers: Callable[[Array], NDArray[np.intp]]
+    """(curves, layers) values -> (curves,) where to truncate."""
+
+    def __call__(self, model: ModelCurves) -> tuple[int, ...]:
+        """Return where to truncate a model."""
+        return (int(self.layers(layer_values(model, self.name)[None])[0]),)
+
+
 def loss(layer: int, case: KnownDrop) -> float:
     """Return what parameters are chosen by: the regret in points, and one point for a wrong call of drop or none."""
     return float(case.regrets[layer]) + ((layer < case.model.n_blocks) != case.truth.drop)
@@ -93,12 +107,11 @@ def loss(layer: int, case: KnownDrop) -> float:
 # ---- what rules read -----------------------------------------------------------------------------------
 
 
-def before_final_run(flags: NDArray[np.bool_]) -> int:
-    """Return the layer before the final run of flagged ones, of (layers,) flags; layer 0 is never flagged."""
-    layer = len(flags) - 1
-    while layer >= 1 and flags[layer]:
-        layer -= 1
-    return layer
+def before_final_run(flags: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Return the layer before the final run of flagged ones, of (.., layers) flags; layer 0 is never flagged."""
+    bare = ~flags[..., :0:-1]
+    run: NDArray[np.intp] = np.where(bare.any(axis=-1), bare.argmax(axis=-1), bare.shape[-1])
+    return flags.shape[-1] - 1 - run
 
 
 def layer_values(model: ModelCurves, name: str) -> Array:
@@ -110,17 +123,16 @@ def falls(values: Array, *, unit: float | None = None) -> Array:
     """Return how far each value lies below the highest before it; 0 where it lies above.
 
     Args:
-        values: (layers,) of any sign.
+        values: (.., layers) of any sign.
         unit: What to measure in; by default the largest size in the curve, so that a fall is 0 .. 2.
 
     Examples:
         >>> falls(np.array([0.5, 0.8, 0.6, 0.4])).round(2).tolist()
         [0.0, 0.0, 0.25, 0.5]
     """
-    if unit is None:
-        unit = float(np.abs(values).max())
-    below: Array = np.maximum.accumulate(values) - values
-    return below / unit if unit > 0 else below  # a curve of zeros falls nowhere
+    below: Array = np.maximum.accumulate(values, axis=-1) - values
+    units = np.abs(values).max(axis=-1, keepdims=True) if unit is None else unit
+    return below / np.where(units > 0, units, 1.0)  # a curve of zeros falls nowhere
 
 
 # ---- how rules are fitted ------------------------------------------------------------------------------

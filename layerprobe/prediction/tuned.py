@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from layerprobe.errors import DataError
 from layerprobe.files.folders import parsed_as
 from layerprobe.names import nearest
-from layerprobe.prediction.rule import RULES, ModelCurves, Predictor, Rule, rules_for
+from layerprobe.prediction.rule import RULES, ModelCurves, Predictor, ReadingPredictor, Rule, rules_for
 from layerprobe.prediction.values import DropProbability, Record
 from layerprobe.readings.registry import reading_of
 from layerprobe.readings.values import LayerCurve
@@ -181,12 +181,15 @@ class TunedRule:
         if curve.uncertainty is None:
             return None
 
-        def onset(values: list[float]) -> int:
-            return 1 + self(ModelCurves(n_blocks=model.n_blocks, curves={name: LayerCurve(values=tuple(values))}))
+        def layer(values: list[float]) -> int:
+            return self(ModelCurves(n_blocks=model.n_blocks, curves={name: LayerCurve(values=tuple(values))}))
 
         drawn = redraw(curve.values, curve.uncertainty.covariance, draws=draws, seed=seed)
-        onsets = np.array([onset(values) for values in drawn.tolist()])
-        return drop_probability(onsets, n_layers=model.n_blocks + 1, seed=seed)
+        if isinstance(self.predict, ReadingPredictor):
+            layers = self.predict.layers(drawn)
+        else:
+            layers = np.array([layer(values) for values in drawn.tolist()])
+        return drop_probability(1 + layers, n_layers=model.n_blocks + 1, seed=seed)
 
 
 def rule_names(*, labelled: bool = True) -> tuple[str, ...]:

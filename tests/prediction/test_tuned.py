@@ -15,7 +15,7 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import CHECKSUM, from_json, to_json
 from layerprobe.prediction import tuned
 from layerprobe.prediction.rule import ModelCurves
-from layerprobe.prediction.tuned import fitted_parameters, redraw, rule_curves, tuned_rule
+from layerprobe.prediction.tuned import fitted_parameters, redraw, rule_curves, rule_names, tuned_rule
 from layerprobe.prediction.values import Record, RecordPart
 from layerprobe.readings.registry import READINGS, course
 from layerprobe.readings.values import LayerCurve
@@ -75,7 +75,7 @@ def uncertain_curve(values: list[float], scale: float) -> LayerCurve:
     return LayerCurve(values=curve.values, uncertainty=curve.uncertainty)
 
 
-@pytest.mark.parametrize("name", [RANK, "fall of CKA", "best layer by mean cosine", "tuned plateau of CKA"])
+@pytest.mark.parametrize("name", [rule for rule in rule_names() if len(rule_curves(rule)) == 1])
 def test_a_probability_counts_what_the_rule_says_of_redraws(name: str) -> None:
     """Errors as large as the curve's changes, so that redraws differ."""
     (curve,) = rule_curves(name)

@@ -14,6 +14,7 @@ from layerprobe.prediction.rule import (
     Rule,
     before_final_run,
     check_some,
+    layer_values,
 )
 from layerprobe.prediction.rules.simple import falls_of
 from layerprobe.readings.reading import Reading
@@ -60,7 +61,7 @@ def logistic(readings: Mapping[str, Reading]) -> Rule:
 
         def predict(model: ModelCurves) -> tuple[int, ...]:
             drops = _features(model, readings, centre, scale) @ slopes > 0
-            return (before_final_run(np.append(False, drops)),)
+            return (int(before_final_run(np.append(False, drops))),)
 
         return predict
 
@@ -84,7 +85,8 @@ def _is_drop_layer(case: KnownDrop) -> NDArray[np.bool_]:
 def _layer_falls(model: ModelCurves, readings: Mapping[str, Reading]) -> Array:
     """Return (layers, readings) falls at layers 1 to the last."""
     columns = [
-        falls_of(model, name, reading, direction=reading.directions[0])[1:] for name, reading in readings.items()
+        falls_of(layer_values(model, name), reading, direction=reading.directions[0])[1:]
+        for name, reading in readings.items()
     ]
     return np.stack(columns, axis=1)
 

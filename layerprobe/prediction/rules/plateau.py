@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
 from layerprobe.prediction.rule import (
-    ModelCurves,
     Predictor,
+    ReadingPredictor,
     Rule,
     best_on_grid,
     fixed_fraction,
     last_layer,
-    layer_values,
     nothing_to_choose,
 )
 from layerprobe.prediction.tuned import DRAWS, Array, decline_interval, drop_probability, redraw
@@ -53,14 +52,14 @@ def plateau(name: str, reading: Reading, *, tuned: bool) -> Rule:
     """Return the plateau rule on a reading, as `plateau_rule` has it or with its two constants chosen."""
 
     def predictor(minimum_decline: float, wobbles: float) -> Predictor:
-        def predict(model: ModelCurves) -> tuple[int, ...]:
-            values = layer_values(model, name)[reading.first :]
-            if len(values) < 4:  # too short to have a plateau
-                return (model.n_blocks,)
-            onset = plateau_onsets(values[None], minimum_decline=minimum_decline, wobbles=wobbles)[0]
-            return (reading.first + int(onset) - 1,)
+        def layers(values: Array) -> NDArray[np.intp]:
+            read = values[:, reading.first :]
+            if read.shape[1] < 4:  # too short to have a plateau
+                return np.full(len(values), values.shape[1] - 1)
+            onsets = plateau_onsets(read, minimum_decline=minimum_decline, wobbles=wobbles)
+            return reading.first + onsets - 1
 
-        return predict
+        return ReadingPredictor(name=name, layers=layers)
 
     title = f"{'tuned ' if tuned else ''}plateau of {name}"
     grid = [

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from layerprobe.prediction.rule import (
     FRACTION,
@@ -12,6 +13,7 @@ from layerprobe.prediction.rule import (
     ModelCurves,
     Parameters,
     Predictor,
+    ReadingPredictor,
     Rule,
     before_final_run,
     best_on_grid,
@@ -74,7 +76,7 @@ def best_layer(name: str, reading: Reading) -> Rule:
     """Return the rule that takes the best layer of a reading, the earlier one of equals."""
 
     def predictor(direction: int) -> Predictor:
-        return lambda model: (int((direction * layer_values(model, name)).argmax()),)
+        return ReadingPredictor(name=name, layers=lambda values: (direction * values).argmax(axis=-1))
 
     title = f"best layer by {name}"
     grid = [{"direction": direction} for direction in reading.directions]
@@ -109,13 +111,13 @@ def fall(name: str, reading: Reading) -> Rule:
     """
 
     def predictor(first: int, direction: int, threshold: float) -> Predictor:
-        def predict(model: ModelCurves) -> tuple[int, ...]:
-            values = direction * layer_values(model, name)[first:]
-            if values.max() - values[-1] <= reading.floor:
-                return (model.n_blocks,)
-            return (before_final_run(falls_of(model, name, reading, direction=direction, first=first) > threshold),)
+        def layers(values: Array) -> NDArray[np.intp]:
+            read = direction * values[..., first:]
+            level = read.max(axis=-1) - read[..., -1] <= reading.floor
+            flagged = before_final_run(falls_of(values, reading, direction=direction, first=first) > threshold)
+            return np.where(level, values.shape[-1] - 1, flagged)
 
-        return predict
+        return ReadingPredictor(name=name, layers=layers)
 
     title = f"fall of {name}"
     grid = [
@@ -132,10 +134,10 @@ def fall(name: str, reading: Reading) -> Rule:
     )
 
 
-def falls_of(model: ModelCurves, name: str, reading: Reading, *, direction: int, first: int = 0) -> Array:
-    """Return the falls of a reading below the highest of the layers from `first` on; 0 before it."""
-    values = direction * layer_values(model, name)[first:]
-    return np.append(np.zeros(first), falls(values, unit=reading.maximum))
+def falls_of(values: Array, reading: Reading, *, direction: int, first: int = 0) -> Array:
+    """Return the falls of (.., layers) values of a reading below the highest from layer `first` on; 0 before it."""
+    below = falls(direction * values[..., first:], unit=reading.maximum)
+    return np.concatenate([np.zeros((*below.shape[:-1], first)), below], axis=-1)
 
 
 # ---- as their authors state them, on the readings of `layerprobe.readings.transferability` ------------------
@@ -149,9 +151,10 @@ DECIMALS = 4
 
 def published_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
     """Return the two rules of L3Prune and that of TransformerRanker; none of them takes the embedding output."""
+    small, large = (ReadingPredictor(name=CONTRASTIVE_LOSS, layers=layers) for layers in (_small, _large))
     return [
-        Rule(name="L3Prune small", curves=(CONTRASTIVE_LOSS,), make=lambda: _small, labelled=True, source=L3PRUNE),
-        Rule(name="L3Prune large", curves=(CONTRASTIVE_LOSS,), make=lambda: _large, labelled=True, source=L3PRUNE),
+        Rule(name="L3Prune small", curves=(CONTRASTIVE_LOSS,), make=lambda: small, labelled=True, source=L3PRUNE),
+        Rule(name="L3Prune large", curves=(CONTRASTIVE_LOSS,), make=lambda: large, labelled=True, source=L3PRUNE),
         Rule(
             name="TransformerRanker bestlayer",
             curves=(LOG_EVIDENCE,),
@@ -162,22 +165,19 @@ def published_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> 
     ]
 
 
-def _small(model: ModelCurves) -> tuple[int, ...]:
+def _small(losses: Array) -> NDArray[np.intp]:
     """Return the layer with the lowest loss in the first half of the blocks.
 
     Source: Thennal, Fischer and Biemann 2025 (arXiv 2410.14578); the halves are those of their code.
     """
-    return _lowest_loss(model, 1, max(model.n_blocks // 2, 1))
+    half = max((losses.shape[-1] - 1) // 2, 1)
+    return 1 + losses[..., 1 : half + 1].argmin(axis=-1)
 
 
-def _large(model: ModelCurves) -> tuple[int, ...]:
+def _large(losses: Array) -> NDArray[np.intp]:
     """Return the layer with the lowest loss in the second half of the blocks."""
-    return _lowest_loss(model, model.n_blocks // 2 + 1, model.n_blocks)
-
-
-def _lowest_loss(model: ModelCurves, first: int, last: int) -> tuple[int, ...]:
-    losses = layer_values(model, CONTRASTIVE_LOSS)[first : last + 1]
-    return (first + int(losses.argmin()),)
+    first = (losses.shape[-1] - 1) // 2 + 1
+    return first + losses[..., first:].argmin(axis=-1)
 
 
 def _best_layer(model: ModelCurves) -> tuple[int, ...]:
