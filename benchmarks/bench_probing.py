@@ -50,7 +50,7 @@ class Halves:
         n = len(case.embeddings)
         self.targets = as_targets(case.targets, n, kind=case.kind)  # type: ignore[arg-type]
         self.groups = as_groups(case.groups, n)
-        self.rows = np.arange(len(self.targets.values))
+        self.rows = np.arange(len(self.targets.targets))
         self.outputs: list[Array] | None = None
         if case.kind in ("pairs", "queries"):  # nothing is fitted: outputs of all items are those of halves
             problem = self._problem(self.rows, fitted=False)
@@ -67,18 +67,11 @@ class Halves:
 
     def _problem(self, items: NDArray[np.intp], *, fitted: bool) -> Problem:
         rows = None if self.targets.rows is None else self.targets.rows[items]
-        own = replace(self.targets, values=self.targets.values[items], rows=rows)
+        problem = replace(self.targets, targets=self.targets.targets[items], rows=rows)
         groups = self.groups[items] if fitted and self.groups is not None else None
-        folds = own.foldings(groups, SETTINGS) if fitted else np.zeros((1, len(items)), np.intp)
-        return Problem(
-            kind=own.kind,
-            targets=own.values,
-            foldings=folds,
-            n_folds=SETTINGS.folds,
-            links=own.links(groups),
-            rows=rows,
-            documents=own.documents,
-        )
+        if fitted:
+            return problem.folded(groups, SETTINGS)
+        return replace(problem, foldings=np.zeros((1, len(items)), np.intp))
 
     def board(self, items: NDArray[np.intp]) -> Board:
         """Return the scores of every layer on some items."""
@@ -144,7 +137,7 @@ def measured(case: Case, splits: int) -> Iterator[str]:
             rows = items if halves.targets.rows is None else np.unique(halves.targets.rows[items])
             one_hot = None
             if case.kind == "classes":
-                one_hot = np.eye(int(halves.targets.values.max()) + 1)[halves.targets.values[items]]
+                one_hot = np.eye(int(halves.targets.targets.max()) + 1)[halves.targets.targets[items]]
             n = len(numbers)
             chosen.append(
                 (

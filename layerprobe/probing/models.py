@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,10 @@ from layerprobe.extraction.embeddings import Embeddings, extract_items, left_out
 from layerprobe.metrics.names import split_title
 from layerprobe.probing.probes import SCORED_AS, Problem
 from layerprobe.probing.run import Board, finish, probe_layers
-from layerprobe.probing.targets import Targets, joined
 from layerprobe.probing.values import SEVERAL, ProbeSettings, Probing
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.zero_shot import score_by_item
-from layerprobe.stats.links import Links
+from layerprobe.stats.links import Links, joined
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.overlaps import checked_task
@@ -69,25 +69,15 @@ def _by_rows(
         sides = [embeddings.rows(side) for side in items.sides]
         layers = [_features(layer, kind.load("probe"), sides) for layer in layers]
         values = np.array(items.gold, dtype=np.intp if kind.labelled else np.float64)
-        targets = Targets(kind="classes" if kind.labelled else "scores", values=values)
+        problem = Problem(kind="classes" if kind.labelled else "scores", targets=values)
         groups, notes = _kept_together(items, links, settings.folds)
         about["notes"] += notes
     elif task.kind == SCORED_AS["queries"]:
-        targets, groups = _searched(items, embeddings), None
+        problem, groups = _searched(items, embeddings), None
     else:
         rows = np.stack([embeddings.rows(side) for side in items.sides], axis=1)
-        targets, groups = Targets(kind="pairs", values=np.array(items.gold), rows=rows), None
-    problem = Problem(
-        kind=targets.kind,
-        targets=targets.values,
-        foldings=targets.foldings(groups, settings),
-        n_folds=settings.folds,
-        links=links,
-        rows=targets.rows,
-        documents=targets.documents,
-        own=targets.own,
-        scored_as=task.kind,
-    )
+        problem, groups = Problem(kind="pairs", targets=np.array(items.gold), rows=rows), None
+    problem = replace(problem.folded(groups, settings), links=links, scored_as=task.kind)
     with part(start=EMBEDDED, share=1 - EMBEDDED, whole=1):
         return probe_layers(
             layers, problem, combinations=combinations, model=embeddings.model, left_out=_left_out(embeddings), **about
@@ -128,10 +118,10 @@ def _features(layer: Layer, probe: Probe, sides: list[NDArray[np.int64]]) -> Lay
     return Layer(name=layer.name, shape=(len(sides[0]), read(slice(0, 1)).shape[1]), read=read)
 
 
-def _searched(items: Any, embeddings: Embeddings) -> Targets:
+def _searched(items: Any, embeddings: Embeddings) -> Problem:
     queries, documents = (embeddings.rows(texts) for texts in (items.query_texts, items.document_texts))
     itself = np.array(items.own, dtype=np.int64)
-    return Targets(kind="queries", values=items.gold, rows=queries, documents=documents, own=itself)
+    return Problem(kind="queries", targets=items.gold, rows=queries, documents=documents, own=itself)
 
 
 def _by_outputs(checkpoint: Resolved, task: Task, split: TextSplit, about: dict[str, Any]) -> Probing:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.comparison.arrays import NUMBERS, Layer
-from layerprobe.errors import DegenerateLayerError
+from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.kinds.retrieval.metrics import closest_documents
 from layerprobe.metrics.correlation import DIGITS, cosine_scores
 from layerprobe.metrics.influence import decision_influences
 from layerprobe.metrics.scores import decision_scores
 from layerprobe.probing.ridge import Array, refitted, ridge_outputs
-from layerprobe.probing.values import TargetKind
+from layerprobe.probing.values import ProbeSettings, TargetKind
 from layerprobe.process import without_warnings
 from layerprobe.scoring.probes import LOGIT_VARIANCE, STEPS
 from layerprobe.stats.floors import (
@@ -29,7 +29,7 @@ from layerprobe.stats.floors import (
     ranking_floors,
     zero_floors,
 )
-from layerprobe.stats.links import Links
+from layerprobe.stats.links import Links, joined
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 
@@ -45,6 +45,8 @@ VARIANCES = (0.1, 1.0, LOGIT_VARIANCE, 100.0)
 FIT_NUMBERS = 2**26
 """Of the training rows of a logistic regression, 256 MB at most: of more rows a random part is taken."""
 
+Folds = NDArray[np.intp]
+"""(n,) the fold or the group of each item."""
 LayerOf = Callable[[int, int], Layer]
 """A folding and the fold that is left out -> the features."""
 
@@ -70,9 +72,8 @@ class Problem:
     kind: TargetKind
     targets: NDArray[Any]
     """(n,) scores or class numbers, (n, labels) of 0 and 1, or (n,) scores of pairs; of queries (n,) mappings."""
-    foldings: NDArray[np.intp]
-    """(foldings, n): the fold of each item."""
-    n_folds: int
+    foldings: NDArray[np.intp] = field(default_factory=lambda: np.zeros((0, 0), np.intp))
+    """(foldings, n): the fold of each item; none before `folded`."""
     links: Links | None = None
     """Which items are not independent."""
     rows: NDArray[np.intp] | None = None
@@ -83,11 +84,73 @@ class Problem:
     """By query, the place in `documents` of the query itself, which is not ranked for it, or -1; None where none is."""
     scored_as: str = ""
     """The kind of task that has the metrics, where it is another than that of the targets."""
+    remarks: tuple[str, ...] = ()
+    """What was taken for granted of the targets."""
 
     @property
     def n_items(self) -> int:
         """Of which there is an output each."""
         return int(self.foldings.shape[1])
+
+    @property
+    def n_folds(self) -> int:
+        """Of each folding."""
+        return int(self.foldings.max()) + 1
+
+    def folded(self, groups: Folds | None, settings: ProbeSettings) -> Problem:
+        """Return the problem with folds of the items, which divide no group, and with the links that groups make."""
+        foldings, links = self._foldings(groups, settings), self._links(groups)
+        return replace(self, foldings=foldings, links=links)
+
+    def _links(self, groups: Folds | None) -> Links | None:
+        """Return which items are not independent: those of one group, and pairs that share a row; None where none."""
+        if self.kind == "pairs" and self.rows is not None:
+            first, second = self.rows.T if groups is None else groups[self.rows].T
+            alone = len(np.unique(self.rows)) == self.rows.size and groups is None
+            return None if alone else Links(sides=(first, second))
+        if groups is None:
+            return None
+        return Links(sides=(groups if self.rows is None else groups[self.rows],))
+
+    def _foldings(self, groups: Folds | None, settings: ProbeSettings) -> NDArray[np.intp]:
+        from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
+
+        n, units = len(self.targets), self._units(groups, settings.folds)
+        n_units = n if units is None else len(np.unique(units))
+        if n_units < settings.folds:
+            what, finer = ("items", "") if groups is None else ("groups", ", or finer groups")
+            message = f"expected at least as many {what} as folds, got {n_units} for {settings.folds}"
+            raise DataError(f"{message}: use fewer folds{finer}")
+        classes = self.targets if self.kind == "classes" else None
+        splitters: dict[tuple[bool, bool], Any] = {
+            (False, False): KFold,
+            (True, False): StratifiedKFold,
+            (False, True): GroupKFold,
+            (True, True): StratifiedGroupKFold,
+        }
+        splitter = splitters[classes is not None, units is not None]
+        result = np.empty((settings.foldings, n), dtype=np.intp)
+        for folding, folds in enumerate(result):
+            seed = settings.seed + folding
+            with without_warnings():  # of a class with fewer samples than folds
+                try:
+                    made = splitter(settings.folds, shuffle=True, random_state=seed).split(folds, classes, units)
+                    for fold, (_, inside) in enumerate(made):
+                        folds[inside] = fold
+                except ValueError as error:
+                    raise DataError(
+                        f"expected samples of a class for each of {settings.folds} folds: {error}"
+                    ) from error
+        return result
+
+    def _units(self, groups: Folds | None, folds: int) -> Folds | None:
+        """Return (items,) group ids for the folds; None where every item is its own group."""
+        if self.kind != "pairs" or self.rows is None:
+            return groups if groups is None or self.rows is None else groups[self.rows]
+        units = joined(*(self.rows if groups is None else groups[self.rows]).T)
+        # where pairs are all connected, or in few sets: what is chosen across folds is a few numbers
+        sizes = np.bincount(units)
+        return None if groups is None and (sizes.max() > len(units) / 2 or len(sizes) < folds) else units
 
     @property
     def has_rare_class(self) -> bool:
@@ -129,8 +192,8 @@ class Problem:
         return influences
 
     def notes(self, layers: Sequence[Layer]) -> tuple[str, ...]:
-        """Return notes for the user: a primary metric for rare classes, and fits on a sample of the rows."""
-        notes = []
+        """Return remarks on the targets, and notes on rare classes and on fits on a sample of the rows."""
+        notes = list(self.remarks)
         if self.has_rare_class:
             smallest = f"the smallest has {np.bincount(self.targets).min():,} of {self.n_items:,} samples"
             notes.append(f"macro F1 comes before accuracy, which says little of rare classes: {smallest}")

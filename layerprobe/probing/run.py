@@ -222,26 +222,17 @@ def probe(
         if not isinstance(embeddings, str | Path):
             raise DataError("expected targets, or a task for a model, got none")
         targets = embeddings
-    parsed = as_targets(targets, n, kind=kind, column=column, n_layers=len(layers))
+    problem = as_targets(targets, n, kind=kind, column=column, n_layers=len(layers))
     numbers = as_groups(groups, n)
-    problem = Problem(
-        kind=parsed.kind,
-        targets=parsed.values,
-        foldings=parsed.foldings(numbers, settings),
-        n_folds=settings.folds,
-        links=parsed.links(numbers),
-        rows=parsed.rows,
-        documents=parsed.documents,
-    )
+    problem = problem.folded(numbers, settings)
     return probe_layers(
         layers,
         problem,
         settings=settings,
         combinations=combinations,
         name=str(embeddings) if isinstance(embeddings, str | Path) else "embeddings",
-        task=str(targets) if isinstance(targets, str | Path) else parsed.kind,
+        task=str(targets) if isinstance(targets, str | Path) else problem.kind,
         n_groups=None if numbers is None else int(numbers.max()) + 1,
-        notes=parsed.notes,
     )
 
 

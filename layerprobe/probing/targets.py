@@ -1,9 +1,8 @@
-"""Targets of samples, from arrays or a file, and the folds of cross-validation."""
+"""Targets of samples, from arrays or a file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
 from pathlib import Path
@@ -11,18 +10,15 @@ from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from layerprobe.checks import check_choice, check_present
 from layerprobe.comparison.arrays import NAMED, arrays_of
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.files.inputs import text_lines
 from layerprobe.names import nearest, some
-from layerprobe.probing.values import ProbeSettings, TargetKind
-from layerprobe.process import without_warnings
+from layerprobe.probing.probes import Problem
+from layerprobe.probing.values import TargetKind
 from layerprobe.similarity.checks import as_array
-from layerprobe.stats.links import Links
 from layerprobe.tasks.tables import read_table
 from layerprobe.tasks.targets import is_number
 
@@ -34,90 +30,10 @@ PAIR, QUERY = ("first", "second", "score"), ("query", "document")
 Folds = NDArray[np.intp]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Targets:
-    """The targets of a probe."""
-
-    kind: TargetKind
-    values: NDArray[Any]
-    """(n,) scores or class numbers, (n, labels) of 0 and 1, (m,) scores of pairs, or (m,) mappings of queries."""
-    rows: NDArray[np.intp] | None = None
-    """Of pairs (m, 2), of queries (m,): rows of the embeddings."""
-    documents: NDArray[np.intp] | None = None
-    own: NDArray[np.int64] | None = None
-    """By query, the place in `documents` of the query itself, which is not ranked for it, or -1; None where none is."""
-    notes: tuple[str, ...] = ()
-
-    def links(self, groups: Folds | None) -> Links | None:
-        """Return which items are not independent: those of one group, and pairs that share a row; None where none."""
-        if self.kind == "pairs" and self.rows is not None:
-            first, second = self.rows.T if groups is None else groups[self.rows].T
-            alone = len(np.unique(self.rows)) == self.rows.size and groups is None
-            return None if alone else Links(sides=(first, second))
-        if groups is None:
-            return None
-        return Links(sides=(groups if self.rows is None else groups[self.rows],))
-
-    def foldings(self, groups: Folds | None, settings: ProbeSettings) -> NDArray[np.intp]:
-        """Return (foldings, n) folds of the items, which divide no group."""
-        from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
-
-        n, units = len(self.values), self._units(groups, settings.folds)
-        n_units = n if units is None else len(np.unique(units))
-        if n_units < settings.folds:
-            what, finer = ("items", "") if groups is None else ("groups", ", or finer groups")
-            message = f"expected at least as many {what} as folds, got {n_units} for {settings.folds}"
-            raise DataError(f"{message}: use fewer folds{finer}")
-        classes = self.values if self.kind == "classes" else None
-        splitters: dict[tuple[bool, bool], Any] = {
-            (False, False): KFold,
-            (True, False): StratifiedKFold,
-            (False, True): GroupKFold,
-            (True, True): StratifiedGroupKFold,
-        }
-        splitter = splitters[classes is not None, units is not None]
-        result = np.empty((settings.foldings, n), dtype=np.intp)
-        for folding, folds in enumerate(result):
-            seed = settings.seed + folding
-            with without_warnings():  # of a class with fewer samples than folds
-                try:
-                    made = splitter(settings.folds, shuffle=True, random_state=seed).split(folds, classes, units)
-                    for fold, (_, inside) in enumerate(made):
-                        folds[inside] = fold
-                except ValueError as error:
-                    raise DataError(
-                        f"expected samples of a class for each of {settings.folds} folds: {error}"
-                    ) from error
-        return result
-
-    def _units(self, groups: Folds | None, folds: int) -> Folds | None:
-        """Return (items,) group ids for the folds; None where every item is its own group."""
-        if self.kind != "pairs" or self.rows is None:
-            return groups if groups is None or self.rows is None else groups[self.rows]
-        units = joined(*(self.rows if groups is None else groups[self.rows]).T)
-        # where pairs are all connected, or in few sets: what is chosen across folds is a few numbers
-        sizes = np.bincount(units)
-        return None if groups is None and (sizes.max() > len(units) / 2 or len(sizes) < folds) else units
-
-
-def joined(*sides: Folds) -> Folds:
-    """Return (n,) numbers of connected components of items, connected where they share a text.
-
-    Examples:
-        >>> joined(np.array([0, 1, 3]), np.array([1, 2, 4])).tolist()
-        [0, 0, 1]
-    """
-    size = max(int(side.max()) for side in sides) + 1
-    first, second = np.tile(sides[0], len(sides)), np.concatenate(sides)
-    graph = coo_array((np.ones(len(first)), (first, second)), shape=(size, size))
-    components: Folds = np.unique(connected_components(graph, directed=False)[1][sides[0]], return_inverse=True)[1]
-    return components
-
-
 def as_targets(
     given: object, n: int, *, kind: TargetKind | None = None, column: str | None = None, n_layers: int | None = None
-) -> Targets:
-    """Return targets of n rows of embeddings.
+) -> Problem:
+    """Return the problem of targets of n rows of embeddings, without folds.
 
     Args:
         given: (n,) scores or classes, (n, labels) of 0 and 1, (m, 3) pairs of rows with their score or queries with
@@ -183,7 +99,7 @@ def as_targets(
     if np.ptp(scores) == 0:
         raise DataError(f"expected scores that differ, got {scores[0]:g} for all {n:,} samples")
     note = f"targets are taken for scores: {different} whole numbers; for classes say so by the kind of targets"
-    return Targets(kind="scores", values=scores, notes=(note,) if kind is None and whole else ())
+    return Problem(kind="scores", targets=scores, remarks=(note,) if kind is None and whole else ())
 
 
 def as_groups(given: object, n: int) -> Folds | None:
@@ -203,11 +119,11 @@ def as_groups(given: object, n: int) -> Folds | None:
     return numbers
 
 
-def _classes(values: NDArray[Any], notes: tuple[str, ...] = ()) -> Targets:
+def _classes(values: NDArray[Any], notes: tuple[str, ...] = ()) -> Problem:
     names, numbers = np.unique(values.astype(str) if values.dtype == object else values, return_inverse=True)
     if len(names) < 2:
         raise DataError(f"expected at least two classes, got {str(names[0])!r} for all {len(values):,} samples")
-    return Targets(kind="classes", values=numbers, notes=notes)
+    return Problem(kind="classes", targets=numbers, remarks=notes)
 
 
 def _check_text(values: NDArray[Any], kind: TargetKind | None) -> None:
@@ -221,14 +137,14 @@ def _check_text(values: NDArray[Any], kind: TargetKind | None) -> None:
         )
 
 
-def _labels(values: NDArray[Any]) -> Targets:
+def _labels(values: NDArray[Any]) -> Problem:
     counts = values.sum(axis=0)
     if len(wrong := np.flatnonzero((counts == 0) | (counts == len(values)))):
         raise DataError(
             f"expected samples with and without each label, got label {wrong[0]} for "
             f"{'all' if counts[wrong[0]] else 'none'}: leave it out"
         )
-    return Targets(kind="labels", values=values.astype(np.intp))
+    return Problem(kind="labels", targets=values.astype(np.intp))
 
 
 def _rows(values: NDArray[Any], n: int, what: str, widths: Sequence[int]) -> NDArray[np.float64]:
@@ -247,14 +163,14 @@ def _rows(values: NDArray[Any], n: int, what: str, widths: Sequence[int]) -> NDA
     return table
 
 
-def _pairs(values: NDArray[Any], n: int) -> Targets:
+def _pairs(values: NDArray[Any], n: int) -> Problem:
     table = _rows(values, n, "the numbers of two rows and their score", (3,))
     if np.ptp(table[:, 2]) == 0:
         raise DataError(f"expected scores that differ, got {table[0, 2]:g} for all {len(table):,} pairs")
-    return Targets(kind="pairs", values=table[:, 2], rows=table[:, :2].astype(np.intp))
+    return Problem(kind="pairs", targets=table[:, 2], rows=table[:, :2].astype(np.intp))
 
 
-def _queries(values: NDArray[Any], n: int) -> Targets:
+def _queries(values: NDArray[Any], n: int) -> Problem:
     table = _rows(values, n, "the numbers of a query and a relevant document, and a gain or none", (2, 3))
     gains = table[:, 2] if table.shape[1] == 3 else np.ones(len(table))
     if gains.min() <= 0:
@@ -268,7 +184,7 @@ def _queries(values: NDArray[Any], n: int) -> Targets:
     gold[:] = [{} for _ in queries]
     for query, document, gain in zip(np.searchsorted(queries, table[:, 0]), place, gains, strict=True):
         gold[query][int(document)] = float(gain)
-    return Targets(kind="queries", values=gold, rows=queries, documents=documents)
+    return Problem(kind="queries", targets=gold, rows=queries, documents=documents)
 
 
 def _check_finite(values: NDArray[Any], what: str) -> None:

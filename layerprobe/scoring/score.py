@@ -25,10 +25,9 @@ from layerprobe.scoring.layer_means import layer_means as means_of_layers
 from layerprobe.scoring.values import ItemScores, LayerOfModel, LayerScores, Scores, TaskScores
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.similarity.values import Difference, Interval
-from layerprobe.stats.best import against_best
-from layerprobe.stats.crossed import least_variance
-from layerprobe.stats.letters import compact_letters, differing
-from layerprobe.stats.seeds import best_of, mean_interval
+from layerprobe.stats.best import against_best, compact_letters, differing
+from layerprobe.stats.crossed import crossed, least_variance
+from layerprobe.stats.seeds import best_of
 from layerprobe.stats.values import TOLERANCE, AgainstBest
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
@@ -295,14 +294,14 @@ def across_tasks(
     layers, each_level = [], 1 - 2 * (1 - level) / max(len(rows) - 1, 2)
     for row, (i, layer) in enumerate(rows):
         behind = [ours - theirs for ours, theirs in zip(curves[best], curves[row], strict=True)]
-        ends = None if row == best else mean_interval(behind, each_level)
+        error = None if row == best else crossed(behind, None, level=each_level)
         layers.append(
             LayerOfModel(
                 model=i,
                 layer=layer,
                 score=means[row],
                 behind=fmean(behind),
-                interval=None if ends is None else bounded(widest, ends, difference=True),
+                interval=None if error is None else bounded(widest, error.interval, difference=True),
                 parameters=models[i].parameters[layer],
                 **times(i, layer),
             )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
 from layerprobe.errors import DataError
 
@@ -76,3 +77,17 @@ class Links:
             numbers = members.ravel() if size == 1 else np.unique(members, axis=0, return_inverse=True)[1].ravel()
             shape = (len(self), int(numbers.max(initial=-1)) + 1)
             yield 1 if size % 2 else -1, sparse.csr_array((np.ones(len(row)), (row, numbers)), shape=shape)
+
+
+def joined(*sides: Numbers) -> Numbers:
+    """Return (n,) numbers of connected components of items, connected where they share a text.
+
+    Examples:
+        >>> joined(np.array([0, 1, 3]), np.array([1, 2, 4])).tolist()
+        [0, 0, 1]
+    """
+    size = max(int(side.max()) for side in sides) + 1
+    first, second = np.tile(sides[0], len(sides)), np.concatenate(sides)
+    graph = sparse.coo_array((np.ones(len(first)), (first, second)), shape=(size, size))
+    components: Numbers = np.unique(connected_components(graph, directed=False)[1][sides[0]], return_inverse=True)[1]
+    return components

@@ -1,13 +1,11 @@
-"""Scores of several seeds, put together. Knows numbers and Student's t."""
+"""Scores of several seeds, put together, and which of some items no other beats. Knows numbers only."""
 
-import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from layerprobe.checks import LEVEL
-from layerprobe.metrics.names import bounded
 
 T = TypeVar("T")
 Ends = tuple[float, float]
@@ -33,27 +31,15 @@ def seed_scores(values: Sequence[float], level: float = LEVEL, *, metric: str) -
         >>> seed_scores([71.0, 73.0], metric="accuracy").std
         1.4142135623730951
     """
-    ends = mean_interval(values, level)
+    from layerprobe.stats.crossed import crossed  # imports numpy
+
+    error = crossed(values, None, level=level, metric=metric, difference=False)
     return SeedScores(
         values=tuple(values),
         mean=statistics.fmean(values),
         std=statistics.stdev(values) if len(values) > 1 else None,
-        interval=None if ends is None else bounded(metric, ends),
+        interval=None if error is None else error.interval,
     )
-
-
-def mean_interval(values: Sequence[float], level: float) -> tuple[float, float] | None:
-    """Return Student's t interval of the mean; None for a single value.
-
-    mean ± t_((1 + level) / 2, n - 1) s / sqrt(n)
-    """
-    from scipy import stats  # takes a second to load
-
-    if len(values) < 2:
-        return None
-    mean, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
-    half = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * error
-    return mean - half, mean + half
 
 
 def pareto_front(items: Iterable[T], cost: Callable[[T], float], score: Callable[[T], float]) -> tuple[T, ...]:

@@ -5,14 +5,14 @@ Knows texts and numbers; knows no models.
 
 import random
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
 
 from layerprobe.errors import DataError
-from layerprobe.tasks.texts import plain
+from layerprobe.stats.links import joined
+from layerprobe.tasks.links import links_of
 from layerprobe.tasks.values import Items, Task
 
 LARGEST = 0.5
@@ -45,9 +45,10 @@ def folds_of(task: Task, n_folds: int, *, seed: int = 0) -> tuple[Task, ...]:
 
 def _assigned(pool: Items, n_folds: int, seed: int) -> np.ndarray:
     """Return the fold of every example: groups in a random order, each to the fold with the fewest examples."""
-    groups = _joined(pool)
+    links = links_of(pool)
+    groups = _grouped(range(len(pool)) if links is None else joined(*links.sides).tolist())
     if max(map(len, groups)) > LARGEST * len(pool) / n_folds:
-        groups = _copies(pool)
+        groups = _grouped(pool.alike)
     random.Random(seed).shuffle(groups)
     groups.sort(key=len, reverse=True)  # stable: the order among groups of a size is random
     sizes, fold_of = [0] * n_folds, np.zeros(len(pool), dtype=np.intp)
@@ -58,23 +59,7 @@ def _assigned(pool: Items, n_folds: int, seed: int) -> np.ndarray:
     return fold_of
 
 
-def _joined(pool: Items) -> list[list[int]]:
-    """Return groups of examples that are connected by shared texts."""
-    number: dict[str, int] = {}
-    sides = [[number.setdefault(plain(text), len(number)) for text in side] for side in pool.sides]
-    items = np.tile(np.arange(len(pool)), len(sides))
-    texts = len(pool) + np.concatenate([np.array(side) for side in sides])
-    size = len(pool) + len(number)
-    graph = coo_matrix((np.ones(len(items)), (items, texts)), shape=(size, size))
-    _, component = connected_components(graph, directed=False)
-    return _grouped(component[: len(pool)].tolist())
-
-
-def _copies(pool: Items) -> list[list[int]]:
-    return _grouped(list(pool.alike))
-
-
-def _grouped(keys: list[object]) -> list[list[int]]:
+def _grouped(keys: Iterable[object]) -> list[list[int]]:
     groups: defaultdict[object, list[int]] = defaultdict(list)
     for row, key in enumerate(keys):
         groups[key].append(row)

@@ -29,15 +29,7 @@ SCORES = scores_of(SIGNAL)
 
 
 def problem_of(targets: np.ndarray, groups: np.ndarray | None = None) -> Problem:
-    found = as_targets(targets, N)
-    settings = ProbeSettings(foldings=1, folds=3)
-    return Problem(
-        kind=found.kind,
-        targets=found.values,
-        foldings=found.foldings(groups, settings),
-        n_folds=3,
-        links=found.links(groups),
-    )
+    return as_targets(targets, N).folded(groups, ProbeSettings(foldings=1, folds=3))
 
 
 @pytest.mark.parametrize("width", [4, 40])

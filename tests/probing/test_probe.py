@@ -25,6 +25,7 @@ from tests.probing.data import layered, scores_of
 from tests.shown import assert_shows_itself
 
 N = 240
+FEW = ProbeSettings(foldings=1)
 EMBEDDINGS, SIGNAL = layered(N)
 RNG = np.random.default_rng(1)
 ROWS = np.stack([RNG.integers(0, N, 200), RNG.integers(0, N, 200)], axis=1)
@@ -46,8 +47,7 @@ PRIMARY = {
 
 @pytest.fixture(scope="module")
 def probings() -> dict[str, Probing]:
-    few = ProbeSettings(foldings=1)
-    return {kind: probe(EMBEDDINGS, targets, kind=kind, settings=few) for kind, targets in TARGETS.items()}  # type: ignore[arg-type]
+    return {kind: probe(EMBEDDINGS, targets, kind=kind, settings=FEW) for kind, targets in TARGETS.items()}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", TARGETS)
@@ -80,7 +80,7 @@ def test_an_answer_shows_itself_and_is_read_back(probings: dict[str, Probing], k
 
 
 def test_the_answer_is_the_same_every_time() -> None:
-    first, second = (probe(EMBEDDINGS, TARGETS["scores"], combinations=False) for _ in range(2))
+    first, second = (probe(EMBEDDINGS[:, :3], TARGETS["scores"], combinations=False) for _ in range(2))
     assert first.layers == second.layers
 
 
@@ -93,11 +93,9 @@ def test_cosines_of_pairs_are_scored_as_they_are(probings: dict[str, Probing]) -
 
 
 def test_labels_are_scored_by_their_mean_average_precision() -> None:
-    targets = as_targets(TARGETS["labels"], N)
-    folds = targets.foldings(None, ProbeSettings(foldings=1))
-    problem = Problem(kind="labels", targets=targets.values, foldings=folds, n_folds=5)
+    problem = as_targets(TARGETS["labels"], N).folded(None, ProbeSettings(foldings=1))
     outputs = np.random.default_rng(0).random((N, 2))
-    expected = np.mean([average_precision_score(targets.values[:, i], outputs[:, i]) for i in range(2)])
+    expected = np.mean([average_precision_score(problem.targets[:, i], outputs[:, i]) for i in range(2)])
     assert problem.scores(outputs)["average precision"] == pytest.approx(100 * expected)
     influences = problem.influences(outputs, "average precision")
     assert influences.shape == (N,)
@@ -106,7 +104,7 @@ def test_labels_are_scored_by_their_mean_average_precision() -> None:
 
 def test_weights_find_the_layers_that_say_most() -> None:
     embeddings, signal = layered(600, strengths=(0.0, 0.0, 1.0, 0.0))
-    result = probe(embeddings, scores_of(signal), settings=ProbeSettings(foldings=1))
+    result = probe(embeddings, scores_of(signal), settings=FEW)
     by_name = {each.name: each for each in result.together}
     mean, summed = by_name["mean of all layers"].metrics["spearman"], by_name["weighted sum"].metrics["spearman"]
     assert summed > mean + 5
@@ -137,7 +135,6 @@ def test_folds_with_other_layers_are_ranked_on_one_scale() -> None:
         kind="pairs",
         targets=share,
         foldings=np.arange(200)[None] % 2,
-        n_folds=2,
         rows=np.stack([np.arange(200), np.arange(200, 400)], axis=1),
     )
     alone = [problem.scores(problem.outputs(each).outputs[0])["spearman"] for each in (low, high)]
@@ -163,8 +160,8 @@ def test_groups_are_never_divided(kind: str) -> None:
         pairs = np.array([(4 * i, 4 * i + 1, i % 7) for i in range(60)])
         groups = np.repeat(np.arange(30), 8)
     targets = as_targets(pairs if kind == "pairs" else TARGETS[kind], N, kind=kind)  # type: ignore[arg-type]
-    own = groups if targets.rows is None else groups[targets.rows.reshape(len(targets.values), -1)[:, 0]]
-    for folds in targets.foldings(groups, ProbeSettings(foldings=4)):
+    own = groups if targets.rows is None else groups[targets.rows.reshape(len(targets.targets), -1)[:, 0]]
+    for folds in targets.folded(groups, ProbeSettings(foldings=4)).foldings:
         assert set(folds) == set(range(5))
         for group in np.unique(own):
             assert len(set(folds[own == group])) == 1
@@ -231,23 +228,24 @@ def test_names_of_layers_are_kept_and_what_is_left_out_is_said() -> None:
     broken = EMBEDDINGS[:, 0].copy()
     broken[[3, 17], 1:3] = np.nan
     given = {"layer_6": EMBEDDINGS[:, 2], "layer_0": broken, "layer_12": EMBEDDINGS[:, 5]}
-    result = probe(given, TARGETS["classes"], combinations=False)
+    result = probe(given, TARGETS["classes"], combinations=False, settings=FEW)
     assert [layer.layer for layer in result.layers] == [6, 12]
     assert result.sentence.startswith("Layer 6 of 12 scores best")
     assert result.sentence.endswith(
         "Layer 0 is left out: it has 4 NaN or infinite values, the first in row 3, expected finite numbers: 2 of 240 "
         "rows have them, leave these out, everywhere alike, or embed them again, in float32."
     )
-    named = probe({"late": EMBEDDINGS[:, 5], "middle": EMBEDDINGS[:, 2]}, TARGETS["classes"], combinations=False)
+    given = {"late": EMBEDDINGS[:, 5], "middle": EMBEDDINGS[:, 2]}
+    named = probe(given, TARGETS["classes"], combinations=False, settings=FEW)
     assert named.sentence.startswith("Layer middle scores best")
 
 
 def test_labels_may_be_in_the_file_of_the_embeddings(tmp_path: Path) -> None:
     whole = np.arange(N) % 45
     np.savez(tmp_path / "e.npz", embeddings=EMBEDDINGS[:, :2], labels=TARGETS["classes"], other=whole)
-    result = probe(tmp_path / "e.npz", combinations=False)
+    result = probe(tmp_path / "e.npz", combinations=False, settings=FEW)
     assert result.kind == "classes"
-    scores = probe(tmp_path / "e.npz", tmp_path / "e.npz", column="other", combinations=False)
+    scores = probe(tmp_path / "e.npz", tmp_path / "e.npz", column="other", combinations=False, settings=FEW)
     assert repr(scores).endswith(
         "Note: targets are taken for scores: 45 whole numbers; for classes say so by the kind of targets.>"
     )
@@ -255,7 +253,7 @@ def test_labels_may_be_in_the_file_of_the_embeddings(tmp_path: Path) -> None:
 
 def test_logistic_regression_on_a_part_of_the_rows_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("layerprobe.probing.probes.FIT_NUMBERS", 24 * 100)
-    result = probe(EMBEDDINGS[:, :3], TARGETS["classes"], combinations=False, settings=ProbeSettings(foldings=1))
+    result = probe(EMBEDDINGS[:, :3], TARGETS["classes"], combinations=False, settings=FEW)
     assert result.notes == ("logistic regression is fitted on at most 100 rows at random, of 192 in the other folds",)
     assert result.best_layer == 2
 
@@ -300,7 +298,7 @@ def test_what_is_no_target_is_one_line(targets: Any, settings: dict[str, Any], s
 def test_one_label_is_a_label(axes: int) -> None:
     label = (SIGNAL[:, 0] > 1).astype(int)
     given = as_targets(label if axes == 1 else label[:, None], N, kind="labels")
-    assert (given.kind, given.values.tolist()) == ("labels", label[:, None].tolist())
+    assert (given.kind, given.targets.tolist()) == ("labels", label[:, None].tolist())
 
 
 def test_targets_of_another_number_are_misaligned() -> None:
@@ -331,7 +329,7 @@ def test_few_whole_numbers_are_classes_unless_somebody_says_otherwise() -> None:
     ratings = np.clip(np.rint(2.5 + SIGNAL[:, 0]), 1, 5)
     taken = as_targets(ratings, N)
     assert taken.kind == "classes"
-    assert "targets are taken for 5 classes" in taken.notes[0]
+    assert "targets are taken for 5 classes" in taken.remarks[0]
     assert as_targets(ratings, N, kind="scores").kind == "scores"
     assert as_targets(ratings + 0.5, N).kind == "scores"
 
@@ -347,7 +345,7 @@ def test_text_among_numbers_is_named_unless_they_are_classes(tmp_path: Path) -> 
     file.write_text("\n".join(["score", *("NA" if i == 7 else str(i % 42) for i in range(N))]) + "\n")
     with pytest.raises(DataError, match="expected scores as numbers, got 'NA' in row 7, counted from 0"):
         as_targets(file, N)
-    assert len(set(as_targets(file, N, kind="classes").values)) == 43
+    assert len(set(as_targets(file, N, kind="classes").targets)) == 43
 
 
 def test_names_that_float_reads_are_classes(tmp_path: Path) -> None:
@@ -380,26 +378,26 @@ def test_targets_and_groups_come_from_files(tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     rows = (f"{i},{score},f{i // 8},{i % 2},{int(i % 3 == 0)}" for i, score in enumerate(scores))
     table.write_text("\n".join(["id,stability,family,a,b", *rows]) + "\n")
-    np.testing.assert_allclose(as_targets(table, N, column="stability").values, scores)
+    np.testing.assert_allclose(as_targets(table, N, column="stability").targets, scores)
     assert as_targets(table, N, column="a,b").kind == "labels"
     groups = as_groups(f"{table}:family", N)
     assert groups is not None
     assert len(set(groups)) == 30
     pq.write_table(pa.table({"score": scores, "other": scores}), tmp_path / "t.parquet")
-    np.testing.assert_allclose(as_targets(tmp_path / "t.parquet", N).values, scores)
+    np.testing.assert_allclose(as_targets(tmp_path / "t.parquet", N).targets, scores)
     (tmp_path / "t.txt").write_text("\n".join(map(str, scores)) + "\n")
-    np.testing.assert_allclose(as_targets(tmp_path / "t.txt", N).values, scores)
+    np.testing.assert_allclose(as_targets(tmp_path / "t.txt", N).targets, scores)
     np.save(tmp_path / "t.npy", scores)
-    np.testing.assert_allclose(as_targets(tmp_path / "t.npy", N).values, scores)
+    np.testing.assert_allclose(as_targets(tmp_path / "t.npy", N).targets, scores)
     (tmp_path / "t.jsonl").write_text("".join(f'{{"score": {score}}}\n' for score in scores))
-    np.testing.assert_allclose(as_targets(tmp_path / "t.jsonl", N).values, scores)
+    np.testing.assert_allclose(as_targets(tmp_path / "t.jsonl", N).targets, scores)
     german = (f"{i};{str(score).replace('.', ',')}" for i, score in enumerate(scores))
     (tmp_path / "german.csv").write_text("\n".join(["id;score", *german]) + "\n")
-    np.testing.assert_allclose(as_targets(tmp_path / "german.csv", N).values, scores)
+    np.testing.assert_allclose(as_targets(tmp_path / "german.csv", N).targets, scores)
     (tmp_path / "pairs.csv").write_text("first,second,score\n0,1,0.5\n2,3,1\n4,5,0\n")
     assert as_targets(tmp_path / "pairs.csv", N).kind == "pairs"
     (tmp_path / "queries.tsv").write_text("query\tdocument\tgain\n0\t10\t2\n1\t11\t1\n")
-    assert as_targets(tmp_path / "queries.tsv", N).values.tolist() == [{8: 2.0}, {9: 1.0}]
+    assert as_targets(tmp_path / "queries.tsv", N).targets.tolist() == [{8: 2.0}, {9: 1.0}]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
 from layerprobe.metrics.influence import correlation_influences, mean_influences
-from layerprobe.stats.letters import compact_letters, differing
+from layerprobe.stats.best import compact_letters, differing
 from layerprobe.stats.links import Links
 
 
@@ -111,7 +111,7 @@ def test_pairs_are_compared_and_not_single_scores() -> None:
 
 def test_the_order_of_scores_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draws belong to a score wherever it stands, so that a pair at the edge is not on either side of it."""
-    monkeypatch.setattr("layerprobe.stats.letters.DRAWS", 100)  # the fewer, the more pairs are at the edge
+    monkeypatch.setattr("layerprobe.stats.best.DRAWS", 100)  # the fewer, the more pairs are at the edge
     rng = np.random.default_rng(0)
     for _ in range(5):
         scores, order = 10 * rng.random((6, 1)) + 30 * rng.standard_normal((6, 80)), rng.permutation(6)

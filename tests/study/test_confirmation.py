@@ -24,7 +24,7 @@ from layerprobe.prediction.values import DropPrediction
 from layerprobe.similarity.values import SimilarityCurve
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.links import Links
-from layerprobe.stats.seeds import mean_interval, seed_scores
+from layerprobe.stats.seeds import seed_scores
 from layerprobe.study.confirmation import confirmation, layers_to_confirm, level_at_look
 
 N_BLOCKS = 6
@@ -117,9 +117,10 @@ def test_the_interval_of_the_effect_is_scipys(scores: list[tuple[float, float]],
 
 def test_the_interval_of_a_mean_by_hand() -> None:
     """t(0.975, 4) = 2.776 of the tables; mean 3, standard deviation sqrt(2.5), standard error sqrt(0.5)."""
-    low, high = mean_interval([1.0, 2.0, 3.0, 4.0, 5.0], 0.95) or (0, 0)
-    assert (low, high) == pytest.approx((3 - 2.776 * 0.5**0.5, 3 + 2.776 * 0.5**0.5), abs=1e-3)
-    assert mean_interval([1.0], 0.95) is None
+    error = crossed([1.0, 2.0, 3.0, 4.0, 5.0], None)
+    assert error is not None
+    assert error.interval == pytest.approx((3 - 2.776 * 0.5**0.5, 3 + 2.776 * 0.5**0.5), abs=1e-3)
+    assert crossed([1.0], None) is None
 
 
 @pytest.mark.parametrize("n_seeds", [3, 5])
@@ -130,8 +131,8 @@ def test_intervals_cover_the_true_effect(n_seeds: int) -> None:
     for _ in range(4000):
         luck = rng.normal(0, 2, n_seeds)
         earlier, last = (80 + luck + rng.normal(0, 1, n_seeds) for _ in range(2))
-        low, high = mean_interval((earlier - (last - 1.5)).tolist(), 0.95) or (0, 0)
-        covered += low <= 1.5 <= high
+        error = crossed((earlier - (last - 1.5)).tolist(), None)
+        covered += error is not None and error.interval[0] <= 1.5 <= error.interval[1]
     assert 0.93 < covered / 4000 < 0.97
 
 

@@ -31,7 +31,7 @@ from layerprobe.metrics.correlation import spearman
 from layerprobe.prediction.rule import falls
 from layerprobe.prediction.values import Truth
 from layerprobe.readings.reading import Reading
-from layerprobe.stats.letters import compact_letters
+from layerprobe.stats.best import compact_letters
 
 Array = NDArray[np.float64]
 Curve = Callable[[Recorded], Array | None]
