@@ -45,9 +45,7 @@ from layerprobe.finetuning.saved import load_failure, load_finished, load_saved_
 from layerprobe.finetuning.tuning import finetune, saved_models, scan
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Protocol
 from layerprobe.lab.dropbench.zoo import read_zoo, write_zoo
-from layerprobe.lab.pretraining.adapt import FOLDER as ADAPTED
-from layerprobe.lab.pretraining.adapt import adapt_in_store
-from layerprobe.lab.pretraining.run import FOLDER, pretrain
+from layerprobe.lab.pretraining.run import ADAPTED, PRETRAINED, adapt_in_store, pretrain
 from layerprobe.lab.studies.run import _LabRun, run_lab
 from layerprobe.store import store
 from layerprobe.store.verification import verify
@@ -319,7 +317,7 @@ def _trained(root: Path, checkpoint: Any) -> list[Kind]:
         return [[_without_times(record), _weights(path)] for path, record in made]
 
     def pretrained(folder: Path) -> Any:
-        _, record = FOLDER.check(folder / "model")  # as `pretrain` begins
+        _, record = PRETRAINED.check(folder / "model")  # as `pretrain` begins
         return _without_times(record), _weights(folder / "model"), resolve(str(folder / "model")).identity
 
     def step(folder: Path) -> Any:

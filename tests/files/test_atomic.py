@@ -18,7 +18,7 @@ from layerprobe.files.atomic import make_directory, problem_with, remove_leftove
 from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.kinds.sentences.word_similarity import load_word_similarity
 from layerprobe.lab.chains.values import load_chain
-from layerprobe.lab.pretraining.adapt import FOLDER
+from layerprobe.lab.pretraining.run import ADAPTED
 from layerprobe.lab.studies.values import load_lab
 from layerprobe.store.store import Store
 from layerprobe.sweeps.values import load_sweep
@@ -191,7 +191,7 @@ def test_a_folder_to_write_to_may_begin_with_a_tilde(tmp_path: Path, monkeypatch
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     for written, meant in (("~/a", tmp_path / "a"), (f"{NOWHERE}/a", tmp_path / NOWHERE / "a")):
-        assert FOLDER.check(written) == (meant, None)
+        assert ADAPTED.check(written) == (meant, None)
         assert Store(written).root.absolute() == meant
 
 

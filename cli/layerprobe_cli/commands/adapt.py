@@ -43,8 +43,8 @@ def adapt(
         checkpoint_every: Steps from one saved step to the next; an interrupted run goes on from the last.
         overwrite: Replace an adapted model at OUT.
     """
-    from layerprobe.lab.pretraining.adapt import adapt as adapt_model
-    from layerprobe.lab.pretraining.adapt import plan_adaptation
+    from layerprobe.lab.pretraining.run import adapt as adapt_model
+    from layerprobe.lab.pretraining.run import plan_adaptation
     from layerprobe.tasks.loading import load_corpus
 
     corpus, (checkpoint,) = load_corpus(texts, columns=column), o.resolved(model)

@@ -42,7 +42,7 @@ from layerprobe.lab.chains.values import (
     ChainSimilarity,
     ChainTrail,
 )
-from layerprobe.lab.pretraining.adapt import adapt_in_store, stored_adaptation
+from layerprobe.lab.pretraining.run import adapt_in_store, stored_adaptation
 from layerprobe.names import counted, short_name
 from layerprobe.results.estimate import Estimate
 from layerprobe.similarity.measures.cka import CKA

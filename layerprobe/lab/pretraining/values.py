@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, Self
 
 from layerprobe.context import duration
 from layerprobe.encoders.model import ModelDescription
@@ -232,20 +232,6 @@ class AdaptationProtocol:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdaptationMetrics:
-    """How well masked tokens are filled in after some steps."""
-
-    step: int
-    """Steps taken; 0 is the model as it was."""
-    train_loss: float | None
-    """Mean cross entropy of the masked tokens since the last evaluation; None at step 0."""
-    held_out_loss: float
-    """Mean cross entropy, in nats, of the masked tokens of the held-out texts, always the same ones."""
-    held_out_accuracy: float
-    """Share of them, 0 .. 1, whose most likely word is the original."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Adaptation:
     """A model after continued masked-language-model pretraining on your own texts, and its losses."""
 
@@ -267,7 +253,7 @@ class Adaptation:
     steps: int
     computed_on: str
     """Kind of device and precision."""
-    metrics: tuple[AdaptationMetrics, ...]
+    metrics: tuple[StepMetrics, ...]
     """Before, during and after, by step."""
     seconds: float
     """Of training and evaluation, all parts of an interrupted run together."""
@@ -280,17 +266,41 @@ class Adaptation:
     warnings: tuple[str, ...] = ()
     """What a user of the model should know, in plain words."""
 
+    @classmethod
+    def class_of(cls, values: dict[str, Any]) -> tuple[type[Self], dict[str, Any]]:
+        """Return what JSON of any version says: until 0.3 an evaluation was three numbers."""
+
+        def step(old: Any) -> Any:
+            if not isinstance(old, dict) or "held_out_loss" not in old:
+                return old
+            train = {} if old.get("train_loss") is None else {"mlm_loss": old["train_loss"]}
+            held_out = {f"mlm_{name}": old.get(f"held_out_{name}") for name in ("loss", "accuracy")}
+            return {"step": old.get("step"), "train": train, "held_out": held_out}
+
+        metrics = values.get("metrics")
+        return cls, {**values, "metrics": list(map(step, metrics))} if isinstance(metrics, list) else values
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """Mean cross entropy, in nats, of the masked tokens of the held-out texts, always the same ones, by step."""
+        return tuple(loss for step in self.metrics if (loss := step.held_out["mlm_loss"]) is not None)
+
     @property
     def table(self) -> Table:
         """One row per evaluation: loss and accuracy on masked tokens; below, what the model was trained on."""
-        column = columns_of(self.metrics)
+        column, loss = columns_of(self.metrics), columns_of(self.losses)
         return Table(
             columns=(
                 column("step"),
-                column("held_out_loss", title="held-out loss", form=".4f"),
-                column("perplexity", lambda step: math.exp(min(step.held_out_loss, 100)), form=".1f"),
-                column("held_out_accuracy", title="accuracy", form=lambda share: f"{100 * share:.1f} %"),
-                column("train_loss", title="training loss", form=".4f"),
+                loss("held_out_loss", float, title="held-out loss", form=".4f"),
+                loss("perplexity", lambda loss: math.exp(min(loss, 100)), form=".1f"),
+                column(
+                    "held_out_accuracy",
+                    lambda step: step.held_out["mlm_accuracy"],
+                    title="accuracy",
+                    form=lambda share: f"{100 * share:.1f} %",
+                ),
+                column("train_loss", lambda step: step.train.get("mlm_loss"), title="training loss", form=".4f"),
             ),
             title=f"Adaptation to {self.texts}",
             notes=(
@@ -302,5 +312,5 @@ class Adaptation:
     @property
     def sentence(self) -> str:
         """How the held-out loss changed, as a sentence."""
-        first, last = self.metrics[0], self.metrics[-1]
-        return f"Adaptation: {self.steps} steps, held-out loss {first.held_out_loss:.3f} to {last.held_out_loss:.3f}"
+        first, last = self.losses[0], self.losses[-1]
+        return f"Adaptation: {self.steps} steps, held-out loss {first:.3f} to {last:.3f}"

@@ -23,7 +23,7 @@ from layerprobe.finetuning.tuning import finetune, items_of, saved_models
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.lab.chains.run import plan_chain, run_chain
 from layerprobe.lab.chains.values import Chain, ChainResult, FinetuneStep
-from layerprobe.lab.pretraining.adapt import adapt
+from layerprobe.lab.pretraining.run import adapt
 from layerprobe.results.estimate import Estimate
 from layerprobe.stats.crossed import crossed
 from layerprobe.tasks.loading import load_corpus, load_settings

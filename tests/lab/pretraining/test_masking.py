@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder, resolve
-from layerprobe.lab.pretraining.adapt import trainer
+from layerprobe.lab.pretraining.run import trainer
 from layerprobe.lab.pretraining.values import AdaptationProtocol
 from layerprobe.training.corpus import Corpus, Masking, tokenize_corpus
 from layerprobe.training.loop import Trainer

@@ -19,10 +19,9 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json
-from layerprobe.lab.pretraining.adapt import adapt
 from layerprobe.lab.pretraining.models import build_encoder
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.lab.pretraining.run import plan_pretraining, prepare
+from layerprobe.lab.pretraining.run import adapt, plan_pretraining, prepare
 from layerprobe.lab.pretraining.values import Pretraining, PretrainingProtocol
 from layerprobe.tasks.loading import load_corpus
 from layerprobe.tasks.values import TextFile
