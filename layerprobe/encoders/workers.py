@@ -81,7 +81,7 @@ class SharedModel:
         self.checkpoint, self.items = checkpoint, items
         self.asked = replace(checkpoint.asked, dtype=checkpoint.dtype)
         self._loaded_as = checkpoint.identity, checkpoint.pooling, checkpoint.prompt
-        self.computes = computed_on(self.asked)
+        self.computes = checkpoint.computed_on
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("checkpoint", "encoder")}

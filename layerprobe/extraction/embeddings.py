@@ -312,7 +312,7 @@ def extract_read(
         stored = _embed_block_by_block(store, key, blocks, distinct, model, on_plan)
     elif stored is None:
         encoder = encoder or load(model)
-        graph = graph_of(encoder, model)
+        graph = None if model.asked.backend == TORCH else graph_of(encoder, model)
         if on_plan is not None:
             on_plan(_plan(store, key, encoder, len(distinct)))
         if workers.executor == "here":
@@ -366,24 +366,24 @@ def _is_constant(stored: StoredEmbeddings) -> bool:
     return all((np.abs(rows[start : start + TEXTS_A_PASS] - one) <= floor).all() for start in starts)
 
 
-def extract_split(model: ModelLike, task: Task, split: TextSplit) -> Embeddings:
+def extract_split(checkpoint: Resolved, task: Task, split: TextSplit) -> Embeddings:
     """Return embeddings that hold the texts of a split: those of all of the task where they are in the store.
 
     Raises:
         ModelError: If the model cannot be loaded or truncated.
         StoreError: If the store cannot be written.
     """
-    return extract_items(model, task.split(split), task=task)[1]
+    return extract_items(checkpoint, task.split(split), task=task)[1]
 
 
-def extract_items(model: ModelLike, items: ItemsOf, *, task: Task | None = None) -> tuple[ItemsOf, Embeddings]:
+def extract_items(checkpoint: Resolved, items: ItemsOf, *, task: Task | None = None) -> tuple[ItemsOf, Embeddings]:
     """Return items as they are embedded, and embeddings that hold their texts.
 
     Of queries and documents each has its prompt: that of the items, else that of the options, else that of the model's
     configuration.
 
     Args:
-        model: A name, a folder, a `Model`, or a checkpoint.
+        checkpoint: A model that reads such items.
         items: Of a split of a task.
         task: The task; the embeddings are those of all of it where they are in the store.
 
@@ -391,8 +391,6 @@ def extract_items(model: ModelLike, items: ItemsOf, *, task: Task | None = None)
         ModelError: If the model cannot be loaded or truncated.
         StoreError: If the store cannot be written.
     """
-    readable = readable_as(items.sides[0] if items.sides else ())
-    checkpoint = resolve(model, items=readable)
     whole = () if task is None else as_read(checkpoint, task).texts
     return _with_prompts(items, checkpoint)[0], extract_read(as_read(checkpoint, items), whole=whole)
 

@@ -166,10 +166,11 @@ def run_set(
     retry_failed: bool = False,
 ) -> RunSet:
     """Return the runs of a model on a task, where `finetune` and `scan` keep them; for the protocol see `agreed`."""
+    prompted = with_prompts(task, model.checkpoint)
     return RunSet(
         model=model,
         folder=run_folder(model.checkpoint, task, protocol),
-        task=with_prompts(task, model.checkpoint),
+        task=prompted,
         protocol=protocol,
         weighting=weighting,
         save_models=save_models,

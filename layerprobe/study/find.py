@@ -32,7 +32,7 @@ from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.extraction.embeddings import left_out_layer
 from layerprobe.finetuning.outcomes import difference, outcomes
 from layerprobe.finetuning.outputs import RunItems, run_items
-from layerprobe.finetuning.runs import Run, RunJob, RunSet, RunWorker, fine_tune_layers, is_marked, runs_plan
+from layerprobe.finetuning.runs import Run, RunFolder, RunJob, RunSet, RunWorker, fine_tune_layers, is_marked, runs_plan
 from layerprobe.finetuning.saved import without_checkpoint
 from layerprobe.finetuning.tmft import embed
 from layerprobe.finetuning.tuning import agreed, run_folder, run_set
@@ -377,7 +377,6 @@ class _ModelRuns:
         self.folds = [fold.task for fold in self.sets]
         self.every, self.first = runs, len(runs.sets)
         runs.sets += self.sets
-        self.own_folder = run_folder(checkpoint, task, protocol)
         looked_at = drawn_from(task, (LOOKED_AT,) * 3)
         read = read_curves(checkpoint, looked_at.split("all"), _readings(task))
         first_layer = max(read[SELF_CKA].first_layer - 1, 0)  # such a curve begins a layer later
@@ -405,6 +404,12 @@ class _ModelRuns:
             self.failures.append(left_out_layer(checkpoint.label, checkpoint.pooling))
         elif unsaved:
             self.failures.append(f"layer 0 of {checkpoint.label} is left out: {unsaved}")
+
+    @property
+    def own_folder(self) -> RunFolder:
+        """Where `finetune` keeps runs on the task's own splits."""
+        one = len(self.sets) == 1
+        return self.sets[0].folder if one else run_folder(self.model.checkpoint, self.task, self.protocol)
 
     def job(self, layer: int, seed: int, *, scan: bool = False) -> RunJob:
         """Return a run as a job of all."""

@@ -282,7 +282,7 @@ def test_prompts_of_the_model_stand_where_nobody_says_otherwise(tmp_path: Path, 
     assert same_digits(str(configured), folder, options, off) == alike
     task = load_task(folder)
     chosen = resolve(configured, like=options)
-    read, embeddings = extract_items(given(configured, options), task.test)
+    read, embeddings = extract_items(chosen, task.test)
     assert with_prompts(task, chosen).test.prompts == read.prompts == ("a ", "b c ")
     assert with_prompts(load_task(folder, query_prompt=""), chosen).test.prompts == ("", "b c ")
     whole = extract(given(configured, options), task)
