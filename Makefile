@@ -6,7 +6,7 @@ READY := .venv/ready
 # Tests begin many processes: each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint types imports unit docs notebooks test-slow bench bench-gpu attack clean
+.PHONY: demo test lint types imports unit docs notebooks package test-slow bench bench-gpu attack clean
 
 demo: $(READY)
 	$(BIN)/layerprobe demo --out demo
@@ -40,6 +40,22 @@ notebooks: $(patsubst notebooks/%.ipynb,notebook-%,$(wildcard notebooks/*.ipynb)
 
 notebook-%: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python notebooks/execute.py $*.ipynb
+
+# ---- the release ----------------------------------------------------------------------------------------
+
+# sdist and wheel, the wheel in an environment of its own and outside of the checkout: the first tutorial's commands.
+FRESH := build/fresh
+package: $(READY)
+	rm -rf build/dist $(FRESH)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group package
+	$(BIN)/python -m build --outdir build/dist .
+	$(PYTHON) -m venv $(FRESH)
+	$(FRESH)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(FRESH)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt build/dist/*.whl
+	cd $(FRESH) && export LAYERPROBE_CACHE=cache && bin/layerprobe --version && bin/layerprobe demo --files . \
+	    && bin/layerprobe predict rtd --texts texts.txt && bin/layerprobe compare rtd mlm --texts texts.txt \
+	    && bin/layerprobe find rtd pairs.csv --learning-rate 3e-4 --epochs 1 --budget 5% --against-last 0 --report find.html \
+	    && bin/layerprobe export rtd rtd-3 --layer 3
 
 # ---- longer things --------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ the same name, the constant below that stands for it is raised, so that old resu
 import platform
 from importlib import metadata
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 FORMAT_VERSION = 3
 """Of the store's files: manifest and shards. Format 1 had no checksum of the whole manifest, format 2 neither float16

@@ -68,7 +68,7 @@ def export_model(
         dense: Of a run, the folder of a map of its embeddings to fewer dimensions, such as `Shrunk.dense`.
         int8: Backends for which the folder also has the encoder with products of 8 bits, weights and activations, as
             `shrink` measures it: "onnx" and "openvino". It is read back, and how far it is from float32 is reported.
-        overwrite: Whether an earlier export at `out` is replaced.
+        overwrite: Replace an earlier export at `out`.
         push_to_hub: A repository of the Hugging Face Hub, as user/name, to which the folder is uploaded too: private,
             and with the token of HF_TOKEN or of `hf auth login`; a `Push` says it otherwise. Without `overwrite`, an
             export that is at `out` is compared with the model as a new one is, and uploaded as it is.

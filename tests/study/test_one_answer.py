@@ -44,6 +44,7 @@ def test_the_snippet_of_the_readme_gives_what_the_command_line_gives(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "another"))
+    monkeypatch.chdir(tmp_path)  # it writes a page
     said: dict[str, Any] = {}
     exec(snippet(*pair, pairs_file), said)
     prediction, output = said["prediction"], capsys.readouterr().out
