@@ -96,6 +96,8 @@ class Settings:
     """Called with what is being done, how much of it is done, and how much there is; by default a bar in notebooks."""
     by_item: bool = False
     """Whether scores without fine-tuning keep what each item adds to them, from which their errors are computed."""
+    outputs: bool = False
+    """Whether they keep the outputs that they are of; then none is taken from the store."""
 
 
 DEFAULT_SETTINGS = Settings()
@@ -110,7 +112,11 @@ def current() -> Settings:
 
 @contextlib.contextmanager
 def settings(
-    *, level: float | None = None, progress: Progress | None = None, by_item: bool | None = None
+    *,
+    level: float | None = None,
+    progress: Progress | None = None,
+    by_item: bool | None = None,
+    outputs: bool | None = None,
 ) -> Iterator[Settings]:
     """Let other settings hold inside a `with` block, in this thread.
 
@@ -118,6 +124,7 @@ def settings(
         level: Of all intervals, between 0 and 1.
         progress: Called with what is being done, how much of it is done, and how much there is.
         by_item: Whether scores without fine-tuning keep what each item adds to them.
+        outputs: Whether they keep the outputs that they are of.
 
     Raises:
         DataError: If the level is not between 0 and 1.
@@ -128,7 +135,7 @@ def settings(
         0.99
     """
     check_level(current().level if level is None else level)
-    changes: dict[str, Any] = {"level": level, "progress": progress, "by_item": by_item}
+    changes: dict[str, Any] = {"level": level, "progress": progress, "by_item": by_item, "outputs": outputs}
     chosen = replace(current(), **{name: value for name, value in changes.items() if value is not None})
     token = _CURRENT.set(chosen)
     try:

@@ -33,11 +33,10 @@ from layerprobe.export.layout import FOR_ANY_LAYER, check_modules
 from layerprobe.files.images import readable_as
 from layerprobe.finetuning.adapters import merge_adapters
 from layerprobe.rng import plain_torch, seeded
-from layerprobe.scoring.zero_shot import Layer, outputs_of_layer
 from layerprobe.similarity.checks import finite_matrix
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.seeds import best_of
-from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
+from layerprobe.tasks.evaluation import Evaluation, Layer, evaluate_outputs, outputs_of_layer
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.overlaps import checked_task

@@ -30,6 +30,7 @@ COMMAND_LINE = {
     "json quiet traceback help_all dry_run": "what is printed; an estimate is layerprobe.study.plan.plan_find",
     "out parquet show_map mteb": "where it is written: lp.save(result, path)",
     "fail_below fail_on_drop": "an exit code",
+    "with_texts": "texts of lp.write_report(result, path)",
     "others": "a list of models, or a call each",
     "file_format": "format of lp.load_task",
     "merge": "layerprobe.kinds.tokens.kind.merged",

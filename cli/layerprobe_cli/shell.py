@@ -195,12 +195,28 @@ class PageCall(Call):
         made = make_page(*about.pop("of", (done.result,)), **about)
 
         # only now: it needs plotly, whose absence is an error of the page
+        from layerprobe.results.explore import with_items
         from layerprobe.results.page import completed, write_page
 
+        made = with_items(made, texts=getattr(self, "with_texts", False))
         made = completed(
             made, command=command(*sys.argv[1:]), warnings=self.reported, commands=done.next, makes=done.makes
         )
         return write_page(made, self.report, plotly=self.plotly)
+
+
+@dataclasses.dataclass(kw_only=True)
+class ItemsCall(PageCall):
+    """A call whose page can show single items."""
+
+    with_texts: Annotated[
+        bool | None,
+        option(
+            "Report",
+            "--with-texts/--no-texts",
+            help="Whether the page shows single items with their texts. By default where that adds up to 1.5 MB.",
+        ),
+    ] = None
 
 
 def below(least: float | None, value: float, line: str, digits: int) -> str:

@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 RARE = {"json": "unless default"}
 """Metadata of a field that JSON has only where it is not the default."""
+IN_MEMORY = {"json": "never"}
+"""Metadata of a field that JSON never has, and that is not read from it."""
 _WORDS = {
     str: ("a text", "texts"),
     bool: ("true or false", "truth values"),
@@ -69,6 +71,8 @@ def to_dict(value: Any) -> Any:
 
 
 def _left_out(field: dataclasses.Field[Any], value: Any) -> bool:
+    if field.metadata == IN_MEMORY:
+        return True
     return field.metadata == RARE and getattr(value, field.name) == field.default
 
 
@@ -249,7 +253,8 @@ def _record(kind: Any, data: Mapping[str, Any], key: str) -> Any:
 def fields_of(kind: type[Any]) -> dict[str, tuple[Any, bool]]:
     """Return the type of each field of a dataclass, and whether it has no default."""
     hints = typing.get_type_hints(kind)
-    return {f.name: (hints[f.name], f.default is f.default_factory) for f in dataclasses.fields(kind)}
+    read = (f for f in dataclasses.fields(kind) if f.metadata != IN_MEMORY)
+    return {f.name: (hints[f.name], f.default is f.default_factory) for f in read}
 
 
 def check_keys(data: Iterable[str], names: Collection[str], *, key: str = "") -> None:

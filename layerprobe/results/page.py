@@ -134,6 +134,7 @@ def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
     folds = [fold for fold in _folds(page, main) if any(part is not None for part in fold.parts)]
     body = join(main, *(_folded(page, fold) for fold in folds), _section(page, _downloads(page)))
     rows, commands = choices(page)
+    scripts = (*(("explore.js",) if page.items else ()), "choose.js", "page.js")
     return Template(_asset("template.html")).substitute(
         title=without_folders(numbers.typeset_text(escape(f"{page.title} · layerprobe"))),
         style=f"{_asset('style.css')}\n{_asset('choose.css')}",
@@ -143,10 +144,11 @@ def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
         table=script_json(json.dumps(without_folders(page.table.csv()))),
         figures=script_json(f"{{{', '.join(figures)}}}"),
         dark=script_json(json.dumps(DARK)),
+        items=element("script", Markup(page.items), type="application/gzip;base64", id="items") if page.items else "",
         choices=script_json(f"[{without_folders(_compact(rows))}, {_compact(commands)}]"),
         plotly=_from_cdn() if plotly == "cdn" else _carried(),
         origin="" if plotly == "embedded" else f" {CDN}",
-        script=f"{_asset('choose.js')}\n{_asset('page.js')}",
+        script="\n".join(map(_asset, scripts)),
     )
 
 

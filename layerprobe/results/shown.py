@@ -37,6 +37,21 @@ ROWS = 40
 """Of a table in a notebook; the middle of a longer one is left out."""
 
 
+class Frame:
+    """A page of its own inside a notebook."""
+
+    def __init__(self, page: str) -> None:
+        self.page = page
+        """Its HTML."""
+
+    def __repr__(self) -> str:
+        return f"<Frame: a page of {len(self.page):,} characters, which notebooks show>"
+
+    def _repr_html_(self) -> str:
+        about = 'sandbox="allow-scripts allow-downloads" style="width: 100%; height: 60rem; border: 0"'
+        return f'<iframe srcdoc="{html.escape(self.page)}" {about}></iframe>'
+
+
 class Shown(abc.ABC):
     """A result that shows itself.
 
@@ -120,13 +135,29 @@ class Shown(abc.ABC):
         figure: go.Figure = figures[0].plot
         return figure
 
-    def save_html(self, path: str | Path, *, plotly: PlotlySource = "embedded") -> Path:
+    def explore(self) -> Frame:
+        """Return its single items for a notebook: what two layers make of each, side by side, and a map of them.
+
+        Raises:
+            DataError: If it knows no items, as where it was read from a file.
+            LayerProbeError: If plotly is not installed.
+        """
+        page = imported("layerprobe.results.explore").explore_page(self)
+        return Frame(imported("layerprobe.results.page").render(page, plotly="cdn"))
+
+    def save_html(self, path: str | Path, *, plotly: PlotlySource = "embedded", texts: bool | None = None) -> Path:
         """Write its page and return the path; see `layerprobe.results.page.write_page`.
+
+        Args:
+            path: Where to.
+            plotly: Whether the page carries Plotly, or loads it from the network.
+            texts: Whether it shows single items, with their texts, where these are known; by default where that adds no
+                more than 1.5 MB.
 
         Raises:
             LayerProbeError: If plotly is not installed, or the file cannot be written.
         """
-        made = make_page(self)
+        made = imported("layerprobe.results.explore").with_items(make_page(self), texts=texts)
         written: Path = imported("layerprobe.results.page").write_page(made, path, plotly=plotly)
         return written
 
@@ -175,8 +206,12 @@ def brief(values: Sequence[float | None], form: str = ".2f") -> str:
     return " ".join(cells)
 
 
-def write_report(result: Shown, path: str | Path, *, plotly: PlotlySource = "embedded") -> Path:
+def write_report(
+    result: Shown, path: str | Path, *, plotly: PlotlySource = "embedded", texts: bool | None = None
+) -> Path:
     """Write the page of a result, such as a study, a finding or a prediction, as one HTML file; return its path.
+
+    The arguments are those of `Shown.save_html`.
 
     Raises:
         DataError: If it is no result.
@@ -186,7 +221,7 @@ def write_report(result: Shown, path: str | Path, *, plotly: PlotlySource = "emb
         raise DataError(
             f"expected a result, such as a study, a finding, a prediction or scores, got a {type(result).__name__}"
         )
-    return result.save_html(path, plotly=plotly)
+    return result.save_html(path, plotly=plotly, texts=texts)
 
 
 def make_page(result: object, *further: object, page: str | None = None, **about: Any) -> Any:

@@ -77,6 +77,8 @@ class Page:
     """Where the numbers come from, folded."""
     terms: tuple[str, ...] = ()
     """Words that mean something of their own on this page; see `layerprobe.results.glossary`."""
+    items: str = ""
+    """Single items and what layers output for them, as the page's script reads them; empty where it has none."""
     result: Any
     """What it is of, which the page offers as JSON."""
     numbers: Table | None = None

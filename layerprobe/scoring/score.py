@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -29,6 +30,7 @@ from layerprobe.stats.best import against_best, compact_letters, differing
 from layerprobe.stats.crossed import crossed, least_variance
 from layerprobe.stats.seeds import best_of
 from layerprobe.stats.values import TOLERANCE, AgainstBest
+from layerprobe.tasks.explored import ItemSource, LayerOutputs
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.overlaps import checked_task
@@ -176,7 +178,42 @@ def _on_task(
         compared=compared,
         ways=None if kind.ways is None or several or split != "test" else kind.load("ways")(checkpoints[0], task),
         settings=_settings(checkpoints[0], task if kind.prompts else None),
+        item_source=item_source(checkpoints, task, split, scored),
         warnings=tuple(dict.fromkeys(warning for one in scored for warning in _warnings(one, several))),
+    )
+
+
+def item_source(checkpoints: Sequence[Resolved], task: Task, split: TextSplit, scored: Sequence[Scored]) -> ItemSource:
+    """Return whence a page has the items of a split, and what every layer of untrained models outputs for them."""
+    labels = distinct_names([embeddings.model.name for _, embeddings in scored])
+    groups = tuple(map(partial(_layers_of, task, split), checkpoints, scored, labels))
+    best = max(range(len(groups)), key=lambda i: max(groups[i].scores))
+    ends = [(i, len(group.layers) - 1) for i, group in enumerate(groups)]
+    highest = best, max(range(len(groups[best].scores)), key=groups[best].scores.__getitem__)
+    against = ends[0] if len(groups) == 1 else next(end for end in ends if end[0] != best)
+    if against == highest:
+        against = (against[0], 0)
+    return ItemSource(task=task, split=split, groups=groups, start=(against, highest))
+
+
+def _layers_of(task: Task, split: TextSplit, checkpoint: Resolved, scored: Scored, label: str) -> LayerOutputs:
+    scores, embeddings = scored
+
+    def outputs() -> Sequence[tuple[Any, float | None]]:
+        if scores.outputs:
+            return scores.outputs[scores.first_layer :]
+        with settings(by_item=False, outputs=True):
+            return score_split(checkpoint, task, split=split)[0].outputs[scores.first_layer :]
+
+    def vectors(layer: int, texts: Sequence[str]) -> Any:
+        return embeddings.layer(layer)[embeddings.rows(texts)]
+
+    return LayerOutputs(
+        name=label,
+        layers=range(scores.first_layer, len(scores.scores)),
+        outputs=outputs,
+        scores=scores.scores[scores.first_layer :],
+        vectors=vectors,
     )
 
 
@@ -204,7 +241,7 @@ def _task_scores(task: Task, split: TextSplit, model: int, scored: Scored) -> Ta
         task=task.name,
         task_digest=task.digest,
         kind=task.kind,
-        scores=replace(scores, influences=(), by_item=None),
+        scores=replace(scores, influences=(), by_item=None, outputs=()),
         model=model,
         n_items=len(items),
         unit=KINDS[task.kind].unit,

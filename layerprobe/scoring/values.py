@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DataError, unreliable
-from layerprobe.files.serialisation import RARE
+from layerprobe.files.serialisation import IN_MEMORY, RARE
 from layerprobe.metrics.names import check_primary, metric_title, points, split_title
 from layerprobe.names import counted, distinct_names, in_percent, plural, short_name
 from layerprobe.results.blocks import Blocks
@@ -65,6 +65,8 @@ class LayerScores(Shown):
     """What a trivial answer scores on the same items by the primary metric; None where there is none."""
     compared: AgainstBest | None = field(default=None, metadata=RARE)
     """The layers from the first one on, by the primary metric; None where nothing is known of the errors."""
+    outputs: tuple[tuple[Any, float | None], ...] = field(default=(), compare=False, metadata=IN_MEMORY)
+    """By layer, what was scored, and the threshold of kinds that have one; empty unless `outputs` of the context."""
 
     def __post_init__(self) -> None:
         check_primary(self.primary, self.metrics, what="zero-shot metrics")
@@ -598,6 +600,8 @@ class Scores(Shown):
     """How texts were embedded, where that is not the model's own way: pooling, prompts, norm, max_length."""
     warnings: tuple[str, ...] = ()
     """What a reader should know, in plain words, with the task or the model that it is of where there are several."""
+    item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
+    """Whence its page has single items, an `ItemSource`; None of several tasks, and of scores read from a file."""
 
     def __post_init__(self) -> None:
         if not self.models or not self.tasks:

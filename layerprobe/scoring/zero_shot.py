@@ -1,9 +1,8 @@
 """Embeddings and targets -> scores of every layer without fine-tuning: by cosines, or by a probe."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,19 +13,15 @@ from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.files.serialisation import digest
-from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerScores, ScoreMethod
 from layerprobe.store.store import Store
-from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
+from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, outputs_of_layer, sides_of
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.overlaps import checked_task
-from layerprobe.tasks.values import Items, Task, TextSplit
+from layerprobe.tasks.values import Task, TextSplit
 
 Array = NDArray[np.float64]
-Layer = NDArray[np.float32]
-Rows = Callable[[Sequence[str]], NDArray[np.int64]]
-"""Texts -> their rows among embeddings."""
 
 
 def zero_shot(
@@ -78,9 +73,9 @@ def probed(
     by_layer = []
     for layer in range(embeddings.n_layers):
         outputs = probe.fit(
-            probe.features(*_sides(fitted.measured(layer), fitted.rows, train)),
+            probe.features(*sides_of(fitted.measured(layer), fitted.rows, train)),
             np.array(train.targets),
-            probe.features(*_sides(embeddings.measured(layer), embeddings.rows, examples)),
+            probe.features(*sides_of(embeddings.measured(layer), embeddings.rows, examples)),
         )
         with naming_layer(layer, embeddings):
             gold = np.array(examples.targets)
@@ -89,25 +84,6 @@ def probed(
     scores = layer_scores(task, split, "probe", by_layer, embeddings.first_layer)
     embeddings.store.save_result(probe.kept, key, scores)
     return scores
-
-
-def outputs_of_layer(values: Layer, rows: Rows, task: Task, items: Items) -> Array:
-    """Return the outputs of untrained (text, width) embeddings of a layer for items, as `Kind.score` takes them.
-
-    By the cosines of pairs, the probe of the kind, fitted on the train split, or as `Kind.outputs` says; `rows` are of
-    all texts of these. DataError if there is no output for one.
-    """
-    kind = KINDS[task.kind]
-    if (outputs_of := kind.load("outputs")) is not None:
-        outputs: Array = outputs_of(values, rows, items)
-        return outputs
-    u, v = _sides(values, rows, items)
-    if kind.zero_shot == "cosine":
-        assert v is not None
-        return cosine_scores(u, v)
-    probe, train = cast(Probe, kind.load("probe")), task.examples("train")
-    fitted = probe.features(*_sides(values, rows, train))
-    return probe.fit(fitted, np.array(train.targets), probe.features(u, v))
 
 
 def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None) -> tuple[LayerScores, Embeddings]:
@@ -155,11 +131,17 @@ def layer_scores(
         },
         first_layer=first_layer,
         influences=tuple(tuple(one.influences.tolist()) for one in by_layer if one.influences is not None),
+        outputs=tuple((one.outputs, one.threshold) for one in by_layer if one.outputs is not None),
     )
 
 
 def kept_scores(store: Store, kind: str, key: str) -> LayerScores | None:
-    """Load scores from the store, with influences of items if the context asks for `by_item`; None if missing."""
+    """Load scores from the store, with influences of items if the context asks for `by_item`; None if missing.
+
+    Outputs are not kept there.
+    """
+    if current().outputs:
+        return None
     stored = store.load_result(kind, key, LayerScores)
     if stored is None or (current().by_item and not stored.influences):
         return None
@@ -183,9 +165,3 @@ def _cosines(
     items = task.examples(split)
     outputs = outputs_of_layer(embeddings.measured(layer), embeddings.rows, task, items)
     return evaluate_outputs(task.kind, outputs, items.gold, threshold=threshold)
-
-
-def _sides(values: Layer, rows: Rows, items: Items) -> tuple[Layer, Layer | None]:
-    """Return the embeddings of the first texts, and of the second where there are."""
-    first, *second = (values[rows(side)] for side in items.sides)
-    return first, second[0] if second else None

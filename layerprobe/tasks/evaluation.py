@@ -1,17 +1,25 @@
 """Scores the outputs of a model on a task. Knows arrays and kinds of tasks, no models."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.context import current, settings
 from layerprobe.errors import DataError
+from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.metrics.influence import jackknife_influences
 from layerprobe.tasks.kind import KINDS
 
+if TYPE_CHECKING:
+    from layerprobe.tasks.values import Items, Task
+
 Array = NDArray[np.float64]
+Layer = NDArray[np.float32]
+Rows = Callable[[Sequence[str]], NDArray[np.int64]]
+"""Texts -> their rows among embeddings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +30,8 @@ class Evaluation:
     """x 100."""
     threshold: float | None = None
     """The output from which on an example counts as of class 1, where the kind has one."""
+    outputs: Array | None = None
+    """What was scored; None unless `outputs` of the context."""
     influences: Array | None = None
     """(n,) what each item adds to the primary metric, see `item_influences`; None unless `by_item` of the context."""
 
@@ -55,6 +65,7 @@ def evaluate_outputs(
     return Evaluation(
         metrics={name: 100 * scores[name] for name in rules.metrics},
         threshold=threshold,
+        outputs=outputs if current().outputs else None,
         influences=(
             _influences(kind, outputs, gold, primary or rules.metrics[0], threshold) if current().by_item else None
         ),
@@ -90,3 +101,29 @@ def _influences(kind: str, outputs: Array, gold: Any, metric: str, threshold: fl
         return float(rules.score(outputs[items], gold[items], *arguments)[metric])
 
     return 100 * jackknife_influences(score, len(gold))
+
+
+def outputs_of_layer(values: Layer, rows: Rows, task: "Task", items: "Items") -> Array:
+    """Return the outputs of untrained (text, width) embeddings of a layer for items, as `Kind.score` takes them.
+
+    By the cosines of pairs, the probe of the kind, fitted on the train split, or as `Kind.outputs` says; `rows` are of
+    all texts of these. DataError if there is no output for one.
+    """
+    kind = KINDS[task.kind]
+    if (outputs_of := kind.load("outputs")) is not None:
+        outputs: Array = outputs_of(values, rows, items)
+        return outputs
+    u, v = sides_of(values, rows, items)
+    if kind.zero_shot == "cosine":
+        assert v is not None
+        return cosine_scores(u, v)
+    probe, train = kind.load("probe"), task.examples("train")
+    fitted = probe.features(*sides_of(values, rows, train))
+    probed: Array = probe.fit(fitted, np.array(train.targets), probe.features(u, v))
+    return probed
+
+
+def sides_of(values: Layer, rows: Rows, items: "Items") -> tuple[Layer, Layer | None]:
+    """Return the embeddings of the first texts, and of the second where there are."""
+    first, *second = (values[rows(side)] for side in items.sides)
+    return first, second[0] if second else None

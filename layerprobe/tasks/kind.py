@@ -115,6 +115,9 @@ class Kind:
     outputs: str | None = None
     """What `untrained` does with the embeddings of one layer: (text, width), which rows texts have, and the items ->
     outputs as `score` takes them. None where it reads states of tokens."""
+    view: str | None = None
+    """What a page shows of single items and of outputs for them: a task and items of it -> `ItemView`; None where pages
+    show no items."""
     ways: str | None = None
     """Further ways to make outputs of frozen embeddings, beside baselines: a checkpoint and a task -> `Ways`."""
     floors: Callable[[Any], dict[str, Floor]] = _no_floors

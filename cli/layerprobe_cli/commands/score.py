@@ -17,7 +17,7 @@ from layerprobe_cli.derive import usage
 from layerprobe_cli.following import exports, find_command
 from layerprobe_cli.names import OLD_NAME
 from layerprobe_cli.places import folder_to_write
-from layerprobe_cli.shell import Done, PageCall, below
+from layerprobe_cli.shell import Done, ItemsCall, below
 
 RETRIEVAL = "retrieval"
 READ_OF_COLLECTIONS = {"source", "columns", "kind", "skip_empty", "query_prompt", "document_prompt"}
@@ -25,7 +25,7 @@ READ_OF_COLLECTIONS = {"source", "columns", "kind", "skip_empty", "query_prompt"
 
 
 def score(
-    call: PageCall,
+    call: ItemsCall,
     model: o.Extraction,
     source: o.Sources,
     others: o.Others = None,

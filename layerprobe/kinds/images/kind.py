@@ -59,6 +59,7 @@ def recognises(path: Path) -> bool:
 
 IMAGE_CLASSIFICATION = Kind(
     name="image classification",
+    view="layerprobe.tasks.explored:class_view",
     pairs=False,
     labelled=True,
     item="image",

@@ -22,8 +22,8 @@ from layerprobe.metrics.influence import mean_influences
 from layerprobe.metrics.names import LISTED_METRICS, RETRIEVAL_METRICS
 from layerprobe.scoring.score import mean_of
 from layerprobe.scoring.values import LayerScores
-from layerprobe.scoring.zero_shot import Rows, layer_scores, naming_layer
-from layerprobe.tasks.evaluation import Evaluation
+from layerprobe.scoring.zero_shot import layer_scores, naming_layer
+from layerprobe.tasks.evaluation import Evaluation, Rows
 from layerprobe.tasks.values import Items, Task, TextSplit
 
 SCALE = 20.0
@@ -100,6 +100,7 @@ def untrained_retrieval(checkpoint: Resolved, task: Task, *, split: TextSplit) -
     by_layer = [
         Evaluation(
             metrics={metric: mean_of(scores[metric][layer]) for metric in LISTED_METRICS},
+            outputs=closest(embeddings.measured(layer), embeddings.rows, items) if current().outputs else None,
             influences=mean_influences(scores[LISTED_METRICS[0]][layer]) if by_item else None,
         )
         for layer in range(embeddings.n_layers)
@@ -112,7 +113,8 @@ def untrained_retrieval(checkpoint: Resolved, task: Task, *, split: TextSplit) -
 def closest(values: NDArray[np.float32], rows: Rows, items: RetrievalItems) -> Values:
     """Return the closest documents of every query by (text, width) embeddings, see `closest_documents`."""
     queries, documents = (rows(texts) for texts in (items.query_texts, items.document_texts))
-    return closest_documents(values, queries, documents, np.array(items.own), name="the embeddings")
+    units = items.ranking == "cosine"
+    return closest_documents(values, queries, documents, np.array(items.own), name="the embeddings", units=units)
 
 
 def score_queries(embeddings: Embeddings, items: RetrievalItems) -> dict[str, list[Values]]:

@@ -75,6 +75,7 @@ def closest_documents(
     *,
     name: str,
     listed: int = LISTED,
+    units: bool = True,
 ) -> NDArray[np.float64]:
     """Return the documents that are closest to each query by the cosine, the first ones of the ranking.
 
@@ -85,6 +86,7 @@ def closest_documents(
         own: (q,) the document that is the query itself and not ranked, or -1.
         name: What the embeddings are called where one has no direction.
         listed: Documents a query at most.
+        units: Whether they are ranked by the cosine; by the inner product otherwise.
 
     Returns:
         (q, k, 2): number of the document and cosine, for the k closest; all but one where `own` leaves one out and
@@ -100,7 +102,7 @@ def closest_documents(
         [1.0, 2.0, 0.0]
     """
     texts, numbers = np.unique(documents, return_inverse=True)
-    query_rows, searched = (float32_rows(embeddings, rows, units=True, name=name) for rows in (queries, texts))
+    query_rows, searched = (float32_rows(embeddings, rows, units=units, name=name) for rows in (queries, texts))
     k = min(listed, len(documents) - bool((own >= 0).any()))
     outputs = np.empty((len(queries), k, 2))
     for query, scores in enumerate(_scores(query_rows, searched, numbers, own)):

@@ -31,6 +31,7 @@ def _are_scores(cells: AbstractSet[str]) -> bool:
 
 STS = Kind(
     name="sts",
+    view="layerprobe.tasks.explored:score_view",
     pairs=True,
     labelled=False,
     metrics=("spearman", "pearson"),
@@ -60,6 +61,7 @@ def binary_label(cell: str, place: str) -> str:
 
 PARAPHRASE = Kind(
     name="paraphrase",
+    view="layerprobe.tasks.explored:decision_view",
     pairs=True,
     labelled=True,
     metrics=("f1", "average precision", "accuracy"),
@@ -84,6 +86,7 @@ def _relation(cell: str, place: str) -> str:
 
 ENTAILMENT = Kind(
     name="entailment",
+    view="layerprobe.tasks.explored:class_view",
     pairs=True,
     labelled=True,
     metrics=("macro f1", "accuracy"),
@@ -116,6 +119,7 @@ def _are_values(cells: AbstractSet[str]) -> bool:
 
 REGRESSION = Kind(
     name="regression",
+    view="layerprobe.tasks.explored:score_view",
     pairs=False,
     labelled=False,
     metrics=("spearman", "pearson", "r2"),
@@ -137,6 +141,7 @@ REGRESSION = Kind(
 
 CLASSIFICATION = Kind(
     name="classification",
+    view="layerprobe.tasks.explored:class_view",
     pairs=False,
     labelled=True,
     metrics=("accuracy", "macro f1"),

@@ -25,9 +25,9 @@ from layerprobe.kinds.summaries.kind import SummaryItems
 from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGISTIC
 from layerprobe.scoring.values import LayerScores, Way, Ways
-from layerprobe.scoring.zero_shot import Rows, layer_scores
+from layerprobe.scoring.zero_shot import layer_scores
 from layerprobe.stats.crossed import crossed, errors_known
-from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
+from layerprobe.tasks.evaluation import Rows, evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.values import Items, Task, TextSplit

@@ -13,8 +13,8 @@ from layerprobe.extraction.embeddings import extract_split
 from layerprobe.finetuning.losses import Criterion, PreparedItems
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.scoring.values import LayerScores
-from layerprobe.scoring.zero_shot import Rows, layer_scores, naming_layer
-from layerprobe.tasks.evaluation import evaluate_outputs
+from layerprobe.scoring.zero_shot import layer_scores, naming_layer
+from layerprobe.tasks.evaluation import Rows, evaluate_outputs
 from layerprobe.tasks.values import Items, Task, TextSplit
 
 

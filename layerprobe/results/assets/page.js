@@ -29,13 +29,15 @@
   };
   const draw = (dark, printing = false) => {
     if (typeof Plotly === "undefined") return; // it is on its way
-    for (const [name, figure] of Object.entries(figures)) {
+    const plot = (name, figure) => {
       const { data, layout } = recoloured(figure, dark ? darkColours : {});
       Object.assign(layout, printing ? onPaper(name) : { autosize: true });
       layout.dragmode = false; // a finger on a figure scrolls the page
       for (const key of Object.keys(layout)) if (/^[xy]axis/.test(key)) layout[key].fixedrange = true;
-      Plotly.react(`plot-${name}`, data, layout, config);
-    }
+      return Plotly.react(`plot-${name}`, data, layout, config);
+    };
+    for (const [name, figure] of Object.entries(figures)) plot(name, figure);
+    dispatchEvent(new CustomEvent("drawn", { detail: { plot, unpacked } })); // for scripts that draw figures of their own
   };
 
   // ---- light and dark ----
@@ -75,12 +77,14 @@
 
   // ---- Plotly, which the page carries compressed, or has loaded from the network ----
   const fromNetwork = document.getElementById("plotly").src;
+  const unpacked = (packed) => {
+    const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  };
   const plotly = async () => {
     if (fromNetwork) return Plotly; // throws where it could not be loaded
-    const bytes = Uint8Array.from(atob(text("plotly")), (letter) => letter.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     const script = document.createElement("script");
-    script.textContent = await new Response(stream).text();
+    script.textContent = await unpacked(text("plotly"));
     document.head.append(script);
   };
   const missing = () => {

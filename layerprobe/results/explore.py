@@ -1,0 +1,215 @@
+"""Single items on a page: what two layers make of each, side by side, and a map of them. Knows no task and no model.
+
+The page carries the items as JSON, compressed; `assets/explore.js` draws them, and writes texts as text alone.
+"""
+
+import base64
+import gzip
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from layerprobe.errors import DataError
+from layerprobe.results.items import Array, Explored
+from layerprobe.results.markup import Markup, element, join
+from layerprobe.results.style import styled
+from layerprobe.results.values import Page, Section
+
+LARGEST = 1_500_000
+"""Bytes that items add to a page at most, unless they are asked for."""
+LONGEST = 400
+"""Characters of a text on a page; the rest is left out."""
+GRID = 999
+"""Steps from the middle of a map to its end."""
+REACH = 3.0
+"""Where the end is, in mean distances from the middle; what is farther lies there."""
+
+
+def items_of(result: Any) -> Explored | None:
+    """Return the items of a result, or of the first of several that has some; None where none is known."""
+    results = result if isinstance(result, list | tuple) else [result]
+    sources = (getattr(one, "item_source", None) for one in results)
+    return next((source.explored() for source in sources if source is not None), None)
+
+
+def with_items(page: Page, *, texts: bool | None = None) -> Page:
+    """Return a page with the single items of its result, below its table; as it is where there are none.
+
+    Args:
+        page: Of a result.
+        texts: Whether they are on it; by default where they take no more than `LARGEST`.
+    """
+    explored = None if texts is False else items_of(page.result)
+    if explored is None:
+        return page
+    items = packed(explored)
+    fits = texts or len(items) <= LARGEST
+    place = 1 + max((i for i, section in enumerate(page.sections) if section.name == "layers"), default=-1)
+    section = explored_section(explored, len(items)) if fits else left_out(len(items), explored.units)
+    sections = (*page.sections[:place], section, *page.sections[place:])
+    return replace(page, sections=sections, items=items if fits else "")
+
+
+def explore_page(result: Any) -> Page:
+    """Return a page of the items of a result alone; DataError where it knows none."""
+    explored = items_of(result)
+    if explored is None:
+        raise DataError(
+            f"expected a {type(result).__name__} that was computed here from a task whose items can be shown, got one "
+            "that was read from a file, or is of several tasks or of texts alone"
+        )
+    items = packed(explored)
+    return Page(
+        heading=f"Look at the {explored.units}",
+        kind="single items",
+        about=explored.task,
+        sections=(explored_section(explored, len(items)),),
+        items=items,
+        result=result,
+        stem="layerprobe-items",
+    )
+
+
+def page_data(explored: Explored) -> dict[str, Any]:
+    """Return what the page's script reads: whole numbers where a screen shows no more."""
+    words = {word: None for group in explored.groups for layer in group.words for word in layer}
+    places = {word: place for place, word in enumerate(words)}
+    return {
+        "unit": explored.unit,
+        "units": explored.units,
+        "metric": explored.metric,
+        "form": explored.form,
+        "titles": [*explored.texts],
+        "texts": [[_cut(text) for text in texts] for texts in explored.texts.values()],
+        "gold": [_cut(gold) if isinstance(gold, str) else _short(gold) for gold in explored.gold],
+        "output": explored.output,
+        "error": explored.error,
+        "limit": explored.limit,
+        "labels": [*explored.labels],
+        "words": [_cut(word) for word in words],
+        "start": explored.start,
+        "look": styled(go.Figure(layout={"xaxis": {}, "yaxis": {}})).to_plotly_json(),
+        "groups": [
+            {
+                "name": group.name,
+                "layers": [*group.layers],
+                "scores": [f"{score:.2f}" for score in group.scores],
+                "values": [[_short(value) for value in layer.tolist()] for layer in group.values],
+                "errors": [_whole(layer, explored.limit) for layer in group.errors],
+                "words": [[places[word] for word in layer] for layer in group.words],
+                "counts": group.counts,
+                "places": [[_on_grid(side) for side in layer] for layer in group.places],
+                "shares": group.shares,
+            }
+            for group in explored.groups
+        ],
+    }
+
+
+def packed(explored: Explored) -> str:
+    """Return the same as base64 of compressed JSON."""
+    text = json.dumps(page_data(explored), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), mtime=0)).decode()
+
+
+def explored_section(explored: Explored, size: int) -> Section:
+    """Return the section in which a reader compares two layers item by item; `size` is that of the items, in bytes."""
+    about = f"{explored.counted}: {readable(size)} of this page. --no-texts leaves them out."
+    wrong = f"Error: {explored.error}. More than {explored.limit:g} counts as wrong."
+    mapped = any(group.places for group in explored.groups)
+    parts = [
+        element("p", about, class_="reading"),
+        element("div", *(_side(explored, side) for side in ("A", "B")), class_="sides"),
+        element("div", *(_plot(f"items-{side}", "What it outputs") for side in "ab"), class_="pair"),
+        element("div", *(_plot(f"map-{side}", "Map of the texts") for side in "ab"), class_="pair", id="maps")
+        if mapped
+        else None,
+        element("p", _MAP, class_="reading") if mapped else None,
+        element("div", *_filters(explored), class_="filters"),
+        element("p", "", id="items-found", role="status"),
+        element("div", "", id="items-table", class_="scroll", role="group", aria_label=explored.units),
+        element("button", "Show more", type="button", id="items-more"),
+        element("p", wrong, class_="reading"),
+        element("noscript", element("p", "Single items need JavaScript.", class_="missing")),
+    ]
+    return Section(name="explore", heading=f"Look at the {explored.units}", parts=tuple(parts), kind="explore")
+
+
+_MAP = (
+    "The maps show the first two principal components of each layer's embeddings, turned to match the layer before. "
+    "Where their share of the variance is small, texts that look close can be far apart."
+)
+
+
+def left_out(size: int, units: str) -> Section:
+    """Return the section of a page that would be too large with its items."""
+    about = f"With its {units} this page would be {readable(size)} larger. They are left out; --with-texts shows them."
+    return Section(name="explore", heading=f"Look at the {units}", parts=(element("p", about, class_="missing"),))
+
+
+def readable(size: int) -> str:
+    """Return a size in bytes as a reader takes it in.
+
+    Examples:
+        >>> readable(2_345_678), readable(45_678)
+        ('2.3 MB', '46 kB')
+    """
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
+
+
+def _side(explored: Explored, side: str) -> Markup:
+    """Return what chooses one of the two layers that are compared."""
+    low, names = side.lower(), [group.name for group in explored.groups]
+    options = (element("option", name, value=str(number)) for number, name in enumerate(names))
+    chosen = element("select", *options, id=f"group-{low}", aria_label=f"{side}: model")
+    one = len(names) == 1
+    slider = element(
+        "input", type="range", min="0", max="0", step="1", value="0", id=f"layer-{low}", aria_label=f"{side}: layer"
+    )
+    output = element("output", "", id=f"chosen-{low}", for_=f"layer-{low}")
+    return element("div", element("strong", side), None if one else chosen, slider, output, class_=f"side {low}")
+
+
+def _plot(name: str, label: str) -> Markup:
+    plot = element("div", id=f"plot-{name}", class_="plot", role="group", aria_label=label)
+    return element("figure", plot, element("figcaption", "", id=f"said-{name}"))
+
+
+def _filters(explored: Explored) -> tuple[Markup, ...]:
+    shown = {
+        "a": "A wrong, B right",
+        "b": "B wrong, A right",
+        "both": "both wrong",
+        "neither": "both right",
+        "all": f"all {explored.units}",
+    }
+    options = join(*(element("option", label, value=value) for value, label in shown.items()))
+    search = element("input", type="search", id="items-words", aria_label="with the words", autocomplete="off")
+    return (
+        element("label", "Show ", element("select", options, id="items-shown")),
+        element("label", "with the words ", search),
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def _short(value: float) -> float | int:
+    """Return a number with three decimals, whole ones as such."""
+    short = round(value, 3)
+    return int(short) if short == int(short) else short
+
+
+def _whole(errors: Array, limit: float) -> list[int]:
+    """Return errors as whole numbers on the same side of the limit, which is one."""
+    return [*map(int, np.where(errors > limit, np.ceil(errors), np.floor(errors)))]
+
+
+def _on_grid(places: Array) -> list[list[int]]:
+    """Return the two coordinates of (item, 2) places, the farthest of usual ones at the end of the grid."""
+    steps = np.clip(np.round(places * GRID / REACH), -GRID, GRID).astype(int)
+    return [[*map(int, axis)] for axis in steps.T]

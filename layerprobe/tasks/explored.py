@@ -1,0 +1,263 @@
+"""What a page shows of single items: texts, gold, and what layers output for them. Knows arrays and tasks, no models.
+
+A kind of task declares in `Kind.view` how its items look and how its outputs are read, an `ItemView`; a result that was
+made from items keeps an `ItemSource`, which its page asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from layerprobe.metrics.names import metric_title
+from layerprobe.names import plural
+from layerprobe.results.items import Explored, Form, LayersOf
+from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.text_map import text_map
+
+if TYPE_CHECKING:
+    from layerprobe.tasks.values import Examples, Items, Task
+
+Array = NDArray[np.float64]
+
+MOST = 3000
+"""Items of a page; of more it has a random choice, the same for every layer."""
+ABOVE = 1e-6
+"""What an item that is wrong has above the limit at least."""
+
+
+class ReadOutputs(NamedTuple):
+    """Outputs of a layer, item by item."""
+
+    values: Sequence[float]
+    """What is drawn: a score, the number of a class, a rank."""
+    errors: Array
+    """How wrong each is, from 0 to 100."""
+    words: Sequence[str] = ()
+    """What a reader is told of each, such as the answer; by default the value."""
+    counts: Sequence[Sequence[int]] = ()
+    """Gold x predicted class, how often; empty where there are no classes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ItemView:
+    """How a page shows items of a kind, and reads outputs for them."""
+
+    form: Form
+    """What is drawn."""
+    texts: Mapping[str, Sequence[str]]
+    """By title, a text an item."""
+    gold: Sequence[float | str]
+    """What is right."""
+    output: str
+    """What outputs are called."""
+    error: str
+    """What an error counts, in words."""
+    limit: float
+    """An error above this counts as wrong."""
+    read: Callable[[Any, float | None], ReadOutputs]
+    """Outputs of all items, and the threshold of kinds that have one -> what they say of each."""
+    labels: tuple[str, ...] = ()
+    """Names of the classes."""
+    embedded: tuple[Sequence[str], ...] = ()
+    """The texts by which items are placed on the map, as they were embedded: one or two an item."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LayerOutputs:
+    """One model, or one way to train it, whose layers output something for items."""
+
+    name: str
+    layers: Sequence[int]
+    outputs: Callable[[], Sequence[tuple[Any, float | None]]]
+    """-> by layer, the outputs for all items and the threshold of kinds that have one."""
+    scores: Sequence[float]
+    """By layer, the primary metric x 100."""
+    names: Sequence[str] = ()
+    """Of the layers, by default their numbers."""
+    vectors: Callable[[int, Sequence[str]], Array] | None = None
+    """A layer and texts -> their embeddings; None where there is no map."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ItemSource:
+    """Where a result has its items and their outputs from: computed when a page or a notebook asks."""
+
+    task: Task
+    split: str
+    groups: tuple[LayerOutputs, ...]
+    start: tuple[tuple[int, int], tuple[int, int]]
+    """Which two are compared first: each the number of a group and the place of one of its layers."""
+    made: list[Explored] = field(default_factory=list)
+    """What was computed before."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()  # models and files do not travel to other processes
+
+    def explored(self) -> Explored | None:
+        """Return what a page shows; None where the kind of task shows no items."""
+        view = KINDS[self.task.kind].load("view")
+        if view is not None and not self.made:
+            self.made.append(self._explored(view))
+        return self.made[0] if self.made else None
+
+    def _explored(self, view_of: Callable[[Task, Items], ItemView]) -> Explored:
+        items: Items = self.task.split(self.split)  # type: ignore[arg-type]
+        view, n = view_of(self.task, items), len(items)
+        rows = np.arange(n) if n <= MOST else np.sort(np.random.default_rng(0).choice(n, MOST, replace=False))
+        unit = KINDS[self.task.kind].unit
+        return Explored(
+            task=self.task.name,
+            unit=unit,
+            units=plural(unit),
+            n_items=n,
+            split=self.split,
+            metric=metric_title(self.task.primary),
+            form=view.form,
+            texts={title: [texts[row] for row in rows] for title, texts in view.texts.items()},
+            gold=[view.gold[row] for row in rows],
+            output=view.output,
+            error=view.error,
+            limit=view.limit,
+            labels=view.labels,
+            groups=tuple(_layers(group, view, rows) for group in self.groups),
+            start=self.start,
+        )
+
+
+def _layers(group: LayerOutputs, view: ItemView, rows: NDArray[np.intp]) -> LayersOf:
+    read = [view.read(outputs, threshold) for outputs, threshold in group.outputs()]
+    places: list[list[Array]] = []
+    shares: list[float] = []
+    if group.vectors is not None and view.embedded:
+        sides = [[texts[row] for row in rows] for texts in view.embedded]
+        vectors = group.vectors
+        by_layer = (np.concatenate([vectors(layer, side) for side in sides]) for layer in group.layers)
+        points, shares = text_map(by_layer)
+        places = [np.split(layer, len(sides)) for layer in points]
+    return LayersOf(
+        name=group.name,
+        layers=[*(group.names or (f"layer {layer}" for layer in group.layers))],
+        scores=[*group.scores],
+        values=[np.asarray(one.values, dtype=np.float64)[rows] for one in read],
+        errors=[one.errors[rows] for one in read],
+        words=[[one.words[row] for row in rows] for one in read if len(one.words)],
+        counts=[[*map(list, one.counts)] for one in read if len(one.counts)],
+        places=places,
+        shares=shares,
+    )
+
+
+# ---- kinds whose items are texts or pairs with a target each --------------------------------------------
+
+
+def places_of(values: Any) -> Array:
+    """Return the place of each of some values in their order, from 0 to 100; equal ones share the mean.
+
+    Examples:
+        >>> places_of([0.1, 0.9, 0.5, 0.5]).tolist()
+        [12.5, 87.5, 50.0, 50.0]
+    """
+    ranks: Array = 100 * (stats.rankdata(values) - 0.5) / len(values)
+    return ranks
+
+
+def score_view(task: Task, items: Examples) -> ItemView:
+    """Return how texts or pairs with a gold score are shown: how far their places by output and by gold are apart."""
+    low, high = task.score_range or (0.0, 1.0)
+    gold, probed = places_of(items.targets), items.second is None
+
+    def read(outputs: Array, threshold: float | None) -> ReadOutputs:
+        values = low + (high - low) * outputs if probed else outputs
+        return ReadOutputs(values.tolist(), np.abs(places_of(outputs) - gold))
+
+    return ItemView(
+        form="score",
+        texts=_texts(items),
+        gold=[low + (high - low) * target for target in items.targets],
+        output="predicted" if probed else "cosine",
+        error="places of 100 between its rank by output and by gold",
+        limit=25.0,
+        read=read,
+        embedded=items.sides,
+    )
+
+
+def decision_view(task: Task, items: Examples) -> ItemView:
+    """Return how pairs of two classes are shown that a threshold of cosines tells apart."""
+    gold = np.array(items.targets) == 1
+
+    def read(outputs: Array, threshold: float | None) -> ReadOutputs:
+        cut = 0.0 if threshold is None else threshold
+        beyond = places_of(outputs) - 100 * np.mean(outputs < cut)
+        errors = np.clip(50 + np.where(gold, -beyond, beyond) / 2, 0, 100)
+        predicted = (outputs >= cut).astype(int)
+        words = [f"{task.labels[label]} ({cosine:.3f})" for label, cosine in zip(predicted, outputs, strict=True)]
+        return ReadOutputs(predicted.tolist(), errors, words, counts_of(gold.astype(int), predicted, 2))
+
+    return ItemView(
+        form="classes",
+        texts=_texts(items),
+        gold=[task.labels[int(target)] for target in items.targets],
+        output="predicted (cosine)",
+        error="50 at the threshold, and beyond it by places of 100 in the order of cosines",
+        limit=50.0,
+        read=read,
+        labels=task.labels,
+        embedded=items.sides,
+    )
+
+
+def class_view(task: Task, items: Examples) -> ItemView:
+    """Return how texts, pairs or images with a class each are shown."""
+    gold = np.array(items.targets).astype(int)
+    rows = np.arange(len(gold))
+
+    def read(outputs: Array, threshold: float | None) -> ReadOutputs:
+        shares = np.zeros((len(gold), max(outputs.shape[1], len(task.labels))))
+        shares[:, : outputs.shape[1]] = probabilities(outputs)
+        predicted, right = shares.argmax(axis=1), shares[rows, gold]
+        others = shares.copy()
+        others[rows, gold] = -1.0
+        errors = 50 * (1 + others.max(axis=1) - right)
+        errors = np.where(predicted == gold, np.minimum(errors, 50), np.maximum(errors, 50 + ABOVE))
+        words = [f"{task.labels[label]} ({shares[row, label]:.2f})" for row, label in enumerate(predicted)]
+        return ReadOutputs(predicted.tolist(), errors, words, counts_of(gold, predicted, len(task.labels)))
+
+    return ItemView(
+        form="classes",
+        texts=_texts(items),
+        gold=[task.labels[number] for number in gold],
+        output="predicted (probability)",
+        error="half of 100 plus what the likeliest other class has more than the right one, in percentage points",
+        limit=50.0,
+        read=read,
+        labels=task.labels,
+        embedded=items.sides,
+    )
+
+
+def _texts(items: Examples) -> dict[str, Sequence[str]]:
+    first = [getattr(text, "place", text) for text in items.first]  # of an image its name
+    return {"Text": first} if items.second is None else {"First text": first, "Second text": items.second}
+
+
+def probabilities(outputs: Array) -> Array:
+    """Return (n, classes) outputs as they are where they are probabilities, and the softmax of logits."""
+    if (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1):
+        return outputs
+    powers = np.exp(outputs - outputs.max(axis=1, keepdims=True))
+    shares: Array = powers / powers.sum(axis=1, keepdims=True)
+    return shares
+
+
+def counts_of(gold: NDArray[Any], predicted: NDArray[Any], n: int) -> list[list[int]]:
+    """Return how often each of n classes (rows) was predicted as each (columns)."""
+    counts = np.zeros((n, n), dtype=int)
+    np.add.at(counts, (gold, predicted), 1)
+    return [[int(count) for count in row] for row in counts]

@@ -1,0 +1,247 @@
+"""Single items on pages: what two layers make of each, beside each other, in a browser; and when they stay away."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import dataclasses
+import gzip
+import json
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from layerprobe.encoders.model import Model
+from layerprobe.errors import DataError
+from layerprobe.files.serialisation import from_json
+from layerprobe.results import explore
+from layerprobe.results.page import render
+from layerprobe.results.shown import make_page
+from layerprobe.scoring.score import score
+from layerprobe.scoring.values import Scores
+from layerprobe.tasks.explored import ItemSource, LayerOutputs, class_view, decision_view, places_of, score_view
+from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.text_map import text_map
+from layerprobe.tasks.values import Examples, Task
+from tests.models import save_tiny
+from tests.toy_task import toy_task_of
+
+from .test_browser import Open, _until, open_page  # noqa: F401 - the fixture
+
+SCRIPT = "</script><script>alert(1)</script><img src=x onerror=alert(1)> & $x$ ünï 日本"
+N = 60
+
+
+def task_of(kind: str, targets: Sequence[float], labels: tuple[str, ...] = ()) -> Task:
+    """Return a task with these test targets; its first text is a script."""
+    n, pairs = len(targets), KINDS[kind].pairs
+    texts = [SCRIPT, *(f"text {i} of {'cats' if i % 3 else 'dogs'}" for i in range(1, n))]
+    seconds = tuple(f"another {i}" for i in range(n)) if pairs else None
+    split = Examples(first=tuple(texts), second=seconds, targets=tuple(targets))
+    return Task(name="/data/pairs.csv", kind=kind, train=split, validation=split, test=split, labels=labels)
+
+
+def source(task: Task, outputs: Sequence[Any], threshold: float | None = None, n_groups: int = 1) -> ItemSource:
+    """Return a source whose layers output this, with an embedding by which layers are rotated."""
+    points = np.random.default_rng(1).normal(size=(3, 400, 5)) * [3, 2, 1, 1, 1]
+    rows = {text: i for side in task.test.sides for i, text in enumerate(side)}
+    group = LayerOutputs(
+        name="model",
+        layers=range(len(outputs)),
+        outputs=lambda: [(one, threshold) for one in outputs],
+        scores=[10.0 * layer for layer in range(len(outputs))],
+        vectors=lambda layer, texts: points[layer][[rows[text] + 100 * text.startswith("another") for text in texts]],
+    )
+    groups = tuple(dataclasses.replace(group, name=f"model {i}") for i in range(n_groups))
+    return ItemSource(task=task, split="test", groups=groups, start=((0, 2), (n_groups - 1, 1)))
+
+
+def scores_with(item_source: ItemSource) -> Any:
+    """Return scores of a page whose items are these."""
+    from .test_shown import CASES as RESULTS
+
+    return dataclasses.replace(RESULTS["several models"](), item_source=item_source)
+
+
+GOLD = tuple(i / (N - 1) for i in range(N))
+NOISY = [np.array(GOLD), np.array(GOLD) ** 2, np.roll(np.array(GOLD), 20)]
+"""The last layer has 20 of 60 pairs in the wrong third, the others none."""
+
+
+def data_of(page: str) -> dict[str, Any]:
+    """Return the items that a page carries."""
+    packed = page.partition('id="items">')[2].partition("</script>")[0]
+    data: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(packed)))
+    return data
+
+
+def test_errors_are_places_between_the_ranks_and_do_not_depend_on_the_scale() -> None:
+    view = score_view(task_of("sts", GOLD), task_of("sts", GOLD).test)  # type: ignore[arg-type]
+    same, shifted = view.read(NOISY[1], None), view.read(NOISY[2], None)
+    np.testing.assert_allclose(same.errors, 0, atol=1e-9)
+    np.testing.assert_allclose(shifted.errors[20:], 100 * 20 / N)
+    assert (shifted.errors > view.limit).tolist() == [True] * N
+    np.testing.assert_allclose(places_of([3, 1, 2]), [250 / 3, 50 / 3, 50])
+
+
+def test_a_decision_is_wrong_where_the_threshold_says_so() -> None:
+    task = task_of("paraphrase", [i % 2 for i in range(N)], ("0", "1"))
+    cosines = np.random.default_rng(0).uniform(-1, 1, N)
+    view = decision_view(task, task.test)  # type: ignore[arg-type]
+    read = view.read(cosines, 0.25)
+    wrong = (cosines >= 0.25) != (np.array(task.test.gold) == 1)
+    assert ((read.errors > view.limit) == wrong).all()
+    assert np.array(read.counts)[[0, 1], [1, 0]].sum() == wrong.sum()
+
+
+@pytest.mark.parametrize("logits", [False, True])
+def test_a_class_is_wrong_where_another_is_the_likeliest(logits: bool) -> None:
+    task = task_of("classification", [i % 3 for i in range(N)], ("a", "b", "c"))
+    outputs = np.random.default_rng(0).dirichlet(np.ones(3), N)
+    outputs[0] = [0.5, 0.5, 0.0]  # the first of equals wins, as in the metric
+    outputs[1] = [0.5, 0.5, 0.0]
+    view = class_view(task, task.test)  # type: ignore[arg-type]
+    read = view.read(np.log(outputs + 1e-12) if logits else outputs, None)
+    assert ((read.errors > view.limit) == (outputs.argmax(axis=1) != task.test.gold)).all()
+    assert read.words[2] == f"{'abc'[outputs[2].argmax()]} ({outputs[2].max():.2f})"
+
+
+def test_the_map_turns_with_the_layers_and_says_what_it_shows() -> None:
+    rng = np.random.default_rng(0)
+    layer = rng.normal(size=(40, 6)) * [5, 3, 1, 0.5, 0.1, 0.1]
+    turn, _ = np.linalg.qr(rng.normal(size=(6, 6)))
+    points, shares = text_map([layer, -3 * layer @ turn, np.ones((40, 6))])
+    np.testing.assert_allclose(points[1], points[0], atol=1e-8)
+    values = np.linalg.svd(layer - layer.mean(axis=0), compute_uv=False) ** 2
+    assert shares == [round(values[:2].sum() / values.sum(), 4)] * 2 + [0.0]
+    np.testing.assert_allclose(np.square(points[0]).sum(axis=1).mean(), 1)
+    assert not points[2].any()
+    few = text_map([layer[:3], rng.normal(size=(3, 1))])
+    assert [one.shape for one in few[0]] == [(3, 2), (3, 2)]
+
+
+def test_texts_are_on_the_page_unless_they_are_refused_or_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = scores_with(source(task_of("sts", GOLD), NOISY))
+    page = make_page(result)
+    shown = render(explore.with_items(page), plotly="cdn")
+    assert data_of(shown)["texts"][0][0] == SCRIPT
+    assert SCRIPT[9:] not in shown
+    assert "60 pairs from the test split of pairs.csv: " in shown
+    assert "/data" not in shown
+    refused = render(explore.with_items(page, texts=False), plotly="cdn")
+    assert 'id="items"' not in refused
+    assert "Look at the pairs" not in refused
+    monkeypatch.setattr(explore, "LARGEST", 100)
+    large = render(explore.with_items(page), plotly="cdn")
+    assert 'id="items"' not in large
+    assert "They are left out; --with-texts shows them." in large
+    assert 'id="items"' in render(explore.with_items(page, texts=True), plotly="cdn")
+
+
+def test_of_many_items_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("layerprobe.tasks.explored.MOST", 10)
+    explored = source(task_of("sts", GOLD), NOISY).explored()
+    assert explored is not None
+    assert explored.counted == "10 pairs of 60, drawn at random from the test split of pairs.csv"
+    assert explored.gold == sorted(explored.gold)
+    np.testing.assert_array_equal(explored.groups[0].values[0], explored.gold)
+
+
+def test_items_stay_in_memory() -> None:
+    result = scores_with(source(task_of("sts", GOLD), NOISY))
+    assert "item_source" not in result.to_json()
+    assert from_json(Scores, result.to_json()) == result
+    assert pickle.loads(pickle.dumps(result)).item_source is None  # noqa: S301
+    assert copy.copy(result).item_source is result.item_source
+    with pytest.raises(DataError, match="expected a Scores that was computed here from a task"):
+        from_json(Scores, result.to_json()).explore()
+    assert make_page(from_json(Scores, result.to_json())).items == ""
+
+
+def test_a_notebook_has_the_page_in_a_frame() -> None:
+    frame = scores_with(source(task_of("sts", GOLD), NOISY)).explore()
+    shown = frame._repr_html_()
+    assert shown.startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;')
+    assert 'sandbox="allow-scripts allow-downloads"' in shown
+    assert repr(frame).startswith("<Frame: a page of ")
+
+
+@pytest.mark.parametrize("kind", ["sts", "paraphrase", "classification"])
+def test_outputs_are_those_that_were_scored(kind: str, tmp_path: Path) -> None:
+    model = Model(save_tiny("bert", tmp_path / "bert"), cache_dir=tmp_path / "cache")
+    task = toy_task_of(kind)
+    item_source = score(model, task).item_source
+    (group,) = item_source.groups
+    for (outputs, threshold), value in zip(group.outputs(), group.scores, strict=True):
+        arguments = () if threshold is None else (threshold,)
+        assert 100 * KINDS[kind].score(outputs, task.test.gold, *arguments)[task.primary] == pytest.approx(value)
+    explored = item_source.explored()
+    assert explored is item_source.explored()
+    assert len(explored.groups[0].places[0]) == (2 if KINDS[kind].pairs else 1)
+
+
+# ---- in a browser ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def opened(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: F811
+    """Return a function that opens the page of scores with items."""
+    from . import test_browser
+
+    def open_with(item_source: ItemSource, **options: Any) -> Any:
+        monkeypatch.setitem(test_browser.CASES, "items", lambda: scores_with(item_source))
+        return open_page("items", **options)
+
+    return open_with
+
+
+ROWS = "document.querySelectorAll('#items-table tbody tr').length"
+
+
+def test_the_explorer_lists_marks_filters_and_follows_the_keyboard(opened: Any) -> None:
+    with opened(source(task_of("sts", GOLD), NOISY)) as page:
+        _until(page, ROWS, 20)
+        assert (
+            "Only A wrong: 60, only B wrong: 0, both wrong: 0 of 60 pairs." in page.locator("#items-found").inner_text()
+        )
+        page.locator("#items-more").click()
+        assert page.evaluate(ROWS) == 40
+        page.locator("#items-words").fill("onerror")
+        _until(page, ROWS, 1)
+        assert page.locator("#items-table tbody td").first.inner_text() == SCRIPT  # text, which does not run
+        button = page.locator("#items-table tbody button")
+        button.focus()
+        page.keyboard.press("Enter")
+        _until(page, "document.querySelectorAll('#items-table button[aria-pressed=true]').length", 1)
+        _until(page, "document.querySelectorAll('#plot-items-a .trace').length", 2)
+        page.locator("#items-words").fill("")
+        page.locator("#layer-a").focus()
+        page.keyboard.press("ArrowLeft")
+        _until(page, "document.getElementById('chosen-a').textContent", "layer 1: Spearman 10.00")
+        page.locator("#items-shown").select_option("neither")
+        _until(page, ROWS, 20)
+        assert page.locator("#layer-a").get_attribute("aria-valuetext") == "layer 1"
+        assert "the map shows" in page.locator("#plot-map-b").get_attribute("aria-label")
+
+
+@pytest.mark.slow
+def test_the_explorer_fits_a_phone_and_can_be_read(opened: Any) -> None:
+    from .test_browser import BACKGROUNDS, DARK, LIGHT, UNREADABLE
+
+    labels = tuple("abc")
+    task = task_of("classification", [i % 3 for i in range(N)], labels)
+    outputs = [np.random.default_rng(i).dirichlet(np.ones(3), N) for i in range(3)]
+    phone = {"width": 390, "height": 844}
+    with opened(source(task, outputs, n_groups=2), viewport=phone, is_mobile=True, has_touch=True) as page:
+        _until(page, "document.querySelectorAll('#plot-items-b .heatmaplayer image').length", 1)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        page.locator("#group-a").select_option("1")
+        assert "model 1, layer 2" in page.locator("#items-found").inner_text()
+        for scheme, colours in (("light", LIGHT), ("dark", DARK)):
+            page.emulate_media(color_scheme=scheme)
+            _until(page, BACKGROUNDS, colours)
+            assert page.evaluate(UNREADABLE) == []
