@@ -130,7 +130,7 @@ def explored_section(explored: Explored, size: int) -> Section:
         element("p", _MAP, class_="reading") if mapped else None,
         element("div", *_filters(explored), class_="filters"),
         element("p", "", id="items-found", role="status"),
-        element("div", "", id="items-table", class_="scroll", role="group", aria_label=explored.units),
+        element("div", "", id="items-table", role="group", aria_label=explored.units),
         element("button", "Show more", type="button", id="items-more"),
         element("p", wrong, class_="reading"),
         element("noscript", element("p", "Single items need JavaScript.", class_="missing")),

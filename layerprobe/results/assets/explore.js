@@ -116,6 +116,7 @@
       const table = document.createElement("table"), top = document.createElement("thead");
       top.append(head);
       table.append(top, body);
+      at("items-table").className = "scroll"; // only now: other tables sort and filter by a script of their own
       at("items-table").replaceChildren(table);
       at("items-more").hidden = rows >= order.length;
     };
@@ -147,7 +148,7 @@
     redraw = figures;
     update();
   };
-  addEventListener("drawn", async ({ detail }) => {
+  addEventListener("coloured", async ({ detail }) => {
     const first = plot === undefined;
     plot = detail.plot;
     if (first) start(JSON.parse(await detail.unpacked(at("items").textContent)));

@@ -37,7 +37,7 @@
       return Plotly.react(`plot-${name}`, data, layout, config);
     };
     for (const [name, figure] of Object.entries(figures)) plot(name, figure);
-    dispatchEvent(new CustomEvent("drawn", { detail: { plot, unpacked } })); // for scripts that draw figures of their own
+    dispatchEvent(new CustomEvent("coloured", { detail: { plot, unpacked } })); // for scripts that draw figures of their own
   };
 
   // ---- light and dark ----
