@@ -35,11 +35,10 @@ from layerprobe.finetuning.adapters import merge_adapters
 from layerprobe.rng import plain_torch, seeded
 from layerprobe.similarity.checks import finite_matrix
 from layerprobe.stats.crossed import crossed
-from layerprobe.stats.seeds import best_of
-from layerprobe.tasks.evaluation import Evaluation, Layer, evaluate_outputs, outputs_of_layer
+from layerprobe.stats.values import best_of
+from layerprobe.tasks.evaluation import Evaluation, Layer, evaluate_outputs, links_of, outputs_of_layer
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.links import links_of
-from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Items, Task, TextSplit
 
 try:

@@ -23,8 +23,7 @@ from layerprobe.encoders.first_use import FirstUse
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, MissingPackageError, ModelError, UnsupportedArchitectureError
 from layerprobe.stats.crossed import crossed
-from layerprobe.tasks.evaluation import item_influences
-from layerprobe.tasks.links import links_of
+from layerprobe.tasks.evaluation import item_influences, links_of
 from layerprobe.tasks.values import Examples, Task
 from layerprobe.trainer import LayerEvaluator, truncate
 from tests.export.judges import sentence_transformer

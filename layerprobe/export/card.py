@@ -13,8 +13,8 @@ from layerprobe.export.layout import Int8File, Layout
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, in_percent, short_name
 from layerprobe.results.shown import from_layer
-from layerprobe.stats.seeds import SeedScores
 from layerprobe.stats.sentences import percents
+from layerprobe.stats.values import SeedScores
 from layerprobe.study.values import Study
 from layerprobe.versions import __version__
 

@@ -29,7 +29,7 @@ from layerprobe.finetuning.saved import SavedRun, load_saved_run, runs_of_layer
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_name
-from layerprobe.stats.seeds import seed_scores
+from layerprobe.stats.values import seed_scores
 from layerprobe.study.values import Finding, Study
 from layerprobe.tasks.kind import KINDS
 

@@ -18,9 +18,8 @@ from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.metrics.names import Split
 from layerprobe.stats.crossed import errors_known
 from layerprobe.stats.links import Links
-from layerprobe.tasks.evaluation import item_influences
+from layerprobe.tasks.evaluation import item_influences, links_of
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.links import links_of
 from layerprobe.tasks.values import Task
 
 logger = logging.getLogger(__name__)

@@ -44,7 +44,7 @@ from layerprobe.rng import plain_torch, seeded
 from layerprobe.stats.values import TOLERANCE
 from layerprobe.store.store import Store
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Items, Task
 
 PAPER_SEEDS = (0, 1, 2, 3, 4)

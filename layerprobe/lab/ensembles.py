@@ -37,11 +37,10 @@ from layerprobe.results.table import Column, Table, millions
 from layerprobe.stats.crossed import crossed, errors_known
 from layerprobe.stats.sentences import error_sources, gain_in_brackets
 from layerprobe.stats.values import CrossedInterval
-from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
+from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences, links_of
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.links import links_of
 from layerprobe.tasks.loading import load_task
-from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Task
 
 ChosenBy = Literal["line", "pair", "greedy"]

@@ -20,9 +20,9 @@ from layerprobe.probing.values import SEVERAL, ProbeSettings, Probing
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.zero_shot import score_by_item
 from layerprobe.stats.links import Links, joined
+from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.links import links_of
-from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Items, Task, TextSplit
 
 METHODS = {"cosine": "cosines", "probe": "a probe that is fitted on the train split", "centrality": "centrality"}
@@ -88,7 +88,7 @@ def _kept_together(items: Items, links: Links | None, folds: int) -> tuple[NDArr
     """Return (n,) group numbers for the folds, items that share a text together, and notes about them.
 
     Where that would put most items into one fold, or make too few sets, copies of an item are kept together alone, as
-    `layerprobe.tasks.folds` does.
+    `layerprobe.tasks.splitting` does.
     """
     if links is None:
         return None, ()

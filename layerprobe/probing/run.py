@@ -26,7 +26,7 @@ from layerprobe.probing.jackknife import jackknife
 from layerprobe.probing.probes import UNITS, Fitted, Problem
 from layerprobe.probing.targets import as_groups, as_targets
 from layerprobe.probing.values import METHODS, SEVERAL, TOGETHER, ProbedLayer, ProbeSettings, Probing, TargetKind
-from layerprobe.stats.best import best_of, of_highest
+from layerprobe.stats.best import compared_with_best, of_highest
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance
 from layerprobe.stats.links import Links
 from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor
@@ -127,7 +127,7 @@ class Board:
         below[int(np.argmax(values.mean(axis=1)))] = joint / student(current().level, freedom)
         self.layers = [self.with_ends(*pair, least) for pair in zip(self.layers, below.tolist(), strict=True)]
         self.together = [self.with_ends(probed, 1.0, least) for probed in self.together]
-        return best_of(
+        return compared_with_best(
             values.mean(axis=1),
             covariance,
             [layer.error.interval for layer in self.layers if layer.error],

@@ -21,12 +21,10 @@ from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerMean, LayerMeans, MeanForm
 from layerprobe.stats.crossed import crossed, errors_known
-from layerprobe.stats.seeds import best_of
-from layerprobe.stats.values import CrossedInterval
+from layerprobe.stats.values import CrossedInterval, best_of
 from layerprobe.store.shards import StoredLayer
-from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
+from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences, links_of
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.links import links_of
 from layerprobe.tasks.values import Examples, Task
 
 Array = NDArray[np.float64]

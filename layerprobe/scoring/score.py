@@ -28,12 +28,11 @@ from layerprobe.scoring.zero_shot import score_split
 from layerprobe.similarity.values import Difference, Interval
 from layerprobe.stats.best import against_best, compact_letters, differing
 from layerprobe.stats.crossed import crossed, least_variance
-from layerprobe.stats.seeds import best_of
-from layerprobe.stats.values import TOLERANCE, AgainstBest
+from layerprobe.stats.values import TOLERANCE, AgainstBest, best_of
+from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.explored import ItemSource, LayerOutputs
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.links import links_of
-from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Task, TextSplit
 
 Array = NDArray[np.float64]

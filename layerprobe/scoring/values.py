@@ -16,7 +16,6 @@ from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown, brief, from_layer
 from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
 from layerprobe.similarity.values import Difference, Interval
-from layerprobe.stats.seeds import best_of, front_beyond_noise, pareto_front
 from layerprobe.stats.sentences import (
     across_models_sentence,
     across_sentence,
@@ -25,7 +24,7 @@ from layerprobe.stats.sentences import (
     layers_of_models,
     score_of_best,
 )
-from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor
+from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor, best_of, front_beyond_noise, pareto_front
 
 REVERSED = -20.0
 """Correlations x 100 of all layers below which labels are likely to be the wrong way round."""

@@ -18,7 +18,7 @@ from layerprobe.scoring.values import LayerScores, ScoreMethod
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, outputs_of_layer, sides_of
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Task, TextSplit
 
 Array = NDArray[np.float64]

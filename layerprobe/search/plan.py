@@ -26,8 +26,8 @@ from layerprobe.search.values import (
     StopReason,
 )
 from layerprobe.stats.crossed import square_root
-from layerprobe.stats.seeds import best_of
 from layerprobe.stats.sentences import stop_reason
+from layerprobe.stats.values import best_of
 
 LEAST_RUN_GAIN = 0.001
 """Points that a single run must promise: a cheap one that cannot matter is not made to spend what is left."""

@@ -31,7 +31,7 @@ from scipy.special import logsumexp
 from layerprobe.errors import DataError
 from layerprobe.prediction.tuned import fitted_parameters
 from layerprobe.search.values import Evidence, Score
-from layerprobe.stats.seeds import best_of
+from layerprobe.stats.values import best_of
 
 Array = NDArray[np.float64]
 

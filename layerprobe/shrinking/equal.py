@@ -26,7 +26,7 @@ from layerprobe.shrinking.points_lost import Scored, difference, tuned
 from layerprobe.shrinking.values import Size, read_size
 from layerprobe.stats.sentences import blocks_compared_sentence, spoilt_sentence
 from layerprobe.stats.values import CrossedInterval
-from layerprobe.tasks.overlaps import checked_task, spoilt_items
+from layerprobe.tasks.splitting import checked_task, spoilt_items
 from layerprobe.tasks.values import Task
 
 Blocks = tuple[int, ...]

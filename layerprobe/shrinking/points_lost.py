@@ -32,9 +32,8 @@ from layerprobe.shrinking.teacher import Taught, agreement
 from layerprobe.shrinking.values import PointsLost, Served
 from layerprobe.stats.crossed import crossed, errors_known
 from layerprobe.stats.values import CrossedInterval
-from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
+from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences, links_of
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.links import links_of
 from layerprobe.tasks.values import Task
 
 Array = NDArray[np.float64]

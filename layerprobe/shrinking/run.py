@@ -52,7 +52,7 @@ from layerprobe.shrinking.values import (
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.texts import plain
 from layerprobe.tasks.values import Items, Task, TextFile
 

@@ -20,8 +20,6 @@ from layerprobe.results.blocks import Blocks
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of, interval_title, millions
-from layerprobe.stats.margin import items_needed, margin_verdict, upper_end
-from layerprobe.stats.seeds import front_beyond_noise
 from layerprobe.stats.sentences import (
     agreement_phrase,
     blocks_phrase,
@@ -31,7 +29,14 @@ from layerprobe.stats.sentences import (
     margin_sentence,
     would_settle,
 )
-from layerprobe.stats.values import CrossedInterval, MarginVerdict
+from layerprobe.stats.values import (
+    CrossedInterval,
+    MarginVerdict,
+    front_beyond_noise,
+    items_needed,
+    margin_verdict,
+    upper_end,
+)
 
 TRAINING = Protocol(learning_rate=2e-4, epochs=1, batch_size=64, dropout=False, evaluations=5)
 """How a smaller model is trained to agree with the whole one, where nobody says."""
@@ -133,7 +138,7 @@ class PointsLost:
 
     @property
     def most(self) -> float:
-        """What it is at most, with 95 %, see `layerprobe.stats.margin`; infinity where that is not known."""
+        """What it is at most, with 95 %, see `layerprobe.stats.values`; infinity where that is not known."""
         return upper_end(self.value, self.error, failure=self.failure, metric=self.metric)
 
     @property

@@ -79,7 +79,7 @@ def state(
     return tuple(candidates.tolist()), tuple(behind.tolist())
 
 
-def best_of(
+def compared_with_best(
     scores: Array,
     covariance: Array,
     intervals: Sequence[tuple[float, float]],
@@ -145,7 +145,7 @@ def against_best(
     ends = zip((scores - below * errors).tolist(), (scores + plain * errors).tolist(), strict=True)
     intervals = [bounded(metric, interval) for interval in ends]
     about: dict[str, Any] = {"level": level, "freedom": freedom, "least": least, "tolerance": tolerance}
-    return best_of(scores, covariance, intervals, floor=floor, **about)
+    return compared_with_best(scores, covariance, intervals, floor=floor, **about)
 
 
 def best_over_seeds(
@@ -182,7 +182,7 @@ def best_over_seeds(
         return None
     covariance, least, freedom = errors
     about: dict[str, Any] = {"level": level, "freedom": freedom, "least": least, "tolerance": tolerance}
-    return best_of(means, covariance, intervals, floor=floor, chosen=chosen, **about)
+    return compared_with_best(means, covariance, intervals, floor=floor, chosen=chosen, **about)
 
 
 def of_highest(covariance: Array, *, level: float, freedom: float, least: float = 0.0) -> float:

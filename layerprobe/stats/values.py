@@ -1,10 +1,11 @@
 """Statistics of scores over seeds and items: values only, without numpy, so that settings load quickly."""
 
 import contextlib
+import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from layerprobe.checks import LEVEL
 from layerprobe.files.serialisation import RARE, from_dict, to_dict
@@ -191,3 +192,151 @@ class AgainstBest:
         if i == self.smallest(costs) != self.best:
             flags.append("smallest sufficient")
         return ", ".join(flags) or None
+
+
+# ---- over seeds, and of several items -----------------------------------------------------------------
+
+
+T = TypeVar("T")
+Ends = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedScores:
+    """One metric at one layer over seeds, x 100."""
+
+    values: tuple[float, ...]
+    """By seed."""
+    mean: float
+    std: float | None
+    """Sample standard deviation; None for one seed."""
+    interval: tuple[float, float] | None
+    """Of the mean, Student's t; None where nothing is known of its error, as for one seed alone."""
+
+
+def seed_scores(values: Sequence[float], level: float = LEVEL, *, metric: str) -> SeedScores:
+    """Return scores of seeds, x 100, at least one, with mean, deviation and the interval over seeds alone.
+
+    Examples:
+        >>> seed_scores([71.0, 73.0], metric="accuracy").std
+        1.4142135623730951
+    """
+    from layerprobe.stats.crossed import crossed  # imports numpy
+
+    error = crossed(values, None, level=level, metric=metric, difference=False)
+    return SeedScores(
+        values=tuple(values),
+        mean=statistics.fmean(values),
+        std=statistics.stdev(values) if len(values) > 1 else None,
+        interval=None if error is None else error.interval,
+    )
+
+
+def pareto_front(items: Iterable[T], cost: Callable[[T], float], score: Callable[[T], float]) -> tuple[T, ...]:
+    """Return the items that no other beats, by ascending cost.
+
+    An item is beaten by one with no higher cost and no lower score, where one of the two is better.
+
+    Examples:
+        >>> pareto_front([(3, 70), (5, 69), (8, 75)], cost=lambda x: x[0], score=lambda x: x[1])
+        ((3, 70), (8, 75))
+    """
+    front: list[T] = []
+    for item in sorted(items, key=lambda item: (cost(item), -score(item))):
+        equal = front and (cost(item), score(item)) == (cost(front[-1]), score(front[-1]))
+        if not front or equal or score(item) > score(front[-1]):
+            front.append(item)
+    return tuple(front)
+
+
+def front_beyond_noise(items: Iterable[T], cost: Callable[[T], Ends], score: Callable[[T], float]) -> tuple[T, ...]:
+    """Return the items that no other is shown to beat where costs are ranges, by ascending lower end.
+
+    An item is beaten by one with a higher score whose range of costs is below its own, or the very same, or by one with
+    no lower score whose range is below.
+
+    Examples:
+        >>> front_beyond_noise([(3, 4, 70), (5, 9, 69), (3, 6, 69), (8, 9, 75)], lambda x: x[:2], lambda x: x[2])
+        ((3, 4, 70), (3, 6, 69), (8, 9, 75))
+    """
+    listed = sorted(items, key=lambda item: (cost(item), -score(item)))
+
+    def beats(other: T, item: T) -> bool:
+        (low, high), more = cost(item), score(other) - score(item)
+        return (cost(other)[1] < low and more >= 0) or (cost(other) == (low, high) and more > 0)
+
+    return tuple(item for item in listed if not any(beats(other, item) for other in listed))
+
+
+def best_of(scores: Sequence[float]) -> int:
+    """Return the layer with the highest score, the earlier one of equals.
+
+    Examples:
+        >>> best_of([1.0, 3.0, 3.0])
+        1
+    """
+    return max(range(len(scores)), key=scores.__getitem__)
+
+
+# ---- within a margin ----------------------------------------------------------------------------------
+
+
+MANY_TIMES = 1e6
+"""More times the items than these are no advice."""
+
+
+def upper_end(loss: float, error: CrossedInterval | None, *, failure: float, metric: str) -> float:
+    """Return the upper confidence bound of a loss; infinity where its error is unknown.
+
+    Args:
+        loss: In points.
+        error: Of the loss over items and seeds.
+        failure: Points that one more item takes which fails as few or none of these do.
+        metric: What the points are of.
+    """
+    if error is None or not failure:
+        return math.inf if error is None else error.interval[1]
+    reach = _reach(error, 1.0, error.seeds_error or 0.0, failure)
+    return bounded(metric, (loss, loss + reach), difference=True)[1]
+
+
+def margin_verdict(error: CrossedInterval | None, most: float, margin: float) -> MarginVerdict:
+    """Return whether a loss with this upper bound is within a margin."""
+    if most <= margin:
+        return "within"
+    return "worse" if error is not None and error.interval[0] > margin else "not shown"
+
+
+def items_needed(loss: float, error: CrossedInterval, most: float, margin: float, failure: float) -> tuple[int, bool]:
+    """Return how many items would show that a loss is within a margin, and whether it takes more seeds, too.
+
+    0 items where those that there are would do with more seeds. No items and no seeds where nothing would.
+    """
+    room, seeds = margin - loss, error.seeds_error or 0.0
+    if not error.n_items or room <= 0:
+        return 0, False
+    room *= _reach(error, 1.0, seeds, failure) / (most - loss)
+    enough = _times(error, room, seeds, failure)
+    times = enough or _times(error, room, 0.0, failure)
+    return round(error.n_items * times) if times > 1 else 0, bool(times and not enough)
+
+
+def _times(error: CrossedInterval, room: float, seeds: float, failure: float) -> float:
+    """Return the factor of items at which the interval fits within `room`; 0 where none suffices."""
+    times = 1.0
+    while _reach(error, times, seeds, failure) > room:
+        times *= 1.002
+        if times > MANY_TIMES:
+            return 0.0
+    return times
+
+
+def _reach(error: CrossedInterval, times: float, seeds: float, failure: float) -> float:
+    """Return the half-width of the interval with `times` as many items, given the error over seeds."""
+    from scipy.special import stdtrit  # takes a while to load
+
+    of_seeds, of_items, one = seeds**2, (error.items_error or 0.0) ** 2 / times, failure / times
+    share = of_seeds / (of_seeds + of_items)
+    freedom = 1 / (share / max(error.n_seeds - 1, 1) + (1 - share) / ((error.n_items or 2) * times - 1))
+    t = float(stdtrit(freedom, (1 + error.level) / 2))
+    return t * t / 2 * one + math.hypot(t * math.sqrt(of_seeds + of_items), t * t * one / 2)

@@ -23,7 +23,7 @@ from layerprobe.stats.sentences import claim_phrase, confirmation_sentences, sav
 from layerprobe.stats.values import ClaimVerdict
 from layerprobe.study.predict import predict
 from layerprobe.study.values import Finding, Prediction, Study
-from layerprobe.tasks.overlaps import checked_task, spoilt_items
+from layerprobe.tasks.splitting import checked_task, spoilt_items
 from layerprobe.tasks.values import Task
 
 SAME = 1e-9

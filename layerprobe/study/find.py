@@ -63,11 +63,9 @@ from layerprobe.store.store import Store
 from layerprobe.study.models import FoundModels
 from layerprobe.study.predict import DEFAULT_RULE, default_rule
 from layerprobe.study.values import Finding, MadeRun, Weights
-from layerprobe.tasks.folds import folds_of
+from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.links import links_of
-from layerprobe.tasks.overlaps import checked_task, spoilt_items
-from layerprobe.tasks.splitting import drawn_from
+from layerprobe.tasks.splitting import checked_task, drawn_from, folds_of, spoilt_items
 from layerprobe.tasks.values import Task
 
 Array = NDArray[np.float64]

@@ -10,13 +10,13 @@ from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, millions, stacked
 from layerprobe.scoring.values import LayerOfModel
 from layerprobe.search.values import SearchSettings
-from layerprobe.stats.seeds import pareto_front
 from layerprobe.stats.sentences import (
     best_of_models_sentence,
     layers_of_models,
     smallest_of_models_sentence,
     spent_on_models_sentence,
 )
+from layerprobe.stats.values import pareto_front
 from layerprobe.study.tables import expected_charts
 from layerprobe.study.values import Finding
 

@@ -12,7 +12,7 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.results.estimate import Estimate, together
 from layerprobe.search.values import SEEDS, TOLERANCE, SearchSettings
 from layerprobe.study.find import check_together, search_folds
-from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Task
 
 

@@ -20,7 +20,7 @@ from layerprobe.similarity.values import Alignment, Measure
 from layerprobe.study.find import FindSettings, find
 from layerprobe.study.predict import NumberOfTexts, References, as_models, predict
 from layerprobe.study.values import Finding, Provenance, Study
-from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Task, TextSplit
 from layerprobe.versions import __version__, versions
 

@@ -30,8 +30,7 @@ from layerprobe.scoring.values import behind_columns, floor_columns
 from layerprobe.stats.sentences import drawn_anew_in_all
 from layerprobe.stats.values import AgainstBest, Floor
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.toml import model_reader, source_from, taken_task
-from layerprobe.tasks.values import TaskSettings
+from layerprobe.tasks.values import TaskSettings, model_reader, source_from, taken_task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Scores the outputs of a model on a task. Knows arrays and kinds of tasks, no models."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,10 @@ from layerprobe.context import current, settings
 from layerprobe.errors import DataError
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.metrics.influence import jackknife_influences
+from layerprobe.stats.links import Links
 from layerprobe.tasks.kind import KINDS
-
-if TYPE_CHECKING:
-    from layerprobe.tasks.values import Items, Task
+from layerprobe.tasks.texts import plain
+from layerprobe.tasks.values import Items, Task
 
 Array = NDArray[np.float64]
 Layer = NDArray[np.float32]
@@ -103,7 +103,7 @@ def _influences(kind: str, outputs: Array, gold: Any, metric: str, threshold: fl
     return 100 * jackknife_influences(score, len(gold))
 
 
-def outputs_of_layer(values: Layer, rows: Rows, task: "Task", items: "Items") -> Array:
+def outputs_of_layer(values: Layer, rows: Rows, task: Task, items: Items) -> Array:
     """Return the outputs of untrained (text, width) embeddings of a layer for items, as `Kind.score` takes them.
 
     By the cosines of pairs, the probe of the kind, fitted on the train split, or as `Kind.outputs` says; `rows` are of
@@ -123,7 +123,34 @@ def outputs_of_layer(values: Layer, rows: Rows, task: "Task", items: "Items") ->
     return probed
 
 
-def sides_of(values: Layer, rows: Rows, items: "Items") -> tuple[Layer, Layer | None]:
+def sides_of(values: Layer, rows: Rows, items: Items) -> tuple[Layer, Layer | None]:
     """Return the embeddings of the first texts, and of the second where there are."""
     first, *second = (values[rows(side)] for side in items.sides)
     return first, second[0] if second else None
+
+
+def links_of(examples: Items, documents: Mapping[str, str] | None = None) -> Links | None:
+    """Return which examples share a text, or texts of one document; None where no two do.
+
+    Args:
+        examples: The items.
+        documents: Text -> the document it is from; a text that is not in it is a document of its own.
+
+    Examples:
+        >>> from layerprobe.tasks.values import Examples
+        >>> links_of(Examples(first=("a", "b"), second=("c", "a"), targets=(0.0, 1.0))).sides[1].tolist()
+        [2, 0]
+        >>> links_of(Examples(first=("a", "b"), second=("c", "d"), targets=(0.0, 1.0)))
+    """
+    units = documents or {}
+    numbers: dict[tuple[bool, str], int] = {}
+    sides = [
+        np.array(
+            [numbers.setdefault((text in units, units.get(text) or plain(text)), len(numbers)) for text in side],
+            np.intp,
+        )
+        for side in examples.sides
+    ]
+    if sum(len(set(item)) for item in zip(*sides, strict=True)) == len(numbers):
+        return None
+    return Links(sides=tuple(sides))

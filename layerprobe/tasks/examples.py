@@ -9,13 +9,12 @@ from layerprobe.errors import TaskError, option
 from layerprobe.names import counted
 from layerprobe.tasks.columns import plain_name
 from layerprobe.tasks.kind import KINDS, LABEL_COLUMNS, detect_kind
-from layerprobe.tasks.splitting import SPLITS, with_all_splits
+from layerprobe.tasks.splitting import MIN_EXAMPLES, SPLITS, with_all_splits
 from layerprobe.tasks.tables import Table
 from layerprobe.tasks.targets import check_range, class_names, label_cell, parse_score, scale
 from layerprobe.tasks.texts import Cleaner, LeftOut, UnusableRowError
 from layerprobe.tasks.values import Examples, Task
 
-MIN_EXAMPLES = 4
 _SHOWN = 5
 
 

@@ -17,7 +17,6 @@ from layerprobe.names import counted
 from layerprobe.tasks.columns import Columns, declared_columns, named_column, task_columns, text_columns
 from layerprobe.tasks.discovery import split_files
 from layerprobe.tasks.examples import (
-    MIN_EXAMPLES,
     Cells,
     ItemT,
     Row,
@@ -28,11 +27,18 @@ from layerprobe.tasks.examples import (
     task_of,
 )
 from layerprobe.tasks.formats import Format
-from layerprobe.tasks.hub import hub_tables, is_on_hub
+from layerprobe.tasks.hub import hub_tables, is_on_hub, table_of, tables_of
 from layerprobe.tasks.kind import KINDS, Kind
-from layerprobe.tasks.memory import table_of, tables_of
-from layerprobe.tasks.overlaps import RATIOS, with_counts, without_overlaps
-from layerprobe.tasks.splitting import SPLITS, Whole, check_ratios, with_all_splits
+from layerprobe.tasks.splitting import (
+    MIN_EXAMPLES,
+    RATIOS,
+    SPLITS,
+    Whole,
+    check_ratios,
+    with_all_splits,
+    with_counts,
+    without_overlaps,
+)
 from layerprobe.tasks.tables import (
     SUFFIXES,
     Readers,
@@ -179,7 +185,7 @@ def load_task(
 
     A file named `...train...` brings the dev and test file beside it that is named like it. Splits that are
     still missing are drawn at random from the train file; duplicates, including swapped pairs, stay together.
-    Items that stand in two splits are left out of the one that trains or chooses, see `layerprobe.tasks.overlaps`.
+    Items that stand in two splits are left out of the one that trains or chooses, see `layerprobe.tasks.splitting`.
     Control characters become spaces, and texts are cut to 100,000 characters; the task's warnings count them, what was
     left out, and the texts that splits share; its notes say how the data was understood. Every split has at least 4
     examples and 2 different targets.

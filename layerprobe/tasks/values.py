@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 import math
 import typing
 from collections import Counter
@@ -15,10 +16,12 @@ from layerprobe.checks import as_declared, public
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.files.images import Readable, prompted, readable_as
-from layerprobe.files.serialisation import RARE, digest
+from layerprobe.files.serialisation import RARE, Reader, digest, from_dict
+from layerprobe.files.toml import Keys, path_from, text
 from layerprobe.metrics.names import Split
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import KINDS, Kind
+from layerprobe.tasks.tables import CONLL_SUFFIXES, SUFFIXES
 from layerprobe.tasks.texts import plain
 
 TextSplit = Literal["all", "train", "validation", "test"]
@@ -94,9 +97,9 @@ class Items(abc.ABC):
     def check_texts(self, split: str, *fields: str) -> None:
         """Raise DataError if something of these fields is no text, or is empty."""
         for name in fields:
-            for i, text in enumerate(getattr(self, name) or ()):
-                if not isinstance(text, str) or not text.strip():
-                    raise DataError(f"expected a text at {split}.{name}[{i}], got {text!r}: leave it out")
+            for i, content in enumerate(getattr(self, name) or ()):
+                if not isinstance(content, str) or not content.strip():
+                    raise DataError(f"expected a text at {split}.{name}[{i}], got {content!r}: leave it out")
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -418,3 +421,49 @@ class TaskSettings:
             raise DataError(
                 f"expected no columns, score_range, validation or test, and no kind but {', '.join(merged)}, with merge"
             )
+
+
+# ---- in TOML files ------------------------------------------------------------------------------------
+
+
+def taken_task(keys: Keys, key: str = "source", *, named: str = "") -> TaskSettings:
+    """Return the task whose source a key of a table names, and whose other settings are keys beside it.
+
+    Args:
+        keys: The table.
+        key: That of the source.
+        named: A source that is the name of something else than a file or data set.
+    """
+    also = f'"{named}", ' if named else ""
+    expected = f"{also}a file, a folder, stsb or the hub id of a data set"
+    source = keys.take(key, text(lambda name: name if name == named else source_from(keys.folder, name), expected))
+    readers = {"columns": COLUMNS, "validation": text(keys.path), "test": text(keys.path)}
+    return keys.fields(TaskSettings, {"source": source}, readers=readers)
+
+
+def model_reader(keys: Keys) -> Reader:
+    """Return the reader of a model: a folder, from the file's own on, or a hub id."""
+    return text(functools.partial(source_from, keys.folder), "a hub id or a folder")
+
+
+def source_from(folder: Path | None, name: str) -> str:
+    """Return a file or folder with its path, and anything else, such as a hub id, as it is."""
+    if folder is None or not name:
+        return name
+    is_path = (
+        name.startswith((".", "~"))
+        or Path(name).suffix.lower() in (*SUFFIXES, *CONLL_SUFFIXES)
+        or (folder / name).exists()
+    )
+    return path_from(folder, name) if is_path else name
+
+
+def _columns(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(","))
+    parts = [str(part) if type(part) is int else part for part in from_dict(tuple[Any, ...], value)]
+    columns: tuple[str, ...] = from_dict(tuple[str, ...], parts)
+    return columns
+
+
+COLUMNS = Reader(_columns, "a text such as s1,s2,score or a list of names or numbers")

@@ -20,7 +20,7 @@ from layerprobe.export.card import TrainingSummary, card
 from layerprobe.export.layout import Layout
 from layerprobe.export.run import export_model
 from layerprobe.scoring.values import LayerScores
-from layerprobe.stats.seeds import seed_scores
+from layerprobe.stats.values import seed_scores
 from layerprobe.study.values import Study
 from tests.models import save_tiny
 

@@ -12,8 +12,8 @@ from layerprobe.comparison import arrays
 from layerprobe.kinds.retrieval.kind import RetrievalItems
 from layerprobe.probing import jackknife, models, probes
 from layerprobe.probing.values import ProbeSettings
+from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.links import links_of
 from layerprobe.tasks.values import Examples, Task
 from tests.few import few
 

@@ -16,7 +16,7 @@ from layerprobe.profiling.run import check_studies, scores_of, side_by_side
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles
 from layerprobe.results.numbers import significant
 from layerprobe.results.page import render
-from layerprobe.stats.seeds import pareto_front
+from layerprobe.stats.values import pareto_front
 from layerprobe.study.values import Study
 from tests.shown import assert_shows_itself
 

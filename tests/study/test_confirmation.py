@@ -24,7 +24,7 @@ from layerprobe.prediction.values import DropPrediction
 from layerprobe.similarity.values import SimilarityCurve
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.links import Links
-from layerprobe.stats.seeds import seed_scores
+from layerprobe.stats.values import seed_scores
 from layerprobe.study.confirmation import confirmation, layers_to_confirm, level_at_look
 
 N_BLOCKS = 6

@@ -32,9 +32,8 @@ from layerprobe.study import find as find_module
 from layerprobe.study.find import _ModelRuns, _readings, find, jobs_at_a_time
 from layerprobe.study.tables import runs_table
 from layerprobe.study.values import Finding, Weights
-from layerprobe.tasks.evaluation import item_influences
-from layerprobe.tasks.folds import folds_of
-from layerprobe.tasks.links import links_of
+from layerprobe.tasks.evaluation import item_influences, links_of
+from layerprobe.tasks.splitting import folds_of
 from layerprobe.tasks.values import Task
 from tests.few import few
 from tests.models import given, save_tiny

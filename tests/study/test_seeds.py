@@ -12,7 +12,7 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_dict, to_dict
 from layerprobe.finetuning.values import Confirmation, LayerOutcome
 from layerprobe.stats.crossed import crossed
-from layerprobe.stats.seeds import seed_scores
+from layerprobe.stats.values import seed_scores
 
 
 def outcome(validation: tuple[float, ...], test: tuple[float, ...]) -> LayerOutcome:

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.tasks.folds import folds_of
+from layerprobe.tasks.splitting import folds_of
 from layerprobe.tasks.values import Examples, Task
 from tests.toy_task import toy_task_of
 

@@ -14,7 +14,7 @@ import pytest
 from layerprobe.errors import TaskError
 from layerprobe.names import counted, plural
 from layerprobe.tasks.loading import load_task
-from layerprobe.tasks.overlaps import spoilt_items
+from layerprobe.tasks.splitting import spoilt_items
 from layerprobe.tasks.values import Task
 
 PAIR_HEADER = ("sentence1", "sentence2", "label")

@@ -13,7 +13,7 @@ from layerprobe.errors import DataError
 from layerprobe.kinds.triplets.kind import Triplets
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.links import Links
-from layerprobe.tasks.links import links_of
+from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.values import Examples
 
 TEXTS = st.sampled_from("abcdefgh")

@@ -11,9 +11,8 @@ import pytest
 from layerprobe.errors import DataError, TaskError
 from layerprobe.kinds.triplets.kind import Triplets
 from layerprobe.stats.crossed import item_covariance
-from layerprobe.tasks.folds import folds_of
-from layerprobe.tasks.links import links_of
-from layerprobe.tasks.overlaps import PAIRS, checked_task, spoilt_items, without_overlaps
+from layerprobe.tasks.evaluation import links_of
+from layerprobe.tasks.splitting import PAIRS, checked_task, folds_of, spoilt_items, without_overlaps
 from layerprobe.tasks.values import Examples, Task
 from tests.toy_questions import toy_questions
 from tests.toy_task import LABELS, TOY_KINDS, toy_items

@@ -14,11 +14,11 @@ from layerprobe.metrics.names import Split
 from layerprobe.names import counted, some
 from layerprobe.tasks.columns import Columns, judgement_columns, record_columns, training_columns
 from layerprobe.tasks.discovery import data_files, split_roles
-from layerprobe.tasks.examples import MIN_EXAMPLES, Cells
+from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.hub import hub_retrieval_tables, is_on_hub
 from layerprobe.tasks.loading import TaskSource, checked_splits, read_items
-from layerprobe.tasks.splitting import SPLITS
+from layerprobe.tasks.splitting import MIN_EXAMPLES, SPLITS
 from layerprobe.tasks.tables import Table, check_format, read_table
 from layerprobe.tasks.targets import parse_score
 from layerprobe.tasks.texts import Cleaner, LeftOut, check_left_out

@@ -15,7 +15,7 @@ from layerprobe.tasks.columns import task_columns
 from layerprobe.tasks.discovery import data_files
 from layerprobe.tasks.examples import Row, example_of, items_of, parsed, task_of
 from layerprobe.tasks.formats import Format
-from layerprobe.tasks.overlaps import with_counts
+from layerprobe.tasks.splitting import with_counts
 from layerprobe.tasks.tables import Table, read_table
 from layerprobe.tasks.targets import detect_range, is_number, scale
 from layerprobe.tasks.texts import LeftOut, check_left_out

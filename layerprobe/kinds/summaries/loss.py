@@ -27,9 +27,8 @@ from layerprobe.scoring.probes import LOGISTIC
 from layerprobe.scoring.values import LayerScores, Way, Ways
 from layerprobe.scoring.zero_shot import layer_scores
 from layerprobe.stats.crossed import crossed, errors_known
-from layerprobe.tasks.evaluation import Rows, evaluate_outputs, item_influences
+from layerprobe.tasks.evaluation import Rows, evaluate_outputs, item_influences, links_of
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.links import links_of
 from layerprobe.tasks.values import Items, Task, TextSplit
 
 

@@ -30,8 +30,7 @@ from layerprobe.results.table import Column, Table, columns_of, interval_title, 
 from layerprobe.similarity.values import Measure
 from layerprobe.stats.sentences import drawn_anew
 from layerprobe.stats.values import CrossedInterval, read_error
-from layerprobe.tasks.toml import model_reader, taken_task
-from layerprobe.tasks.values import TaskSettings
+from layerprobe.tasks.values import TaskSettings, model_reader, taken_task
 
 LISTED = 4
 """A sentence names so many layers one by one, and counts more of them."""

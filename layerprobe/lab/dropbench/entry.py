@@ -24,9 +24,8 @@ from layerprobe.readings.source import read_curves
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.similarity.values import Matrix
 from layerprobe.stats.crossed import item_covariance, item_units
-from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
-from layerprobe.tasks.links import links_of
-from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.evaluation import evaluate_outputs, item_influences, links_of
+from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Items, Task
 
 Array = NDArray[np.float64]

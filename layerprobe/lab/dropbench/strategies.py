@@ -21,7 +21,7 @@ from layerprobe.search.answer import answer
 from layerprobe.search.plan import next_run
 from layerprobe.search.posterior import layer_steps
 from layerprobe.search.values import Evidence, Score, SearchSettings
-from layerprobe.stats.seeds import best_of
+from layerprobe.stats.values import best_of
 
 Array = NDArray[np.float64]
 PAPER_SEEDS = 5

@@ -20,7 +20,7 @@ from layerprobe.checks import LEVEL
 from layerprobe.finetuning.values import MARGIN
 from layerprobe.lab.dropbench.zoo import TunedLayers
 from layerprobe.prediction.values import Truth
-from layerprobe.stats.seeds import best_of
+from layerprobe.stats.values import best_of
 
 Array = NDArray[np.float64]
 

@@ -33,7 +33,7 @@ from layerprobe.metrics.names import metric_title
 from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.results.table import Column, Table, columns_of, interval_title
 from layerprobe.similarity.measures.cka import CKA
-from layerprobe.stats.seeds import SeedScores, pareto_front, seed_scores
+from layerprobe.stats.values import SeedScores, pareto_front, seed_scores
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task, TaskSettings, TextFile
 

@@ -27,8 +27,7 @@ from layerprobe.lab.studies.values import LabTask, taken_lab_task, taken_trainin
 from layerprobe.names import counted, short_name
 from layerprobe.readings.registry import RIVALS
 from layerprobe.results.estimate import Estimate
-from layerprobe.tasks.toml import model_reader
-from layerprobe.tasks.values import Task
+from layerprobe.tasks.values import Task, model_reader
 
 logger = logging.getLogger(__name__)
 

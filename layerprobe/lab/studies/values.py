@@ -27,8 +27,7 @@ from layerprobe.results.table import Column, Table, columns_of
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.sentences import drop_sentence
 from layerprobe.stats.values import CrossedInterval, read_error
-from layerprobe.tasks.toml import source_from, taken_task
-from layerprobe.tasks.values import TaskSettings
+from layerprobe.tasks.values import TaskSettings, source_from, taken_task
 
 _NAME = re.compile(r"[\w.+-]+", re.ASCII)
 Pair = tuple[ZooEntry, ZooEntry]

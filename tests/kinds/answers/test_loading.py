@@ -11,9 +11,9 @@ import pytest
 from layerprobe.errors import TaskError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.kinds.answers.kind import Questions
-from layerprobe.tasks.folds import folds_of
-from layerprobe.tasks.links import links_of
+from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.splitting import folds_of
 from layerprobe.tasks.values import Items, Task
 from tests.toy_questions import squad_json, toy_questions
 

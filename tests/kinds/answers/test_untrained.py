@@ -16,8 +16,8 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
-from layerprobe.kinds.answers import untrained
-from layerprobe.kinds.answers.untrained import answer_probe, newton_step, window_sums
+from layerprobe.kinds.answers import loss as untrained
+from layerprobe.kinds.answers.loss import answer_probe, newton_step, window_sums
 from layerprobe.kinds.answers.windows import windowed
 from layerprobe.scoring.probes import LOGIT_VARIANCE
 from layerprobe.scoring.zero_shot import score_split, zero_shot
@@ -95,7 +95,7 @@ def test_a_batch_that_does_not_fit_is_halved(
     found = untrained._fitted(encoder, windows, ITEMS, Model(), passed.append)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
     assert (max(passed), sum(passed)) == (2, len(windows.pairs))
-    monkeypatch.setattr("layerprobe.kinds.answers.untrained.is_out_of_memory", lambda error: False)
+    monkeypatch.setattr("layerprobe.kinds.answers.loss.is_out_of_memory", lambda error: False)
     with pytest.raises(torch.OutOfMemoryError):
         untrained._fitted(encoder, windows, ITEMS, Model(), passed.append)
 

@@ -35,9 +35,8 @@ from layerprobe.scoring.zero_shot import score_split
 from layerprobe.study.predict import predict
 from layerprobe.study.run import run
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
-from layerprobe.tasks.folds import folds_of
 from layerprobe.tasks.loading import load_task
-from layerprobe.tasks.splitting import resplit
+from layerprobe.tasks.splitting import folds_of, resplit
 from layerprobe.tasks.values import Task
 from tests.kinds.retrieval.toy import collection, toy_retrieval
 from tests.models import given, save_tiny

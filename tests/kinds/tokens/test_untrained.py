@@ -19,9 +19,9 @@ from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, StoreError
 from layerprobe.extraction.token_states import kept_token_states, token_states
-from layerprobe.kinds.tokens import untrained as words
+from layerprobe.kinds.tokens import loss as words
+from layerprobe.kinds.tokens.loss import score_words
 from layerprobe.kinds.tokens.tokenized import tokenize_words
-from layerprobe.kinds.tokens.untrained import score_words
 from layerprobe.scoring.probes import logistic_probe, logistic_weights
 from layerprobe.tasks.evaluation import evaluate_outputs
 from tests.models import given, save_tiny, tiny_tokenizer

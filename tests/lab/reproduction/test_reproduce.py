@@ -23,7 +23,7 @@ from layerprobe.lab.reproduction.paper import (
     run_models,
 )
 from layerprobe.lab.reproduction.run import ReproducedScore, Reproduction, nearness, reproduce, reproduced_score
-from layerprobe.stats.seeds import seed_scores
+from layerprobe.stats.values import seed_scores
 from layerprobe.tasks.loading import load_task
 from tests.cli.conftest import Layerprobe, layerprobe, pairs_file  # noqa: F401
 from tests.few import few
