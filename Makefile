@@ -34,6 +34,7 @@ unit: $(READY)
 docs: $(READY)
 	$(BIN)/python docs/commands.py
 	$(BIN)/python docs/gallery.py
+	$(BIN)/python docs/figures.py --check
 	$(BIN)/zensical build --strict
 
 notebooks: $(patsubst notebooks/%.ipynb,notebook-%,$(wildcard notebooks/*.ipynb))

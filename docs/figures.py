@@ -3,16 +3,38 @@
 Those of the embedded pair come from docs/results/embedded-pair.md, those on captions from the zoo in the package.
 """
 
+import csv
 import json
+import math
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
+from itertools import chain
 from pathlib import Path
+from textwrap import wrap
 
-from layerprobe.results.style import CHOSEN, DARK, DROP, FAINT, FONT, GRID, INK, LAYER_AXIS, MODEL, PAPER, REFERENCE
+from layerprobe.files.serialisation import parse_json
+from layerprobe.results.numbers import typeset_text
+from layerprobe.results.style import (
+    CHOSEN,
+    DARK,
+    DROP,
+    FAINT,
+    FONT,
+    GRID,
+    INK,
+    LAYER_AXIS,
+    MODEL,
+    PAPER,
+    REFERENCE,
+    SEQUENTIAL,
+)
+from layerprobe.study.values import read_study
 
 DOCS = Path(__file__).parent
-IMAGES = DOCS / "images"
+IMAGES, GALLERY, DATA = DOCS / "images", DOCS / "gallery", DOCS / "results" / "data"
 PAIR = DOCS / "results" / "embedded-pair.md"
 CAPTIONS = DOCS.parent / "layerprobe" / "lab" / "dropbench" / "zoos" / "dropbench-captions.json"
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 360, 56, 112, 48, 56
@@ -25,7 +47,7 @@ COLOURS = {
     "reference": REFERENCE,
     "drop": DROP,
     "chosen": CHOSEN,
-}
+} | {f"s{number}": colour for number, colour in enumerate(SEQUENTIAL)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +59,19 @@ class Curve:
     name: str = ""
     """Written at the last layer."""
     thin: bool = False
+    ends: Sequence[tuple[float, float]] = ()
+    """Of the interval of each score."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A number with its interval, by name."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    bold: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,75 +97,160 @@ def captions(family: str) -> list[list[float]]:
     return [[sum(seeds) / len(seeds) for seeds in test] for test in tests]
 
 
-def drawing(title: str, curves: Sequence[Curve], marks: Sequence[Mark] = ()) -> str:
-    """Return the figure: one line a curve over the layers, with its name at the end, and the marks."""
-    scores = [score for curve in curves for score in curve.scores]
-    low, high = 5 * int(min(scores) // 5), 5 * int(max(scores) // 5 + 1)
-    last = len(curves[0].scores) - 1
+def text(
+    place: tuple[float, float], words: str, colour: str = "faint", *, anchor: str = "start", bold: bool = False
+) -> str:
+    """Return words at a place."""
+    weight = ' font-weight="600"' if bold else ""
+    inked = f'fill="var(--{colour})" text-anchor="{anchor}"{weight}'
+    return f'<text x="{place[0]}" y="{place[1]}" {inked}>{escape(words, quote=False)}</text>'
 
-    def x(layer: float) -> float:
-        return round(LEFT + (WIDTH - LEFT - RIGHT) * layer / last, 1)
 
-    def y(score: float) -> float:
-        return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (score - low) / (high - low), 1)
-
-    def text(
-        place: tuple[float, float], words: str, colour: str = "faint", *, anchor: str = "middle", bold: bool = False
-    ) -> str:
-        weight = ' font-weight="600"' if bold else ""
-        return (
-            f'<text x="{place[0]}" y="{place[1]}" fill="var(--{colour})" text-anchor="{anchor}"{weight}>{words}</text>'
-        )
-
-    parts = [text((LEFT, 20), title, "ink", anchor="start", bold=True)]
-    for score in range(low, high + 1, 5):
-        parts += [
-            f'<path d="M{LEFT} {y(score)}H{WIDTH - RIGHT}" stroke="var(--grid)"/>',
-            text((LEFT - 8, y(score) + 4), str(score), anchor="end"),
-        ]
-    parts += [text((x(layer), HEIGHT - BOTTOM + 20), str(layer)) for layer in range(last + 1)]
-    parts.append(text(((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10), LAYER_AXIS))
-    for curve in curves:
-        path = "L".join(f"{x(layer)} {y(score)}" for layer, score in enumerate(curve.scores))
-        style = 'stroke-width="2.5"' if not curve.thin else 'stroke-width="1" opacity="0.4"'
-        parts.append(f'<path d="M{path}" fill="none" stroke="var(--{curve.colour})" {style}/>')
-        if not curve.thin:
-            parts += [
-                f'<circle cx="{x(layer)}" cy="{y(score)}" r="3.5" fill="var(--{curve.colour})"/>'
-                for layer, score in enumerate(curve.scores)
-            ]
-            parts.append(
-                text((x(last) + 10, y(curve.scores[-1]) + 4), curve.name, curve.colour, anchor="start", bold=True)
-            )
-    for mark in marks:
-        parts.append(
-            f'<circle cx="{x(mark.layer)}" cy="{y(mark.score)}" r="8" fill="none" '
-            f'stroke="var(--{mark.colour})" stroke-width="2.5"/>'
-        )
-        above = mark.colour == "chosen"
-        parts.append(
-            text(
-                (x(mark.layer), y(mark.score) + (-16 if above else 26)),
-                mark.text,
-                mark.colour,
-                anchor="middle" if above else "end",
-                bold=True,
-            )
-        )
+def svg(title: str, parts: Sequence[str], *, height: int = HEIGHT) -> str:
+    """Return the picture of parts, in the colours of the page that shows it."""
     light = "".join(f"--{name}:{colour};" for name, colour in COLOURS.items())
     dark = "".join(f"--{name}:{DARK[colour]};" for name, colour in COLOURS.items())
     style = f"svg{{{light}font:13px {FONT}}}@media(prefers-color-scheme:dark){{svg{{{dark}}}}}"
-    size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img"><title>{title}</title>'
-    return "\n".join(
-        [
-            head,
-            f"<style>{style}</style>",
-            f'<path d="M0 0H{WIDTH}V{HEIGHT}H0z" fill="var(--paper)"/>',
-            *parts,
-            "</svg>\n",
-        ]
-    )
+    size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img"><title>{escape(title, quote=False)}</title>'
+    ground = f'<path d="M0 0H{WIDTH}V{height}H0z" fill="var(--paper)"/>'
+    return "\n".join([head, f"<style>{style}</style>", ground, *parts, "</svg>\n"])
+
+
+def drawing(title: str, curves: Sequence[Curve], marks: Sequence[Mark] = ()) -> str:
+    """Return the figure of curves over the layers below its title."""
+    return svg(title, [text((LEFT, 20), title, "ink", bold=True), *plot(curves, marks)])
+
+
+def plot(
+    curves: Sequence[Curve],
+    marks: Sequence[Mark] = (),
+    *,
+    step: float = 5,
+    top: int = TOP,
+    bottom: int = HEIGHT - BOTTOM,
+    right: int = WIDTH - RIGHT,
+) -> Iterator[str]:
+    """Yield the parts of a figure: one line a curve over the layers, with its name at the end, and the marks."""
+    scores = [score for curve in curves for score in (*curve.scores, *chain(*curve.ends))]
+    low, high = math.floor(min(scores) / step), math.floor(max(scores) / step) + 1
+    last = len(curves[0].scores) - 1
+
+    def x(layer: float) -> float:
+        return round(LEFT + (right - LEFT) * layer / last, 1)
+
+    def y(score: float) -> float:
+        return round(bottom - (bottom - top) * (score / step - low) / (high - low), 1)
+
+    for tick in range(low, high + 1):
+        yield f'<path d="M{LEFT} {y(tick * step)}H{right}" stroke="var(--grid)"/>'
+        yield text((LEFT - 8, y(tick * step) + 4), f"{tick * step:g}", anchor="end")
+    yield from (text((x(layer), bottom + 20), str(layer), anchor="middle") for layer in range(last + 1))
+    yield text(((LEFT + right) / 2, bottom + 46), LAYER_AXIS, anchor="middle")
+    for curve in curves:
+        if curve.ends:
+            outline = [*((i, low) for i, (low, _) in enumerate(curve.ends))]
+            outline += reversed([*((i, high) for i, (_, high) in enumerate(curve.ends))])
+            shape = "L".join(f"{x(layer)} {y(score)}" for layer, score in outline)
+            yield f'<path d="M{shape}z" fill="var(--{curve.colour})" opacity="0.2"/>'
+        path = "L".join(f"{x(layer)} {y(score)}" for layer, score in enumerate(curve.scores))
+        style = 'stroke-width="2.5"' if not curve.thin else 'stroke-width="1" opacity="0.4"'
+        yield f'<path d="M{path}" fill="none" stroke="var(--{curve.colour})" {style}/>'
+        if not curve.thin:
+            for layer, score in enumerate(curve.scores):
+                yield f'<circle cx="{x(layer)}" cy="{y(score)}" r="3.5" fill="var(--{curve.colour})"/>'
+            yield text((x(last) + 10, y(curve.scores[-1]) + 4), curve.name, curve.colour, bold=True)
+    for mark in marks:
+        at = f'cx="{x(mark.layer)}" cy="{y(mark.score)}"'
+        yield f'<circle {at} r="8" fill="none" stroke="var(--{mark.colour})" stroke-width="2.5"/>'
+        above = mark.colour == "chosen"
+        place = x(mark.layer), y(mark.score) + (-16 if above else 26)
+        yield text(place, mark.text, mark.colour, anchor="middle" if above else "end", bold=True)
+
+
+def dots(title: str, rows: Sequence[Row], axis: str) -> str:
+    """Return the figure of numbers with their intervals, one below the other, with a line at 0."""
+    names, right, bottom = 300, WIDTH - 30, TOP + 26 * len(rows)
+    ends = [end for row in rows for end in (row.value, row.low, row.high)]
+    low, high = min(0, math.floor(min(ends))), math.ceil(max(ends))
+
+    def x(value: float) -> float:
+        return round(names + (right - names) * (value - low) / (high - low), 1)
+
+    parts = [text((20, 20), title, "ink", bold=True)]
+    step = math.ceil((high - low) / 10)
+    for tick in range(step * math.ceil(low / step), high + 1, step):
+        parts.append(f'<path d="M{x(tick)} {TOP - 14}V{bottom - 6}" stroke="var(--{"grid" if tick else "faint"})"/>')
+        parts.append(text((x(tick), bottom + 12), f"{tick}".replace("-", "−"), anchor="middle"))
+    for number, row in enumerate(rows):
+        y, colour = TOP + 26 * number, "chosen" if row.bold else "model"
+        parts.append(text((names - 14, y + 4), row.name, "ink", anchor="end", bold=row.bold))
+        parts.append(f'<path d="M{x(row.low)} {y}H{x(row.high)}" stroke="var(--{colour})" stroke-width="2"/>')
+        parts.append(f'<circle cx="{x(row.value)}" cy="{y}" r="5" fill="var(--{colour})"/>')
+    parts.append(text(((names + right) / 2, bottom + 34), axis, anchor="middle"))
+    return svg(title, parts, height=bottom + 46)
+
+
+def rows_of(file: str, column: str, chosen: Mapping[str, str], bold: str = "", **where: str) -> list[Row]:
+    """Return rows of a file of recorded numbers: those chosen, by their names there and here."""
+    with (DATA / file).open(encoding="utf-8", newline="") as lines:
+        read = [row for row in csv.DictReader(lines) if where.items() <= row.items()]
+    columns = [column, *((f"{column}, {end}" if f"{column}, {end}" in read[0] else end) for end in ("low", "high"))]
+    by_name = {cell: row for row in read for cell in reversed(list(row.values())[:2])}
+    numbers = {label: [float(by_name[key][name]) for name in columns] for key, label in chosen.items()}
+    return [Row(label, value, low, high, label == bold) for label, (value, low, high) in numbers.items()]
+
+
+# ---- the first screens of pages --------------------------------------------------------------------------------
+
+
+def report() -> str:
+    """Return the first screen of the gallery's study: the answer, the blocks, the curve that shows it."""
+    finding = read_study(GALLERY / "study.json").finding
+    assert finding is not None
+    assert finding.blocks is not None
+    table, best, blocks = finding.table, finding.best_layer, finding.blocks
+    expected = [float(value) for value in table.column("expected").values]  # type: ignore[arg-type]
+    ends = table.column("expected_interval", interval=True).values
+    words = wrap(typeset_text(finding.rest), 100)
+    parts = [f'<g font-size="20">{text((20, 36), typeset_text(finding.heading), "ink", bold=True)}</g>']
+    parts += [text((20, 66 + 20 * number), line, "ink") for number, line in enumerate(words)]
+    strip = 66 + 20 * len(words)
+    for block in range(1, blocks.n + 1):
+        fills = {
+            "kept": 'fill="var(--model)"',
+            "undecided": 'fill="var(--model)" fill-opacity="0.35"',
+            "cut": 'fill="none"',
+        }
+        at = f'x="{4 + 16 * block}" y="{strip}" width="14" height="18" rx="2"'
+        parts.append(f'<rect {at} stroke="var(--model)" {fills[blocks.state(block)]}/>')
+    parts.append(text((34 + 16 * blocks.n, strip + 14), f"{blocks.caption}."))
+    curve = Curve(scores=expected, ends=ends, colour="model", name="expected")  # type: ignore[arg-type]
+    mark = Mark(layer=best, score=expected[best], text=f"keep {best} of {blocks.n}", colour="chosen")
+    parts += plot([curve], [mark], top=strip + 50, bottom=strip + 300)
+    return svg(finding.heading, parts, height=strip + 360)
+
+
+def comparison() -> str:
+    """Return what the gallery's comparison shows first: CKA layer by layer, and the map of all pairs of layers."""
+    compared = parse_json((GALLERY / "compare.json").read_text(encoding="utf-8"))[0]["comparisons"][0]
+    curve, values = compared["curve"], compared["map"]["values"]
+    ends = tuple(zip(curve["uncertainty"]["lower"], curve["uncertainty"]["upper"], strict=True))
+    title = "CKA of rtd and mlm: each layer with the same layer of the other, and all pairs"
+    parts = [text((20, 20), title, "ink", bold=True)]
+    parts += plot([Curve(scores=curve["values"], ends=ends, colour="model")], step=0.1, right=360)
+    left, size, highest = 430, (HEIGHT - BOTTOM - TOP) // len(values), max(chain(*values))
+    for row, of_row in enumerate(values):
+        for column, value in enumerate(of_row):
+            shade = round(max(value, 0) / highest * (len(SEQUENTIAL) - 1))
+            at = f'x="{left + size * column}" y="{HEIGHT - BOTTOM - size * (row + 1)}"'
+            parts.append(f'<rect {at} width="{size}" height="{size}" fill="var(--s{shade})"/>')
+    for layer in range(len(values)):
+        middle = size * (layer + 0.5)
+        parts.append(text((round(left + middle, 1), HEIGHT - BOTTOM + 20), str(layer), anchor="middle"))
+        parts.append(text((left - 8, round(HEIGHT - BOTTOM - middle + 4, 1)), str(layer), anchor="end"))
+    parts.append(text((left + size * len(values) / 2, HEIGHT - 10), "layer of mlm; upwards: of rtd", anchor="middle"))
+    return svg(title, parts)
 
 
 def mean(curves: Sequence[Sequence[float]]) -> list[float]:
@@ -169,12 +289,51 @@ def figures() -> dict[str, str]:
             *(Curve(scores=mean(captions(family)), colour=colour, name=family) for family, colour in families),
         ],
     )
-    return {"question.svg": question, "tmft.svg": six, "dropbench.svg": pairs}
+    first = {"question.svg": question, "report.svg": report(), "compare.svg": comparison()}
+    return first | {"tmft.svg": six, "dropbench.svg": pairs} | bench()
+
+
+def bench() -> dict[str, str]:
+    """Return the figures of the pages of DropBench, from the numbers beside them."""
+    behind, last, infonce = "points lost; bars: 95 % intervals", "the last layer", "fall of InfoNCE (the default)"
+    rivals = ("fall of effective rank", "LOES without labels", "neighbour retention", "KITE", "LOES", "alpha-ReQ")
+    searches = {"a random layer": "a random layer", f"{infonce[:-1]} rule)": "fall of InfoNCE, nothing trained"}
+    searches |= {"find, 5 %": "find, 5 % of a sweep", "find, 15 % (the default)": "find, 15 % of a sweep"}
+    rules = [f"fall of {what}" for what in ("mean cosine", "dataset entropy", "effective rank", "CKA")]
+    subsets = ("any three blocks less all", "the first three less any three", "with the last block less without it")
+    drawn = {
+        "predict": ("34 encoders: what the layer of each rule loses", "rules-34.csv", "regret", rules, {}),
+        "search": ("20 new encoders: what each choice loses", "search-20-new.csv", "regret, 20 new ones", searches, {}),
+        "others": ("68 encoders: what the layer of each method loses", "rivals-68.csv", "all 68", rivals, {}),
+        "further": (
+            "Entailment, 8 encoders of 12 blocks: what each choice loses",
+            "entailment-strategies.csv",
+            "points lost",
+            ("subspace displacement", "fall of effective rank", "a random layer"),
+            {"encoders": "8 of 12 blocks"},
+        ),
+    }
+    made = {}
+    for name, (title, file, column, chosen, where) in drawn.items():
+        listed = chosen if isinstance(chosen, dict) else {key: key for key in (infonce, *chosen)}
+        rows = rows_of(
+            file, column, {**listed, last: last}, "find, 15 % of a sweep" if name == "search" else infonce, **where
+        )
+        made[name] = dots(title, rows, behind)
+    blocks = rows_of("block-subsets-means.csv", "rtd", {key: key for key in subsets}, subsets[0])
+    made["blocks"] = dots(
+        "Discriminators, fifteen pairs: what other blocks gain", blocks, "points gained; bars: 95 % intervals"
+    )
+    return {f"dropbench-{name}.svg": figure for name, figure in made.items()}
 
 
 def main() -> None:
-    """Write the figures."""
-    for name, figure in figures().items():
+    """Write the figures; with --check, say which differ from what is there."""
+    made = figures()
+    if "--check" in sys.argv:
+        stale = [name for name, figure in made.items() if (IMAGES / name).read_text(encoding="utf-8") != figure]
+        sys.exit(f"{', '.join(stale)}: run python docs/figures.py" if stale else None)
+    for name, figure in made.items():
         (IMAGES / name).write_text(figure, encoding="utf-8")
 
 
