@@ -165,25 +165,25 @@ class Loss(Criterion):
         return array
 
 
-class _Cosine(Loss):
+class CosineScore(Loss):
+    """cos(u, v), trained on its squared error against the gold score of 0 .. 1."""
+
     def forward(self, u: Tensor, v: Tensor | None) -> Tensor:
+        """Return the cosines, (n,)."""
         assert v is not None
         return F.cosine_similarity(u, v)
 
     def outputs(self, u: NDArray[np.float32], v: NDArray[np.float32] | None) -> NDArray[np.float64]:
+        """Return the cosines for arrays, exact to float64; DataError if an embedding has none."""
         assert v is not None
-        return cosine_scores(u, v)  # exact to float64
-
-
-class CosineScore(_Cosine):
-    """cos(u, v), trained on its squared error against the gold score of 0 .. 1."""
+        return cosine_scores(u, v)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean squared error."""
         return F.mse_loss(outputs, targets)
 
 
-class CosineDecision(_Cosine):
+class CosineDecision(CosineScore):
     """cos(u, v) as a logit, trained on binary cross entropy."""
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -110,8 +110,9 @@ def loss(layer: int, case: KnownDrop) -> float:
 def before_final_run(flags: NDArray[np.bool_]) -> NDArray[np.intp]:
     """Return the layer before the final run of flagged ones, of (.., layers) flags; layer 0 is never flagged."""
     bare = ~flags[..., :0:-1]
-    run: NDArray[np.intp] = np.where(bare.any(axis=-1), bare.argmax(axis=-1), bare.shape[-1])
-    return flags.shape[-1] - 1 - run
+    run = np.where(bare.any(axis=-1), bare.argmax(axis=-1), bare.shape[-1])
+    layers: NDArray[np.intp] = flags.shape[-1] - 1 - run
+    return layers
 
 
 def layer_values(model: ModelCurves, name: str) -> Array:

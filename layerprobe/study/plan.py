@@ -43,39 +43,28 @@ def plan_find(
     """Estimate the most that `find` of one model or several takes, with its arguments; raises as `find` would.
 
     With `goes_on` None where a finished run is there, so that less is left than planned. `further` block-steps, and
-    layers of a reference as a contrast, are fine-tuned besides.
+    layers of a reference as a contrast, are fine-tuned besides. Nothing is written.
     """
     searching = {name: value for name, value in settings.items() if name not in ("jobs", "ray")}
     begun_with = {name: searching[name] for name in ("seeds", "cross_validation", "protocol") if name in searching}
     if goes_on and any(search_begun(model, task, **begun_with) for model in models):
         return None
-    if len(models) > 1:
-        return plan_models(models, task, **searching)
-    plan = plan_search(models[0], task, further=further, **searching)
-    if contrast is None:
-        return plan
-    return plan_contrast(plan, contrast[0], task, contrast[1], protocol=searching.get("protocol"))
-
-
-def plan_models(models: Sequence[ModelLike], task: Task, **settings: Any) -> Estimate:
-    """Estimate the most that `find` of several models takes, see `plan_search`; raises as `find` would."""
     resolved = resolve_all(models, items=task.readable) if models else []
-    check_together(resolved, scan=settings.get("scan", False))
-    plans = (plan_search(model, task, **settings) for model in resolved)
-    return together(plans, "They share this budget, about {} together.")
-
-
-def plan_contrast(
-    plan: Estimate, reference: ModelLike, task: Task, layers: Sequence[int], *, protocol: Protocol | None = None
-) -> Estimate:
-    """Add to a plan the cost of fine-tuning layers of a reference with as many seeds."""
-    seeds = plan["seeds"]
+    if len(models) != 1:
+        check_together(resolved, scan=searching.get("scan", False))
+    plans = [_plan_search(model, task, further=further, **searching) for model in resolved]
+    if len(plans) > 1:
+        return together(plans, "They share this budget, about {} together.")
+    if contrast is None:
+        return plans[0]
+    reference, layers = contrast
+    seeds, protocol = plans[0]["seeds"], searching.get("protocol")
     runs = seeds * sum(layer + 1 for layer in layers)
     other = plan_tuning(reference, task, block_steps=lambda _: runs, seeds=seeds, protocol=protocol)
-    return together((plan, other), "That is about {} together.")
+    return together((plans[0], other), "That is about {} together.")
 
 
-def plan_search(
+def _plan_search(
     model: ModelLike,
     task: Task,
     *,
@@ -89,7 +78,7 @@ def plan_search(
     final: bool = False,
     protocol: Protocol | None = None,
 ) -> Estimate:
-    """Estimate the most that `find` takes, plus `further` block-steps; nothing is written."""
+    """Estimate the most that the search of one model takes, plus `further` block-steps."""
     level = current().level
     task = checked_task(task)
     settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=scan)

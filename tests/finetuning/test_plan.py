@@ -15,7 +15,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.finetuning import tuning
 from layerprobe.finetuning.tuning import plan_tuning, seconds_of_run
 from layerprobe.finetuning.values import Protocol
-from layerprobe.study.plan import plan_search
+from layerprobe.study.plan import plan_find
 from tests.models import given
 from tests.toy_task import toy_task, toy_task_of
 
@@ -54,7 +54,9 @@ def test_any_kind_and_few_examples_are_timed_and_nothing_changes(encoder: Encode
 
 def test_a_search_is_planned_with_its_budget_and_its_proof(folder: Path, tmp_path: Path) -> None:
     options = Model(cache_dir=tmp_path)
-    found = plan_search(given(str(folder), options), toy_task(), budget=0.25, seeds=4, against_last=3, further=7)
+    model: list[Any] = [given(str(folder), options)]
+    found = plan_find(model, toy_task(), goes_on=False, budget=0.25, seeds=4, against_last=3, further=7)
+    assert found is not None
     # 3 blocks: layers cost 1 + 2 + 3 + 4, with 4 seeds; the last one and the one to keep with 3
     assert (found["full_sweep"], found["block_steps"]) == (40, 0.25 * 40 + 3 * 2 * 4 + 7)
     # three quarters of 64 training and 32 validation examples
@@ -66,7 +68,9 @@ def test_a_search_takes_no_more_than_all_runs_that_there_are(folder: Path, tmp_p
     model = given(str(folder), Model(cache_dir=tmp_path))
 
     def planned(**settings: Any) -> float:
-        return float(plan_search(model, toy_task(), budget=1.0, seeds=2, **settings)["block_steps"])
+        plan = plan_find([model], toy_task(), goes_on=False, budget=1.0, seeds=2, **settings)
+        assert plan is not None
+        return float(plan["block_steps"])
 
     # 3 blocks with 2 seeds: 2 * (1 + 2 + 3 + 4)
     assert planned(against_last=2) == 20

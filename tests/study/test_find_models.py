@@ -19,7 +19,7 @@ from layerprobe.finetuning import runs
 from layerprobe.finetuning.values import Protocol
 from layerprobe.study.find import _ModelRuns, block_costs, find
 from layerprobe.study.models import FoundModels
-from layerprobe.study.plan import plan_models, plan_search
+from layerprobe.study.plan import plan_find
 from layerprobe.tasks.values import Task
 from tests.models import given, save_tiny
 from tests.toy_task import toy_task_of
@@ -220,13 +220,14 @@ def test_several_at_a_time_are_the_same_search_whoever_is_faster(two: list[Path]
 def test_a_plan_is_that_of_all(two: list[Path], cache: Path) -> None:
     options = Model(device="cpu", cache_dir=cache)
     models = [given(str(model), options) for model in two]
-    plan = plan_models(models, TASK, budget=0.2, protocol=QUICK)
-    alone = [plan_search(model, TASK, budget=0.2, protocol=QUICK) for model in models]
+    how: dict[str, Any] = {"goes_on": False, "budget": 0.2, "protocol": QUICK}
+    plan = plan_find(models, TASK, **how)
+    alone = [plan_find([model], TASK, **how) for model in models]
     assert [each["block_steps"] for each in plan["plans"]] == [each["block_steps"] for each in alone]
     assert plan.sentence.count("takes at most about") == 2
     assert plan.sentence.endswith(" together.")
     with pytest.raises(DataError, match="expected different models"):
-        plan_models([models[0], models[0]], TASK)
+        plan_find([models[0], models[0]], TASK, goes_on=False)
 
 
 @pytest.mark.slow
@@ -237,7 +238,7 @@ def test_a_model_given_by_name_is_run_like_the_first(
     again = find([first, str(two[1])], TASK, protocol=QUICK, budget=0.2, against_last=1)
     assert (made, numbers(again)) == ([], numbers(result))
     half = dataclasses.replace(first, dtype="bfloat16")
-    assert {each.computed_on for each in plan_models([half, str(two[1])], TASK).plans} == {"cpu bfloat16"}
+    assert {each.computed_on for each in plan_find([half, str(two[1])], TASK, goes_on=False).plans} == {"cpu bfloat16"}
 
 
 # ---- what goes wrong ------------------------------------------------------------------------------------

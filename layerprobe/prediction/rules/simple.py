@@ -171,13 +171,15 @@ def _small(losses: Array) -> NDArray[np.intp]:
     Source: Thennal, Fischer and Biemann 2025 (arXiv 2410.14578); the halves are those of their code.
     """
     half = max((losses.shape[-1] - 1) // 2, 1)
-    return 1 + losses[..., 1 : half + 1].argmin(axis=-1)
+    layers: NDArray[np.intp] = 1 + losses[..., 1 : half + 1].argmin(axis=-1)
+    return layers
 
 
 def _large(losses: Array) -> NDArray[np.intp]:
     """Return the layer with the lowest loss in the second half of the blocks."""
     first = (losses.shape[-1] - 1) // 2 + 1
-    return first + losses[..., first:].argmin(axis=-1)
+    layers: NDArray[np.intp] = first + losses[..., first:].argmin(axis=-1)
+    return layers
 
 
 def _best_layer(model: ModelCurves) -> tuple[int, ...]:
