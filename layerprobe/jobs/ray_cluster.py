@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,41 +113,22 @@ def _line(text: str) -> str:
     return " ".join(last.split()) or "no reason was given"
 
 
-@dataclass(frozen=True, slots=True)
-class _Probe:
-    """A file in the folder of the jobs that every node must find."""
-
-    path: Path
-    content: str
-
-    def check(self) -> None:
-        """Raise WorkerError where it is not there, which is where another file system is."""
-        try:
-            same = self.path.read_text() == self.content
-        except OSError:
-            same = False
-        if not same:
-            raise WorkerError(
-                f"it sees another file system: expected the folder {self.path.parent} of the machine where the command "
-                f"runs: mount the same one at the same place, and choose it with {option('cache_dir')}"
-            )
-
-
 @contextlib.contextmanager
-def _probes(folders: Sequence[Path]) -> Iterator[tuple[_Probe, ...]]:
-    probes = []
+def _probes(folders: Sequence[Path]) -> Iterator[dict[Path, str]]:
+    """Give the contents of a new file in each folder, by its path, which every node must find."""
+    probes: dict[Path, str] = {}
     try:
         for folder in dict.fromkeys(folder.absolute() for folder in folders):
             make_directory(folder)
             _remove_old(folder)
-            probe = _Probe(folder / f"{PROBE}{secrets.token_hex(6)}", secrets.token_hex(16))
-            write_whole(probe.path, probe.content.encode())
-            probes.append(probe)
-        yield tuple(probes)
+            file = folder / f"{PROBE}{secrets.token_hex(6)}"
+            probes[file] = secrets.token_hex(16)
+            write_whole(file, probes[file].encode())
+        yield probes
     finally:
-        for probe in probes:
+        for file in probes:
             with contextlib.suppress(OSError):
-                probe.path.unlink()
+                file.unlink()
 
 
 def _remove_old(folder: Path) -> None:
@@ -215,7 +196,7 @@ class RayProcesses(Crew):
         self.nodes = self._wait_for_nodes()
         self.cpus = processors_a_job([node.cpus for node in self.nodes], self.spec.count, gpus=self.spec.gpus)
         share = Share(threads=self.cpus, device=self.spec.devices[0].partition(":")[0])
-        self.beginning = (ray.put(self.setting), self.begin, share, _Here(str(Path.cwd()), probes), self.lines)
+        self.beginning = (ray.put(self.setting), self.begin, share, (str(Path.cwd()), probes, __version__), self.lines)
         self.looked = self.ready_since = time.monotonic()
 
     def hire(self, n_jobs: int) -> None:
@@ -398,23 +379,22 @@ def processors_a_job(nodes: Sequence[int], workers: int | None, *, gpus: int = 0
 # ---- on the nodes -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Here:
-    """What a process takes over from where the command runs."""
-
-    folder: str
-    """In which names of files are looked up."""
-    probes: tuple[_Probe, ...]
-    version: str = __version__
-
-    def take_over(self) -> None:
-        """Raise WorkerError where that cannot be done."""
-        if self.version != __version__:
-            raise WorkerError(f"expected layerprobe {self.version}, got {__version__}: install the same on all nodes")
-        for probe in self.probes:
-            probe.check()
-        with contextlib.suppress(OSError):  # where names are whole it is not needed
-            os.chdir(self.folder)
+def _take_over(folder: str, probes: Mapping[Path, str], version: str) -> None:
+    """Work in the folder of the command, whose version this is; WorkerError where that is another, or a file lacks."""
+    if version != __version__:
+        raise WorkerError(f"expected layerprobe {version}, got {__version__}: install the same on all nodes")
+    for file, content in probes.items():
+        try:
+            same = file.read_text() == content
+        except OSError:
+            same = False
+        if not same:
+            raise WorkerError(
+                f"it sees another file system: expected the folder {file.parent} of the machine where the command "
+                f"runs: mount the same one at the same place, and choose it with {option('cache_dir')}"
+            )
+    with contextlib.suppress(OSError):  # where names are whole it is not needed
+        os.chdir(folder)
 
 
 class _Log:
@@ -443,7 +423,9 @@ class _Log:
 class _Served:
     """A process of the crew."""
 
-    def start(self, setting: Any, begin: Begin, share: Share, here: _Here, log: Any) -> tuple[str, Any]:
+    def start(
+        self, setting: Any, begin: Begin, share: Share, here: tuple[str, dict[Path, str], str], log: Any
+    ) -> tuple[str, Any]:
         import ray
 
         def send(level: int, line: str) -> None:
@@ -451,7 +433,7 @@ class _Served:
                 ray.get(log.say.remote(level, line))  # before the answer to the job
 
         def begun() -> None:
-            here.take_over()
+            _take_over(*here)
             self._work = begin(setting, share)
 
         forward_logs(send)

@@ -281,6 +281,10 @@ class _Run:
         return self.folder, self.joint or "", self.run.layer
 
 
+Groups = Sequence[Sequence[_Run]]
+"""(member, replicate): a replicate, such as a seed, has an ensemble of its own."""
+
+
 def ensemble(
     runs: Sequence[str | Path],
     task: Task | None = None,
@@ -319,11 +323,16 @@ def ensemble(
     task = _task_of(read, task)
     how = _check_kind(task.kind)
     groups = _grouped([_as_averaged(run, how) for run in read])
-    averages = _Averaged(task=task, groups=groups)
+
+    def score(weights: Array) -> float:
+        return fmean(scored.metrics[task.primary] for scored in _evaluated(task, groups, weights, "validation"))
+
     pair = layers is None and any(run.joint for run in read)
-    choice, weights = _chosen(averages.score, len(groups), pair=pair)
+    choice, weights = _chosen(score, len(groups), pair=pair)
     best = max(range(len(groups)), key=lambda member: fmean(_scores(groups[member], "validation", task.primary)))
-    chosen, tested = averages.scored(weights)
+    chosen = _evaluated(task, groups, weights, "validation")
+    thresholds = tuple(evaluation.threshold for evaluation in chosen)
+    tested = _evaluated(task, groups, weights, "test", thresholds)
     members = _members(groups, weights, task.primary)
     seeds = {tuple(member.run.seed for member in group) for group in groups}
     result = Ensemble(
@@ -336,67 +345,56 @@ def ensemble(
         best=best,
         validation=_by_metric(chosen),
         test=_by_metric(tested),
-        thresholds=tuple(evaluation.threshold for evaluation in chosen),
-        gain=averages.gain(weights, tested, groups[best], level=level),
+        thresholds=thresholds,
+        gain=_gain(task, _averaged(groups, weights, "test"), tested, groups[best], level=level),
         cost=_cost(members),
         single_cost=_cost([replace(members[best], weight=1.0)]),
     )
     return _profiled(result, groups, options) if profile else result
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Averaged:
-    """Scores of weighted averages of the members' outputs on a task."""
-
-    task: Task
-    groups: Sequence[Sequence[_Run]]
-    """(member, replicate): a replicate has an ensemble of its own."""
-
-    def score(self, weights: Array) -> float:
-        """Return the mean of the primary metric on the validation split over replicates."""
-        chosen = (self._evaluated(weights, row, "validation") for row in range(len(self.groups[0])))
-        return fmean(evaluation.metrics[self.task.primary] for evaluation in chosen)
-
-    def scored(self, weights: Array) -> tuple[list[Evaluation], list[Evaluation]]:
-        """Return the scores of every replicate on validation, and on test at the thresholds of these."""
-        chosen = [self._evaluated(weights, row, "validation") for row in range(len(self.groups[0]))]
-        tested = [self._evaluated(weights, row, "test", one.threshold) for row, one in enumerate(chosen)]
-        return chosen, tested
-
-    def gain(
-        self, weights: Array, tested: Sequence[Evaluation], single: Sequence[_Run], *, level: float
-    ) -> CrossedInterval | None:
-        """Return the gain of the average over a single member on test, with its errors over items and replicates."""
-        kind, gold, links = self.task.kind, self._gold("test"), links_of(self.task.test)
-        influences, primary = None, self.task.primary
-        if errors_known(len(gold), links):
-            influences = np.stack(
-                [
-                    item_influences(
-                        kind, self._averaged(weights, row, "test"), gold, metric=primary, threshold=whole.threshold
-                    )
-                    - item_influences(kind, one.outputs["test"], gold, metric=primary, threshold=one.run.threshold)
-                    for row, (whole, one) in enumerate(zip(tested, single, strict=True))
-                ]
-            )
-        values = [whole.metrics[primary] - one.run.test[primary] for whole, one in zip(tested, single, strict=True)]
-        return crossed(values, influences, links=links, level=level, unit=KINDS[kind].unit, metric=primary)
-
-    def _evaluated(
-        self, weights: Array, replicate: int, split: ScoredSplit, threshold: float | None = None
-    ) -> Evaluation:
-        outputs = self._averaged(weights, replicate, split)
-        return evaluate_outputs(self.task.kind, outputs, self._gold(split), threshold=threshold)
-
-    def _averaged(self, weights: Array, replicate: int, split: ScoredSplit) -> Array:
-        pairs = zip(weights, self.groups, strict=True)
-        averaged: Array = np.sum(
-            [weight * group[replicate].outputs[split] for weight, group in pairs if weight], axis=0
+def _averaged(groups: Groups, weights: Array, split: ScoredSplit) -> list[Array]:
+    """Return the weighted average of the members' outputs, of each replicate."""
+    return [
+        np.sum(
+            [weight * member.outputs[split] for weight, member in zip(weights, members, strict=True) if weight], axis=0
         )
-        return averaged
+        for members in zip(*groups, strict=True)
+    ]
 
-    def _gold(self, split: ScoredSplit) -> Any:
-        return self.task.split(split).gold
+
+def _evaluated(
+    task: Task, groups: Groups, weights: Array, split: ScoredSplit, thresholds: Sequence[float | None] | None = None
+) -> list[Evaluation]:
+    """Return the scores of the average, of each replicate; thresholds are chosen where none are given."""
+    averages, gold = _averaged(groups, weights, split), task.split(split).gold
+    thresholds = thresholds or [None] * len(averages)
+    return [
+        evaluate_outputs(task.kind, outputs, gold, threshold=threshold)
+        for outputs, threshold in zip(averages, thresholds, strict=True)
+    ]
+
+
+def _gain(
+    task: Task, averages: Sequence[Array], tested: Sequence[Evaluation], single: Sequence[_Run], *, level: float
+) -> CrossedInterval | None:
+    """Return the gain of the average over a single member on test, with its errors over items and replicates."""
+    kind, gold, links, primary = task.kind, task.test.gold, links_of(task.test), task.primary
+
+    def influences(outputs: Array, threshold: float | None) -> Array:
+        return item_influences(kind, outputs, gold, metric=primary, threshold=threshold)
+
+    pairs = list(zip(averages, tested, single, strict=True))
+    values = [whole.metrics[primary] - one.run.test[primary] for _, whole, one in pairs]
+    of_items = None
+    if errors_known(len(gold), links):
+        of_items = np.stack(
+            [
+                influences(average, whole.threshold) - influences(one.outputs["test"], one.run.threshold)
+                for average, whole, one in pairs
+            ]
+        )
+    return crossed(values, of_items, links=links, level=level, unit=KINDS[kind].unit, metric=primary)
 
 
 # ---- what is averaged -----------------------------------------------------------------------------------
@@ -568,7 +566,7 @@ def _by_metric(evaluations: Sequence[Evaluation]) -> dict[str, tuple[float, ...]
     return {name: tuple(evaluation.metrics[name] for evaluation in evaluations) for name in evaluations[0].metrics}
 
 
-def _members(groups: Sequence[Sequence[_Run]], weights: Array, metric: str) -> tuple[Member, ...]:
+def _members(groups: Groups, weights: Array, metric: str) -> tuple[Member, ...]:
     return tuple(
         Member(
             label=label,
@@ -584,7 +582,7 @@ def _members(groups: Sequence[Sequence[_Run]], weights: Array, metric: str) -> t
     )
 
 
-def _labels(groups: Sequence[Sequence[_Run]]) -> list[str]:
+def _labels(groups: Groups) -> list[str]:
     """Return labels of members: the layer, and the model, way of training and seed where these differ."""
     first = [group[0] for group in groups]
     models = distinct_names([member.origin.model.label for member in first])
@@ -601,7 +599,7 @@ def _labels(groups: Sequence[Sequence[_Run]]) -> list[str]:
     return labels if len(set(labels)) == len(labels) else [f"{label} ({i})" for i, label in enumerate(labels, 1)]
 
 
-def _shares(groups: Sequence[Sequence[_Run]]) -> list[int | None]:
+def _shares(groups: Groups) -> list[int | None]:
     """Return a number for each joint run that several members are layers of, of each seed alike."""
     numbers: dict[tuple[Path, str, tuple[int, ...]], int] = {}
     return [
@@ -632,7 +630,7 @@ def _cost(members: Iterable[Member]) -> EnsembleCost:
     )
 
 
-def _profiled(result: Ensemble, groups: Sequence[Sequence[_Run]], options: Model) -> Ensemble:
+def _profiled(result: Ensemble, groups: Groups, options: Model) -> Ensemble:
     """Measure FLOPs and time of the ensemble and of the best single model."""
     origins = {member.label: group[0].origin for member, group in zip(result.members, groups, strict=True)}
     models, single = _deepest(result.members), _deepest([replace(result.single, weight=1.0)])

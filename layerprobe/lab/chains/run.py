@@ -29,8 +29,8 @@ from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.finetuning.outcomes import difference, outcomes
 from layerprobe.finetuning.outputs import NO_ITEMS, RunItems, run_items
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, runs_plan
-from layerprobe.finetuning.saved import MODEL, has_model
-from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, run_folder, run_set
+from layerprobe.finetuning.saved import MODEL
+from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, run_set
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import results
@@ -241,6 +241,23 @@ def _fine_tuned(
     loaded: _LoadedChain, at: dict[LayerSeed, Resolved], number: int, parts: Parts, *, keeps: bool = True
 ) -> tuple[Tuned, dict[LayerSeed, Resolved]]:
     """Return the runs of a step, and the checkpoints that it left where its weights are kept."""
+    of, jobs = _runs(loaded, at, number, keeps=keeps)
+    task = loaded.tasks[number]
+    with crew_of(RunWorker, of) as crew, next(parts):
+        made = results(runs_plan(of, jobs), crew)
+    runs = [(cast(FineTuningRun, run), of[job.of].directory(job)) for job, run in made.items()]
+    left = {
+        (job.layer, job.seed): loaded.resolve(of[job.of].directory(job) / MODEL)
+        for job in made
+        if of[job.of].save_models
+    }
+    return ([run for run, _ in runs], run_items(task, runs)), left
+
+
+def _runs(
+    loaded: _LoadedChain, at: dict[LayerSeed, Resolved], number: int, *, keeps: bool
+) -> tuple[tuple[RunSet, ...], dict[RunJob, float]]:
+    """Return the runs of a step, a set for each checkpoint that it begins with, and what they cost."""
     step, task = loaded.chain.finetunings[number], loaded.tasks[number]
     sets: dict[tuple[int, bool], RunSet] = {}
     jobs: dict[RunJob, float] = {}
@@ -252,16 +269,7 @@ def _fine_tuned(
             shared = SharedModel(tuned, items=task.readable)
             sets[key] = run_set(shared, task, protocol, save_models=key[1])
         jobs[RunJob(layer, seed, list(sets).index(key))] = layer + 1.0
-    of = tuple(sets.values())
-    with crew_of(RunWorker, of) as crew, next(parts):
-        made = results(runs_plan(of, jobs), crew)
-    runs = [(cast(FineTuningRun, run), of[job.of].directory(job)) for job, run in made.items()]
-    left = {
-        (job.layer, job.seed): loaded.resolve(of[job.of].directory(job) / MODEL)
-        for job in made
-        if of[job.of].save_models
-    }
-    return ([run for run, _ in runs], run_items(task, runs)), left
+    return tuple(sets.values()), jobs
 
 
 def _effects(after: Tuned, alone: Tuned, level: float) -> tuple[CrossedInterval | None, ...]:
@@ -305,13 +313,8 @@ def _finished(
     loaded: _LoadedChain, at: dict[LayerSeed, Resolved], number: int, *, keeps: bool = True
 ) -> dict[LayerSeed, Path]:
     """Return the directories of a step's finished runs."""
-    done = {}
-    for pair, checkpoint in at.items():
-        folder = run_folder(checkpoint, loaded.tasks[number], loaded.chain.finetunings[number].protocol)
-        path, keep = folder.run_path(*pair), keeps and loaded.chain.keeps_weights(number, pair[1])
-        if folder.load(*pair) is not None and (not keep or has_model(path)):
-            done[pair] = path
-    return done
+    of, jobs = _runs(loaded, at, number, keeps=keeps)
+    return {(job.layer, job.seed): of[job.of].directory(job) for job in jobs if of[job.of].read(job) is not None}
 
 
 # ---- CKA before and after --------------------------------------------------------------------------------

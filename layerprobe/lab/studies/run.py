@@ -34,7 +34,7 @@ from layerprobe.lab.dropbench.entry import zoo_entry
 from layerprobe.lab.dropbench.zoo import TWIN, Zoo, ZooEntry, write_zoo, zoo_made_by
 from layerprobe.lab.pretraining.run import RECORD, pretrain, texts_of
 from layerprobe.lab.pretraining.values import LANGUAGE, Pretraining
-from layerprobe.lab.studies.values import LabFailure, LabModel, LabResult, LabStudy, LabTask, objective_effects
+from layerprobe.lab.studies.values import LabModel, LabResult, LabStudy, LabTask, objective_effects
 from layerprobe.results.estimate import Estimate
 from layerprobe.store.store import Store
 from layerprobe.tasks.loading import load_corpus, load_settings
@@ -321,7 +321,7 @@ class _LabRun:
             pretrainings={entry.model: entry.pretraining for entry in entries},
             effects=effects,
             computed_on=computed_on(self.options),
-            failures=tuple(LabFailure(model=name, reason=reason) for name, reason in self.failures.items()),
+            failures=tuple({"model": name, "reason": reason} for name, reason in self.failures.items()),
         )
 
     def planned(self, model: LabModel) -> dict[str, Any]:

@@ -294,15 +294,6 @@ def _values(entry: ZooEntry, measure: Measured, budget: str | None) -> Sequence[
     return (truth(tuned).effect,) if measure == "drop" else [fmean(row) for row in tuned.test]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabFailure:
-    """A model for which a step failed."""
-
-    model: str
-    reason: str
-    """In one line."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LabResult(Shown):
     """The results of a lab study."""
@@ -318,8 +309,8 @@ class LabResult(Shown):
     """What each objective changes."""
     computed_on: str
     """Kind of device and precision."""
-    failures: tuple[LabFailure, ...] = ()
-    """Models that are left out."""
+    failures: tuple[dict[str, str], ...] = ()
+    """Models that are left out, each as its `model` and the `reason` in one line."""
 
     @property
     def table(self) -> Table:
@@ -482,7 +473,7 @@ class LabResult(Shown):
                 f"sizes {', '.join(study.sizes)}",
             ),
             "fatal": (
-                *(f"{failure.model} is left out: {failure.reason}" for failure in self.failures),
+                *(f"{failure['model']} is left out: {failure['reason']}" for failure in self.failures),
                 *(
                     [f"Not done yet: {left} of {left + len(entries) + len(self.failures)}; the same command goes on."]
                     if left > 0

@@ -8,7 +8,7 @@ import statistics
 from pathlib import Path
 
 from layerprobe.files.serialisation import to_dict
-from layerprobe.lab.studies.values import LabFailure, LabResult
+from layerprobe.lab.studies.values import LabResult
 from layerprobe.results import numbers
 from layerprobe.results.declared import declared_page
 from layerprobe.results.page import render, write_page
@@ -52,7 +52,7 @@ def test_names_are_escaped_and_what_is_missing_is_told(result: LabResult) -> Non
         result,
         study=dataclasses.replace(result.study, name=HOSTILE),
         zoo=dataclasses.replace(result.zoo, entries=result.zoo.entries[:4]),
-        failures=(LabFailure(model="s-random-seed0", reason=HOSTILE),),
+        failures=({"model": "s-random-seed0", "reason": HOSTILE},),
     )
     page = render(declared_page(changed))
     assert "<script>alert" not in page

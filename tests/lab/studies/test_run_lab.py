@@ -182,8 +182,8 @@ def test_a_loss_that_is_not_finite_leaves_out_that_model_alone(
     exploding(monkeypatch, "s-rtd-seed0")
     out = without(folder, "s-rtd-seed0", tmp_path)
     found = run_lab(SMALL, out, options=OPTIONS)
-    assert [each.model for each in found.failures] == ["s-rtd-seed0"]
-    assert found.failures[0].reason.startswith("the loss became nan at step ")
+    assert [each["model"] for each in found.failures] == ["s-rtd-seed0"]
+    assert found.failures[0]["reason"].startswith("the loss became nan at step ")
     assert found.zoo.entries == tuple(entry for entry in result.zoo.entries if entry.name != "s-rtd-seed0")
     assert json.loads((out / "lab.json").read_text())["failures"][0]["model"] == "s-rtd-seed0"
 
@@ -204,7 +204,7 @@ def test_a_model_that_cannot_be_fine_tuned_is_still_a_reference(
     out = Path(shutil.copytree(folder, tmp_path / "copy"))
     fewer = changed(budgets={"fast": SMALL.budgets["fast"]}, objectives=("mlm", "rtd"))
     found = run_lab(fewer, out, options=OPTIONS)
-    assert [each.model for each in found.failures] == ["s-mlm-seed0"]
+    assert [each["model"] for each in found.failures] == ["s-mlm-seed0"]
     assert [entry.name for entry in found.zoo.entries] == ["s-mlm-seed1", "s-rtd-seed0", "s-rtd-seed1"]
     assert all(set(entry.budgets) == {"fast"} for entry in found.zoo.entries)
     assert referred["s-rtd-seed0"] == ["mlm twin, same seed", "mlm twin, other seed"]
@@ -216,7 +216,7 @@ def test_without_a_twin_its_models_have_one_reference(
     exploding(monkeypatch, "s-mlm-seed1")
     out = without(folder, "s-mlm-seed1", tmp_path)
     found = run_lab(changed(objectives=("mlm", "rtd")), out, options=OPTIONS)
-    assert [each.model for each in found.failures] == ["s-mlm-seed1"]
+    assert [each["model"] for each in found.failures] == ["s-mlm-seed1"]
     references = {entry.name: set(entry.cka) for entry in found.zoo.entries}
     assert references == {
         "s-mlm-seed0": set(),
