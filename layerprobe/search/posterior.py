@@ -225,7 +225,7 @@ def posterior(evidence: Evidence, *, nothing: float = NOTHING, claims: bool = Fa
     grid, log_weights = _grid(seeing_scan=bool(scan.any()), nothing=nothing, claims=claims)
     expected = infonce.slope * grid[:, 4, None] * trend
     of_seeds = _seed_variances(grid, layers / evidence.n_blocks)
-    roots: Array = np.linalg.cholesky(law.at(grid, slice(m), slice(m)) + of_seeds[:, :m, None] * np.eye(m))
+    roots = np.linalg.cholesky(law.at(grid, slice(m), slice(m)) + of_seeds[:, :m, None] * np.eye(m))
     level = y.mean() - expected[:, :m].mean(axis=1, keepdims=True)
     shapes, log_priors = _changes(evidence.n_blocks, CHANGE if claims else 0.0)
     stepped = np.broadcast_to(shapes[:, layers[:m]].T, (len(grid), m, len(shapes)))
@@ -380,7 +380,7 @@ def _shares(grid: Array) -> Array:
     return np.column_stack([ones, grid[:, 4], h, grid[:, 2] ** 2, grid[:, 6] ** 2])
 
 
-def _solved(roots: Array, right: Array) -> Array:
+def _solved(roots: NDArray[np.floating], right: Array) -> Array:
     """Return (points, scores, columns) X with roots X = right, of lower triangular (points, scores, scores) roots."""
     solved = np.empty_like(right)
     for row in range(roots.shape[1]):

@@ -217,17 +217,18 @@ def find(
     search = LayerSearch.of(SearchState(models=tuple(one.begun for one in tuned), settings=settings, folds=parts))
     with runs, _progress(tuned, settings, against_last):
         _search(search, tuned, runs, at_a_time, against_last=against_last)
+        result: Finding | FoundModels
         if several:
-            found = _found_models(search, tuned, against_last=against_last)
+            result = _found_models(search, tuned, against_last=against_last)
         else:
-            finding = tuned[0].finding(search, against_last=against_last)
-    if not several:
-        return tuned[0].with_final(finding) if rare.get("final") else finding
-    if rare.get("final"):
-        best = next(one for one in tuned if one.label == found.models[found.best_model])
-        findings = [best.with_final(found.best) if one is found.best else one for one in found.findings]
-        return replace(found, findings=tuple(findings))
-    return found
+            result = tuned[0].finding(search, against_last=against_last)
+    if not rare.get("final"):
+        return result
+    if isinstance(result, Finding):
+        return tuned[0].with_final(result)
+    best = next(one for one in tuned if one.label == result.models[result.best_model])
+    findings = [best.with_final(result.best) if one is result.best else one for one in result.findings]
+    return replace(result, findings=tuple(findings))
 
 
 def jobs_at_a_time(jobs: int | None, checkpoint: Resolved) -> int:
