@@ -9,7 +9,7 @@ from layerprobe.encoders.model import ModelDescription
 from layerprobe.finetuning.values import Confirmation, LayerOutcome
 from layerprobe.prediction.values import Decline, DropPrediction
 from layerprobe.scoring.values import LayerScores
-from layerprobe.search.answer import answer
+from layerprobe.search.plan import answer
 from layerprobe.search.values import Evidence, Score
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap

@@ -15,7 +15,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.finetuning import tuning
 from layerprobe.finetuning.tuning import plan_tuning, seconds_of_run
 from layerprobe.finetuning.values import Protocol
-from layerprobe.study.plan import plan_find
+from layerprobe.study.find import plan_find
 from tests.models import given
 from tests.toy_task import toy_task, toy_task_of
 

@@ -16,7 +16,7 @@ from layerprobe.prediction.values import Decline, DropPrediction
 from layerprobe.report.page import study_page
 from layerprobe.results.page import render
 from layerprobe.scoring.values import LayerScores
-from layerprobe.search.answer import answer
+from layerprobe.search.plan import answer
 from layerprobe.search.values import Evidence, Score, SearchSettings
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap

@@ -8,7 +8,7 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.search.answer import answer
+from layerprobe.search.plan import answer
 from layerprobe.search.posterior import posterior
 from layerprobe.search.values import Evidence, Score, SearchAnswer, SearchSettings
 from tests.search.worlds import search, world

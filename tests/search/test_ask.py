@@ -19,9 +19,8 @@ from layerprobe.errors import DataError
 from layerprobe.metrics.influence import mean_influences
 from layerprobe.readings.values import LayerCurve
 from layerprobe.results.kept import load
-from layerprobe.search.answer import answer
 from layerprobe.search.ask import LayerSearch
-from layerprobe.search.plan import next_run
+from layerprobe.search.plan import answer, next_run
 from layerprobe.search.posterior import layer_steps
 from layerprobe.search.values import Evidence, Score, SearchAnswer, SearchSettings
 from layerprobe.stats.crossed import item_covariance, least_variance, pooled_covariance

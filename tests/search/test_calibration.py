@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from layerprobe.search.answer import answer
+from layerprobe.search.plan import answer
 from layerprobe.search.values import SearchAnswer, SearchSettings
 from tests.search.worlds import World, search, world
 

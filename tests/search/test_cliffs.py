@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layerprobe.search.answer import answer
+from layerprobe.search.plan import answer
 from layerprobe.search.posterior import Array, posterior, side_by_side
 from layerprobe.search.values import Evidence, Score, SearchAnswer, SearchSettings
 from tests.search.worlds import World, search

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.search.answer import answer
 from layerprobe.search.ask import LayerSearch
-from layerprobe.search.plan import LOOKING, gain_of_run, gain_of_scan, gain_of_seeds, next_run
+from layerprobe.search.plan import LOOKING, answer, gain_of_run, gain_of_scan, gain_of_seeds, next_run
 from layerprobe.search.posterior import NOTHING, posterior
 from layerprobe.search.values import Evidence, PlannedRun, Score, SearchSettings
 from tests.search.worlds import search, world

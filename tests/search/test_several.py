@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.search.answer import answer
 from layerprobe.search.ask import LayerSearch, SearchState
-from layerprobe.search.plan import gain_of_run, gain_of_seeds, next_run
+from layerprobe.search.plan import answer, gain_of_run, gain_of_seeds, next_run
 from layerprobe.search.posterior import posterior, side_by_side
 from layerprobe.search.values import Evidence, PlannedRun, Score, SearchSettings
 from tests.search.worlds import World, search, world

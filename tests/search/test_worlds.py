@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from layerprobe.search.answer import answer
+from layerprobe.search.plan import answer
 from layerprobe.search.posterior import Array
 from layerprobe.search.values import SearchSettings
 from tests.search.worlds import World, search

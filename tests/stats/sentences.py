@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from layerprobe.search.answer import answer
+from layerprobe.search.plan import answer
 from layerprobe.search.values import SearchSettings
 from layerprobe.stats import sentences
 from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor, MarginVerdict

@@ -16,7 +16,7 @@ from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning.saved import load_saved_run
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.stats.sentences import untrained_sentence
-from layerprobe.study.plan import plan_find
+from layerprobe.study.find import plan_find
 from layerprobe.study.values import Finding
 from tests.models import save_tiny
 from tests.toy_task import toy_task

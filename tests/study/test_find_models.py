@@ -17,9 +17,8 @@ from layerprobe.errors import DataError, ModelError, TrainingError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.values import Protocol
-from layerprobe.study.find import _ModelRuns, block_costs, find
+from layerprobe.study.find import _ModelRuns, block_costs, find, plan_find
 from layerprobe.study.models import FoundModels
-from layerprobe.study.plan import plan_find
 from layerprobe.tasks.values import Task
 from tests.models import given, save_tiny
 from tests.toy_task import toy_task_of

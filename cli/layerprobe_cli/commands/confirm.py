@@ -37,7 +37,7 @@ def confirm(
     listed, measure, task = check_seeds(seeds), similarity.settings(), o.load(source)
 
     from layerprobe.finetuning.tuning import check_layers, plan_tuning
-    from layerprobe.study.plan import search_begun
+    from layerprobe.study.find import search_begun
 
     (checkpoint,) = o.resolved(model, items=task.readable)
     protocol, further = o.protocol_of(model, tuning), check_layers(checkpoint, layers)

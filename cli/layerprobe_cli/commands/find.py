@@ -49,7 +49,7 @@ def find(
     task = o.load(source)
 
     from layerprobe.study.commands import export_commands
-    from layerprobe.study.plan import plan_find
+    from layerprobe.study.find import plan_find
 
     if others and other_blocks is not None:
         raise typer.BadParameter("expected one model with --other-blocks, got several")

@@ -67,7 +67,7 @@ def run(
     from layerprobe.encoders.loading import resolve_all
     from layerprobe.finetuning.tuning import check_layers
     from layerprobe.study.commands import next_commands
-    from layerprobe.study.plan import plan_find
+    from layerprobe.study.find import plan_find
 
     if reference_layers and not reference.reference:
         raise typer.BadParameter("expected --reference with --reference-layers, got none")

@@ -17,8 +17,7 @@ from layerprobe.finetuning.values import Weighting
 from layerprobe.lab.dropbench.results import Needs
 from layerprobe.lab.dropbench.zoo import RunName, TunedLayers, ZooEntry
 from layerprobe.readings.registry import INFONCE, SELF_CKA
-from layerprobe.search.answer import answer
-from layerprobe.search.plan import next_run
+from layerprobe.search.plan import answer, next_run
 from layerprobe.search.posterior import layer_steps
 from layerprobe.search.values import Evidence, Score, SearchSettings
 from layerprobe.stats.values import best_of
