@@ -66,6 +66,8 @@ class LayerScores(Shown):
     """The layers from the first one on, by the primary metric; None where nothing is known of the errors."""
     outputs: tuple[tuple[Any, float | None], ...] = field(default=(), compare=False, metadata=IN_MEMORY)
     """By layer, what was scored, and the threshold of kinds that have one; empty unless `outputs` of the context."""
+    n_items: tuple[int, int] | None = field(default=None, metadata=RARE)
+    """How many items were scored, drawn at random, and of how many; None where all were."""
 
     def __post_init__(self) -> None:
         check_primary(self.primary, self.metrics, what="zero-shot metrics")
@@ -109,7 +111,8 @@ class LayerScores(Shown):
     @property
     def what(self) -> str:
         """The metric, how it is computed, and the split."""
-        return f"{metric_title(self.primary)} x 100 by {self.method} on {split_title(self.split)}"
+        drawn = "" if self.n_items is None else f" ({self.n_items[0]:,} of {self.n_items[1]:,} items)"
+        return f"{metric_title(self.primary)} x 100 by {self.method} on {split_title(self.split)}{drawn}"
 
     @property
     def summary(self) -> str:

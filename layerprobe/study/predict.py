@@ -12,9 +12,13 @@ from dataclasses import replace
 from numbers import Integral
 from typing import Literal
 
-from layerprobe.checks import check_choice, public
+import numpy as np
+from scipy.special import ndtri
+
+from layerprobe.checks import LEVEL, check_choice, public
 from layerprobe.comparison.compare import compare_all
 from layerprobe.comparison.values import Comparison
+from layerprobe.context import settings
 from layerprobe.encoders.in_memory import is_loaded
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all
 from layerprobe.encoders.model import Model
@@ -33,13 +37,16 @@ from layerprobe.readings.registry import CKA, INFONCE, READINGS, SELF_CKA, cours
 from layerprobe.readings.source import read_curves
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.scoring.values import LayerScores
-from layerprobe.scoring.zero_shot import score_split
+from layerprobe.scoring.zero_shot import score_split, zero_shot
 from layerprobe.similarity.checks import MIN_SAMPLES
 from layerprobe.similarity.measures import cka
 from layerprobe.similarity.values import Alignment, Measure
+from layerprobe.stats.crossed import item_covariance
 from layerprobe.stats.sentences import look_first_sentence, no_drop_sentence
 from layerprobe.study.values import Prediction
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.quality import TokenQuality
+from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Items, Task, TextFile, TextSplit
 
 # Chosen by DropBench and by models that were kept out of it; the README has both tables.
@@ -51,6 +58,8 @@ CONTRADICTION = 5.0
 
 # Texts that a prediction begins with, and the share of bootstrap samples that agree from which on no more are needed.
 FEW_TEXTS, CERTAIN = 128, 0.99
+# Items with a label that are scored first.
+FEW_ITEMS = 256
 # What rules read that fewer texts make less certain, and do not change: not so ranks, entropies and dimensions.
 STEADY = ((INFONCE,), (CKA,), (SELF_CKA,))
 # The similarity by which DropBench fitted the rules that read CKA.
@@ -90,7 +99,8 @@ def predict(
         documents: Where each text comes from, if texts of one document are not independent.
         split: Whose texts of a task are embedded: train, validation, test, or all.
         n_texts: How many texts to read, drawn at random, or "all"; by default 128, doubled until 99% of bootstrap
-            samples give the same prediction, and all for rules whose numbers depend on how many there are.
+            samples give the same prediction, and all for rules whose numbers depend on how many there are. Of pairs
+            with labels 256 are scored, or as many as tell whether a flagged layer is 5 points ahead; with "all", all.
 
     Raises:
         DataError: If there is no such rule, it needs labels or a reference that were not given, the model has fewer
@@ -106,11 +116,6 @@ def predict(
     checkpoint, *bases = resolve_all([model, *references], items=readable_as(texts))
     numbers = numbers_of_texts(rule, n_texts, len(texts))
     quality = data_quality(checkpoint, data, split=split)
-    labelled: LayerScores | None = None
-    label_warnings: tuple[str, ...] = ()
-    if task is not None:
-        labelled, scored = score_split(checkpoint, task, split="validation")
-        label_warnings = scored.warnings
     read = [as_read(source, items) for source in (checkpoint, *bases)]
     tokens, rules = quality.tokens, [rule, *[rule_by_reference(rule)] * (len(bases) - 1)]
     for before, n in itertools.pairwise((0, *numbers)):
@@ -128,11 +133,18 @@ def predict(
         views = Views(n_texts=max(n, 2)) if rule_curves(rule) in STEADY else None
         curves = read_curves(checkpoint, drawn[0], names, task=task, documents=documents, views=views)
         drops = [
-            predict_drop(comparison, rule=name, curves=curves, zero_shot=labelled)
-            for comparison, name in zip(compared, rules, strict=True)
+            predict_drop(comparison, rule=name, curves=curves) for comparison, name in zip(compared, rules, strict=True)
         ]
         if (drops[0].same or 0.0) >= CERTAIN or (tokens is not None and not tokens.readable):
             break
+    labelled: LayerScores | None = None
+    label_warnings: tuple[str, ...] = ()
+    if task is not None:
+        labelled, label_warnings = scored_untrained(checkpoint, task, drops[0], all_items=n_texts == "all")
+        drops = [
+            predict_drop(comparison, rule=name, curves=curves, zero_shot=labelled)
+            for comparison, name in zip(compared, rules, strict=True)
+        ]
     if tokens is not None and not tokens.readable:
         drops = [unread(drop, tokens, n_blocks=embedded.model.n_blocks) for drop in drops]
     drops = [of_texts(drop, n, len(texts)) for drop in drops]
@@ -161,10 +173,20 @@ def numbers_of_texts(rule: str, requested: NumberOfTexts, available: int) -> tup
     if requested == "all" or (requested is None and rule_curves(rule) not in STEADY):
         return (available,)
     if requested is None:
-        return (*itertools.takewhile(lambda n: n < available, (FEW_TEXTS * 2**i for i in itertools.count())), available)
+        return doubled(FEW_TEXTS, available)
     if not isinstance(requested, Integral) or requested < MIN_SAMPLES:
         raise DataError(f"expected a number of texts, {MIN_SAMPLES} or more, or 'all', got {requested!r}")
     return (min(requested, available),)
+
+
+def doubled(first: int, available: int) -> tuple[int, ...]:
+    """Return a number and its doubles below what is available, and that.
+
+    Examples:
+        >>> doubled(128, 1000)
+        (128, 256, 512, 1000)
+    """
+    return (*itertools.takewhile(lambda n: n < available, (first * 2**i for i in itertools.count())), available)
 
 
 def as_models(models: References) -> tuple[ModelLike, ...]:
@@ -173,6 +195,50 @@ def as_models(models: References) -> tuple[ModelLike, ...]:
         return ()
     one = isinstance(models, str | os.PathLike | Model | Resolved) or is_loaded(models)
     return (models,) if one else tuple(models)  # type: ignore[return-value, arg-type]
+
+
+# ---- the labels ------------------------------------------------------------------------------------------
+
+
+def scored_untrained(
+    checkpoint: Resolved, task: Task, drop: DropPrediction, *, all_items: bool = False
+) -> tuple[LayerScores, tuple[str, ...]]:
+    """Score the validation split without training, and return the warnings of its embeddings, too.
+
+    Items whose score is a cosine are drawn at random: 256, doubled until it is settled whether a flagged layer is so
+    far ahead of the recommended one that the labels contradict the prediction. Other items are scored all.
+    """
+    kind, items = KINDS[task.kind], task.split("validation")
+    if all_items or kind.zero_shot != "cosine" or kind.fits or len(items) <= FEW_ITEMS:
+        scores, embeddings = score_split(checkpoint, task, split="validation")
+        return scores, embeddings.warnings
+    task = checked_task(task)
+    items, order = task.split("validation"), np.random.default_rng(0).permutation(len(task.split("validation")))
+    earlier = [as_read(checkpoint, task).texts, as_read(checkpoint, items).texts]
+    for n in doubled(FEW_ITEMS, len(items)):
+        part = replace(task, validation=items.take(sorted(order[:n].tolist())))
+        read = as_read(checkpoint, part.validation)
+        embeddings = extract_read(read._replace(earlier=tuple(earlier)))
+        with settings(by_item=True):
+            scores = zero_shot(embeddings, part, split="validation")
+        if settled(scores, drop):
+            break
+        earlier.append(read.texts)
+    floor = kind.floors(part.validation).get(task.primary)
+    drawn = (n, len(items)) if n < len(items) else None
+    return replace(scores, influences=(), floor=floor, n_items=drawn), embeddings.warnings
+
+
+def settled(scores: LayerScores, drop: DropPrediction) -> bool:
+    """Return whether 95% intervals say if a flagged layer is so far ahead that the labels contradict a prediction."""
+    flagged, chosen = list(drop.drop_layers), drop.recommended_layer
+    if not flagged or not scores.influences:
+        return True
+    influences = np.array(scores.influences)
+    variances = np.diag(item_covariance(influences[flagged] - influences[chosen]))
+    half = ndtri((1 + LEVEL) / 2) * np.sqrt(variances)
+    ahead = np.array(scores.scores)[flagged] - scores.scores[chosen] - CONTRADICTION
+    return bool((ahead - half > 0).any() or (ahead + half < 0).all())
 
 
 # ---- the rule --------------------------------------------------------------------------------------------

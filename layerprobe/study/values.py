@@ -130,8 +130,14 @@ class Prediction(Shown):
                 parts.append(f"{chr(10) if parts else ''}Against {comparison.reference.name}{by}:")
             answer, *grounds = drop.trusted
             others = ", ".join(f"{name} {layer}" for name, layer in drop.baselines.items())
-            parts += [f"{answer}\n", table, "", *grounds, f"Other ways to choose a layer: {others}."]
+            parts += [f"{answer}\n", table, "", *grounds, f"Other ways to choose a layer: {others}.{self.scored}"]
         return tuple(parts)
+
+    @property
+    def scored(self) -> str:
+        """How many validation items chose the best zero-shot layer, with a space before it; empty where all did."""
+        drawn = self.zero_shot and self.zero_shot.n_items
+        return f" The best zero-shot layer is by {drawn[0]:,} of {drawn[1]:,} validation items." if drawn else ""
 
     @property
     def summary(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from layerprobe.extraction import embeddings
 from layerprobe.extraction.embeddings import as_read, extract, extract_read
 from layerprobe.readings.source import text_views
 from layerprobe.readings.values import Views
+from layerprobe.scoring.zero_shot import score_by_item
+from layerprobe.stats.crossed import item_covariance
 from layerprobe.store.shards import StoredEmbeddings
 from layerprobe.study import predict as module
-from layerprobe.study.predict import numbers_of_texts
+from layerprobe.study.predict import numbers_of_texts, scored_untrained, settled
 from tests.cli.conftest import Layerprobe, layerprobe
 from tests.models import save_tiny
 
@@ -147,3 +150,44 @@ def test_the_command_line_fixes_the_number(layerprobe: Layerprobe, tmp_path: Pat
     assert every[0]["prediction"]["n_texts"] == [192, 192]
     wrong = layerprobe("predict", model, "--texts", file, "--n-texts", "some")
     assert "expected a number of texts, or all, got 'some'" in wrong.err
+
+
+@pytest.fixture
+def task() -> lp.Task:
+    return lp.embedded_task(train=2, validation=160, test=2)
+
+
+def test_of_labels_as_many_are_scored_as_settle_what_is_said(
+    tmp_path: Path, embedded: Counter[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FEW_ITEMS", 40)
+    task = lp.embedded_task(train=2, validation=640, test=2)
+    model = lp.Model(str(lp.embedded_model("mlm")), cache_dir=tmp_path / "cache")
+    prediction = lp.predict(model, task, n_texts=64)
+    scores = prediction.zero_shot
+    assert scores is not None
+    assert scores.n_items == (40, 640)
+    assert not scores.influences
+    assert str(prediction.parts[-1]).endswith(" The best zero-shot layer is by 40 of 640 validation items.")
+    assert "(40 of 640 items)" in scores.what
+    assert embedded["texts"] <= 80 + 3 * 64
+    everything, _ = scored_untrained(resolve(model), task, prediction.drop, all_items=True)
+    assert everything.n_items is None
+    # what the store has does not change what is scored
+    assert lp.predict(model, task, n_texts=64) == prediction
+
+
+def test_labels_settle_whether_a_flagged_layer_is_far_ahead(model: lp.Model, task: lp.Task) -> None:
+    scores = score_by_item(resolve(model), task, split="validation")[0]
+    drop = lp.predict(model, task, n_texts="all").drop
+    flagged = dataclasses.replace(drop, drop_layers=(4,), onset=4, recommended_layer=3)
+    psi, values = np.array(scores.influences), np.array(scores.scores)
+    error = 1.96 * np.sqrt((psi[4] - psi[3]).var(ddof=1) / psi.shape[1])
+    for ahead, expected in ((5 + 1.1 * error, True), (5 + 0.9 * error, False), (5 - 0.9 * error, False), (-40, True)):
+        moved = dataclasses.replace(
+            scores, metrics={scores.primary: (*values[:4], values[3] + ahead, *values[5:])}, primary=scores.primary
+        )
+        assert settled(moved, flagged) is expected
+    assert settled(scores, dataclasses.replace(drop, drop_layers=(), onset=None, recommended_layer=drop.n_layers - 1))
+    errors = np.sqrt(np.diag(item_covariance(psi[4] - psi[3])))
+    np.testing.assert_allclose(1.96 * errors, error, rtol=0.05)
