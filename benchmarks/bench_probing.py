@@ -77,7 +77,10 @@ class Halves:
         """Return the scores of every layer on some items."""
         problem = self._problem(items, fitted=self.outputs is None)
         board = Board(
-            scores=problem.scores, influences=problem.influences, links=problem.links, unit=UNITS[problem.kind]
+            scores=problem.scores,
+            influences=problem.influences,
+            links=problem.links,
+            about={"unit": UNITS[problem.kind]},
         )
         for number, layer in enumerate(self.layers):
             if self.outputs is not None:

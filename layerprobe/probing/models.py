@@ -15,7 +15,7 @@ from layerprobe.encoders.loading import Resolved, resolve
 from layerprobe.extraction.embeddings import Embeddings, extract_items, left_out_layer
 from layerprobe.metrics.names import split_title
 from layerprobe.probing.probes import SCORED_AS, Problem
-from layerprobe.probing.run import Board, finish, probe_layers
+from layerprobe.probing.run import Board, probe_layers
 from layerprobe.probing.values import SEVERAL, ProbeSettings, Probing
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.zero_shot import score_by_item
@@ -39,7 +39,7 @@ def probe_model(model: Any, task: Task, *, settings: ProbeSettings, combinations
     task = checked_task(task)
     checkpoint, kind = resolve(model, items=task.readable), KINDS[task.kind]
     split = probed_split(task)
-    about: dict[str, Any] = {"settings": settings, "name": checkpoint.label, "task": task.name}
+    about: dict[str, Any] = {"settings": settings, "name": checkpoint.label, "task": task.name, "n_groups": None}
     about["notes"] = (f"scored on {split_title(split)}",)
     by_rows = kind.zero_shot == "probe" or (kind.zero_shot == "cosine" and kind.threshold is None)
     if not (by_rows or task.kind == SCORED_AS["queries"]):
@@ -79,9 +79,8 @@ def _by_rows(
         problem, groups = Problem(kind="pairs", targets=np.array(items.gold), rows=rows), None
     problem = replace(problem.folded(groups, settings), links=links, scored_as=task.kind)
     with part(start=EMBEDDED, share=1 - EMBEDDED, whole=1):
-        return probe_layers(
-            layers, problem, combinations=combinations, model=embeddings.model, left_out=_left_out(embeddings), **about
-        )
+        about["model"] = embeddings.model
+        return probe_layers(layers, problem, about, combinations=combinations, left_out=_left_out(embeddings))
 
 
 def _kept_together(items: Items, links: Links | None, folds: int) -> tuple[NDArray[np.intp] | None, tuple[str, ...]]:
@@ -129,16 +128,22 @@ def _by_outputs(checkpoint: Resolved, task: Task, split: TextSplit, about: dict[
     began = time.perf_counter()
     with part(start=0, share=EMBEDDED, whole=1):
         scores, embeddings = score_by_item(checkpoint, task, split=split)
+    about |= {
+        "kind": task.kind,
+        "method": METHODS[scores.method],
+        "unit": KINDS[task.kind].unit,
+        "floors": KINDS[task.kind].floors(task.split(split)),
+        "model": embeddings.model,
+    }
     board = Board(
         scores=lambda number: {metric: values[number] for metric, values in scores.metrics.items()},
         influences=lambda number, _: np.array(scores.influences[number]),
         links=links_of(task.split(split)),
-        unit=KINDS[task.kind].unit,
+        about=about,
+        began=began,
         left_out=_left_out(embeddings) if scores.first_layer else {},
     )
     for number in range(scores.first_layer, len(scores.scores)):
         board.add(f"layer {number}", number, embeddings.model.hidden_size, [number])
     board.left_out[SEVERAL] = f"they are not compared for the kind {task.kind}"
-    method, last = METHODS[scores.method], len(scores.scores) - 1
-    floors, model = KINDS[task.kind].floors(task.split(split)), embeddings.model
-    return finish(board, began=began, last=last, kind=task.kind, method=method, floors=floors, model=model, **about)
+    return board.result(last=len(scores.scores) - 1)

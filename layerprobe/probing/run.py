@@ -16,7 +16,6 @@ from scipy import stats
 from layerprobe.checks import public, settings_or_default
 from layerprobe.comparison.arrays import Layer, as_layers
 from layerprobe.context import current, report
-from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.metrics.correlation import fisher_ends
 from layerprobe.metrics.influence import mean_influences
@@ -29,7 +28,7 @@ from layerprobe.probing.values import METHODS, SEVERAL, TOGETHER, ProbedLayer, P
 from layerprobe.stats.best import compared_with_best, of_highest
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance
 from layerprobe.stats.links import Links
-from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor
+from layerprobe.stats.values import AgainstBest, CrossedInterval
 
 Array = NDArray[np.float64]
 
@@ -50,7 +49,9 @@ class Board:
     scores: Callable[[Any], dict[str, float]]
     influences: Callable[[Any, str], Array]
     links: Links | None
-    unit: str
+    about: Mapping[str, Any]
+    """Fields of the result that are known before layers are scored."""
+    began: float = field(default_factory=time.perf_counter)
     primary: str = ""
     layers: list[ProbedLayer] = field(default_factory=list)
     together: list[ProbedLayer] = field(default_factory=list)
@@ -106,12 +107,12 @@ class Board:
             np.broadcast_to(psi, (len(values), len(psi))),
             links=self.links,
             level=level or current().level,
-            unit=self.unit,
+            unit=self.about["unit"],
             metric=self.primary,
             difference=difference,
         )
 
-    def compared(self, tolerance: float, floor: Floor | None) -> AgainstBest | None:
+    def compared(self) -> AgainstBest | None:
         """Return the layers compared with the best of them; sets all intervals. None where nothing is known."""
         n, count = len(self.psi[0]), len(self.layers)
         if self.links is not None and self.links.units <= 1:
@@ -134,8 +135,8 @@ class Board:
             level=current().level,
             freedom=freedom,
             least=least,
-            tolerance=tolerance,
-            floor=floor,
+            tolerance=self.about["settings"].tolerance,
+            floor=self.about["floors"].get(self.primary),
         )
 
     def with_ends(self, probed: ProbedLayer, below: float, least: float) -> ProbedLayer:
@@ -170,6 +171,26 @@ class Board:
             better = all(gain is not None and gain.interval[0] > 0 for gain in gains.values())
             gained.append(replace(combined, gain=gains[best], better=better))
         return gained
+
+    def result(self, *, last: int, notes: Sequence[str] = ()) -> Probing:
+        """Return the result; `last` is the number of the last layer that was given."""
+        compared = self.compared()
+        numbers = [layer.layer for layer in self.layers if layer.layer is not None]
+        candidates = tuple(range(len(numbers))) if compared is None else compared.candidates
+        behind = [None] * len(numbers) if compared is None else compared.behind
+        report(f"probing {self.about['name']}", 1, 1)
+        return Probing(
+            primary=self.primary,
+            layers=tuple(replace(layer, behind=gap) for layer, gap in zip(self.layers, behind, strict=True)),
+            together=tuple(self.gained(candidates)),
+            left_out=self.left_out,
+            candidates=tuple(numbers[index] for index in candidates),
+            n_items=len(self.psi[0]),
+            level=current().level,
+            seconds=time.perf_counter() - self.began,
+            last=None if last == numbers[-1] else last,
+            **{**self.about, "notes": (*self.about.get("notes", ()), *notes)},
+        )
 
 
 @public
@@ -225,40 +246,39 @@ def probe(
     problem = as_targets(targets, n, kind=kind, column=column, n_layers=len(layers))
     numbers = as_groups(groups, n)
     problem = problem.folded(numbers, settings)
-    return probe_layers(
-        layers,
-        problem,
-        settings=settings,
-        combinations=combinations,
-        name=str(embeddings) if isinstance(embeddings, str | Path) else "embeddings",
-        task=str(targets) if isinstance(targets, str | Path) else problem.kind,
-        n_groups=None if numbers is None else int(numbers.max()) + 1,
-    )
+    about = {
+        "name": str(embeddings) if isinstance(embeddings, str | Path) else "embeddings",
+        "task": str(targets) if isinstance(targets, str | Path) else problem.kind,
+        "model": None,
+        "settings": settings,
+        "n_groups": None if numbers is None else int(numbers.max()) + 1,
+    }
+    return probe_layers(layers, problem, about, combinations=combinations)
 
 
 def probe_layers(
     layers: Sequence[Layer],
     problem: Problem,
+    about: Mapping[str, Any],
     *,
-    settings: ProbeSettings,
     combinations: bool | None,
-    name: str,
-    task: str,
-    n_groups: int | None = None,
-    notes: Sequence[str] = (),
-    model: ModelDescription | None = None,
     left_out: Mapping[str, str] | None = None,
 ) -> Probing:
-    """Score every layer, and several together, by probes or cosines."""
-    began = time.perf_counter()
+    """Score every layer, and several together, by probes or cosines; `about` has what the result says besides."""
+    told = {
+        "kind": problem.kind,
+        "method": METHODS[problem.kind],
+        "unit": UNITS[problem.kind],
+        "floors": problem.floors,
+    }
     board = Board(
         scores=problem.scores,
         influences=problem.influences,
         links=problem.links,
-        unit=UNITS[problem.kind],
+        about={**told, **about},
         left_out=dict(left_out or {}),
     )
-    first = len(board.left_out)
+    name, first = about["name"], len(board.left_out)
     scored: list[Layer] = []
     outputs: list[NDArray[Any]] = []
     losses: list[Array] = []
@@ -289,20 +309,7 @@ def probe_layers(
         )
     elif combinations is None and len(scored) > 1:
         board.left_out[SEVERAL] = f"the layers have {size:,} numbers, and are read many times for it"
-    return finish(
-        board,
-        began=began,
-        last=places[-1],
-        settings=settings,
-        name=name,
-        task=task,
-        kind=problem.kind,
-        method=METHODS[problem.kind],
-        floors=problem.floors,
-        n_groups=n_groups,
-        notes=(*notes, *problem.notes(scored)),
-        model=model,
-    )
+    return board.result(last=places[-1], notes=problem.notes(scored))
 
 
 def _add_together(board: Board, several: Combinations) -> None:
@@ -328,61 +335,17 @@ def _add_together(board: Board, several: Combinations) -> None:
         if kind == "queries":
             board.left_out[summed] = "rankings give no loss to learn weights by"
         else:
-            add(summed, width, several.weighted, _weights_said)
-    add(two, None, several.two, _pairs_said)
+            add(summed, width, several.weighted, _weights_note)
+    add(two, None, several.two, _pairs_note)
 
 
-def _weights_said(several: Combinations) -> str:
+def _weights_note(several: Combinations) -> str:
     mean = np.mean(several.weights, axis=0)
     highest = np.argsort(-mean)[:3]
     return "mean weights " + ", ".join(f"{mean[number]:.2f} of {several.layers[number].name}" for number in highest)
 
 
-def _pairs_said(several: Combinations) -> str:
+def _pairs_note(several: Combinations) -> str:
     names = [" and ".join(several.layers[number].name for number in pair) for pair in several.pairs]
     common = max(dict.fromkeys(names), key=names.count)
     return f"{common}, in {names.count(common)} of {len(names)} folds"
-
-
-def finish(
-    board: Board,
-    *,
-    began: float,
-    last: int,
-    settings: ProbeSettings,
-    name: str,
-    task: str,
-    kind: str,
-    method: str,
-    floors: dict[str, Floor] | None = None,
-    n_groups: int | None = None,
-    notes: Sequence[str],
-    model: ModelDescription | None,
-) -> Probing:
-    """Build the result from the scored layers."""
-    compared = board.compared(settings.tolerance, (floors or {}).get(board.primary))
-    numbers = [layer.layer for layer in board.layers if layer.layer is not None]
-    candidates = tuple(range(len(numbers))) if compared is None else compared.candidates
-    behind = [None] * len(numbers) if compared is None else compared.behind
-    report(f"probing {name}", 1, 1)
-    return Probing(
-        name=name,
-        task=task,
-        model=model,
-        kind=kind,
-        method=method,
-        primary=board.primary,
-        layers=tuple(replace(layer, behind=gap) for layer, gap in zip(board.layers, behind, strict=True)),
-        together=tuple(board.gained(candidates)),
-        left_out=board.left_out,
-        floors=floors or {},
-        candidates=tuple(numbers[index] for index in candidates),
-        n_items=len(board.psi[0]),
-        n_groups=n_groups,
-        unit=board.unit,
-        settings=settings,
-        level=current().level,
-        seconds=time.perf_counter() - began,
-        notes=tuple(notes),
-        last=None if last == numbers[-1] else last,
-    )

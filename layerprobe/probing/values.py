@@ -274,11 +274,11 @@ class Probing(Shown):
         statement = (
             f"{headline}." if compared is None else best_sentence(compared, names, headline, metric=self.primary)
         )
-        together = "" if self.on_floor else self._together_said
-        return " ".join(filter(None, (statement, together, self._left_out_said)))
+        together = "" if self.on_floor else self._together_sentence
+        return " ".join(filter(None, (statement, together, self._left_out_sentence)))
 
     @property
-    def _left_out_said(self) -> str:
+    def _left_out_sentence(self) -> str:
         layers = [name for name in self.left_out if name not in (*TOGETHER, SEVERAL)]
         if not layers:
             return ""
@@ -286,7 +286,7 @@ class Probing(Shown):
         return f"{capitalised(layers[0])} is left out{more}: {self.left_out[layers[0]]}."
 
     @property
-    def _together_said(self) -> str:
+    def _together_sentence(self) -> str:
         return together_sentences({several.name: several.gain if several.better else None for several in self.together})
 
     @property

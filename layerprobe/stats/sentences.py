@@ -356,11 +356,7 @@ def across_sentence(
     if best != last:
         bounds = "" if interval is None else f" ({in_percent(level)} {interval[0]:.1f} to {interval[1]:.1f})"
         headline += f"; the last layer scores {behind:.1f} less{bounds}"
-    if n_tasks == 1:
-        return f"{headline}; one task says nothing about others."
-    if not rivals:
-        return f"{headline}. On other tasks like these, no other may be as good."
-    return f"{headline}. On other tasks like these, {_names(list(map(str, rivals)), 'layer')} may be as good."
+    return _on_other_tasks(headline, n_tasks, _names(list(map(str, rivals)), "layer") if rivals else "")
 
 
 def across_models_sentence(
@@ -386,7 +382,11 @@ def across_models_sentence(
     for name, behind, interval in others:
         bounds = "" if interval is None else f" ({in_percent(level)} {interval[0]:.1f} to {interval[1]:.1f})"
         parts.append(f"{name}, the highest of its model, scores {behind:.1f} less{bounds}")
-    headline = "; ".join(parts)
+    return _on_other_tasks("; ".join(parts), n_tasks, rivals)
+
+
+def _on_other_tasks(headline: str, n_tasks: int, rivals: str) -> str:
+    """Return what is best over some tasks, and which others may be as good on other tasks."""
     if n_tasks == 1:
         return f"{headline}; one task says nothing about others."
     return f"{headline}. On other tasks like these, {rivals or 'no other'} may be as good."

@@ -361,10 +361,10 @@ def _kinds_of(cells: set[str], *, pairs: bool, named: bool) -> list[str]:
 
 def _with_note(table: Table, texts: Sequence[int], target: int | None) -> Table:
     """Return a table whose notes say which columns were inferred."""
-    return dataclasses.replace(table, inferred=_said(table, texts, target))
+    return dataclasses.replace(table, inferred=_reading(table, texts, target))
 
 
-def _said(table: Table, texts: Sequence[int], target: int | None) -> str:
+def _reading(table: Table, texts: Sequence[int], target: int | None) -> str:
     of = " and ".join(map(table.column, texts))
     return f"texts in {of}" + ("" if target is None else f", target in {table.column(target)}")
 
@@ -378,7 +378,7 @@ def _with_unused(table: Table, columns: Sequence[int]) -> Table:
         also += [i for i in _roles(table).texts if i not in (*columns, *also) and names[i] not in TITLE_NAMES]
     if not also:
         return table
-    note = f"{_said(table, texts, target)}, {' and '.join(map(table.column, sorted(also)))} not used"
+    note = f"{_reading(table, texts, target)}, {' and '.join(map(table.column, sorted(also)))} not used"
     return dataclasses.replace(table, unused=note)
 
 

@@ -260,7 +260,7 @@ def _loaded(source: TaskSource) -> Task:
         task = loader(source)
     task = replace(task, keep_overlaps=settings.keep_overlaps)
     task = with_counts(without_overlaps(task, ratios=source.ratios, seed=settings.split_seed))
-    return replace(task, warnings=(*task.warnings, *_unusual_primary_said(task)))
+    return replace(task, warnings=(*task.warnings, *_primary_warnings(task)))
 
 
 def _check_lists(source: object) -> None:
@@ -322,7 +322,7 @@ def _of_tables(source: TaskSource, kind: str | None) -> Task:
     )
 
 
-def _unusual_primary_said(task: Task) -> Iterator[str]:
+def _primary_warnings(task: Task) -> Iterator[str]:
     """Yield why the primary metric is not the first of the kind, where it is not."""
     for metric in task.unusual_primary:
         number, n = min(task.class_sizes.items(), key=lambda pair: pair[1])

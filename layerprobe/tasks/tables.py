@@ -160,6 +160,21 @@ def read_json_lines(path: Path, encoding: str | None = None) -> Iterator[tuple[i
         yield number, record
 
 
+def first_columns(path: Path) -> set[str]:
+    """Return the columns of a Parquet file, or of the first row of a JSONL file; none where it cannot be read."""
+    try:
+        if path.suffix.lower() == ".parquet":
+            from pyarrow.parquet import read_schema
+
+            return set(read_schema(path).names)
+        with open_regular(path) as file:
+            lines = iter(lambda: file.readline(RECORD.value), b"")
+            first = parse_json(next(line for line in lines if line.strip()).decode("utf-8-sig"))
+    except Exception:  # whatever is wrong with it is said where it is read
+        return set()
+    return set(first) if isinstance(first, dict) else set()
+
+
 def encoding_of(path: Path) -> str:
     """Return what `find_encoding` does; raise TaskError if the file is too large or cannot be read."""
     with task_errors(path):

@@ -47,7 +47,9 @@ PRIMARY = {
 
 @pytest.fixture(scope="module")
 def probings() -> dict[str, Probing]:
-    return {kind: probe(EMBEDDINGS, targets, kind=kind, settings=FEW) for kind, targets in TARGETS.items()}  # type: ignore[arg-type]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("layerprobe.probing.jackknife.SETS", 20)  # every one of which is a fit a layer and fold
+        return {kind: probe(EMBEDDINGS, targets, kind=kind, settings=FEW) for kind, targets in TARGETS.items()}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", TARGETS)

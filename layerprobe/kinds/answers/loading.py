@@ -22,7 +22,7 @@ from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.loading import TaskSource, load_rows
 from layerprobe.tasks.splitting import SPLITS
-from layerprobe.tasks.tables import Table, check_format, table_of_columns
+from layerprobe.tasks.tables import Table, check_format, first_columns, table_of_columns
 from layerprobe.tasks.texts import Cleaner, UnusableRowError
 from layerprobe.tasks.values import Task
 
@@ -40,19 +40,12 @@ def is_squad(path: Path) -> bool:
     try:
         if path.is_dir():
             return any(map(is_squad, data_files(path, SUFFIXES)))
-        if path.suffix.lower() == ".parquet":
-            from pyarrow.parquet import read_schema
-
-            return set(COLUMNS) <= set(read_schema(path).names)
-        if path.suffix.lower() not in SUFFIXES:
-            return False
+        if path.suffix.lower() != ".json":
+            return path.suffix.lower() in SUFFIXES and set(COLUMNS) <= first_columns(path)
         with open_regular(path) as file:
             head = file.read(_HEAD)
     except Exception:  # whatever is wrong with it is said where it is read
         return False
-    if path.suffix.lower() == ".jsonl":
-        head = head.lstrip().partition(b"\n")[0]
-        return all(b'"%s"' % column.encode() in head for column in COLUMNS)
     return b'"paragraphs"' in head or all(b'"%s"' % column.encode() in head for column in COLUMNS)
 
 

@@ -27,7 +27,7 @@ from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.losses import Criterion, PreparedItems
 from layerprobe.kinds.answers.kind import Questions
 from layerprobe.kinds.answers.metrics import ALWAYS, answer_threshold
-from layerprobe.kinds.answers.windows import Windows, said_of_cut_questions, windowed
+from layerprobe.kinds.answers.windows import Windows, cut_questions_warning, windowed
 from layerprobe.metrics.names import Split
 from layerprobe.rng import without_autocast
 from layerprobe.scoring.probes import LOGIT_VARIANCE
@@ -68,7 +68,7 @@ class AnswerSpan(Criterion):
             for part in items
             if isinstance(part, Questions)
         ]
-        return said_of_cut_questions(splits, encoder.limit(max_length))
+        return cut_questions_warning(splits, encoder.limit(max_length))
 
     def read(self, states: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
         """Return the logits of every token, (window, token, 2)."""
@@ -119,7 +119,7 @@ def answer_probe(checkpoint: Resolved, task: Task, *, split: Split) -> LayerScor
     names: list[Split] = ["train", "validation", split] if chosen else ["train", split]
     windows = {name: _windowed(encoder, cast(Questions, task.split(name)), checkpoint) for name in dict.fromkeys(names)}
     spans = [(part, cast(Questions, task.split(name)).spans) for name, part in windows.items()]
-    if warning := said_of_cut_questions(spans, encoder.limit(checkpoint.max_length)):
+    if warning := cut_questions_warning(spans, encoder.limit(checkpoint.max_length)):
         logger.warning("%s", warning)
     done, total = 0, sum(len(part.pairs) for part in windows.values())
 

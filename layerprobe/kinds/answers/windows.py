@@ -100,7 +100,7 @@ class Windows:
         return best
 
 
-def said_of_cut_questions(splits: Sequence[tuple[Windows, Sequence[Span | None]]], limit: int) -> str:
+def cut_questions_warning(splits: Sequence[tuple[Windows, Sequence[Span | None]]], limit: int) -> str:
     """Return a warning of the questions and answers that windows of `limit` tokens lose; empty if none.
 
     Args:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError, TaskError
-from layerprobe.files.inputs import RECORD, open_regular
 from layerprobe.kinds.summaries.metrics import ROUGE, greedy_oracle, readable, rouge
 from layerprobe.metrics.influence import Influences, mean_influences
 from layerprobe.names import counted
@@ -22,6 +20,7 @@ from layerprobe.tasks.discovery import folder_splits
 from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.kind import Kind
 from layerprobe.tasks.loading import TaskSource, load_rows
+from layerprobe.tasks.tables import first_columns
 from layerprobe.tasks.texts import Cleaner, UnusableRowError
 from layerprobe.tasks.values import Items, Task
 
@@ -163,13 +162,9 @@ def is_summaries(path: Path) -> bool:
     """Return whether a JSONL file, or the train file of a folder, has a document and a summary in its first line."""
     try:
         file = folder_splits(path)["train"] if path.is_dir() else path
-        if file.suffix.lower() != ".jsonl":
-            return False
-        with open_regular(file) as opened:
-            first = json.loads(opened.readline(RECORD.value).decode("utf-8-sig"))
-    except (OSError, ValueError, TaskError, RecursionError):
+    except TaskError:
         return False
-    return isinstance(first, dict) and set(SUMMARIZATION.columns) <= set(first)
+    return file.suffix.lower() == ".jsonl" and set(SUMMARIZATION.columns) <= first_columns(file)
 
 
 def load_summaries(source: TaskSource) -> Task:
