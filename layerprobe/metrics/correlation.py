@@ -2,7 +2,6 @@
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from layerprobe.errors import DataError
 from layerprobe.similarity.checks import Array, check_same_samples, finite_matrix, unit_rows
@@ -48,6 +47,8 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
         >>> round(spearman([0.1, 0.2, 0.9], [1.0, 2.0, 3.0]), 12)
         1.0
     """
+    from scipy import stats  # slow to load
+
     return float(stats.spearmanr(*_checked_pair(x, y)).statistic)
 
 
@@ -58,6 +59,8 @@ def pearson(x: ArrayLike, y: ArrayLike) -> float:
         >>> round(pearson([0.0, 1.0, 2.0], [5.0, 3.0, 1.0]), 12)
         -1.0
     """
+    from scipy import stats  # slow to load
+
     return float(stats.pearsonr(*_checked_pair(x, y)).statistic)
 
 
