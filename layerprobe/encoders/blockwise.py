@@ -167,8 +167,8 @@ def weight_files(checkpoint: Resolved) -> dict[str, Path]:
         )
     if checkpoint.adapter is not None:
         raise _refusal(checkpoint.label, "its adapter is merged into the weights of the whole model")
-    if checkpoint.asked.blocks is not None:
-        raise _refusal(checkpoint.label, "that is for models with all their blocks")
+    if checkpoint.whole is not None:
+        raise _refusal(checkpoint.label, "that is for models with all their blocks and tokens")
     if checkpoint.modality == "image" or checkpoint.towers:
         raise _refusal(checkpoint.label, "that is for models of texts, of one tower")
     source, options = checkpoint.source, {"revision": checkpoint.pinned["revision"]}

@@ -31,6 +31,7 @@ from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.model import ModelDescription, Pooling
 from layerprobe.encoders.stack import Stack, place_like
 from layerprobe.encoders.vision import ImageReader, PreparedImages, prepare_images, probe_images
+from layerprobe.encoders.vocabulary import write_whole
 from layerprobe.errors import DataError, ModelError, UnsupportedArchitectureError
 from layerprobe.files.folders import error_number
 from layerprobe.files.images import Modality, captions_of
@@ -278,6 +279,7 @@ def save_checkpoint(model: PreTrainedModel, tokenizer: Any, folder: Path, *, nam
     with model_errors(name, "saving", but=lambda error: error_number(error) is not None):
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+        write_whole(tokenizer, folder)
         _keep_rules(tokenizer, folder, name=name)
 
 

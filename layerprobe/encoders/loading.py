@@ -70,6 +70,7 @@ from layerprobe.encoders.vision import (
     probe_images,
     processor_digest,
 )
+from layerprobe.encoders.vocabulary import config_with_tokens, keep_tokens, read_whole, with_tokens
 from layerprobe.errors import DataError, ModelError, option
 from layerprobe.files.atomic import from_home, known_sha256, readable_size, sha256_of
 from layerprobe.files.folders import SUMS, folder_problems
@@ -130,7 +131,9 @@ class Resolved:
     adapter: Path | None = None
     """The folder of an adapter, which is merged into the weights."""
     whole: PreTrainedConfig | None = None
-    """The configuration with all blocks, where some are taken out."""
+    """The configuration with all blocks and tokens, where some are taken out."""
+    n_tokens: int | None = None
+    """Of the vocabulary with all tokens, where some are taken out."""
     recipe: Recipe = field(default_factory=Recipe)
     """How texts become embeddings where nobody says."""
 
@@ -194,8 +197,9 @@ class Resolved:
 
         These are fields of a `ModelDescription`.
         """
-        source = None if self.asked.display_name is None else self.name
-        return {"name": self.label, "source": source, "blocks": self.asked.blocks}
+        source = None if self.asked.display_name is None and self.asked.tokens is None else self.name
+        vocabulary = None if self.asked.tokens is None else (len(self.asked.tokens), self.n_tokens)
+        return {"name": self.label, "source": source, "blocks": self.asked.blocks, "vocabulary": vocabulary}
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -219,10 +223,24 @@ class Resolved:
         whole = self.whole or self.config
         if blocks is not None:
             check_blocks(whole, blocks, name=self.name)
-        if blocks is None or len(blocks) == count_blocks(whole):
-            return replace(self, config=whole, asked=replace(self.asked, blocks=None), whole=None)
-        asked = replace(self.asked, blocks=tuple(blocks))
-        return replace(self, config=config_of_blocks(whole, blocks), asked=asked, whole=whole)
+        kept = None if blocks is None or len(blocks) == count_blocks(whole) else tuple(blocks)
+        return self._cut(whole, replace(self.asked, blocks=kept))
+
+    def of_tokens(self, tokens: tuple[int, ...]) -> "Resolved":
+        """Return it with some of its tokens alone; ModelError if its vocabulary cannot be cut so."""
+        if self.asked.tokens is not None:
+            raise ModelError(f"expected a model with all of its tokens, got {self.label}")
+        if self.modality != "text":
+            raise ModelError(f"expected a model of texts to take tokens out, got {self.label}, which reads images")
+        cut, n_tokens = with_tokens(self.tokenizer, tokens, name=self.name), len(self.tokenizer.get_vocab())
+        digest = hashlib.sha256(f"{_tokenizer_digest(cut)} of {self.tokenizer_digest}".encode()).hexdigest()
+        read_otherwise = replace(self, tokenizer=cut, tokenizer_digest=digest, n_tokens=n_tokens)
+        return read_otherwise._cut(self.whole or self.config, replace(self.asked, tokens=tuple(tokens)))
+
+    def _cut(self, whole: PreTrainedConfig, asked: Model) -> "Resolved":
+        config = whole if asked.tokens is None else config_with_tokens(whole, asked.tokens)
+        config = config if asked.blocks is None else config_of_blocks(config, asked.blocks)
+        return replace(self, config=config, asked=asked, whole=None if config is whole else whole)
 
 
 ModelLike = str | os.PathLike[str] | Model | Resolved | LoadedModel
@@ -281,6 +299,7 @@ def _resolved(model: Model, reads: Modality | None) -> Resolved:
             "expected the name of a model, a folder, a Model, (model, tokenizer) or a SentenceTransformer whose first "
             f"module holds a model of transformers, got {_named_types(model.name)}"
         )
+    resolved = resolved if model.tokens is None else resolved.of_tokens(model.tokens)
     return resolved if model.blocks is None else resolved.of_blocks(model.blocks)
 
 
@@ -388,7 +407,7 @@ def _with_adapter(model: Model, root: str, folder: Path, adapted: tuple[str, str
 def _named(model: Model, root: str) -> Model:
     """Return a model as it was requested, with all of its name as one, and all of its blocks."""
     called = model.display_name or (_name_of_folder(Path(root)) if Path(root).is_dir() else None)
-    return replace(model, name=model.full_name, revision=None, display_name=called, blocks=None)
+    return replace(model, name=model.full_name, revision=None, display_name=called, blocks=None, tokens=None)
 
 
 def _content_of(source: str, commit: str | None, adapter: Path | None = None) -> str:
@@ -401,6 +420,7 @@ def _text_reader(model: Model, source: str, root: str, pinned: dict[str, Any], *
     """Return the tokenizer in a folder or a repository, and the recipe of the configuration next to it."""
     name = model.full_name
     tokenizer = _load_tokenizer(name, source, pinned)
+    read_whole(tokenizer, partial(_beside, source, pinned["revision"]))
     configured = configured_recipe(partial(_beside, root, pinned["revision"]), name)
     tokenizer, recipe = _by_recipe(tokenizer, configured, causal=causal, end_token=model.end_token)
     if model.end_token and not recipe.end_token and tokenizer("a")["input_ids"][-1:] == _bare_end(tokenizer):
@@ -477,7 +497,7 @@ def _resolved_in_memory(asked: Model) -> Resolved:
         causal = reads_left_to_right(model.config, trust_remote_code=has_own_code(model.config))
         tokenizer, recipe = _by_recipe(_usable(name, tokenizer), configured, causal=causal, end_token=None)
     return Resolved(
-        asked=replace(asked, name=name, blocks=None),
+        asked=replace(asked, name=name, blocks=None, tokens=None),
         source=IN_MEMORY,
         revision=content_digest(model),
         config=copy.deepcopy(model.config),
@@ -522,6 +542,7 @@ def load_encoder(source: ModelLike, *, share: bool = False, **changes: Any) -> E
             load = _copy_loaded
         else:
             load = _load_encoder_weights if checkpoint.asked.random_init is None else _random_model
+        share = share and checkpoint.asked.tokens is None  # what is taken out would be gone from the user's own
         model = checkpoint.loaded if share and checkpoint.loaded is not None else load(checkpoint, config)
     nn.Module.to(model, place).train(False)
     reader, max_length = None, None
@@ -535,9 +556,13 @@ def load_encoder(source: ModelLike, *, share: bool = False, **changes: Any) -> E
             probe = tokenize_for(model, tokenizer, PROBE_TEXTS, max_length=min(64, max_length or 64))
     together = collate(probe, range(len(probe)), place)
     whole: tuple[int, ...] = ()
+    if checkpoint.asked.tokens is not None:
+        with model_errors(checkpoint.label, "taking tokens out"):
+            keep_tokens(model, checkpoint.asked.tokens, together, name=checkpoint.name)
     if checkpoint.asked.blocks is not None:
         with model_errors(checkpoint.label, "taking blocks out"):
             model = of_blocks(model, checkpoint.asked.blocks, together, name=checkpoint.name)
+    if checkpoint.whole is not None:
         config, whole = model.config, parameters
         parameters = count_parameters(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
     alone = [collate(probe, [row], place) for row in range(len(probe))]

@@ -14,6 +14,7 @@ from layerprobe.checks import as_declared, public
 from layerprobe.encoders.backends.backend import TORCH, check_backend
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.serialisation import RARE
+from layerprobe.names import counted
 from layerprobe.results.table import Column, layer_columns
 from layerprobe.store import StoreDtype
 
@@ -55,7 +56,9 @@ class ModelDescription:
     blocks: tuple[int, ...] | None = field(default=None, metadata=RARE)
     """The blocks of a larger model that it is made of, ascending, from 1; None: it is whole."""
     whole_parameters: tuple[int, ...] = field(default=(), metadata=RARE)
-    """Of that larger model truncated at each of its layers."""
+    """Of that larger model truncated at each of its layers; or of the model with all tokens."""
+    vocabulary: tuple[int, int] | None = field(default=None, metadata=RARE)
+    """Tokens that it knows, and how many it knew before others were taken out; None: it knows all."""
 
     def __post_init__(self) -> None:
         if self.n_blocks < 0 or len(self.parameters) != self.n_layers:
@@ -81,15 +84,18 @@ def check_layers(layers: tuple[int, ...], model: ModelDescription, *, what: str)
         raise DataError(f"expected {what} from 0 to {model.n_blocks} of {model.name}, got {', '.join(map(str, wrong))}")
 
 
-def labelled(name: str, random_init: int | None, blocks: tuple[int, ...] | None) -> str:
-    """Return what a model is called that is not as its name says: one with random weights, or without some blocks.
+def labelled(
+    name: str, random_init: int | None, blocks: tuple[int, ...] | None, tokens: tuple[int, ...] | None = None
+) -> str:
+    """Return what a model is called that is not as its name says: with random weights, or without blocks or tokens.
 
     Examples:
-        >>> labelled("bert", None, (1, 6))
-        'bert (blocks 1, 6)'
+        >>> labelled("bert", None, (1, 6), (0, 1, 2))
+        'bert (blocks 1, 6; 3 tokens)'
     """
     parts = [] if random_init is None else [f"random init {random_init}"]
     parts += [] if blocks is None else [f"blocks {', '.join(map(str, blocks))}"]
+    parts += [] if tokens is None else [counted(len(tokens), "token")]
     return f"{name} ({'; '.join(parts)})" if parts else name
 
 
@@ -124,6 +130,9 @@ class Model:
     blocks: tuple[int, ...] | None = field(default=None, metadata=RARE)
     """The blocks to keep, ascending, from 1, such as 1,5,6. All by default; the others are taken out first, and layers
     are counted anew."""
+    tokens: tuple[int, ...] | None = field(default=None, repr=False, metadata=RARE)
+    """Ids of the tokens to keep, ascending; the embeddings of all others are taken out, and their texts are spelt with
+    shorter pieces. All by default. `shrink` chooses them by texts."""
     _: KW_ONLY
     pooling: Pooling | None = field(default=None, metadata=RARE)
     """How token states become one embedding: mean, cls, max or last. By default as a configuration of
@@ -203,7 +212,7 @@ class Model:
         """What it is called: as requested, or its name with revision and seed."""
         if self.display_name is not None:
             return self.display_name
-        return labelled(self.full_name, self.random_init, self.blocks)
+        return labelled(self.full_name, self.random_init, self.blocks, self.tokens)
 
     def changed(self, usual: "Model | None" = None) -> dict[str, str]:
         """Return the settings that are not the usual ones, without where things are kept."""

@@ -13,7 +13,7 @@ from layerprobe.export.layout import Int8File, Layout
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, in_percent, short_name
 from layerprobe.results.shown import from_layer
-from layerprobe.stats.sentences import percents
+from layerprobe.stats.sentences import percents, tokens_phrase
 from layerprobe.stats.values import SeedScores
 from layerprobe.study.values import Study
 from layerprobe.versions import __version__
@@ -219,6 +219,7 @@ def _summary(model: ModelDescription, layer: int, layout: Layout, *, tuned: bool
         f"- **Layer:** {layer} of {model.n_blocks}: the embeddings {blocks}"
         + ("" if model.norm == "none" else ", then the model's final norm"),
         f"- **Parameters:** {after:,} instead of {before:,} ({saved:.1%} less; no pooler, which nothing here uses)",
+        *((f"- **Vocabulary:** {tokens_phrase(model.vocabulary)}",) if model.vocabulary else ()),
         f"- **Embedding:** {_words(layout)[0]}, {features}{modules}; compared by {similarity}",
         *(() if layout.n_extra is not None else (f"- **Length:** texts are cut at {layout.max_length} tokens",)),
     ]

@@ -27,6 +27,7 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import FirstUse, first_use, kept_use, load
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.encoders.model import Model, ModelDescription, Pooling
+from layerprobe.encoders.vocabulary import FEW_MISSING, missing_share
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import (
     DamagedStoreError,
@@ -49,7 +50,7 @@ from layerprobe.extraction.embed import (
     embedded_block_by_block,
 )
 from layerprobe.files.atomic import readable_size
-from layerprobe.files.images import prompted, readable_as
+from layerprobe.files.images import captions_of, prompted, readable_as
 from layerprobe.files.inputs import SpooledTexts
 from layerprobe.files.serialisation import digest, from_dict, to_dict
 from layerprobe.jobs.crew import HERE, Plan, Share, Workers, crew_of
@@ -58,6 +59,7 @@ from layerprobe.lazy import cached_property
 from layerprobe.names import counted, short_name, some
 from layerprobe.results.estimate import Estimate
 from layerprobe.similarity.checks import rounding
+from layerprobe.stats.sentences import missing_sentence
 from layerprobe.store.manifest import Manifest, StoredFile, StoreKey, first_rows, sample_ids, texts_digest
 from layerprobe.store.shards import ShardWriter, StoredEmbeddings, StoredLayer, write_shard
 from layerprobe.store.store import Store
@@ -705,7 +707,7 @@ def _writer(
     size = encoder.description
     description = {
         "model": to_dict(size),
-        "warnings": _slowed_down(encoder),
+        "warnings": [*_slowed_down(encoder), *_tokens_missing(encoder, texts)],
         "max_length": encoder.limit(model.max_length),
         "backend": _backend(graph),
     }
@@ -749,6 +751,16 @@ def _warnings(stored: StoredEmbeddings) -> list[str]:
     # in formats 1 and 2 it is among the warnings
     cut = [f"{n_cut} of {manifest.n_rows} texts were cut at {limit} tokens"] if n_cut and limit is not None else []
     return [*cut, *manifest.description["warnings"]]
+
+
+def _tokens_missing(encoder: Encoder, texts: Sequence[str]) -> list[str]:
+    """Warn of texts that need tokens which were taken out of the model's vocabulary, as those of another language."""
+    tokenizer = encoder.tokenizer
+    missing = missing_share(tokenizer, captions_of(texts)) if hasattr(tokenizer, "whole") else 0.0
+    if missing <= FEW_MISSING:
+        return []
+    sizes = len(tokenizer.get_vocab()), tokenizer.whole.get_vocab_size()
+    return [f"of {counted(len(texts), 'text')}, {missing_sentence(missing, sizes)}"]
 
 
 def _slowed_down(encoder: Encoder) -> list[str]:

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import Seeds, check_seeds, public, settings_or_default
 from layerprobe.context import part
-from layerprobe.encoders.architecture import count_blocks
+from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
 from layerprobe.encoders.loading import ModelLike, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.stack import check_blocks
 from layerprobe.encoders.timing import ROUNDS, Speedup
+from layerprobe.encoders.vocabulary import FEW_MISSING, missing_share
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError, option
 from layerprobe.extraction.embeddings import distinct_texts, extract
@@ -46,9 +47,13 @@ from layerprobe.shrinking.values import (
     Shrunk,
     Size,
     Smaller,
+    SmallerVocabulary,
     dense_name,
     read_size,
+    read_vocabulary,
 )
+from layerprobe.shrinking.vocabulary import tokens_to_keep
+from layerprobe.stats.sentences import missing_sentence
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.kind import KINDS
@@ -85,7 +90,7 @@ def shrink(
     settings: ShrinkSettings | None = None,
     ray: str | None = None,
 ) -> Shrunk:
-    """Take blocks out of a model, train the rest to agree with it, and measure by how much it is worse on a task.
+    """Take blocks and tokens out of a model, train the rest to agree with it, and measure how much worse it is.
 
     Which blocks go is seen by forward passes: each time the one without which the similarities between some of the
     texts agree most with the whole model's. The rest is trained on the whole model's embeddings of the texts, without
@@ -99,12 +104,13 @@ def shrink(
         task: What the smaller model must still do.
         size: How many blocks are kept, which ones, or `50%` of the parameters at most, or `2x` as fast at least. By
             default the fewest blocks whose loss is within the margin on the validation split, which are sought by
-            halving; without a task, half of them.
+            halving; without a task, half of them, or `all` with a vocabulary.
         tune: Also fine-tune both on the task: by the paper's protocol, or the one given, and with its length. That is
             what then counts.
         seeds: How many, or which, of the training.
         protocol: Of the training on the embeddings; pooling and length are the model's.
-        settings: How much worse it may be, how many dimensions it keeps, and whether backends and 8 bits are measured.
+        settings: How much worse it may be, how many tokens and dimensions it keeps, and whether backends and 8 bits are
+            measured.
         ray: Address of a Ray cluster, on whose nodes the seeds are trained.
 
     Raises:
@@ -127,6 +133,8 @@ def shrink(
     else:
         removals = work.order()
         work.kept = {len(removal.kept): removal.kept for removal in removals}
+        if work.vocabulary is not None:
+            work.kept[work.n_blocks] = work.every_block
     with part(start=1, share=9, whole=10):
         chosen = _sought(work) if target is None else len(target) if isinstance(target, tuple) else target
         if chosen not in work.kept:
@@ -147,6 +155,7 @@ def shrink(
         tried=tuple(tried),
         chosen=tried.index(best),
         dimensions=settings.dimensions,
+        vocabulary=work.vocabulary,
         front=ways,
         warnings=tuple(work.warnings(best)),
     )
@@ -168,7 +177,7 @@ def plan_shrinking(
     work = _Work(model, texts, task, size, seeds, protocol, tune, settings)
     target, blocks, more = work.target, work.n_blocks, len(work.seeds) - 1
     sizes = _most_sizes(0, blocks) if target is None else [len(target) if isinstance(target, tuple) else target]
-    steps = sum(k + 1 for k in sizes) + more * (sizes[-1] + 1)
+    steps = 0 if work.untrained(blocks) and sizes == [blocks] else sum(k + 1 for k in sizes) + more * (sizes[-1] + 1)
     # a step is about a forward and two backward passes: all texts go through the whole model once, some through each
     # model without one block
     passes = 1 if isinstance(target, tuple) else 1 + N_TEXTS / len(work.texts) * blocks**2 / 3
@@ -194,6 +203,7 @@ def plan_shrinking(
         f"{counted(n_seeds, 'seed')}{further}",
         numbers={
             "model": work.checkpoint.label,
+            **({} if work.vocabulary is None else {"tokens": work.vocabulary.kept}),
             "n_texts": n_texts,
             "sizes": n_sizes,
             "seeds": n_seeds,
@@ -266,7 +276,7 @@ class _Work:
         ray: str | None = None,
     ) -> None:
         """Check all arguments; the model reads and pools as the protocol."""
-        parsed, dimensions = read_size(size), settings.dimensions
+        parsed, wanted, dimensions = read_size(size), read_vocabulary(settings.vocabulary), settings.dimensions
         if tune and task is None:
             raise DataError("expected a task to fine-tune on, got none")
         if tune and dimensions is not None:
@@ -304,13 +314,46 @@ class _Work:
         width = self.description.hidden_size
         if dimensions is not None and not 1 <= dimensions < width:
             raise DataError(f"expected 1 to {width - 1} dimensions of {checkpoint.label} to keep, got {dimensions}")
+        self.cut = checkpoint
+        self.vocabulary = None if wanted is None else self._without_tokens(wanted)
         self.tried = dict[int, Smaller]()
         self.kept = dict[int, tuple[int, ...]]()  # blocks by their number
         self.target = _target(self, parsed)
 
+    def _without_tokens(self, wanted: Any) -> SmallerVocabulary:
+        """Take tokens out of the model whose blocks are trained; return which stay."""
+        if self.checkpoint.modality != "text":
+            raise DataError(f"expected a model of texts to cut its vocabulary, got {self.checkpoint.label}")
+        task = None if self.compared is None else self.compared.task
+        of_task = () if task is None else _apart(task.texts("train"), task)[0]
+        tokens, missing = tokens_to_keep(self.checkpoint, list(dict.fromkeys((*self.texts, *of_task))), wanted)
+        self.cut = self.checkpoint.of_tokens(tokens)
+        tested = None if self.compared is None else self.compared.some_texts(N_TEXTS)
+        return SmallerVocabulary(
+            kept=len(tokens),
+            whole=self.cut.n_tokens or 0,
+            missing=missing,
+            missing_on_task=None if tested is None else missing_share(self.cut.tokenizer, tested),
+        )
+
     @property
     def n_blocks(self) -> int:
         return self.description.n_blocks
+
+    @property
+    def every_block(self) -> tuple[int, ...]:
+        return tuple(range(1, self.n_blocks + 1))
+
+    @property
+    def parameters(self) -> tuple[int, ...]:
+        """Parameters by number of blocks, without the tokens that go."""
+        if self.vocabulary is None:
+            return self.description.parameters
+        return count_parameters(self.cut.config, trust_remote_code=self.cut.pinned["trust_remote_code"])
+
+    def untrained(self, k: int) -> bool:
+        """Return whether the model of `k` blocks needs no training, as it is the whole one on all of the texts."""
+        return k == self.n_blocks and self.vocabulary is not None and not self.vocabulary.missing
 
     def teach(self) -> None:
         """Embed the texts, or take them from the store."""
@@ -337,8 +380,15 @@ class _Work:
     def trained(self, k: int, seeds: Sequence[int]) -> list[tuple[FineTuningRun, Path]]:
         """Train the model of `k` blocks, or load finished runs; returns the runs and their directories."""
         self.whole.forget()  # training loads its own
-        cut = self.checkpoint.of_blocks(self.kept[k])
-        runs = run_set(SharedModel(cut, workers=self.workers), self.taught, self.protocol, save_models=True)
+        cut, taught, protocol = self.cut.of_blocks(self.kept[k]), self.taught, self.protocol
+        if self.untrained(k):
+            # a step that changes nothing, for a run like any other
+            few = Taught.of(taught.train.texts[: protocol.batch_size], taught.train.gold[: protocol.batch_size])
+            taught, protocol = (
+                replace(taught, train=few),
+                replace(protocol, epochs=1, evaluations=1, learning_rate=1e-30),
+            )
+        runs = run_set(SharedModel(cut, workers=self.workers), taught, protocol, save_models=True)
         jobs = {RunJob(k, seed): 1.0 for seed in seeds}
         with crew_of(RunWorker, (runs,), self.workers, most=len(jobs)) as crew:
             made = cast(list[FineTuningRun], [*results(runs_plan((runs,), jobs, unit="seeds"), crew).values()])
@@ -349,7 +399,7 @@ class _Work:
 
         It is read as the whole one, whose configuration its folder does not have.
         """
-        label = self.checkpoint.of_blocks(self.kept[k]).label
+        label = self.cut.of_blocks(self.kept[k]).label
         smaller = Model(str(directory / MODEL), display_name=f"{label}, trained", end_token=False)
         model = SharedModel(resolve(smaller.like(self.checkpoint.settled)))
         if self.dimensions is None:
@@ -394,11 +444,13 @@ class _Work:
             texts, ways = self.compared.some_texts(N_TEXTS), ((model, weight), (self.whole, None))
             on_task = 100 * agreement(*(embedder(model, dense=w)(tokenized(model, texts)) for model, w in ways))
         chosen_by = self.tried[k].chosen_by if k in self.tried else None
-        speed, low, high = self.speeds([k])[k]
-        small = replace(small, speed=speed, speed_range=(low, high), on_task=on_task, chosen_by=chosen_by)
+        small = replace(small, on_task=on_task, chosen_by=chosen_by)
+        if k < self.n_blocks:  # tokens take no time
+            speed, low, high = self.speeds([k])[k]
+            small = replace(small, speed=speed, speed_range=(low, high))
         if not front:
             return small, ()
-        measured_on, every = (self.compared, cast(Taught, self.taught.test)), tuple(range(1, self.n_blocks + 1))
+        measured_on, every = (self.compared, cast(Taught, self.taught.test)), self.every_block
         of_whole = None if weight is None else fewer(self.taught.train.gold[:FITTED], len(weight))
         return small, (
             *served(model, small.blocks, *measured_on, weight),
@@ -415,10 +467,13 @@ class _Work:
 
     def warnings(self, small: Smaller) -> list[str]:
         """Return warnings for the user."""
+        warnings, vocabulary = [*self.left_out], self.vocabulary
+        if vocabulary is not None and (missing := vocabulary.missing_on_task or 0) > FEW_MISSING:
+            warnings.append(f"of the task's texts, {missing_sentence(missing, vocabulary.tokens)}")
         if small.on_task is None or min(small.agreement) - small.on_task <= FAR:
-            return [*self.left_out]
+            return warnings
         return [
-            *self.left_out,
+            *warnings,
             f"on the task's texts the smaller model agrees with the whole one by {small.on_task:.1f}, on held-out "
             f"texts by {min(small.agreement):.1f}: these are unlike; train on texts of the task's domain and language",
         ]
@@ -426,23 +481,29 @@ class _Work:
 
 def _target(work: _Work, parsed: Any) -> int | tuple[int, ...] | None:
     """Return the requested number of blocks, or the blocks; None where the number is to be searched."""
-    n_blocks, name, share = work.n_blocks, work.checkpoint.label, work.description.parameters
+    n_blocks, name, cut = work.n_blocks, work.checkpoint.label, work.vocabulary is not None
+    most = n_blocks if cut else n_blocks - 1
+    if parsed == "all" or (parsed is None and work.compared is None and cut) or (parsed == n_blocks and cut):
+        parsed = work.every_block
     match parsed:
         case None:
             return None if work.compared is not None else n_blocks // 2
-        case int() if not 1 <= parsed < n_blocks:
-            raise DataError(f"expected 1 to {n_blocks - 1} blocks of {name} to keep, got {parsed}")
+        case int() if not 1 <= parsed <= most:
+            raise DataError(f"expected 1 to {most} blocks of {name} to keep, got {parsed}")
         case (float(least), "%"):
-            fits = [k for k in range(1, n_blocks) if share[k] <= least * share[-1]]
-            reached = f"a model of one block has {share[1] / share[-1]:.1%} of the parameters"
+            left, of_whole = work.parameters, work.description.parameters[-1]
+            fits = [k for k in range(1, most + 1) if left[k] <= least * of_whole]
+            reached = f"a model of one block has {left[1] / of_whole:.1%} of the parameters"
         case (float(least), "x"):
             speeds = work.speeds(range(1, n_blocks))
             fits = [k for k, (_, lower, _) in speeds.items() if lower >= least]
             reached = f"a model of one block is {times_as_fast(speeds[1])}"
         case tuple():
             check_blocks(work.checkpoint.config, parsed, name=name)
-            if len(parsed) == n_blocks:
-                raise DataError(f"expected fewer than the {n_blocks} blocks of {name}, got all of them")
+            if len(parsed) > most:
+                raise DataError(
+                    f"expected fewer than the {n_blocks} blocks of {name}, or a smaller vocabulary, got all of them"
+                )
             return parsed
         case _:
             return int(parsed)

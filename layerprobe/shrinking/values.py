@@ -27,6 +27,7 @@ from layerprobe.stats.sentences import (
     loss_phrase,
     margin_heading,
     margin_sentence,
+    tokens_phrase,
     would_settle,
 )
 from layerprobe.stats.values import (
@@ -43,10 +44,11 @@ TRAINING = Protocol(learning_rate=2e-4, epochs=1, batch_size=64, dropout=False, 
 WITHIN = 1.0
 """Points of the primary metric x 100 that the smaller model may be worse by, where nobody says."""
 Size = int | str | Sequence[int]
-"""How many blocks are kept, which ones, or a text: `3`, `1,5,6`, `50%` of the parameters at most, `2x` as fast."""
+"""How many blocks are kept, which ones, or a text: `3`, `1,5,6`, `50%` of the parameters at most, `2x` as fast, `all`
+where the vocabulary is what goes."""
 
 
-def read_size(size: Size | None) -> int | tuple[int, ...] | tuple[float, Literal["%", "x"]] | None:
+def read_size(size: Size | None) -> int | tuple[int, ...] | tuple[float, Literal["%", "x"]] | Literal["all"] | None:
     """Return how many blocks are kept, which ones, or a share, 0 .. 1, of the parameters, or how many times as fast.
 
     Examples:
@@ -61,6 +63,8 @@ def read_size(size: Size | None) -> int | tuple[int, ...] | tuple[float, Literal
         with contextlib.suppress(TypeError):
             return tuple(map(operator.index, size))  # type: ignore[arg-type]
     text = str(size).strip()
+    if text == "all":
+        return "all"
     if re.fullmatch(r"\d{1,9}(,\s*\d{1,9})*", text):
         blocks = tuple(map(int, text.split(",")))
         return blocks if len(blocks) > 1 else blocks[0]
@@ -70,8 +74,39 @@ def read_size(size: Size | None) -> int | tuple[int, ...] | tuple[float, Literal
     if number and number[2] == "x" and float(number[1]) > 1:
         return float(number[1]), "x"
     raise DataError(
-        f"expected a number of blocks such as 3, blocks such as 1,5,6, a share of the parameters such as 50%, or times "
-        f"as fast such as 2x, got {size!r}"
+        f"expected a number of blocks such as 3, blocks such as 1,5,6, a share of the parameters such as 50%, times as "
+        f"fast such as 2x, or all, got {size!r}"
+    )
+
+
+Vocabulary = int | str
+"""How many tokens are kept: `16000`, a share of all of them such as `50%`, or `corpus`, all that the texts need."""
+CORPUS: Literal["corpus"] = "corpus"
+
+
+def read_vocabulary(vocabulary: Vocabulary | None) -> int | float | Literal["corpus"] | None:
+    """Return how many tokens are kept, which share of them, 0 .. 1, or that all stay which the texts need.
+
+    Examples:
+        >>> read_vocabulary("16000"), read_vocabulary("50%"), read_vocabulary("corpus")
+        (16000, 0.5, 'corpus')
+    """
+    if vocabulary is None:
+        return None
+    text = str(vocabulary).strip()
+    if text == CORPUS:
+        return CORPUS
+    if not isinstance(vocabulary, str | bool):
+        with contextlib.suppress(TypeError):
+            text = str(operator.index(vocabulary))
+    if re.fullmatch(r"\d{1,9}", text) and int(text) > 0:
+        return int(text)
+    share = re.fullmatch(r"(\d{1,2}(?:\.\d{1,6})?)%", text)
+    if share and float(share[1]) > 0:
+        return float(share[1]) / 100
+    raise DataError(
+        f"expected a number of tokens such as 16000, a share of them such as 50%, or {CORPUS} for all that the texts "
+        f"need, got {vocabulary!r}"
     )
 
 
@@ -88,6 +123,9 @@ class ShrinkSettings:
     dimensions: int | None = None
     """How many features its embeddings keep, by a linear map. All by default. The map is fitted on the embeddings of
     the texts after the training; what is said of the model is then of these."""
+    vocabulary: Vocabulary | None = field(default=None, metadata=RARE)
+    """How many tokens are kept, such as 16000, or 50% of them, or corpus, all that the texts have: the most frequent of
+    these and of the task's training texts; special ones and those of one letter always stay. All by default."""
     front: bool = False
     """Also measure both models by every backend, and in 8 bits: speed and loss."""
 
@@ -96,6 +134,7 @@ class ShrinkSettings:
             raise DataError(f"expected points above 0 that the smaller model may be worse by, got {self.within!r}")
         if self.dimensions is not None and not isinstance(self.dimensions, Integral):
             raise DataError(f"expected a number of dimensions to keep, got {self.dimensions!r}")
+        read_vocabulary(self.vocabulary)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +244,25 @@ class Smaller:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SmallerVocabulary:
+    """Which tokens a smaller model knows, and how often texts need others, which are spelt with shorter ones."""
+
+    kept: int
+    """Tokens."""
+    whole: int
+    """Tokens of the whole model."""
+    missing: float
+    """Share of the tokens of the training texts, those of the task too, that the smaller one does not know, 0 to 1."""
+    missing_on_task: float | None
+    """The same of texts of the task's test split; None without a task."""
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """How many are kept, of how many."""
+        return self.kept, self.whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
     """One way to run a model: what it costs, and what it loses against the whole one in torch."""
 
@@ -261,6 +319,8 @@ class Shrunk(Shown):
     """Which of them it is about."""
     dimensions: int | None = None
     """Features of its embeddings, where these are fewer than the whole model's."""
+    vocabulary: SmallerVocabulary | None = field(default=None, metadata=RARE)
+    """The tokens that it knows, where these are fewer than the whole model's."""
     front: tuple[Served, ...] = ()
     """Ways to run the whole model and the smaller one, where they were measured."""
     warnings: tuple[str, ...] = ()
@@ -288,6 +348,12 @@ class Shrunk(Shown):
         return backend if how == "int8" else None
 
     @property
+    def untrained(self) -> bool:
+        """Whether it gives the whole model's embeddings as it is: all blocks, and all tokens of the texts."""
+        lacks_none = self.vocabulary is not None and not self.vocabulary.missing
+        return lacks_none and len(self.smaller.blocks) == self.model.n_blocks
+
+    @property
     def kept(self) -> str:
         """Which blocks are kept and what that saves, in words."""
         small = self.smaller
@@ -296,8 +362,13 @@ class Shrunk(Shown):
             self.model.n_blocks,
             fewer=1 - small.parameters / self.model.parameters[-1],
             faster=small.faster,
+            tokens=self._tokens,
             dimensions=None if self.dimensions is None else (self.dimensions, self.model.hidden_size),
         )
+
+    @property
+    def _tokens(self) -> tuple[int, int] | None:
+        return None if self.vocabulary is None else self.vocabulary.tokens
 
     @property
     def _agreed(self) -> str:
@@ -317,6 +388,8 @@ class Shrunk(Shown):
     def heading(self) -> str:
         """How many blocks stay, and what they lose at most; without a task how far they agree with the whole model."""
         blocks, loss = f"{len(self.smaller.blocks)} of {self.model.n_blocks} blocks", self.smaller.loss
+        if self._tokens is not None:
+            blocks = f"{blocks} and {tokens_phrase(self._tokens)}"
         if loss is None:
             return f"{blocks} agree with the whole model by {self.smaller.agreement[0]:.0f} of 100"
         return margin_heading(blocks, loss.verdict, loss.most, self.within if loss.verdict == "worse" else loss.margin)
@@ -364,6 +437,7 @@ class Shrunk(Shown):
         return Table(
             columns=(
                 Column("blocks", [*(size.blocks for size in self.tried), tuple(range(1, whole.n_blocks + 1))]),
+                *self._tokens_column,
                 Column("parameters", [*(e.parameters for e in self.tried), whole.parameters[-1]], form=millions),
                 column("speed", form=".1f", meaning="Times as fast as the whole model, the median over rounds."),
                 column("speed_range", title="range", form=".1f", interval=True),
@@ -382,6 +456,12 @@ class Shrunk(Shown):
             notes=tuple(notes),
             marks=tuple("chosen" if i == self.chosen else None for i in range(len(self.tried) + 1)),
         )
+
+    @property
+    def _tokens_column(self) -> tuple[Column, ...]:
+        if self._tokens is None:
+            return ()
+        return (Column("tokens", [*(self._tokens[0] for _ in self.tried), self._tokens[1]], form=","),)
 
     @property
     def _losses(self) -> tuple[Chart, ...]:
@@ -493,9 +573,19 @@ class Shrunk(Shown):
         small, blocks = self.smaller, ", ".join(map(str, self.smaller.blocks))
         parts = [
             f"Of the {self.model.n_blocks} blocks of {short_name(self.model.name)}, {blocks} were kept.",
-            f"The model of these was trained, without labels, to give the whole model's normalised embeddings of "
-            f"{self.n_texts:,} texts of {short_name(self.texts)} (passes: {self.protocol.epochs}).",
         ]
+        if self.vocabulary is not None:
+            parts.append(
+                f"It knows {tokens_phrase(self.vocabulary.tokens)}: special ones, those of one letter, and the most "
+                f"frequent of these texts, of whose tokens {self.vocabulary.missing:.1%} are spelt with shorter ones. "
+                "Texts of another language or domain need more."
+            )
+        parts.append(
+            "All tokens of these texts are kept, so that nothing was trained."
+            if self.untrained
+            else f"The model of these was trained, without labels, to give the whole model's normalised embeddings of "
+            f"{self.n_texts:,} texts of {short_name(self.texts)} (passes: {self.protocol.epochs})."
+        )
         if self.dimensions is not None:
             parts.append(
                 f"Its embeddings have {self.dimensions} of {self.model.hidden_size} dimensions, those along which "

@@ -950,12 +950,40 @@ def saved_seeds_sentence(seeds: int, runs: int, seconds: float) -> str:
 
 
 def blocks_phrase(
-    blocks: Sequence[int], n_blocks: int, *, fewer: float, faster: str = "", dimensions: tuple[int, int] | None = None
+    blocks: Sequence[int],
+    n_blocks: int,
+    *,
+    fewer: float,
+    faster: str = "",
+    tokens: tuple[int, int] | None = None,
+    dimensions: tuple[int, int] | None = None,
 ) -> str:
-    """Return which blocks of a model are kept, of how many dimensions, and what that saves."""
-    features = "" if dimensions is None else f", {dimensions[0]} of {dimensions[1]} dimensions"
-    which = f"{len(blocks)} of {n_blocks} blocks ({', '.join(map(str, blocks))}){features}"
-    return f"{which}, {fewer:.0%} fewer parameters{faster and f', {faster}'}"
+    """Return which blocks of a model are kept, of how many tokens and dimensions, and what that saves."""
+    which = f"{len(blocks)} of {n_blocks} blocks ({', '.join(map(str, blocks))})"
+    parts = [which if len(blocks) < n_blocks else f"all {n_blocks} blocks"]
+    parts += [] if tokens is None else [tokens_phrase(tokens)]
+    parts += [] if dimensions is None else [f"{dimensions[0]} of {dimensions[1]} dimensions"]
+    parts += [f"{fewer:.0%} fewer parameters", *([faster] if faster else [])]
+    return ", ".join(parts)
+
+
+def tokens_phrase(tokens: tuple[int, int]) -> str:
+    """Return how many tokens of a vocabulary are kept.
+
+    Examples:
+        >>> tokens_phrase((15000, 30522))
+        '15,000 of 30,522 tokens'
+    """
+    return f"{tokens[0]:,} of {tokens[1]:,} tokens"
+
+
+def missing_sentence(missing: float, tokens: tuple[int, int]) -> str:
+    """Return which share of the tokens of texts was taken out of a vocabulary of so many tokens, and what to do."""
+    return (
+        f"{missing:.0%} of their tokens were taken out of its vocabulary, which has {tokens_phrase(tokens)}, and are "
+        "spelt with shorter ones, so embeddings are worse: keep the tokens of texts of this language and domain, or "
+        "take the whole model"
+    )
 
 
 def agreement_phrase(alike: float, shared: float) -> str:

@@ -78,8 +78,8 @@ def test_a_dry_run_trains_nothing(layerprobe: Layerprobe, pair: tuple[Path, Path
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--texts", "TEXTS", "--size", "half"), "or times as fast such as 2x, got 'half'"),
-        (("--texts", "TEXTS", "--size", "0.5x"), "or times as fast such as 2x, got '0.5x'"),
+        (("--texts", "TEXTS", "--size", "half"), "times as fast such as 2x, or all, got 'half'"),
+        (("--texts", "TEXTS", "--size", "0.5x"), "times as fast such as 2x, or all, got '0.5x'"),
         (("--texts", "TEXTS", "--tune"), "expected a task with --tune"),
         ((), "expected texts to train on"),
         (("--texts", "TEXTS", "--split-seed", "1"), "expected no --split-seed without --task"),

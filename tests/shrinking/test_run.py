@@ -40,6 +40,7 @@ from layerprobe.shrinking.values import PointsLost, Served, ShrinkSettings, Shru
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.values import Task
+from tests.encoders import vocabularies
 from tests.few import few
 from tests.images import digit_folder, save_vision
 from tests.models import save_tiny
@@ -562,3 +563,85 @@ def test_no_model_is_loaded_beside_another_of_the_same(
     shrunk(folder, toy_task_of("sts"), size=2, dimensions=8)
     assert len(loaded) == 6
     assert max(at_once) == 2
+
+
+def families(folder: Path, family: str = "wordpiece") -> str:
+    return str(vocabularies.save(family, folder / family))
+
+
+def of_sentences(model: Any, task: Task | None = None, texts: Any = vocabularies.ENGLISH, **how: Any) -> Shrunk:
+    return shrink(model, texts, task, **options({"protocol": dataclasses.replace(PROTOCOL, batch_size=8), **how}))
+
+
+@pytest.mark.parametrize("family", few(["wordpiece", "unigram", "byte_bpe"], lambda family: family == "unigram"))
+def test_a_vocabulary_that_the_texts_need_loses_nothing(tmp_path: Path, family: str) -> None:
+    folder = families(tmp_path, family)
+    result = of_sentences(folder, vocabulary="corpus")
+    small, vocabulary = result.smaller, result.vocabulary
+    assert vocabulary is not None
+    assert vocabulary.missing == 0
+    assert small.blocks == (1, 2), "expected all blocks where the vocabulary goes and there is no task"
+    assert small.agreement == pytest.approx((100,))
+    assert small.parameters == result.model.parameters[-1] - 16 * (
+        load_encoder(folder).model.config.vocab_size - vocabulary.kept
+    )
+    assert "nothing was trained" in result.account
+    assert from_json(Shrunk, result.to_json()) == result
+    out = tmp_path / "small"
+    export_model(result.folder, out, made=result.account)
+    ours, theirs = (extract(model, vocabularies.ENGLISH).layer(2) for model in (folder, str(out)))
+    np.testing.assert_allclose(theirs, ours, atol=1e-6)
+    encoded = SentenceTransformer(str(out), device="cpu").encode(vocabularies.ENGLISH, convert_to_numpy=True)
+    np.testing.assert_allclose(encoded, ours, atol=1e-6)
+    card = (out / "README.md").read_text()
+    assert f"**Vocabulary:** {vocabulary.kept} of {vocabulary.whole} tokens" in card
+    assert f"{small.parameters:,} instead of {result.model.parameters[-1]:,}" in card
+    (warning,) = extract(str(out), vocabularies.GREEK).warnings
+    assert "of their tokens were taken out of its vocabulary" in warning
+
+
+def test_a_smaller_vocabulary_is_healed_with_the_blocks(tmp_path: Path) -> None:
+    folder, task = families(tmp_path), toy_task_of("sts")
+    result = of_sentences(folder, task, size=1, vocabulary="60%", within=5)
+    assert result.vocabulary is not None
+    kept, whole = result.vocabulary.tokens
+    assert kept == round(0.6 * whole)
+    assert result.smaller.loss is not None
+    assert f"1 of 2 blocks ({result.smaller.blocks[0]}), {kept} of {whole} tokens, " in result.sentence
+    assert f"{kept} of {whole} tokens" in result.heading
+    assert next(column.values for column in result.table.columns if column.name == "tokens") == [kept, whole]
+    assert f"{kept} of {whole} tokens" in result.save_html(tmp_path / "page.html", plotly="cdn").read_text()
+    assert from_json(Shrunk, result.to_json()) == result
+    fine_tuned = of_sentences(folder, task, size=1, vocabulary="60%", tune=TUNING, within=5)
+    assert fine_tuned.smaller.tuned is not None
+    plan = plan_shrinking(folder, vocabularies.ENGLISH, task, **options({"size": 1, "vocabulary": "60%"}))
+    assert plan.numbers["tokens"] == kept
+
+
+def test_a_share_of_the_parameters_counts_the_tokens(tmp_path: Path) -> None:
+    result = of_sentences(families(tmp_path), size="80%", vocabulary="corpus")
+    assert result.smaller.blocks == (1, 2)
+    assert result.smaller.parameters <= 0.8 * result.model.parameters[-1]
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"vocabulary": "half"}, "expected a number of tokens such as 16000, a share of them such as 50%, or corpus"),
+        ({"vocabulary": 0}, "expected a number of tokens such as 16000, .*, got 0"),
+        ({"vocabulary": True}, "expected a number of tokens such as 16000, .*, got True"),
+        ({"vocabulary": 9}, r"of which special ones and single letters are \d+, got 9"),
+        ({"size": "all"}, "expected fewer than the 2 blocks of .*, or a smaller vocabulary, got all of them"),
+        ({"size": 3, "vocabulary": "corpus"}, "expected 1 to 2 blocks of .* to keep, got 3"),
+    ],
+)
+def test_vocabularies_that_cannot_be(tmp_path: Path, how: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        of_sentences(families(tmp_path), **how)
+
+
+def test_a_task_in_another_language_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shrinking, "missing_share", lambda tokenizer, texts: 0.25)
+    result = of_sentences(families(tmp_path), toy_task_of("sts"), size="all", vocabulary=130)
+    expected = "of the task's texts, 25% of their tokens were taken out of its vocabulary, which has 130 of 330 tokens"
+    assert any(warning.startswith(expected) for warning in result.warnings)

@@ -26,7 +26,14 @@ def shrink(
     model: o.Embedding,
     source: o.Source,
     settings: Annotated[
-        ShrinkSettings, group(ShrinkSettings, "Size", "within dimensions front", front={"panel": "Report"})
+        ShrinkSettings,
+        group(
+            ShrinkSettings,
+            "Size",
+            "within dimensions vocabulary front",
+            vocabulary={"type": str | None, "metavar": "TOKENS"},
+            front={"panel": "Report"},
+        ),
     ],
     protocol: Annotated[
         dict[str, Any],
@@ -49,7 +56,7 @@ def shrink(
     ray: o.Ray = None,
     dry_run: o.DryRun = False,
 ) -> Done:
-    """Take blocks out of a model that is good as a whole.
+    """Take blocks, and tokens, out of a model that is good as a whole.
 
     Which blocks go is seen by forward passes. The rest is trained on the whole model's embeddings of texts, without
     labels. On a task it reports by how much the smaller model is worse, and whether that is shown to be within what you
@@ -61,7 +68,8 @@ def shrink(
         texts: Texts to train on, labels are not needed: one per line in a .txt or .txt.gz file, or a table. Given
             again: further files. By default the task's training texts.
         size: How many blocks are kept, such as 3, or which, such as 1,5,6; or 50% of the parameters at most; or 2x as
-            fast at least. By default the fewest blocks that are --within; without a task, half.
+            fast at least; or all, with --vocabulary. By default the fewest blocks that are --within; without a task,
+            half, or all with --vocabulary.
         tune: Also fine-tune both on the task; the loss after that is what counts.
         seeds: How many seeds of the training, or a list such as 3,5,8.
         out: Also export the model to this folder.

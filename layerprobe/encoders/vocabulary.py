@@ -1,0 +1,265 @@
+"""A vocabulary of fewer tokens: a tokenizer that knows no others, and a model with the embeddings of these alone.
+
+Knows the rules of fast tokenizers (WordPiece, Unigram, BPE) and tables of embeddings; which tokens stay is for others
+to say. Ids are counted anew, in their order. A text of which all tokens stay is read as before: WordPiece takes the
+longest token and Unigram the likeliest path, which are still there, and BPE joins the same pairs in the same order as
+long as all tokens on the way to a token stay with it, see `path_to`. A token that went is spelt with shorter ones.
+"""
+
+import copy
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from layerprobe.encoders.batching import Batch, read_by_model
+from layerprobe.errors import ModelError, UnsupportedArchitectureError
+from layerprobe.names import counted
+
+WHOLE = "whole_tokenizer"
+"""What a tokenizer calls the file of the vocabulary that its own was cut from, by which texts are known to need more.
+
+It is a key of tokenizer_config.json, and with .json the file next to it."""
+_SPLITS = ("WordPiece", "Unigram", "BPE")
+_FIRST = 16
+"""Ids of padding up to which all before it stay: RoBERTa and models like it count positions from that id."""
+FEW_MISSING = 0.05
+"""Share of the tokens of texts that may be gone without a warning."""
+_LOOKED_AT = 1000
+"""Texts at most that `missing_share` looks at."""
+_TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rules:
+    """What a fast tokenizer is made of."""
+
+    rules: dict[str, Any]
+    """As in tokenizer.json."""
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """How words are split, with the vocabulary."""
+        model: dict[str, Any] = self.rules["model"]
+        return model
+
+    @property
+    def ids(self) -> dict[str, int]:
+        """Every token with its id, added ones among them."""
+        vocabulary: dict[str, int] = self.model["vocab"]
+        if self.model["type"] == "Unigram":
+            vocabulary = {token: number for number, (token, _) in enumerate(self.model["vocab"])}
+        return vocabulary | {added["content"]: added["id"] for added in self.rules["added_tokens"]}
+
+    def always(self, tokenizer: Any, config: PreTrainedConfig) -> set[int]:
+        """Return the ids of tokens that stay whatever texts need: special ones and those of one letter."""
+        ids, model = self.ids, self.model
+        kept = {added["id"] for added in self.rules["added_tokens"]} | {*tokenizer.all_special_ids}
+        kept |= {number for value in _token_ids(config).values() for number in _listed(value)} & {*ids.values()}
+        prefix, suffix = model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or ""
+        letters = {token for token in ids if len(token.removeprefix(prefix).removesuffix(suffix)) <= 1}
+        letters |= {f"<0x{byte:02X}>" for byte in range(256)} if model.get("byte_fallback") else set()
+        letters |= {model.get("unk_token") or ""}
+        kept |= {ids[token] for token in letters if token in ids}
+        if model["type"] == "Unigram":
+            scores = [score for _, score in model["vocab"]]
+            kept |= {scores.index(min(scores))}  # an unknown letter scores a step below that
+            kept |= set() if model["unk_id"] is None else {model["unk_id"]}
+        padding = tokenizer.pad_token_id
+        return kept | ({*range(padding)} & {*ids.values()} if padding is not None and padding <= _FIRST else set())
+
+    def paths(self) -> Callable[[int], set[int]]:
+        """Return what gives the ids that must stay for a token to be made: itself, and of BPE those it is joined of."""
+        if self.model["type"] != "BPE":
+            return lambda number: {number}
+        ids, words = self.ids, {number: token for token, number in self.ids.items()}
+        ranks = {pair: rank for rank, pair in enumerate(self.pairs)}
+
+        def path(number: int) -> set[int]:
+            parts, made = self._letters(words[number]), {words[number]}
+            while len(parts) > 1:
+                made |= {*parts}
+                pairs = [*itertools.pairwise(parts)]
+                first = min(pairs, key=lambda pair: ranks.get(pair, len(ranks)))
+                if first not in ranks:
+                    break
+                at = pairs.index(first)
+                parts[at : at + 2] = [self._joined(*first)]
+            return {ids[token] for token in made if token in ids}
+
+        return path
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """What BPE joins, in its order."""
+        pairs = (pair.split(" ") if isinstance(pair, str) else pair for pair in self.model["merges"])
+        return [(first, second) for first, second in pairs]
+
+    def _letters(self, token: str) -> list[str]:
+        prefix, suffix = (self.model.get(name) or "" for name in ("continuing_subword_prefix", "end_of_word_suffix"))
+        bare = token.removesuffix(suffix) if suffix else token
+        rest = bare.removeprefix(prefix) if prefix else bare
+        letters = [letter if i == 0 and rest == bare else prefix + letter for i, letter in enumerate(rest)]
+        return [*letters[:-1], letters[-1] + suffix] if letters and bare != token else letters
+
+    def _joined(self, first: str, second: str) -> str:
+        return first + second.removeprefix(self.model.get("continuing_subword_prefix") or "")
+
+    def of(self, tokens: Sequence[int]) -> dict[str, Any]:
+        """Return the rules of a tokenizer that knows these tokens alone, ascending ids, which are counted anew."""
+        numbers = {old: new for new, old in enumerate(tokens)}
+        rules, model = dict(self.rules), dict(self.model)
+        if model["type"] == "Unigram":
+            model["vocab"] = [model["vocab"][i] for i in tokens if i < len(model["vocab"])]
+            model["unk_id"] = None if model["unk_id"] is None else numbers[model["unk_id"]]
+        else:
+            model["vocab"] = {token: numbers[i] for token, i in model["vocab"].items() if i in numbers}
+        if model["type"] == "BPE":
+            left = model["vocab"]
+            model["merges"] = [[*pair] for pair in self.pairs if all(t in left for t in (*pair, self._joined(*pair)))]
+        added = [token | {"id": numbers[token["id"]]} for token in rules["added_tokens"]]
+        post = _renumbered(rules["post_processor"], numbers)
+        return rules | {
+            "model": model,
+            "added_tokens": added,
+            "post_processor": post,
+            "padding": None,
+            "truncation": None,
+        }
+
+
+def rules_of(tokenizer: Any, *, name: str) -> Rules:
+    """Return the rules of a tokenizer; ModelError if its vocabulary cannot be cut."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    rules = None if backend is None else json.loads(backend.to_str())
+    if rules is None or rules["model"]["type"] not in _SPLITS:
+        kind = "a tokenizer in Python" if rules is None else f"a tokenizer of {rules['model']['type']}"
+        raise ModelError(
+            f"{name} has {kind}, whose vocabulary cannot be cut: expected a fast tokenizer of {', '.join(_SPLITS)}"
+        )
+    return Rules(rules)
+
+
+def _renumbered(rule: Any, numbers: dict[int, int]) -> Any:
+    """Return what a tokenizer puts around texts with other ids of its tokens."""
+    if isinstance(rule, list):
+        if len(rule) == 2 and isinstance(rule[0], str) and isinstance(rule[1], int):
+            return [rule[0], numbers[rule[1]]]
+        return [_renumbered(part, numbers) for part in rule]
+    if not isinstance(rule, dict):
+        return rule
+    return {
+        key: [numbers[i] for i in value] if key == "ids" else _renumbered(value, numbers) for key, value in rule.items()
+    }
+
+
+def with_tokens(tokenizer: Any, tokens: Sequence[int], *, name: str) -> Any:
+    """Return a tokenizer that knows some tokens alone, ascending ids, which are counted anew."""
+    rules = rules_of(tokenizer, name=name)
+    words = {number: token for token, number in rules.ids.items()}
+    if unknown := [number for number in tokens if number not in words]:
+        raise ModelError(f"expected ids of tokens of {name} to keep, got {unknown[0]}, which it has not")
+    made = Tokenizer.from_str(json.dumps(rules.of(tokens)))
+    if made.get_vocab(with_added_tokens=True) != {words[old]: new for new, old in enumerate(tokens)}:
+        raise ModelError(f"no tokenizer of {counted(len(tokens), 'token')} can be made of that of {name}")
+    cut = copy.copy(tokenizer)
+    cut.init_kwargs = {key: value for key, value in tokenizer.init_kwargs.items() if key not in _OF_THE_WHOLE}
+    cut.init_kwargs[WHOLE] = f"{WHOLE}.json"
+    whole = getattr(tokenizer, "whole", None) or Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    whole.no_truncation(), whole.no_padding()
+    cut._tokenizer, cut.whole = made, whole
+    return cut
+
+
+_OF_THE_WHOLE = ("vocab", "merges", "vocab_file", "merges_file", "tokenizer_file", "added_tokens_decoder")
+"""What a tokenizer was made with and is no longer so; it is written with its rules."""
+
+
+def missing_share(tokenizer: Any, texts: Sequence[str]) -> float:
+    """Return the share of the tokens of texts, 0 to 1, that were taken out of a vocabulary; 0 of a whole one."""
+    whole = getattr(tokenizer, "whole", None)
+    if whole is None:
+        return 0.0
+    left, every = tokenizer.get_vocab(), range(0, len(texts), max(1, len(texts) // _LOOKED_AT))
+    tokens = [
+        token for row in whole.encode_batch([texts[i] for i in every], add_special_tokens=False) for token in row.tokens
+    ]
+    return sum(token not in left for token in tokens) / max(1, len(tokens))
+
+
+def write_whole(tokenizer: Any, folder: Path) -> None:
+    """Write the vocabulary that a tokenizer's was cut from next to it."""
+    if (whole := getattr(tokenizer, "whole", None)) is not None:
+        whole.save(str(folder / f"{WHOLE}.json"), pretty=False)
+
+
+def read_whole(tokenizer: Any, find: Callable[[str], Path | None]) -> None:
+    """Give a tokenizer the vocabulary that its own was cut from, where it says that there is one."""
+    file = find(f"{WHOLE}.json") if tokenizer.init_kwargs.get(WHOLE) else None
+    if file is not None:
+        tokenizer.whole = Tokenizer.from_file(str(file))
+
+
+# ---- models ----------------------------------------------------------------------------------------------
+
+
+def config_with_tokens(config: PreTrainedConfig, tokens: Sequence[int]) -> PreTrainedConfig:
+    """Return the configuration of a model with the embeddings of some tokens alone."""
+    numbers, config = {old: new for new, old in enumerate(tokens)}, copy.deepcopy(config)
+    for key, value in _token_ids(config).items():
+        new = [numbers[number] for number in _listed(value) if number in numbers]
+        setattr(config, key, new if isinstance(value, list) else new[0] if new else None)
+    config.vocab_size = len(tokens)
+    return config
+
+
+def _token_ids(config: PreTrainedConfig) -> dict[str, Any]:
+    """Return what a configuration says of ids of tokens."""
+    said = {key: value for key, value in config.to_dict().items() if key.endswith("_token_id")}
+    return {key: value for key, value in said.items() if _listed(value)}
+
+
+def _listed(value: Any) -> list[int]:
+    return [number for number in (value if isinstance(value, list) else [value]) if isinstance(number, int)]
+
+
+@torch.no_grad()
+def keep_tokens(model: PreTrainedModel, tokens: Sequence[int], probe: Batch, *, name: str) -> None:
+    """Take the embeddings of all other tokens out of a model, which is changed; ModelError if it reads otherwise then.
+
+    Args:
+        model: The bare encoder, in evaluation mode.
+        tokens: Ids to keep, ascending.
+        probe: Texts to compare it on, by the new ids.
+        name: Of the model, for its errors.
+    """
+    rows = torch.tensor(tokens, device=model.device)
+    expected = model(**read_by_model(probe | {"input_ids": rows[probe["input_ids"]]})).last_hidden_state
+    try:
+        table: Any = model.get_input_embeddings()
+        kept, padding = table.weight[rows].clone(), table.padding_idx
+    except (NotImplementedError, AttributeError, IndexError) as error:
+        raise _refusal(name, "it has no table of embeddings with a row a token of its tokenizer") from error
+    config = config_with_tokens(model.config, tokens)
+    model.resize_token_embeddings(len(tokens))
+    table = model.get_input_embeddings()
+    table.weight.copy_(kept)
+    table.padding_idx = tokens.index(padding) if padding in tokens else None
+    for key in (*_token_ids(config), "vocab_size"):
+        setattr(model.config, key, getattr(config, key))
+    states = model(**read_by_model(probe)).last_hidden_state
+    scale = expected.abs().max().clamp(min=1)
+    if states.shape != expected.shape or not (states - expected).abs().max() <= _TOLERANCE * scale:
+        raise _refusal(name, f"with {counted(len(tokens), 'token')} alone it gives other states of texts of these")
+
+
+def _refusal(name: str, reason: str) -> UnsupportedArchitectureError:
+    return UnsupportedArchitectureError(
+        f"tokens cannot be taken out of {name}: {reason}; expected an encoder with one table of embeddings, as BERT has"
+    )
