@@ -83,7 +83,10 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'layerprobe' has no attribute {name!r}")
-    return getattr(import_module(f"layerprobe.{_MODULE_OF[name]}"), name)
+    from layerprobe.process import FORKS
+
+    with FORKS.call():
+        return getattr(import_module(f"layerprobe.{_MODULE_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from layerprobe.errors import CallError, DataError, MissingPackageError
 from layerprobe.names import nearest
+from layerprobe.process import FORKS
 
 S = typing.TypeVar("S")
 MOST_NUMBERS, MOST_SEEDS = 10_000, 1000
@@ -288,7 +289,8 @@ def public(called: Callee) -> Callee:
     def answered(*values: Any, **keywords: Any) -> Any:
         _check_call(called, function, values, keywords)
         try:
-            return function(*values, **keywords)
+            with FORKS.call():
+                return function(*values, **keywords)
         except TypeError as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
                 raise  # one of its own

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from layerprobe.checks import LEVEL, check_level
+from layerprobe.process import FORKS
 
 
 class Progress(Protocol):
@@ -146,7 +147,8 @@ def settings(
 
 def report(task: str, done: float, total: float) -> None:
     """Report that `done` of `total` units of a task are done."""
-    current().progress(task, done, total)
+    with FORKS.rest():
+        current().progress(task, done, total)
 
 
 def part(*, start: float, share: float, whole: float) -> contextlib.AbstractContextManager[Settings]:

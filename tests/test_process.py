@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -19,11 +20,14 @@ import torch
 import transformers
 from torch import nn
 
+from layerprobe import process
+from layerprobe.context import DEFAULT_SETTINGS, report
 from layerprobe.encoders.backends.graph import quiet_export
 from layerprobe.encoders.loading import NO_CONVERSION, quiet_transformers
 from layerprobe.encoders.model import Model
+from layerprobe.errors import WorkerError
 from layerprobe.extraction.embeddings import extract
-from layerprobe.process import OneAtATime, while_needed, without_warnings
+from layerprobe.process import FORKS, OneAtATime, silence, while_needed, without_warnings
 from layerprobe.rng import exact_products, seeded
 from layerprobe.similarity.cka import linear_cka
 from tests.models import save_tiny
@@ -157,6 +161,87 @@ def test_random_weights_are_those_of_their_seed_in_threads_too(tmp_path: Path) -
     torch.testing.assert_close(torch.get_rng_state(), before)
     for number in range(3):
         np.testing.assert_array_equal(found[number], embedded(number, "alone"))
+
+
+@contextlib.contextmanager
+def another_thread(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Have another thread be in a call of layerprobe, which does some work until it is told to leave."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def call() -> None:
+        with FORKS.call():
+            entered.set()
+            work(leave)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    entered.wait()
+    try:
+        yield
+    finally:
+        leave.set()
+        thread.join()
+
+
+def reports(leave: threading.Event) -> None:
+    """Report progress until told to leave, as training does."""
+    while not leave.wait(0.01):
+        report("training", 1, 2)
+
+
+def exit_code_of_fork(work: Callable[[], object]) -> int:
+    """Return 0 where a forked process does some work, 3 where it is refused as one that may wait for ever."""
+    if not (child := os.fork()):
+        try:
+            work()
+            os._exit(0)
+        except WorkerError:
+            os._exit(3)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(4)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+
+
+@forks
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_fork_waits_for_the_next_report_of_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def call() -> None:
+        assert not FORKS._resting.total(), "nobody else is here"
+        with FORKS.call(), seeded(0, torch.device("cpu")):
+            torch.randn(2000, 2000).exp().sum()  # waits for ever for OpenMP's threads unless it takes one
+
+    torch.randn(2000, 2000).exp().sum()
+    with another_thread(reports):
+        assert exit_code_of_fork(call) == 0
+    with another_thread(lambda leave: leave.wait() and None), monkeypatch.context() as patch:
+        patch.setattr(process, "FORK_SECONDS", 0.1)
+        assert exit_code_of_fork(call) == 3
+        assert exit_code_of_fork(lambda: DEFAULT_SETTINGS) == 0  # whoever needs nothing of layerprobe goes on
+    assert exit_code_of_fork(call) == 0
+
+
+@forks
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_process_is_not_in_the_contexts_of_other_threads() -> None:
+    def check() -> None:
+        assert state() == before
+        with without_warnings():
+            assert warnings.filters[0][0] == "ignore"
+        assert state() == before
+
+    def silent(leave: threading.Event) -> None:
+        with silence(), without_warnings():
+            inside.set()
+            reports(leave)
+
+    before, inside = state(), threading.Event()
+    with another_thread(silent):
+        inside.wait()
+        assert exit_code_of_fork(check) == 0
 
 
 def _enters(lock: OneAtATime) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 
 from layerprobe.encoders.failures import first_sentence
 from layerprobe.encoders.model import Model
-from layerprobe.errors import ModelError, StoreError
+from layerprobe.errors import ModelError, StoreError, option
 from layerprobe.files.serialisation import digest
 from layerprobe.store.store import Store
 
@@ -28,12 +28,20 @@ CPU_INFO = Path("/proc/cpuinfo")
 def resolve_device(device: str) -> torch.device:
     """Return the device that `device` names; auto takes CUDA, then MPS, then the CPU."""
     if device == "auto":
-        best = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-        return torch.device(best)
+        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        if device != "cuda":
+            return torch.device(device)
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise ModelError(
             f"expected a device that is there, got {device!r}: torch finds no GPU with CUDA; take cpu or auto"
         )
+    if device.startswith("cuda") and getattr(torch.cuda, "_is_in_bad_fork", bool)():
+        raise ModelError(
+            "this process was forked from one that uses the GPU, which it cannot use: start processes by spawn "
+            f"(multiprocessing.get_context('spawn')), or take {option('device', 'cpu')}"
+        )
+    if device == "cuda":
+        return torch.device(device)
     try:
         place = torch.device(device)
         torch.zeros(1, device=place).item()
