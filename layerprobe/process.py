@@ -1,6 +1,7 @@
 """What belongs to the whole process, how several threads change it, and what becomes of it where a process forks."""
 
 import contextlib
+import importlib
 import io
 import os
 import sys
@@ -36,8 +37,7 @@ class Forks:
         """Whether this process was forked while another thread computed."""
         self._one_thread = False
         """Whether torch is still to be told that the threads that it had are not here."""
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(before=self._before, after_in_parent=self._in_parent, after_in_child=self._in_child)
+        self._registered = not hasattr(os, "register_at_fork")
 
     @contextlib.contextmanager
     def call(self) -> Iterator[None]:
@@ -47,6 +47,8 @@ class Forks:
                 "this process was forked while another thread computed, so it could wait for ever for locks of that "
                 "thread: start processes by spawn (multiprocessing.get_context('spawn')), or before such threads"
             )
+        if not self._registered:
+            self._register()
         if self._one_thread:  # OpenMP of GNU waits for ever for threads that were not forked
             sys.modules["torch"].set_num_threads(1)
             self._one_thread = False
@@ -60,6 +62,13 @@ class Forks:
             with self._state:
                 self._running[me] -= 1
                 self._state.notify_all()
+
+    def _register(self) -> None:
+        self._registered = True
+        # what registers last is asked first: once these have closed their gates, calls would wait there
+        for name in ("concurrent.futures.thread", "filelock", "logging"):
+            importlib.import_module(name)
+        os.register_at_fork(before=self._before, after_in_parent=self._in_parent, after_in_child=self._in_child)
 
     @contextlib.contextmanager
     def rest(self) -> Iterator[None]:

@@ -288,41 +288,55 @@ def _special(place: Place, planted: Callable[[Path], None], name: str, line: str
 # ---- forks --------------------------------------------------------------------------------------------------
 
 FORKS = """
-import os, sys, threading, time
+import os, random, shutil, sys, threading, time
 import layerprobe as lp
 
 def read(name, cache):
     task, quick = lp.load_task("pairs.csv"), lp.Protocol(epochs=1, learning_rate=1e-3, batch_size=16)
     lp.find(lp.Model(name, cache_dir=cache), task, seeds=2, budget=0.12, protocol=quick)
 
+def forever():
+    while True:
+        shutil.rmtree("cache-a", ignore_errors=True)
+        read("rtd", "cache-a")
+
 if __name__ == "__main__":
-    # Python itself hangs where another thread imports a module, and torch where another has trained before
-    lp.score(lp.Model("rtd", cache_dir="cache-0"), lp.load_task("pairs.csv"))
-    import layerprobe.finetuning.tuning, layerprobe.study.find, layerprobe.report.tuning
-    thread = threading.Thread(target=read, args=("rtd", "cache-a"), daemon=True)
+    rng, limit = random.Random(0), float(sys.argv[1])
+    thread = threading.Thread(target=forever, daemon=True)
     thread.start()
-    time.sleep(float(sys.argv[1]))
-    if not (child := os.fork()):
-        read("mlm", "cache-b")
-        os._exit(0)
-    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    for number in range(int(sys.argv[2])):
+        time.sleep(rng.uniform(0, 3))
+        shutil.rmtree("cache-b", ignore_errors=True)
+        if not (child := os.fork()):
+            try:
+                read("mlm", "cache-b")
+            except lp.LayerProbeError:
+                os._exit(3)
+            os._exit(0)
+        began, ended = time.monotonic(), 0
+        while not ended and time.monotonic() - began < limit:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            time.sleep(0.05)
+        if not ended:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+        problem = "" if ended and os.waitstatus_to_exitcode(status) in (0, 3) else "traceback" if ended else "hang"
+        print(number, problem if thread.is_alive() else "lost", flush=True)
+    os._exit(0)
 """
 
 
 def forks(place: Place) -> Iterator[Outcome]:
-    """Yield what becomes of a process that is forked beside a thread that embeds and trains."""
+    """Yield what becomes of processes that are forked beside a thread that imports, embeds, compares and trains."""
     (place.folder / "forks.py").write_text(FORKS)
-    for delay in (0.1, 0.2, 0.5, 1.0):
-        for cache in ("cache-0", "cache-a", "cache-b"):
-            shutil.rmtree(place.folder / cache, ignore_errors=True)
-        command = [sys.executable, "forks.py", str(delay)]
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = subprocess.Popen(  # type: ignore[call-overload]
-            command, cwd=place.folder, env=place.environment, start_new_session=True, **streams
-        )
-        ended = place.ended(process)
-        problem = ended.problem or (f"lost: exit code {ended.code}" if ended.code else "")
-        yield Outcome(attack="forked beside a thread", name=f"after {delay} s", problem=problem)
+    for threads in ("1", "2"):
+        command = [sys.executable, "forks.py", str(place.limit), "20"]
+        environment = place.environment | {"OMP_NUM_THREADS": threads}
+        done = subprocess.run(command, cwd=place.folder, env=environment, capture_output=True, text=True, check=False)
+        lines = dict(line.partition(" ")[::2] for line in done.stdout.splitlines())
+        for number in range(20):
+            problem = lines.get(str(number), "lost").strip()
+            yield Outcome(attack="forked beside a thread", name=f"{threads} threads, {number}", problem=problem)
 
 
 ATTACKS = (control_characters, failing_output, interruptions, special_files, forks)
