@@ -300,7 +300,9 @@ class Command(TyperCommand):
                     parameter.metavar = " " if parameter.is_flag else "N" if number else "TEXT"
             parameter.help = first_sentence(parameter.help or "").removesuffix(".")  # type: ignore[attr-defined]
             default = getattr(parameter.default, "value", parameter.default)
-            if parameter.show_default and default not in (None, False, "", ()):  # type: ignore[attr-defined]
+            if default is True:  # the flag turns it off
+                parameter.help = f"Unless given: {parameter.help}"  # type: ignore[attr-defined]
+            elif parameter.show_default and default not in (None, False, "", ()):  # type: ignore[attr-defined]
                 parameter.help += f" [dim]({default})[/dim]"  # type: ignore[attr-defined]
             parameter.show_default = False  # type: ignore[attr-defined]
         first, *_ = (self.help or "").split("\n\nExample:  ")[1:] or [""]

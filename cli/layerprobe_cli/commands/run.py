@@ -52,7 +52,7 @@ def run(
 
     Args:
         reference_layers: Layers of the reference to fine-tune for the contrast.
-        fine_tuning: Find the layer, or stop at the prediction.
+        fine_tuning: Find the layer by fine-tuning; else the prediction is all.
         final: Fine-tune the layer to keep once more, on training and validation examples together, and keep its weights
             for `layerprobe export`.
     """
