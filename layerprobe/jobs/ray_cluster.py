@@ -196,7 +196,13 @@ class RayProcesses(Crew):
         self.nodes = self._wait_for_nodes()
         self.cpus = processors_a_job([node.cpus for node in self.nodes], self.spec.count, gpus=self.spec.gpus)
         share = Share(threads=self.cpus, device=self.spec.devices[0].partition(":")[0])
-        self.beginning = (ray.put(self.setting), self.begin, share, (str(Path.cwd()), probes, __version__), self.lines)
+        self.beginning = (
+            ray.put(self.setting),
+            self.begin,
+            share,
+            (str(Path.cwd()), probes, __version__, option("cache_dir")),
+            self.lines,
+        )
         self.looked = self.ready_since = time.monotonic()
 
     def hire(self, n_jobs: int) -> None:
@@ -379,8 +385,11 @@ def processors_a_job(nodes: Sequence[int], workers: int | None, *, gpus: int = 0
 # ---- on the nodes -------------------------------------------------------------------------------------
 
 
-def _take_over(folder: str, probes: Mapping[Path, str], version: str) -> None:
-    """Work in the folder of the command, whose version this is; WorkerError where that is another, or a file lacks."""
+def _take_over(folder: str, probes: Mapping[Path, str], version: str, cache_dir: str) -> None:
+    """Work in the folder of the command; WorkerError where versions differ or a probe is not there.
+
+    `cache_dir` is what messages call the option, which only the process of the command knows.
+    """
     if version != __version__:
         raise WorkerError(f"expected layerprobe {version}, got {__version__}: install the same on all nodes")
     for file, content in probes.items():
@@ -391,7 +400,7 @@ def _take_over(folder: str, probes: Mapping[Path, str], version: str) -> None:
         if not same:
             raise WorkerError(
                 f"it sees another file system: expected the folder {file.parent} of the machine where the command "
-                f"runs: mount the same one at the same place, and choose it with {option('cache_dir')}"
+                f"runs: mount the same one at the same place, and choose it with {cache_dir}"
             )
     with contextlib.suppress(OSError):  # where names are whole it is not needed
         os.chdir(folder)
@@ -424,7 +433,7 @@ class _Served:
     """A process of the crew."""
 
     def start(
-        self, setting: Any, begin: Begin, share: Share, here: tuple[str, dict[Path, str], str], log: Any
+        self, setting: Any, begin: Begin, share: Share, here: tuple[str, dict[Path, str], str, str], log: Any
     ) -> tuple[str, Any]:
         import ray
 
