@@ -26,6 +26,7 @@ from layerprobe.jobs import ray_cluster as ray_pool
 from layerprobe.jobs.crew import Workers
 from layerprobe.jobs.ray_cluster import RayProcesses, processors_a_job
 from layerprobe.sweeps.run import run_sweep
+from layerprobe.versions import __version__
 from tests.jobs import pool_jobs
 from tests.jobs.pool_jobs import done
 from tests.jobs.ray_nodes import Nodes, nodes
@@ -394,6 +395,20 @@ def test_a_node_with_other_files_is_left_out_alone(
     assert all(line in message for message in lines)
     assert len({message.split(" is left out")[0] for message in lines}) == 1  # one node
     assert_as_local(store, inputs, local)
+
+
+def test_a_process_works_where_the_command_does_or_says_why_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path.parent)
+    probe = tmp_path / "probe"
+    with pytest.raises(WorkerError, match=r"^it sees another file system: expected the folder .* with --cache-dir$"):
+        ray_pool._take_over(str(tmp_path), {probe: "here"}, __version__, "--cache-dir")
+    probe.write_text("here")
+    with pytest.raises(WorkerError, match=rf"^expected layerprobe 0\.0\.1, got {__version__}: install the same on all"):
+        ray_pool._take_over(str(tmp_path), {probe: "here"}, "0.0.1", "--cache-dir")
+    ray_pool._take_over(str(tmp_path), {probe: "here"}, __version__, "--cache-dir")
+    assert Path.cwd() == tmp_path
 
 
 @pytest.mark.slow
