@@ -70,6 +70,7 @@ CHANGED = re.compile(
     r"InfoNCE"  # 512 texts compete, whatever their number
     r"|^(finetune|scan|sweep|find).*(interval|error)"  # inside the metric's bounds; equal outputs have an error
     r"|^finetune.*directory"  # absolute, also where the store is named from here
+    r"|provenance\.layerprobe$"  # which wrote it
     r"|^find\.(answer|runs|outcomes|against_last|proof_cost|weights)"  # runs decide what a search says
 )
 """Places of what is computed otherwise since then."""

@@ -47,6 +47,8 @@ def test_the_lab_trains_the_very_weights_that_were_given(controlled_pairs: Modul
         texts=None,
         folder=tmp_path,
         device="cpu",
+        dtype="float32",
+        watch=(),
         epochs=1,
         batch=8,
         rate=1e-12,
