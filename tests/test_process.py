@@ -164,7 +164,7 @@ def test_random_weights_are_those_of_their_seed_in_threads_too(tmp_path: Path) -
 
 
 @contextlib.contextmanager
-def another_thread(work: Callable[[threading.Event], None]) -> Iterator[None]:
+def another_thread(work: Callable[[threading.Event], object]) -> Iterator[None]:
     """Have another thread be in a call of layerprobe, which does some work until it is told to leave."""
     entered, leave = threading.Event(), threading.Event()
 
@@ -217,7 +217,7 @@ def test_a_fork_waits_for_the_next_report_of_other_threads(monkeypatch: pytest.M
     torch.randn(2000, 2000).exp().sum()
     with another_thread(reports):
         assert exit_code_of_fork(call) == 0
-    with another_thread(lambda leave: leave.wait() and None), monkeypatch.context() as patch:
+    with another_thread(lambda leave: leave.wait()), monkeypatch.context() as patch:
         patch.setattr(process, "FORK_SECONDS", 0.1)
         assert exit_code_of_fork(call) == 3
         assert exit_code_of_fork(lambda: DEFAULT_SETTINGS) == 0  # whoever needs nothing of layerprobe goes on

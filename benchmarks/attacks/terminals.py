@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -342,11 +342,11 @@ def forks(place: Place) -> Iterator[Outcome]:
 ATTACKS = (control_characters, failing_output, interruptions, special_files, forks)
 
 
-def main() -> None:
+def run_attacks(attacks: Sequence[Callable[[Place], Iterator[Outcome]]], description: str, *, limit: float) -> None:
     """Print a line for each attack that did not survive, and the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="functions whose names begin so")
-    parser.add_argument("--limit", type=float, default=60, help="seconds after which a command hangs")
+    parser.add_argument("--limit", type=float, default=limit, help="seconds after which a command hangs")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     counts: dict[str, collections.Counter[str]] = {}
@@ -367,7 +367,7 @@ def main() -> None:
             rows = csv.writer(file)
             rows.writerow(("text", "label"))
             rows.writerows((text, ("a", "b", "c")[number % 3]) for number, text in enumerate(texts[:150]))
-        for attack in ATTACKS:
+        for attack in attacks:
             if not attack.__name__.startswith(options.only):
                 continue
             for outcome in attack(place):
@@ -383,4 +383,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_attacks(ATTACKS, __doc__ or "", limit=60)

@@ -1,0 +1,376 @@
+"""Limits of the system, jumping clocks, lying arrays, newer caches, kills between renames, many processes and texts.
+
+    python benchmarks/attacks/limits.py [--only NAME] [--limit 120]
+
+Prints and exits like `terminals.py`. Takes about twenty minutes on one core.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import os
+import pickle
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.attacks.terminals import QUICK, Ended, Outcome, Place, run_attacks
+
+SCORE = "score rtd -t pairs.csv --json"
+FIND = f"find rtd -t pairs.csv --budget 20% --against-last 0 --seeds 2 {QUICK} --json"
+
+
+def answered(ended: Ended) -> str:
+    """Return what is wrong with a command that must end well or in one line of an error."""
+    if ended.problem or not ended.code:
+        return ended.problem
+    lines = ended.err.decode(errors="replace").splitlines()
+    return "" if any(line.startswith("error: ") for line in lines) else f"silent: exit code {ended.code}"
+
+
+# ---- limits of the system -----------------------------------------------------------------------------------
+
+
+LIMITS = {
+    "memory": (resource.RLIMIT_AS, (2**28, 2**29, 2**30, 2**31, 3 * 2**30, 2**32)),
+    "sizes of files": (resource.RLIMIT_FSIZE, (0, 1000, 20_000, 200_000)),
+    "open files": (resource.RLIMIT_NOFILE, (5, 12, 20, 40)),
+    "processes": (resource.RLIMIT_NPROC, (0, 1)),
+}
+
+
+def limits(place: Place) -> Iterator[Outcome]:
+    """Yield how a command ends under limits of memory, files and processes."""
+    for name, (kind, values) in LIMITS.items():
+        for value in values:
+            for line in (SCORE, FIND):
+                fresh(place)
+                ended = place.run(line, preexec_fn=functools.partial(resource.setrlimit, kind, (value, value)))
+                after = place.run(SCORE)
+                lost = "lost: the next command fails" if after.code else ""
+                # below what Python itself needs to start, it speaks for itself
+                early = b"layerprobe_cli" not in ended.err and b"Fatal Python error" in ended.err
+                problem = "" if early and not lost else answered(ended) or lost
+                yield Outcome(attack="limits of the system", name=f"{name} {value}: {line.split()[0]}", problem=problem)
+
+
+def fresh(place: Place) -> None:
+    """Begin with an empty cache."""
+    shutil.rmtree(place.folder / "cache", ignore_errors=True)
+
+
+# ---- code that is run before the command ---------------------------------------------------------------------
+
+
+def patched(place: Place, patch: str, line: str) -> Ended:
+    """Run a command in a process in which something was replaced before."""
+    code = f"{patch}\nimport sys\nsys.argv[0] = 'layerprobe'\nfrom layerprobe_cli.start import main\nmain()\n"
+    (place.folder / "patched.py").write_text(code)
+    process = subprocess.Popen(
+        [sys.executable, "patched.py", *line.split()],
+        cwd=place.folder,
+        env=place.environment,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+    )
+    return place.ended(process)
+
+
+CLOCKS = {
+    "back by a year": "lambda n: -3.2e7 if n > 3 else 0",
+    "to the end of 2100": "lambda n: 2.4e9 if n > 3 else 0",
+    "to and fro": "lambda n: (-1) ** n * 1e6",
+    "to 1970": "lambda n: -true()",
+    "stands": "lambda n: first - true()",
+}
+
+
+def clocks(place: Place) -> Iterator[Outcome]:
+    """Yield what becomes of commands whose clock jumps, and of caches from the future."""
+    for name, offset in CLOCKS.items():
+        fresh(place)
+        patch = (
+            "import time\ntrue, true_ns, first, n = time.time, time.time_ns, time.time(), 0\n"
+            f"offset = {offset}\n"
+            "def now():\n    global n\n    n += 1\n    return true() + offset(n)\n"
+            "time.time = now\ntime.time_ns = lambda: int(now() * 1e9)\n"
+        )
+        for line in (SCORE, FIND, "cache list", "cache prune --older-than 1"):
+            problem = right(patched(place, patch, line))
+            yield Outcome(attack="a clock that jumps", name=f"{name}: {line}", problem=problem)
+    place.run(SCORE)
+    for path in (place.folder / "cache").rglob("*"):
+        os.utime(path, (4e9, 4e9))
+    for line in (SCORE, "cache list", "cache verify"):
+        yield Outcome(attack="a clock that jumps", name=f"files of 2096: {line}", problem=right(place.run(line)))
+
+
+def right(ended: Ended) -> str:
+    """Return what is wrong with a command that must end well."""
+    return ended.problem or (f"lost: {ended.err[-200:]!r}" if ended.code else "")
+
+
+# ---- kills between renames -----------------------------------------------------------------------------------
+
+KILL = """
+import ctypes, os
+left = {0}
+def counted(true):
+    def call(*values, **keywords):
+        global left
+        left -= 1
+        if left == 0 and {1!r} == "before": os.kill(os.getpid(), 9)
+        result = true(*values, **keywords)
+        if left == 0: os.kill(os.getpid(), 9)
+        return result
+    return call
+for name in ("rename", "replace", "unlink", "rmdir"):
+    setattr(os, name, counted(getattr(os, name)))
+import layerprobe.files.folders as folders
+for name in ("_exchanged", "_swap", "_exchange"):
+    if hasattr(folders, name):
+        setattr(folders, name, counted(getattr(folders, name)))
+"""
+KILLED = {
+    "export": "export rtd --layer 2 -o exported --overwrite --json",
+    "prune": "cache prune --all --json",
+    "score": SCORE,
+    "extract": "extract rtd --texts texts.txt --json",
+    "shrink": f"shrink rtd --texts texts.txt --size 4 -o smaller {QUICK} --overwrite --json",
+    "find": FIND,
+}
+
+
+def renames(place: Place) -> Iterator[Outcome]:
+    """Yield whether the same command ends well after kills before and after its k-th rename or removal."""
+    for name, line in KILLED.items():
+        fresh(place)
+        place.run(SCORE)
+        place.run(KILLED["export"])
+        for k in (1, 2, 3, 4, 6, 9, 14, 20, 40):
+            moment = "before" if k % 2 else "after"
+            ended = patched(place, KILL.format(k, moment), line)
+            if ended.code != -signal.SIGKILL:
+                break  # there are fewer
+            problem = ended.problem
+            if name == "export" and not (place.folder / "exported" / "config.json").is_file():
+                problem = problem or "lost: neither version is there"
+            again = place.run(line)
+            problem = problem or right(again)
+            left = [path.name for path in place.folder.glob(".tmp-*")] if name in ("export", "shrink") else []
+            problem = problem or (f"lost: {left} is left" if left else "")
+            yield Outcome(attack="killed between renames", name=f"{name}, {k}", problem=problem)
+
+
+# ---- a newer cache -------------------------------------------------------------------------------------------
+
+
+def newer(place: Place) -> Iterator[Outcome]:
+    """Yield what is said of a cache whose files a later version wrote."""
+    for line in (SCORE, FIND):
+        fresh(place)
+        place.run(line)
+        for path in sorted((place.folder / "cache").rglob("*.json")):
+            data = path.read_bytes()
+            value = json.loads(data)
+            for change in ("version", "field"):
+                content = value | ({"format_version": 99, "format": 99} if change == "version" else {"later": 1})
+                path.write_text(json.dumps(content))
+                ended = place.run(line)
+                said = b"error:" in ended.err or b"warning:" in ended.err or not ended.code
+                problem = ended.problem or ("" if said else "silent")
+                yield Outcome(attack="a cache of a newer version", name=f"{path.name}, {change}", problem=problem)
+                path.write_bytes(data)
+
+
+# ---- arrays, tables and adapters that lie --------------------------------------------------------------------
+
+
+class Evil:
+    """Writes a file where it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[str, ...]]:
+        return os.system, ("touch ran",)
+
+
+def npy(shape: str, *, dtype: str = "<f4", data: bytes = b"\0" * 64) -> bytes:
+    """Return a .npy file with such a header."""
+    header = f"{{'descr': {dtype!r}, 'fortran_order': False, 'shape': {shape}, }}".ljust(117).encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    """Return a .npz of files."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return out.getvalue()
+
+
+def arrays() -> dict[str, bytes]:
+    """Return hostile .npy and .npz files by name."""
+    pickled, good = pickle.dumps(Evil()), io.BytesIO()
+    np.save(good, np.zeros((100, 3, 4), np.float32))
+    bad = {
+        "pickled": npy("(100, 3, 4)", dtype="|O", data=pickled),
+        "object": npy("(1,)", dtype="|O", data=pickled),
+        "huge": npy("(1000000000000, 3, 4)"),
+        "negative": npy("(-1, 3, 4)"),
+        "overflow": npy("(4294967296, 4294967296, 4)"),
+        "nested": npy("(" * 3000 + ")" * 3000),
+        "code": npy("__import__('os').system('touch ran')"),
+        "structured": npy("(4,)", dtype="V16"),
+        "short": good.getvalue()[:200],
+        "empty": b"",
+        "no array": b"PK\x03\x04",
+        "header without end": b"\x93NUMPY\x02\x00" + (2**31).to_bytes(4, "little"),
+    }
+    whole = {f"{name}.npy": data for name, data in bad.items()}
+    layer = good.getvalue()
+    whole |= {f"{name}.npz": zipped({"layer_0.npy": data, "layer_1.npy": layer}) for name, data in bad.items()}
+    whole["bomb.npz"] = zipped({"layer_0.npy": npy("(60000, 3000)", data=b"\0" * 720_000_000)})
+    whole["outside.npz"] = zipped({"../../layer_0.npy": good.getvalue()})
+    whole["pickle.npz"] = zipped({"layer_0.pkl": pickled})
+    whole["pickle.pt"] = pickled
+    whole["zip.pt"] = zipped({"archive/data.pkl": pickled})
+    return whole
+
+
+def hostile_arrays(place: Place) -> Iterator[Outcome]:
+    """Yield what becomes of embeddings that are pickles, bombs or of false shapes."""
+    for name, data in arrays().items():
+        path = place.folder / name.replace(" ", "-")
+        path.write_bytes(data)
+        ended = place.run(f"probe {path.name} -t labels.csv")
+        ran = "silent: code ran" if (place.folder / "ran").exists() else ""
+        accepted = "" if ended.code else "silent: accepted"
+        yield Outcome(attack="arrays that lie", name=name, problem=ran or answered(ended) or accepted)
+        path.unlink()
+
+
+def safetensors(header: bytes, size: int | None = None) -> bytes:
+    """Return a safetensors file with such a header, whose size may be false."""
+    return (len(header) if size is None else size).to_bytes(8, "little") + header
+
+
+def adapters(place: Place) -> Iterator[Outcome]:
+    """Yield what becomes of adapters and weights whose headers lie and tokenizers that explode."""
+    tensors = {"F32": [10**12], "F16": [2**63, 2**63], "X9": [1], "U8": [-1]}
+    weights = {}
+    for kind, shape in tensors.items():
+        header = {"a": {"dtype": kind, "shape": shape, "data_offsets": [0, 10**12]}}
+        weights[f"{kind} {shape}"] = safetensors(json.dumps(header).encode())
+    weights |= {"header of 1e12 bytes": safetensors(b"{}", 10**12), "deep": safetensors(b"[" * 100_000), "empty": b""}
+    config = {"peft_type": "LORA", "task_type": "FEATURE_EXTRACTION", "r": 4, "target_modules": ["query"]}
+    config |= {"base_model_name_or_path": "rtd"}
+    configs = {
+        "plain": config,
+        "itself": config | {"base_model_name_or_path": "hostile"},
+        "code": config | {"auto_mapping": {"base_model_class": "x", "parent_library": "antigravity"}},
+        "rank 1e9": config | {"r": 10**9},
+        "regular expression": config | {"target_modules": "(a+)+" * 20 + "$"},
+        "no kind": {"base_model_name_or_path": "rtd"},
+        "list": ["x"],
+    }
+    folder = place.folder / "hostile"
+
+    def tried(name: str, line: str = "score hostile -t pairs.csv") -> Outcome:
+        ended = place.run(line)
+        ran = "silent: code ran" if (place.folder / "ran").exists() else ""
+        return Outcome(attack="weights, adapters and tokenizers that lie", name=name, problem=ran or answered(ended))
+
+    for name, data in weights.items():
+        for file in ("model.safetensors", "adapter_model.safetensors"):
+            shutil.rmtree(folder, ignore_errors=True)
+            if file == "model.safetensors":
+                shutil.copytree(place.folder / "rtd", folder)
+                (folder / "SHA256SUMS").unlink(missing_ok=True)
+            else:
+                folder.mkdir()
+                (folder / "adapter_config.json").write_text(json.dumps(configs["plain"]))
+            (folder / file).write_bytes(data)
+            yield tried(f"{file}: {name}")
+    for name, content in configs.items():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        (folder / "adapter_config.json").write_text(json.dumps(content))
+        (folder / "adapter_model.safetensors").write_bytes(safetensors(b"{}"))
+        yield tried(f"adapter_config.json: {name}")
+    patterns = {"nested": "(a+)+$", "alternatives": "(a|a)*b", "backwards": "(?<=a)(a*)*c", "wide": "(.*){1,60}x"}
+    for name, pattern in patterns.items():
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(place.folder / "rtd", folder)
+        (folder / "SHA256SUMS").unlink(missing_ok=True)
+        tokenizer = json.loads((folder / "tokenizer.json").read_text())
+        split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+        tokenizer["pre_tokenizer"] = split
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+        with (place.folder / "long.txt").open("w") as file:
+            file.writelines(f"{'a' * 40} {number}\n" for number in range(50))
+        yield tried(f"regular expression: {name}", "extract hostile --texts long.txt")
+
+
+# ---- many ------------------------------------------------------------------------------------------------------
+
+
+def many(place: Place) -> Iterator[Outcome]:
+    """Yield what becomes of 200 processes on one cache, eight at a time, and of a million short texts."""
+    fresh(place)
+    lines = (
+        SCORE,
+        "extract rtd --texts texts.txt --json",
+        "cache list --json",
+        "cache verify",
+        "cache prune --older-than 1",
+    )
+    for wave in range(25):
+        running = [
+            (line, place.started(line))
+            for line in (*lines, SCORE, SCORE, "doctor rtd --json", "cache prune --older-than 1")
+        ]
+        for line, process in running:
+            problem = right(place.ended(process))
+            yield Outcome(attack="200 processes on one cache", name=f"{wave}: {line}", problem=problem)
+    with (place.folder / "million.txt").open("w") as file:
+        file.writelines(f"text {number:x}\n" for number in range(1_000_000))
+    slow = Place(folder=place.folder, limit=1800)
+    ended = slow.run("extract rtd --texts million.txt --json")
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    print(f"a million texts: at most {peak:.1f} GiB in a process", flush=True)
+    yield Outcome(attack="a million short texts", name="extract", problem=right(ended))
+
+
+def ray(place: Place) -> Iterator[Outcome]:
+    """Yield what becomes of a search by workers of Ray, one of which is killed."""
+    if find_spec("ray") is None:
+        print("Ray is not installed: its workers were not attacked", flush=True)
+        return
+    fresh(place)
+    process = place.started(f"{FIND} --ray local")
+    time.sleep(min(25, place.limit / 3))
+    command = ["pgrep", "-s", str(process.pid), "-f", "ray::"]
+    workers = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    for number in workers[:1]:
+        os.kill(int(number), signal.SIGKILL)
+    problem = right(place.ended(process))
+    yield Outcome(attack="workers of Ray killed", name=f"one of {len(workers)}", problem=problem)
+
+
+if __name__ == "__main__":
+    run_attacks((limits, clocks, renames, newer, hostile_arrays, adapters, ray, many), __doc__ or "", limit=120)
