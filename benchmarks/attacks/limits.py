@@ -147,7 +147,7 @@ for name in ("_exchanged", "_swap", "_exchange"):
         setattr(folders, name, counted(getattr(folders, name)))
 """
 KILLED = {
-    "export": "export rtd --layer 2 -o exported --overwrite --json",
+    "export": "export rtd exported --layer 2 --overwrite --json",
     "prune": "cache prune --all --json",
     "score": SCORE,
     "extract": "extract rtd --texts texts.txt --json",
