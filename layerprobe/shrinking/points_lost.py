@@ -213,9 +213,14 @@ logger = logging.getLogger(__name__)
 
 
 def served(
-    model: SharedModel, blocks: tuple[int, ...], compared: Compared | None, held_out: Taught, dense: Vectors | None
+    model: SharedModel,
+    blocks: tuple[int, ...],
+    compared: Compared | None,
+    held_out: Taught,
+    dense: Vectors | None,
+    tokens: int | None = None,
 ) -> Iterator[Served]:
-    """Yield speed and loss of every way to run a model of some blocks; with `dense` also in fewer dimensions.
+    """Yield speed and loss of every way to run a model of some blocks and tokens; with `dense` in fewer dimensions too.
 
     Speed and agreement are measured on the texts held out, the loss on the test split of a task.
     """
@@ -234,6 +239,7 @@ def served(
                 interval=(low, high),
                 agreement=100 * agreement(embed(texts), held_out.gold),
                 loss=None if compared is None else compared.losses([(model, embed)], (0,), "test")[0],
+                tokens=tokens,
             )
 
 

@@ -451,9 +451,10 @@ class _Work:
         if not front:
             return small, ()
         measured_on, every = (self.compared, cast(Taught, self.taught.test)), self.every_block
+        tokens = None if self.vocabulary is None else self.vocabulary.kept
         of_whole = None if weight is None else fewer(self.taught.train.gold[:FITTED], len(weight))
         return small, (
-            *served(model, small.blocks, *measured_on, weight),
+            *served(model, small.blocks, *measured_on, weight, tokens),
             *served(self.whole, every, *measured_on, of_whole),
         )
 

@@ -280,6 +280,14 @@ class Served:
     """With the whole model on held-out texts, -100 to 100."""
     loss: PointsLost | None
     """On the test split, without fine-tuning; None without a task, or where its kind needs fine-tuning."""
+    tokens: int | None = field(default=None, metadata=RARE)
+    """That it knows, where others were taken out; None: all."""
+
+    @property
+    def size(self) -> str:
+        """What is left of the model, in words."""
+        known = "" if self.tokens is None else f"{self.tokens:,} tokens, "
+        return f"{len(self.blocks)} blocks, {known}{self.dimensions} dimensions"
 
     @property
     def bytes(self) -> int:
@@ -343,7 +351,8 @@ class Shrunk(Shown):
     @property
     def fastest_int8(self) -> str | None:
         """The backend by which the smaller model is fastest, where that is with weights and activations in 8 bits."""
-        ways = [way for way in self.front if way.blocks == self.smaller.blocks]
+        left = self.smaller.blocks, self._tokens and self._tokens[0]
+        ways = [way for way in self.front if (way.blocks, way.tokens) == left]
         backend, _, how = min(ways, key=lambda way: way.milliseconds).run_by.partition(" ") if ways else ("", "", "")
         return backend if how == "int8" else None
 
@@ -522,6 +531,11 @@ class Shrunk(Shown):
         return Table(
             columns=(
                 column("blocks"),
+                *(
+                    ()
+                    if self._tokens is None
+                    else (column("tokens", lambda way: way.tokens or self._tokens[1], form=","),)
+                ),
                 column("run_by", title="run by"),
                 column("milliseconds", title="a text", form=".2f", unit="ms", quantity=Quantity("milliseconds a text")),
                 Column(
@@ -548,7 +562,7 @@ class Shrunk(Shown):
                     interval=True,
                     over=drawn_anew_in_all(loss.error for loss in losses if loss and loss.error),
                 ),
-                column("size", lambda way: f"{len(way.blocks)} blocks, {way.dimensions} dimensions", shown=False),
+                column("size", shown=False),
             ),
             title="Ways to run them",
             charts=(

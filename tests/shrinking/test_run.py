@@ -36,7 +36,7 @@ from layerprobe.shrinking import run as shrinking
 from layerprobe.shrinking.page import shrunk_page
 from layerprobe.shrinking.run import plan_shrinking, shrink
 from layerprobe.shrinking.teacher import agreement
-from layerprobe.shrinking.values import PointsLost, Served, ShrinkSettings, Shrunk
+from layerprobe.shrinking.values import PointsLost, Served, ShrinkSettings, Shrunk, SmallerVocabulary
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.values import Task
@@ -222,6 +222,12 @@ def test_the_fastest_way_to_run_it(folder: str) -> None:
     assert fastest(way("onnx int8 weights", 1), way("onnx int8", 2)) is None
     assert fastest(way("openvino bfloat16", 1), way("onnx int8", 2)) is None
     assert fastest(way("onnx int8", 2), way("torch", 1, blocks=(4,))) == "onnx"
+    few = SmallerVocabulary(kept=9, whole=99, missing=0.0, missing_on_task=None)
+    fast, other = dataclasses.replace(way("onnx int8", 2), tokens=9), way("torch", 1)
+    of_few = dataclasses.replace(result, front=(fast, other), vocabulary=few)
+    assert of_few.fastest_int8 == "onnx", "expected the ways of the whole vocabulary to be left out"
+    assert of_few.ways.column("tokens").values == (99, 9)
+    assert fast.size == "2 blocks, 9 tokens, 16 dimensions"
 
 
 def test_ways_to_run_a_model_of_images_are_no_such(tmp_path: Path) -> None:
