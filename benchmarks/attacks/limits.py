@@ -257,7 +257,7 @@ def hostile_arrays(place: Place) -> Iterator[Outcome]:
     for name, data in arrays().items():
         path = place.folder / name.replace(" ", "-")
         path.write_bytes(data)
-        ended = place.run(f"probe {path.name} -t labels.csv")
+        ended = place.run(f"compare ./{path.name} ./{path.name}")
         ran = "silent: code ran" if (place.folder / "ran").exists() else ""
         accepted = "" if ended.code else "silent: accepted"
         yield Outcome(attack="arrays that lie", name=name, problem=ran or answered(ended) or accepted)
