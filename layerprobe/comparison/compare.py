@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, cast, overload
@@ -20,6 +21,7 @@ from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamples
 from layerprobe.extraction.embeddings import Embeddings, distinct_texts, extract
 from layerprobe.files.images import ImageItem, readable_as
 from layerprobe.files.serialisation import digest
+from layerprobe.names import distinct_names
 from layerprobe.similarity.cautions import cautions
 from layerprobe.similarity.checks import MIN_SAMPLES, as_array
 from layerprobe.similarity.cka import estimate_cka
@@ -39,6 +41,10 @@ from layerprobe.similarity.values import (
     as_measure,
 )
 from layerprobe.store.shards import StoredLayer
+from layerprobe.tasks.evaluation import evaluate_outputs, outputs_of_layer
+from layerprobe.tasks.explored import ItemSource, LayerOutputs
+from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.values import Task, TextSplit
 from layerprobe.versions import SIMILARITY_VERSION
 
 
@@ -108,7 +114,44 @@ def compare(
     models = [cast(ModelLike, model), cast(ModelLike, reference)]
     first, second = resolve_all(models, items=readable_as(distinct_texts(texts)))
     how.setdefault("device", first.asked.device)
-    return compare_all(extract(first, texts), [extract(second, texts)], **how).comparisons[0]
+    embedded = extract(first, texts), extract(second, texts)
+    comparison = compare_all(embedded[0], [embedded[1]], **how).comparisons[0]
+    return dataclasses.replace(comparison, item_source=item_source(texts, embedded))
+
+
+def item_source(data: object, models: Sequence[Embeddings], split: TextSplit = "all") -> ItemSource | None:
+    """Return whence a page of models that are compared has items, and what each layer outputs for them.
+
+    Where the texts of all splits are embedded, they are the test items. None for texts that are of no task, where
+    outputs need more than embeddings, such as a probe or prompts, or a layer gives none.
+    """
+    if not isinstance(data, Task):
+        return None
+    split, kind = "test" if split == "all" and not data.one_piece else split, KINDS[data.kind]
+    items = data.split(split)
+    if items.prompts is not None or not (kind.zero_shot == "cosine" or kind.outputs):
+        return None
+    groups = []
+    for embeddings, name in zip(models, distinct_names([one.model.name for one in models]), strict=True):
+        layers = range(embeddings.first_layer, embeddings.n_layers)
+        try:
+            outputs = [outputs_of_layer(embeddings.layer(layer), embeddings.rows, data, items) for layer in layers]
+            scored = [evaluate_outputs(data.kind, one, items.gold) for one in outputs]
+        except DataError:  # a layer of zeros, or one target: similarities have words for what is wrong
+            return None
+        pairs = [(one, evaluated.threshold) for one, evaluated in zip(outputs, scored, strict=True)]
+        groups.append(
+            LayerOutputs(
+                name=name,
+                layers=layers,
+                outputs=functools.partial(list, pairs),
+                scores=[evaluated.metrics[data.primary] for evaluated in scored],
+                vectors=embeddings.vectors,
+            )
+        )
+    ends = [(number, len(group.layers) - 1) for number, group in enumerate(groups)]
+    start = (ends[0], ends[1]) if len(ends) > 1 else ((0, 0), ends[0])
+    return ItemSource(task=data, split=split, groups=tuple(groups), start=start)
 
 
 def _is_array(value: object) -> bool:

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from layerprobe.encoders.model import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
 from layerprobe.files.images import Modality
+from layerprobe.files.serialisation import IN_MEMORY
 from layerprobe.names import distinct_names, in_percent, plural, short_name, short_names
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown, brief, from_layer
@@ -47,6 +49,8 @@ class Comparison(Shown):
     """What was embedded."""
     warnings: tuple[str, ...] = ()
     """What a reader of the values should know, in plain words."""
+    item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
+    """Whence its page has single items, an `ItemSource`; None where texts were compared that are of no task."""
 
     @property
     def first_layer(self) -> int:
@@ -185,6 +189,8 @@ class Comparisons(Shown):
     """One a reference."""
     differences: tuple[tuple[Difference, ...], ...] = ()
     """For each reference but the first, by layer of the model: its curve less that of the first."""
+    item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
+    """As of a `Comparison`."""
 
     def __post_init__(self) -> None:
         if not self.comparisons:

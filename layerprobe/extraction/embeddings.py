@@ -173,6 +173,12 @@ class Embeddings:
         rows = self._rows(without_surrogates(listed if isinstance(listed, Sequence) else tuple(listed)))
         return rows if self._places is None else np.unique(self._places, return_index=True)[1][rows]
 
+    def vectors(self, layer: int, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the embeddings of texts at a layer, (text, feature); texts are without prompts, as those of items."""
+        rows = {text: row for row, text in enumerate(self.bare)}
+        # where a query is a document, too, the texts of queries begin so
+        return self.layer(layer)[[rows[text if text in rows else f"query: {text}"] for text in texts]]
+
 
 class _RowOf:
     """The row of a text, by the ids of all texts, of which 16 bytes each are kept once one is requested."""

@@ -87,6 +87,17 @@ def read_outputs(directory: Path) -> RunOutputs | None:
             return None
 
 
+def outputs_in(directory: Path) -> RunOutputs:
+    """Return the outputs in the directory of a finished run; StoreError if they are not there any more, or damaged."""
+    outputs = read_outputs(directory)
+    if outputs is None:
+        raise StoreError(
+            f"{directory / OUTPUTS} was removed or damaged after its run was read, so intervals would be missing: "
+            "run the same command again, which makes that run again"
+        )
+    return outputs
+
+
 def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
     """Return the sha256 of names, shapes and numbers."""
     state = hashlib.sha256()
@@ -141,12 +152,7 @@ def run_items(
     """
     influences: dict[ScoredSplit, dict[LayerSeed, Array]] = {split: {} for split in SCORED}
     for run, directory in runs:
-        outputs = read_outputs(directory)
-        if outputs is None:
-            raise StoreError(
-                f"{directory / OUTPUTS} was removed or damaged after its run was read, so intervals would be missing: "
-                "run the same command again, which makes that run again"
-            )
+        outputs = outputs_in(directory)
         for split in SCORED:
             gold = task.split(split).gold
             influences[split][run.layer, run.seed] = item_influences(

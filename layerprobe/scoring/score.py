@@ -185,7 +185,7 @@ def _on_task(
 def item_source(checkpoints: Sequence[Resolved], task: Task, split: TextSplit, scored: Sequence[Scored]) -> ItemSource:
     """Return whence a page has the items of a split, and what every layer of untrained models outputs for them."""
     labels = distinct_names([embeddings.model.name for _, embeddings in scored])
-    groups = tuple(map(partial(_layers_of, task, split), checkpoints, scored, labels))
+    groups = tuple(map(partial(untrained_layers, task, split), checkpoints, scored, labels))
     best = max(range(len(groups)), key=lambda i: max(groups[i].scores))
     ends = [(i, len(group.layers) - 1) for i, group in enumerate(groups)]
     highest = best, max(range(len(groups[best].scores)), key=groups[best].scores.__getitem__)
@@ -195,7 +195,8 @@ def item_source(checkpoints: Sequence[Resolved], task: Task, split: TextSplit, s
     return ItemSource(task=task, split=split, groups=groups, start=(against, highest))
 
 
-def _layers_of(task: Task, split: TextSplit, checkpoint: Resolved, scored: Scored, label: str) -> LayerOutputs:
+def untrained_layers(task: Task, split: TextSplit, checkpoint: Resolved, scored: Scored, label: str) -> LayerOutputs:
+    """Return what the layers of an untrained model output for the items of a split, for pages that show them."""
     scores, embeddings = scored
 
     def outputs() -> Sequence[tuple[Any, float | None]]:
@@ -204,15 +205,12 @@ def _layers_of(task: Task, split: TextSplit, checkpoint: Resolved, scored: Score
         with settings(by_item=False, outputs=True):
             return score_split(checkpoint, task, split=split)[0].outputs[scores.first_layer :]
 
-    def vectors(layer: int, texts: Sequence[str]) -> Any:
-        return embeddings.layer(layer)[embeddings.rows(texts)]
-
     return LayerOutputs(
         name=label,
         layers=range(scores.first_layer, len(scores.scores)),
         outputs=outputs,
         scores=scores.scores[scores.first_layer :],
-        vectors=vectors,
+        vectors=embeddings.vectors,
     )
 
 

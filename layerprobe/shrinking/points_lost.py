@@ -6,6 +6,7 @@ Knows resolved models and a task; knows nothing of how the smaller one was made.
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -23,8 +24,8 @@ from layerprobe.encoders.timing import median_range
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import MissingPackageError, ModelError
 from layerprobe.finetuning.losses import Criterion, criterion_of, prepared_sides
-from layerprobe.finetuning.outputs import ScoredSplit
-from layerprobe.finetuning.tuning import finetune, items_of, with_prompts
+from layerprobe.finetuning.outputs import ScoredSplit, outputs_in
+from layerprobe.finetuning.tuning import finetune, items_of, saved_models, with_prompts
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.scoring.probes import Probe
 from layerprobe.shrinking.embedding import Embed, Vectors, embedder, tokenized
@@ -33,6 +34,7 @@ from layerprobe.shrinking.values import PointsLost, Served
 from layerprobe.stats.crossed import crossed, errors_known
 from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences, links_of
+from layerprobe.tasks.explored import ItemSource, LayerOutputs
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
 
@@ -59,7 +61,8 @@ def tuned(model: Resolved, task: Task, layer: int, seed: int, protocol: Protocol
     model = model.with_options(max_length=None)
     run: FineTuningRun = finetune(model, task, [layer], seeds=[seed], protocol=protocol)[0]
     influences = items_of(model, [run], task).influences[split][layer, seed]
-    return Evaluation(metrics=getattr(run, split), threshold=run.threshold), influences
+    outputs = outputs_in(saved_models(model, [run], task)[0]).of(layer, split)
+    return Evaluation(metrics=getattr(run, split), threshold=run.threshold, outputs=outputs), influences
 
 
 def difference(
@@ -104,6 +107,8 @@ class Compared:
     margin: float
     whole_scored: dict[str, Scored] = field(default_factory=dict)
     """The whole model without fine-tuning, by split."""
+    first: tuple[Evaluation, Evaluation] | None = None
+    """Of the whole model and of the first smaller one, what was last compared: of both fine-tuned where they were."""
 
     def some_texts(self, n: int) -> tuple[str, ...]:
         """Return some texts of the test split."""
@@ -124,10 +129,28 @@ class Compared:
         as_it_is = None
         if has_untrained_outputs(self.task.kind):
             small = [self._untrained(model, split, embed) for model, embed in models]
-            as_it_is = self._loss([self._of_whole(split)], small, split)
+            whole = [self._of_whole(split)]
+            self.first = whole[0][0], small[0][0]
+            as_it_is = self._loss(whole, small, split)
         if self.tuning is None:
             return as_it_is, None
         return as_it_is, self._after_tuning([model for model, _ in models], seeds, split)
+
+    def item_source(self) -> ItemSource | None:
+        """Return whence a page has the test items, after `losses` of that split: outputs of the whole and a smaller."""
+        if self.first is None:
+            return None
+        groups = (
+            LayerOutputs(
+                name=name,
+                layers=(0,),
+                names=(name,),
+                outputs=partial(list, [(evaluation.outputs, evaluation.threshold)]),
+                scores=[evaluation.metrics[self.task.primary]],
+            )
+            for name, evaluation in zip(("whole model", "smaller model"), self.first, strict=True)
+        )
+        return ItemSource(task=self.task, split="test", groups=tuple(groups), start=((1, 0), (0, 0)))
 
     def _of_whole(self, split: ScoredSplit) -> Scored:
         if split not in self.whole_scored:
@@ -164,6 +187,7 @@ class Compared:
             ]
             for group in ([self.whole] * len(seeds), models)
         )
+        self.first = whole[0][0], small[0][0]
         return self._loss(whole, small, split)
 
     def _task(self, model: SharedModel) -> Task:
@@ -182,7 +206,7 @@ class Compared:
         if kind.fitted_on == "validation" and split != "validation":
             threshold = self._untrained(model, "validation", embed)[0].threshold
         values, gold = outputs(model, task, split, embed), task.split(split).gold
-        scored = evaluate_outputs(self.task.kind, values, gold, threshold=threshold)
+        scored = replace(evaluate_outputs(self.task.kind, values, gold, threshold=threshold), outputs=values)
         primary, threshold = self.task.primary, scored.threshold
         return scored, item_influences(self.task.kind, values, gold, metric=primary, threshold=threshold)
 

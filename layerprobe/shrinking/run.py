@@ -158,6 +158,7 @@ def shrink(
         vocabulary=work.vocabulary,
         front=ways,
         warnings=tuple(work.warnings(best)),
+        item_source=None if work.compared is None else work.compared.item_source(),
     )
 
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import RARE
+from layerprobe.files.serialisation import IN_MEMORY, RARE
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_name, times_as_fast
@@ -332,6 +332,8 @@ class Shrunk(Shown):
     front: tuple[Served, ...] = ()
     """Ways to run the whole model and the smaller one, where they were measured."""
     warnings: tuple[str, ...] = ()
+    item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
+    """Whence its page has single test items, an `ItemSource`; None without a task, and of one read from a file."""
 
     @property
     def smaller(self) -> Smaller:

@@ -31,7 +31,7 @@ from layerprobe.encoders.workers import SharedModel, leave_gpus, workers_of
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.extraction.embeddings import left_out_layer
 from layerprobe.finetuning.outcomes import difference, outcomes
-from layerprobe.finetuning.outputs import RunItems, run_items
+from layerprobe.finetuning.outputs import RunItems, outputs_in, run_items
 from layerprobe.finetuning.runs import Run, RunFolder, RunJob, RunSet, RunWorker, fine_tune_layers, is_marked, runs_plan
 from layerprobe.finetuning.saved import RESULT, without_checkpoint
 from layerprobe.finetuning.tmft import embed
@@ -45,7 +45,7 @@ from layerprobe.readings.registry import INFONCE, SELF_CKA
 from layerprobe.readings.source import read_curves
 from layerprobe.results.estimate import Estimate, together
 from layerprobe.results.shown import from_layer
-from layerprobe.scoring.score import check_different
+from layerprobe.scoring.score import Scored, check_different, untrained_layers
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.search.ask import LayerSearch, SearchState, begun_evidence
 from layerprobe.search.posterior import posterior, side_by_side
@@ -65,6 +65,7 @@ from layerprobe.study.models import FoundModels
 from layerprobe.study.predict import DEFAULT_RULE, default_rule
 from layerprobe.study.values import Finding, MadeRun, Weights
 from layerprobe.tasks.evaluation import links_of
+from layerprobe.tasks.explored import ItemSource, LayerOutputs
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.splitting import checked_task, drawn_from, folds_of, spoilt_items
 from layerprobe.tasks.values import Task
@@ -474,6 +475,7 @@ class _ModelRuns:
         encoder = self.model.encoder
         seconds = _seconds(encoder, layers, self.folds[0], self.protocol)
         tested = [made.run for made in self.runs if made.run and not made.scan]
+        untrained = self._untrained()
         return Finding(
             answer=answered,
             primary=self.folds[0].primary,
@@ -489,17 +491,45 @@ class _ModelRuns:
             weights=self._weights(answered.best_layer),
             failures=tuple(self.failures),
             floor=_floor(self.folds[0]),
-            untrained=self._untrained(),
+            untrained=() if untrained is None else tuple(from_layer(untrained[0].first_layer, untrained[0].scores)),
+            item_source=self._item_source(answered.best_layer, untrained),
         )
 
-    def _untrained(self) -> tuple[float | None, ...]:
-        """Return the test scores by layer before any fine-tuning; nothing where there are none."""
+    def _untrained(self) -> Scored | None:
+        """Return the test scores by layer before any fine-tuning; None where there are none."""
         try:
-            scores = score_split(self.model.checkpoint, self.task, split="test")[0]
+            scored = score_split(self.model.checkpoint, self.task, split="test")
         except DataError:
-            return ()
-        same = scores.primary == self.folds[0].primary
-        return tuple(from_layer(scores.first_layer, scores.scores)) if same else ()
+            return None
+        return scored if scored[0].primary == self.folds[0].primary else None
+
+    def _item_source(self, best: int, untrained: Scored | None) -> ItemSource | None:
+        """Return whence a page has the test items: what the first run of each layer outputs, and the untrained model.
+
+        The best layer is compared with the last one, or with itself before any fine-tuning.
+        """
+        first = {made.layer: (made, made.run) for made in self.runs[::-1] if made.run and not made.scan}
+        layers = sorted(first)
+        if not layers:
+            return None
+
+        folders = [
+            (self.sets[made.fold].directory(RunJob(layer, made.seed)), layer, run.threshold)
+            for layer, (made, run) in sorted(first.items())
+        ]
+
+        def outputs() -> list[tuple[Any, float | None]]:
+            return [(outputs_in(folder).of(layer), threshold) for folder, layer, threshold in folders]
+
+        scores = [first[layer][1].test[self.folds[0].primary] for layer in layers]
+        groups = [LayerOutputs(name="fine-tuned", layers=layers, outputs=outputs, scores=scores)]
+        if untrained is not None:
+            groups.append(untrained_layers(self.task, "test", self.model.checkpoint, untrained, "before fine-tuning"))
+        chosen = layers.index(best) if best in layers else len(layers) - 1
+        against = (0, len(layers) - 1)
+        if against == (0, chosen):
+            against = (0, 0) if untrained is None else (1, list(groups[1].layers).index(layers[chosen]))
+        return ItemSource(task=self.folds[0], split="test", groups=tuple(groups), start=(against, (0, chosen)))
 
     def with_final(self, finding: Finding) -> Finding:
         """Fine-tune the layer to keep on all examples but those of the test split; say why where that is not done."""

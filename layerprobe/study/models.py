@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from layerprobe.files.serialisation import RARE
 from layerprobe.names import distinct_names
@@ -47,6 +47,14 @@ class FoundModels(Shown):
     """Cost as a share of what the full sweeps of all models cost together, by the parameters of their blocks."""
     failures: tuple[str, ...] = ()
     """Runs, layers and models that gave no score, and why."""
+
+    @property
+    def item_source(self) -> Any:
+        """Whence its page has single test items, an `ItemSource`; None where it was read from a file."""
+        from layerprobe.tasks.explored import joined  # imports numpy, which `--help` does without
+
+        sources = {name: finding.item_source for name, finding in zip(self.labels, self.findings, strict=True)}
+        return joined(sources, self.labels[self.best_model]) if all(sources.values()) else None
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from layerprobe.errors import DataError, option
 from layerprobe.files.atomic import from_home
 from layerprobe.files.folders import parsed_as, warn_of_older
 from layerprobe.files.inputs import read_document
-from layerprobe.files.serialisation import RARE
+from layerprobe.files.serialisation import IN_MEMORY, RARE
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol, outcomes_table
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_name, times_as_fast
@@ -210,6 +210,8 @@ class Finding(Shown):
     """What a trivial answer scores on the validation examples; None where that is 0, as for correlations."""
     untrained: tuple[float | None, ...] = field(default=(), metadata=RARE)
     """Test scores by layer before any fine-tuning; None of layers that are left out, empty where there are none."""
+    item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
+    """Whence its page has single test items, an `ItemSource`; None of a finding that was read from a file."""
     final: FineTuningRun | None = field(default=None, metadata=RARE)
     """The layer to keep, fine-tuned on training and validation examples for as many epochs as validation chose in the
     search; its weights are those to keep."""

@@ -7,7 +7,7 @@ made from items keeps an `ItemSource`, which its page asks for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import plural
+from layerprobe.names import plural, short_name
 from layerprobe.results.items import Explored, Form, LayersOf
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.text_map import text_map
@@ -80,7 +80,7 @@ class LayerOutputs:
     """By layer, the primary metric x 100."""
     names: Sequence[str] = ()
     """Of the layers, by default their numbers."""
-    vectors: Callable[[int, Sequence[str]], Array] | None = None
+    vectors: Callable[[int, Sequence[str]], NDArray[np.floating]] | None = None
     """A layer and texts -> their embeddings; None where there is no map."""
 
 
@@ -128,6 +128,17 @@ class ItemSource:
             groups=tuple(_layers(group, view, rows) for group in self.groups),
             start=self.start,
         )
+
+
+def joined(sources: Mapping[str, ItemSource], best: str) -> ItemSource:
+    """Return the sources of several models on one task, by name, as one; the best one is compared with another."""
+    (first, *_), begins, groups = sources.values(), dict[str, int](), list[LayerOutputs]()
+    for name, source in sources.items():
+        begins[name] = len(groups)
+        groups += [replace(group, name=f"{name}, {group.name}") for group in source.groups]
+    other = next((name for name in sources if name != best), best)
+    a, b = ((begins[name] + sources[name].start[1][0], sources[name].start[1][1]) for name in (other, best))
+    return replace(first, groups=tuple(groups), start=(a, b), made=[])
 
 
 def _layers(group: LayerOutputs, view: ItemView, rows: NDArray[np.intp]) -> LayersOf:
@@ -243,7 +254,7 @@ def class_view(task: Task, items: Examples) -> ItemView:
 
 
 def _texts(items: Examples) -> dict[str, Sequence[str]]:
-    first = [getattr(text, "place", text) for text in items.first]  # of an image its name
+    first = [short_name(text.place) if hasattr(text, "place") else text for text in items.first]
     return {"Text": first} if items.second is None else {"First text": first, "Second text": items.second}
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import layerprobe as lp
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json
@@ -170,7 +171,7 @@ def test_a_notebook_has_the_page_in_a_frame() -> None:
     assert repr(frame).startswith("<Frame: a page of ")
 
 
-@pytest.mark.parametrize("kind", ["sts", "paraphrase", "classification"])
+@pytest.mark.parametrize("kind", ["sts", "paraphrase", "classification", "entities", "retrieval", "triplets"])
 def test_outputs_are_those_that_were_scored(kind: str, tmp_path: Path) -> None:
     model = Model(save_tiny("bert", tmp_path / "bert"), cache_dir=tmp_path / "cache")
     task = toy_task_of(kind)
@@ -181,7 +182,37 @@ def test_outputs_are_those_that_were_scored(kind: str, tmp_path: Path) -> None:
         assert 100 * KINDS[kind].score(outputs, task.test.gold, *arguments)[task.primary] == pytest.approx(value)
     explored = item_source.explored()
     assert explored is item_source.explored()
-    assert len(explored.groups[0].places[0]) == (2 if KINDS[kind].pairs else 1)
+    assert len(explored.groups[0].places[0]) == (2 if explored.form != "ranks" and KINDS[kind].pairs else 1)
+    assert all((errors >= 0).all() and (errors <= 100).all() for errors in explored.groups[0].errors)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """One encoder of a few blocks, and its cache."""
+    folder = tmp_path_factory.mktemp("models")
+    return Model(save_tiny("bert", folder / "bert"), cache_dir=folder / "cache")
+
+
+def test_a_search_shows_its_runs_beside_the_untrained_model(tiny: Model) -> None:
+    task = toy_task_of("sts")
+    protocol = lp.Protocol(epochs=1, learning_rate=1e-3, batch_size=16, max_length=16)
+    finding = lp.find(tiny, task, seeds=1, protocol=protocol)
+    tuned, before = finding.item_source.groups
+    for (outputs, _), score_of in zip(tuned.outputs(), tuned.scores, strict=True):
+        assert 100 * KINDS["sts"].score(outputs, task.test.gold)["spearman"] == pytest.approx(score_of)
+    assert list(before.scores) == pytest.approx(list(finding.untrained))
+    assert (
+        "before fine-tuning"
+        in data_of(render(explore.with_items(make_page(finding)), plotly="cdn"))["groups"][1]["name"]
+    )
+
+
+def test_a_comparison_on_a_task_shows_its_test_items(tiny: Model) -> None:
+    comparison = lp.compare(tiny, dataclasses.replace(tiny, random_init=3), toy_task_of("sts"))
+    data = data_of(render(explore.with_items(make_page(comparison)), plotly="cdn"))
+    assert len(data["groups"]) == 2
+    assert len(data["gold"]) == len(toy_task_of("sts").test)
+    assert lp.compare(tiny, tiny, toy_task_of("sts").texts()).item_source is None  # type: ignore[union-attr]
 
 
 # ---- in a browser ---------------------------------------------------------------------------------------

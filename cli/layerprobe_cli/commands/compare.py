@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +17,7 @@ from layerprobe_cli import options as o
 from layerprobe_cli.completion import names_of
 from layerprobe_cli.derive import usage
 from layerprobe_cli.places import file_to_write
-from layerprobe_cli.shell import Done, PageCall, below
+from layerprobe_cli.shell import Done, ItemsCall, below
 
 if TYPE_CHECKING:
     from layerprobe.comparison.values import Comparisons
@@ -30,7 +31,7 @@ Compared = Annotated[
 
 
 def compare(
-    call: PageCall,
+    call: ItemsCall,
     model: Compared,
     source: o.TextSource,
     similarity: o.Similarity,
@@ -80,7 +81,7 @@ def compare(
         raise typer.BadParameter(f"expected {', '.join(FILES)} in a folder that exists for --parquet, got {parquet}")
     data, against = source.load(), list(others or ())
 
-    from layerprobe.comparison.compare import compare_all
+    from layerprobe.comparison.compare import compare_all, item_source
     from layerprobe.encoders.loading import resolve_all
     from layerprobe.extraction.embeddings import extract
 
@@ -97,6 +98,9 @@ def compare(
     tested, *bases = (extract(model, items) for model in (checkpoint, *checkpoints))
     how: dict[str, Any] = {"intervals": intervals, "documents": documents, "permutations": permutations}
     measured = [compare_all(tested, bases or [tested], device=model.device, **how, **setting) for setting in settings]
+    if call.report is not None and call.with_texts is not False:
+        shown = item_source(data, (tested, *bases), source.split)
+        measured[0] = dataclasses.replace(measured[0], item_source=shown)
     warnings = [warning for embeddings in (tested, *bases) for warning in embeddings.warnings]
     warnings += [warning for result in measured for comparison in result.comparisons for warning in comparison.warnings]
     references = [word for other in against for word in ("-r", other)]

@@ -9,14 +9,14 @@ import layerprobe as lp
 from layerprobe.checks import LEVEL
 from layerprobe_cli import options as o
 from layerprobe_cli.following import final_command, finetune_command, made_by
-from layerprobe_cli.shell import Done, PageCall
+from layerprobe_cli.shell import Done, ItemsCall
 
 FOUND = "found"
 """As many blocks as the layer that is found keeps."""
 
 
 def find(
-    call: PageCall,
+    call: ItemsCall,
     model: o.Embedding,
     source: o.Source,
     tuning: o.Tuning,

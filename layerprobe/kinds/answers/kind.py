@@ -99,6 +99,7 @@ def _recognises(path: Path) -> bool:
 
 QUESTION_ANSWERING = Kind(
     name="question answering",
+    view="layerprobe.kinds.answers.metrics:question_view",
     pairs=True,
     labelled=False,
     item="question",

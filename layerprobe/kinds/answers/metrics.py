@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from layerprobe.metrics.influence import Influences, mean_influences
 from layerprobe.stats.floors import NO_ANSWER, Floor
+from layerprobe.tasks.explored import ItemView, ReadOutputs
 
 if TYPE_CHECKING:
     from layerprobe.kinds.answers.kind import Questions
@@ -28,6 +29,8 @@ Words = tuple[str, ...]
 
 ALWAYS = sys.float_info.max
 """The threshold where every question has an answer: no difference of scores is above it."""
+BEFORE = 150
+"""Characters of a context that are shown before its answer."""
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
@@ -107,6 +110,31 @@ def predicted_answers(outputs: Array, contexts: tuple[str, ...], threshold: floa
         context[int(first) : int(end)] if answered else ""
         for context, (first, end), answered in zip(contexts, outputs[:, :2], answered, strict=True)
     ]
+
+
+def question_view(task: Any, items: "Questions") -> ItemView:
+    """Return how questions are shown: what is answered, and its F1."""
+
+    def read(outputs: Array, threshold: float | None) -> ReadOutputs:
+        cut = ALWAYS if threshold is None else threshold
+        f1 = 100 * _by_question(outputs, items, cut)["f1"]
+        answers = predicted_answers(outputs, items.contexts, cut)
+        return ReadOutputs(f1.tolist(), 100 - f1, [answer or "no answer" for answer in answers])
+
+    starts = (max(0, (span or (0, 0))[0] - BEFORE) for span in items.spans)
+    return ItemView(
+        form="shares",
+        texts={
+            "Question": items.questions,
+            "Context": [context[start:] for context, start in zip(items.contexts, starts, strict=True)],
+        },
+        gold=[" | ".join(dict.fromkeys(one.text for one in right)) or "no answer" for right in items.answers],
+        output="answer",
+        error="100 less F1",
+        limit=50.0,
+        read=read,
+        embedded=(items.questions,),
+    )
 
 
 def _by_question(outputs: Array, gold: "Questions", threshold: float) -> dict[str, Array]:

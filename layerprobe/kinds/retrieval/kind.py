@@ -162,6 +162,7 @@ def _is_collection(path: Path) -> bool:
 
 RETRIEVAL = Kind(
     name="retrieval",
+    view="layerprobe.kinds.retrieval.metrics:query_view",
     pairs=True,
     labelled=False,
     metrics=LISTED_METRICS,

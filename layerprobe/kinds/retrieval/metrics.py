@@ -14,6 +14,7 @@ from layerprobe.metrics.influence import mean_influences
 from layerprobe.metrics.names import LISTED_METRICS
 from layerprobe.similarity.checks import finite_matrix, unit_rows
 from layerprobe.stats.floors import Floor, ranking_floors
+from layerprobe.tasks.explored import ItemView, ReadOutputs
 
 BLOCK = 2**24
 """Scores that are in memory at a time: 64 MB."""
@@ -160,6 +161,31 @@ def listed_metrics(outputs: NDArray[np.float64], gold: Sequence[Mapping[int, flo
         ranks = np.array([rank.get(document, len(documents) + CUTOFF) for document in gains])
         scores.append(ranking_metrics(ranks, np.array(list(gains.values()))))
     return {metric: np.array([by_metric[metric] for by_metric in scores]) for metric in LISTED_METRICS}
+
+
+def query_view(task: Any, items: Any) -> ItemView:
+    """Return how the queries of `RetrievalItems` are shown: the rank of the first relevant document, and the first."""
+
+    def read(outputs: NDArray[np.float64], threshold: float | None) -> ReadOutputs:
+        listed, beyond = outputs[:, :, 0].astype(int).tolist(), outputs.shape[1] + 1
+        ranks = [
+            next((rank for rank, document in enumerate(ranked, 1) if document in right), beyond)
+            for ranked, right in zip(listed, items.gold, strict=True)
+        ]
+        firsts = (items.documents[ranked[0]] for ranked in listed)
+        told = (f"{rank}{'+' * (rank == beyond)}; first: {text}" for rank, text in zip(ranks, firsts, strict=True))
+        return ReadOutputs(ranks, 100 * (1 - listed_metrics(outputs, items.gold)["ndcg@10"]), [*told])
+
+    return ItemView(
+        form="ranks",
+        texts={"Query": items.queries},
+        gold=[items.documents[judged[0][0]] for judged in items.relevance],
+        output="rank",
+        error="100 less nDCG@10 x 100",
+        limit=50.0,
+        read=read,
+        embedded=(items.queries,),
+    )
 
 
 def listed_scores(outputs: NDArray[np.float64], gold: Sequence[Mapping[int, float]]) -> dict[str, float]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from layerprobe.errors import DataError, TaskError, option
 from layerprobe.kinds.tokens.metrics import (
     WordTags,
+    by_sentence,
     entity_floors,
     entity_influences,
     entity_scores,
@@ -18,6 +20,7 @@ from layerprobe.kinds.tokens.metrics import (
     tag_scores,
 )
 from layerprobe.stats.floors import class_floors
+from layerprobe.tasks.explored import ItemView, ReadOutputs, counts_of
 from layerprobe.tasks.kind import Kind
 from layerprobe.tasks.loading import TaskSource
 from layerprobe.tasks.values import Items, Task
@@ -80,6 +83,38 @@ class TaggedSentences(Items):
             raise DataError(f"expected numbers of tags from 0 to {len(self.labels) - 1} in the {split} split")
 
 
+def tagged_view(task: Task, sentences: TaggedSentences) -> ItemView:
+    """Return how sentences are shown: how many of their words have a wrong tag, of entities 1 - F1."""
+    gold, entities = sentences.gold, task.kind == ENTITIES.name
+
+    def read(outputs: Any, threshold: float | None) -> ReadOutputs:
+        predicted = outputs.argmax(axis=1)
+        told = ("all right" if not wrong else "; ".join(wrong) for wrong in _mistakes(sentences, predicted))
+        errors = by_sentence(predicted, gold, entities=entities)
+        return ReadOutputs((100 - errors).tolist(), errors, [*told], counts_of(gold.tags, predicted, len(gold.labels)))
+
+    rows = zip(sentences.words, sentences.tags, strict=True)
+    return ItemView(
+        form="classes",
+        texts={"Sentence": sentences.sides[0]},
+        gold=[" ".join(f"{w}/{sentences.labels[t]}" for w, t in zip(*row, strict=True) if t) or "–" for row in rows],
+        output="words with another tag",
+        error="100 less entity F1 of the sentence" if entities else "percent of its words",
+        limit=0.0,
+        read=read,
+        labels=sentences.labels,
+        embedded=sentences.sides,
+    )
+
+
+def _mistakes(sentences: TaggedSentences, predicted: Any) -> Iterator[list[str]]:
+    """Yield, sentence by sentence, the words that were given another tag than theirs."""
+    left = iter(predicted.tolist())
+    for words, tags in zip(sentences.words, sentences.tags, strict=True):
+        given = [next(left) for _ in words]
+        yield [f"{w}/{sentences.labels[p]}" for w, t, p in zip(words, tags, given, strict=True) if t != p]
+
+
 BIO = re.compile(r"O|[BI]-[^\s,]+")
 WORD_NAMES = ("tokens", "words")
 ENTITY_COLUMNS = ("nertags", "ner", "entitytags", "tags", "labels")
@@ -116,6 +151,7 @@ def load_entities(source: TaskSource) -> Task:
 
 ENTITIES = Kind(
     name="entities",
+    view="layerprobe.kinds.tokens.kind:tagged_view",
     pairs=False,
     labelled=True,
     metrics=("entity f1", "entity precision", "entity recall", "accuracy"),
@@ -160,6 +196,7 @@ def load_tags(source: TaskSource) -> Task:
 
 TAGS = Kind(
     name="tags",
+    view="layerprobe.kinds.tokens.kind:tagged_view",
     pairs=False,
     labelled=True,
     metrics=("accuracy", "macro f1"),

@@ -11,6 +11,7 @@ from layerprobe.metrics.influence import mean_influences
 from layerprobe.stats.floors import RANDOM_ORDER, Floor
 from layerprobe.tasks.columns import training_columns
 from layerprobe.tasks.examples import Cells
+from layerprobe.tasks.explored import ABOVE, ItemView, ReadOutputs
 from layerprobe.tasks.kind import Kind
 from layerprobe.tasks.loading import TaskSource, load_rows
 from layerprobe.tasks.texts import plain
@@ -64,8 +65,28 @@ def _scores(outputs: Array, gold: Array) -> dict[str, float]:
     return {"accuracy": float(np.mean(outputs > 0))}
 
 
+def triplet_view(task: Task, items: Triplets) -> ItemView:
+    """Return how triplets are shown: by how much the positive is closer, by cosine."""
+
+    def read(outputs: Array, threshold: float | None) -> ReadOutputs:
+        errors = 50 * (1 - outputs / max(float(np.abs(outputs).max()), 1e-12))
+        return ReadOutputs(outputs.tolist(), np.where(outputs > 0, errors, np.maximum(errors, 50 + ABOVE)))
+
+    return ItemView(
+        form="shares",
+        texts={"Anchor": items.anchors, "Positive": items.positives, "Negative": items.negatives},
+        gold=["positive"] * len(items),
+        output="difference of cosines",
+        error="50 less half of the difference, in percent of the largest of the layer",
+        limit=50.0,
+        read=read,
+        embedded=(items.anchors,),
+    )
+
+
 TRIPLETS = Kind(
     name="triplets",
+    view="layerprobe.kinds.triplets.kind:triplet_view",
     pairs=False,
     labelled=False,
     metrics=("accuracy",),

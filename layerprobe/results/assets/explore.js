@@ -40,7 +40,7 @@
     const jitter = (value, k) => value * (1 + 0.1 * (((k * 7919) % 101) / 101 - 0.5));
     const draws = {
       score: (layer) => [[points(gold, layer.values, { color: layer.errors.map((e) => (e > limit ? ORANGE : BLUE)), symbol: layer.errors.map((e) => (e > limit ? "diamond" : "circle")) }, hover), ...(marked === null ? [] : [ring([gold[marked]], [layer.values[marked]])])], layout(axis("gold"), axis(data.output))],
-      classes: (layer) => [[{ type: "heatmap", z: layer.counts, x: labels, y: labels, colorscale: [[0, "#f5f8fb"], [0.5, "#cadcec"], [1, "#8db8d9"]], showscale: false, textfont: { color: INK }, xgap: 1, ygap: 1, texttemplate: labels.length > 10 ? "" : "%{z}", hovertemplate: "gold %{y}, predicted %{x}: %{z}<extra></extra>" }], layout(axis("predicted", { type: "category", showgrid: false }), axis("gold", { type: "category", autorange: "reversed", showgrid: false }), { margin: { l: 80, r: 12, t: 12, b: 60 } })],
+      classes: (layer) => [[{ type: "heatmap", z: layer.counts.map((row) => row.map(Math.log1p)), customdata: layer.counts, x: labels, y: labels, colorscale: [[0, "#f5f8fb"], [0.5, "#cadcec"], [1, "#8db8d9"]], showscale: false, textfont: { color: INK }, xgap: 1, ygap: 1, texttemplate: labels.length > 10 ? "" : "%{customdata}", hovertemplate: "gold %{y}, predicted %{x}: %{customdata}<extra></extra>" }], layout(axis("predicted", { type: "category", showgrid: false }), axis("gold", { type: "category", autorange: "reversed", showgrid: false }), { margin: { l: 80, r: 12, t: 12, b: 60 } })],
     };
     const between = (a, b) => {
       const log = form === "ranks" ? { type: "log" } : {};
@@ -55,9 +55,10 @@
       let traces;
       if (numeric) traces = [points(x, y, { color: spread(gold), colorscale: SCALE, showscale: true, colorbar: { thickness: 10, outlinewidth: 0, title: { text: "gold" } } }, text)];
       else {
-        const kinds = labels.length ? labels.slice(0, 7) : ["right", "wrong"];
-        const names = labels.length ? gold : layer.errors.map((e) => (e > limit ? "wrong" : "right"));
-        const kept = [...kinds, ...(labels.length > 7 ? ["others"] : [])];
+        const classed = gold.every((right) => labels.includes(right));
+        const kinds = classed ? labels.slice(0, 7) : ["right", "wrong"];
+        const names = classed ? gold : layer.errors.map((e) => (e > limit ? "wrong" : "right"));
+        const kept = [...kinds, ...(classed && labels.length > 7 ? ["others"] : [])];
         traces = kept.map((name, c) => {
           const here = spread(names).flatMap((one, k) => ((kinds.includes(one) ? one : "others") === name ? [k] : []));
           return { ...points(here.map((k) => x[k]), here.map((k) => y[k]), { color: CLASSES[c] }, here.map((k) => text[k]), escaped(name)), customdata: here };
@@ -72,7 +73,7 @@
       plot(name, { data: traces, layout: look }).then((graph) => {
         if (graph.dataset.heard) return;
         graph.dataset.heard = "yes";
-        graph.on("plotly_click", ({ points: [point] }) => { if (point.customdata !== undefined) mark(point.customdata % n); });
+        graph.on("plotly_click", ({ points: [point] }) => { if (typeof point.customdata === "number") mark(point.customdata % n); });
       });
     };
     const figures = () => {
@@ -83,7 +84,10 @@
         put("items-a", between(a, b), `${a.name} across, ${b.name} up: each point is a ${unit}; green ones only B gets right, orange ones only A.`);
         at("plot-items-b").closest("figure").hidden = true;
       }
-      if (at("maps")) for (const [side, layer] of [["a", a], ["b", b]]) if (layer.places) put(`map-${side}`, map(layer), `${side.toUpperCase()}: ${layer.name}; the map shows ${share(layer)} of the variance.`);
+      if (at("maps")) for (const [side, layer] of [["a", a], ["b", b]]) {
+        at(`plot-map-${side}`).closest("figure").hidden = !layer.places;
+        if (layer.places) put(`map-${side}`, map(layer), `${side.toUpperCase()}: ${layer.name}; the map shows ${share(layer)} of the variance.`);
+      }
     };
 
     // ---- the table ----
