@@ -22,7 +22,7 @@ from layerprobe.encoders.backends.choice import BackendFinding, BackendSurvey
 from layerprobe.encoders.model import Model, ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.extraction.embed import TokenMetrics
-from layerprobe.files.serialisation import digest, from_json, to_bytes, to_dict, to_json
+from layerprobe.files.serialisation import IN_MEMORY, digest, from_json, to_bytes, to_dict, to_json
 from layerprobe.finetuning.values import (
     Confirmation,
     EpochMetrics,
@@ -255,7 +255,10 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "sizes": st.dictionaries(st.just("s"), st.deferred(lambda: values_of(EncoderSize)), min_size=1),
         "budgets": st.dictionaries(st.just("b"), st.deferred(lambda: values_of(Protocol)), min_size=1),
     },
-    ShrinkSettings: {"within": st.floats(0.1, 9)},
+    ShrinkSettings: {
+        "within": st.floats(0.1, 9),
+        "vocabulary": st.sampled_from([None, 16000, "50%", "corpus"]),
+    },
     ProbeSettings: {
         "folds": st.integers(3, 9),
         "foldings": st.integers(1, 9),
@@ -309,7 +312,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
 def values_with(kind: Any, /, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Any value of a dataclass, some of whose fields are given."""
     hints = typing.get_type_hints(kind)
-    others = {field.name for field in dataclasses.fields(kind)} - fields.keys()
+    others = {field.name for field in dataclasses.fields(kind) if field.metadata != IN_MEMORY} - fields.keys()
     return st.builds(kind, **fields, **{name: values_of(hints[name]) for name in others})
 
 

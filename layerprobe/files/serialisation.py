@@ -275,12 +275,15 @@ def _items(kind: Any, items: list[Any], key: str) -> tuple[Any, ...]:
 
 
 def _fitting(union: Any, data: Any, key: str) -> Any:
-    """Return the type of a union that data is of: the only one beside None, or the class whose fields it has."""
+    """Return the type of a union that data is of: the only one beside None, a plain one, or a class with its fields."""
     options = [option for option in typing.get_args(union) if option is not type(None)]
     if len(options) == 1:
         return options[0]
     for option in options:
-        if isinstance(data, dict) and data.keys() <= fields_of(option).keys():
+        if not dataclasses.is_dataclass(option):
+            if _fits(option, data):
+                return option
+        elif isinstance(data, dict) and data.keys() <= fields_of(option).keys():
             return option
     raise _unexpected(union, data, key)
 
