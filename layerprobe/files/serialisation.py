@@ -280,10 +280,8 @@ def _fitting(union: Any, data: Any, key: str) -> Any:
     if len(options) == 1:
         return options[0]
     for option in options:
-        if not dataclasses.is_dataclass(option):
-            if _fits(option, data):
-                return option
-        elif isinstance(data, dict) and data.keys() <= fields_of(option).keys():
+        record = dataclasses.is_dataclass(option)
+        if _fits(option, data) and (not record or data.keys() <= fields_of(option).keys()):
             return option
     raise _unexpected(union, data, key)
 

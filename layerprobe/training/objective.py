@@ -62,8 +62,9 @@ def check_masked_lm(checkpoint: Resolved) -> None:
     reason = None
     if checkpoint.loaded is not None:
         reason = "it was given loaded, without its head; save it and give the folder"
-    elif checkpoint.asked.blocks is not None:
-        reason = "some of its blocks are taken out; export it and give the folder"
+    elif checkpoint.asked.blocks is not None or checkpoint.asked.tokens is not None:
+        taken = "blocks" if checkpoint.asked.blocks is not None else "tokens"
+        reason = f"some of its {taken} are taken out; export it and give the folder"
     elif type(config).__module__.startswith("transformers_modules"):
         reason = "it needs code of its own, which the folder that is written does not hold"
     elif type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
