@@ -64,8 +64,14 @@ def test_one_from_another_package(toy: None, tmp_path: Path) -> None:
     assert found.stored.manifest.description["backend"] == "exported"
 
 
-LIBRARIES = {"layerprobe/versions.py", "layerprobe/checks.py", "cli/layerprobe_cli/options.py"}
-"""They name libraries: whose versions results depend on, that extras bring, and whose build knows CUDA."""
+LIBRARIES = {
+    "layerprobe/versions.py",
+    "layerprobe/checks.py",
+    "layerprobe/process.py",
+    "cli/layerprobe_cli/options.py",
+}
+"""They name libraries: whose versions results depend on, that extras bring, whose threads a forked process has not, and
+whose build knows CUDA."""
 
 
 def test_nothing_outside_the_encoders_names_a_backend() -> None:
