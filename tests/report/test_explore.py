@@ -230,6 +230,7 @@ def opened(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: F8
     return open_with
 
 
+NO_PAIRS = "No pairs here: choose another list or other words."
 ROWS = "document.querySelectorAll('#items-table tbody tr').length"
 
 
@@ -249,6 +250,9 @@ def test_the_explorer_lists_marks_filters_and_follows_the_keyboard(opened: Any) 
         page.keyboard.press("Enter")
         _until(page, "document.querySelectorAll('#items-table button[aria-pressed=true]').length", 1)
         _until(page, "document.querySelectorAll('#plot-items-a .trace').length", 2)
+        page.locator("#items-words").fill("nowhere at all")
+        page.locator("#items-table tbody button").click()
+        _until(page, "document.getElementById('items-table').textContent", NO_PAIRS)
         page.locator("#items-words").fill("")
         page.locator("#layer-a").focus()
         page.keyboard.press("ArrowLeft")
@@ -270,6 +274,8 @@ def test_the_explorer_fits_a_phone_and_can_be_read(opened: Any) -> None:
     with opened(source(task, outputs, n_groups=2), viewport=phone, is_mobile=True, has_touch=True) as page:
         _until(page, "document.querySelectorAll('#plot-items-b .heatmaplayer image').length", 1)
         assert page.evaluate("document.documentElement.scrollWidth") == 390
+        counts = "[...document.querySelectorAll('#plot-items-b .heatmap-label')].map(one => Number(one.textContent))"
+        assert sum(page.evaluate(counts)) == N
         page.locator("#group-a").select_option("1")
         assert "model 1, layer 2" in page.locator("#items-found").inner_text()
         for scheme, colours in (("light", LIGHT), ("dark", DARK)):

@@ -23,10 +23,10 @@
 
     const of = (side) => {
       const [g, i] = sides[side], group = groups[g];
-      const words = group.words[i];
+      const words = group.words[i]; // none where the values say it
       return {
         values: group.values[i], errors: group.errors[i], counts: group.counts[i], places: group.places[i], share: group.shares[i],
-        said: (k) => (words ? data.words[words[k]] : String(group.values[i][k])),
+        inWords: Boolean(words), said: (k) => (words ? data.words[words[k]] : String(group.values[i][k])),
         name: `${groups.length > 1 ? `${group.name}, ` : ""}${group.layers[i]}`, score: `${metric} ${group.scores[i]}`,
       };
     };
@@ -40,10 +40,10 @@
     const jitter = (value, k) => value * (1 + 0.1 * (((k * 7919) % 101) / 101 - 0.5));
     const draws = {
       score: (layer) => [[points(gold, layer.values, { color: layer.errors.map((e) => (e > limit ? ORANGE : BLUE)), symbol: layer.errors.map((e) => (e > limit ? "diamond" : "circle")) }, hover), ...(marked === null ? [] : [ring([gold[marked]], [layer.values[marked]])])], layout(axis("gold"), axis(data.output))],
-      classes: (layer) => [[{ type: "heatmap", z: layer.counts.map((row) => row.map(Math.log1p)), customdata: layer.counts, x: labels, y: labels, colorscale: [[0, "#f5f8fb"], [0.5, "#cadcec"], [1, "#8db8d9"]], showscale: false, textfont: { color: INK }, xgap: 1, ygap: 1, texttemplate: labels.length > 10 ? "" : "%{customdata}", hovertemplate: "gold %{y}, predicted %{x}: %{customdata}<extra></extra>" }], layout(axis("predicted", { type: "category", showgrid: false }), axis("gold", { type: "category", autorange: "reversed", showgrid: false }), { margin: { l: 80, r: 12, t: 12, b: 60 } })],
+      classes: (layer) => [[{ type: "heatmap", z: layer.counts.map((row) => row.map(Math.log1p)), text: layer.counts, x: labels, y: labels, colorscale: [[0, "#f5f8fb"], [0.5, "#cadcec"], [1, "#8db8d9"]], showscale: false, textfont: { color: INK }, xgap: 1, ygap: 1, texttemplate: labels.length > 10 ? "" : "%{text}", hovertemplate: "gold %{y}, predicted %{x}: %{text}<extra></extra>" }], layout(axis("predicted", { type: "category", showgrid: false }), axis("gold", { type: "category", autorange: "reversed", showgrid: false }), { margin: { l: 80, r: 12, t: 12, b: 60 } })],
     };
     const between = (a, b) => {
-      const log = form === "ranks" ? { type: "log" } : {};
+      const log = form === "ranks" ? { type: "log", dtick: 1 } : {};
       const [x, y] = [a, b].map((layer) => layer.values.map(jitter));
       const colour = a.errors.map((_, k) => (wrong(a, k) === wrong(b, k) ? "#77808c" : wrong(a, k) ? GREEN : ORANGE));
       return [[points(x, y, { color: colour }, hover), ...(marked === null ? [] : [ring([x[marked]], [y[marked]])])], layout(axis(`${data.output}, A: ${a.name}`, log), axis(`B: ${b.name}`, log))];
@@ -104,7 +104,9 @@
       const count = (test) => number([...gold.keys()].filter(test).length);
       at("items-found").textContent = `A is ${a.name} (${a.score}), B is ${b.name} (${b.score}). Only A wrong: ${count(rules.a[0])}, only B wrong: ${count(rules.b[0])}, both wrong: ${count(rules.both[0])} of ${number(n)} ${units}. Listed below: ${number(Math.min(rows, order.length))} of ${number(order.length)}.`;
       const head = element("tr", "");
-      for (const title of ["No.", ...data.titles, "gold", `A: ${data.output}`, "error", `B: ${data.output}`, "error"]) head.append(element("th", title, { scope: "col", className: data.titles.includes(title) ? "text" : "" }));
+      const columns = [["No.", false], ...data.titles.map((title) => [title, true]), ["gold", !numeric]];
+      for (const [side, layer] of [["A", a], ["B", b]]) columns.push([`${side}: ${data.output}`, layer.inWords], ["error", false]);
+      for (const [title, inWords] of columns) head.append(element("th", title, { scope: "col", className: inWords ? "text" : "" }));
       const body = document.createElement("tbody");
       for (const k of order.slice(0, rows)) {
         const row = element("tr", "", { className: k === marked ? "chosen" : "" }), first = element("th", "", { scope: "row" });
@@ -114,14 +116,14 @@
         button.addEventListener("click", () => mark(k));
         first.append(button);
         row.append(first, ...texts.map((text) => element("td", text[k], { className: "text", dir: "auto" })), element("td", gold[k], { className: numeric ? "" : "text" }));
-        for (const layer of [a, b]) row.append(element("td", layer.said(k), { className: wrong(layer, k) ? "wrong" : "" }), element("td", layer.errors[k]));
+        for (const layer of [a, b]) row.append(element("td", layer.said(k), { className: `${layer.inWords ? "text" : ""} ${wrong(layer, k) ? "wrong" : ""}` }), element("td", layer.errors[k]));
         body.append(row);
       }
       const table = document.createElement("table"), top = document.createElement("thead");
       top.append(head);
       table.append(top, body);
       at("items-table").className = "scroll"; // only now: other tables sort and filter by a script of their own
-      at("items-table").replaceChildren(table);
+      at("items-table").replaceChildren(order.length ? table : element("p", `No ${units} here: choose another list or other words.`));
       at("items-more").hidden = rows >= order.length;
     };
     const mark = (k) => {
