@@ -14,7 +14,7 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 def test_a_notebook_is_run_and_its_figures_have_pictures(path: Path) -> None:
     assert path.stat().st_size < 1_500_000
     notebook = nbformat.read(path, as_version=4)
-    assert len(notebook.cells) <= 25 or path.stem == "similarity_traps"  # six questions
+    assert len(notebook.cells) <= 25
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert cells[0].outputs, "the answer is what the first cell prints"
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
