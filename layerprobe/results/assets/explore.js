@@ -27,7 +27,7 @@
       return {
         values: group.values[i], errors: group.errors[i], counts: group.counts[i], places: group.places[i], share: group.shares[i],
         inWords: Boolean(words), said: (k) => (words ? data.words[words[k]] : String(group.values[i][k])),
-        name: `${groups.length > 1 ? `${group.name}, ` : ""}${group.layers[i]}`, score: `${metric} ${group.scores[i]}`,
+        name: `${groups.length > 1 && group.name !== group.layers[i] ? `${group.name}, ` : ""}${group.layers[i]}`, score: `${metric} ${group.scores[i]}`,
       };
     };
     const wrong = (layer, k) => layer.errors[k] > limit;
@@ -84,6 +84,7 @@
         put("items-a", between(a, b), `${a.name} across, ${b.name} up: each point is a ${unit}; green ones only B gets right, orange ones only A.`);
         at("plot-items-b").closest("figure").hidden = true;
       }
+      if (at("maps")) at("maps").nextElementSibling.hidden = !a.places && !b.places; // what maps are
       if (at("maps")) for (const [side, layer] of [["a", a], ["b", b]]) {
         at(`plot-map-${side}`).closest("figure").hidden = !layer.places;
         if (layer.places) put(`map-${side}`, map(layer), `${side.toUpperCase()}: ${layer.name}; the map shows ${share(layer)} of the variance.`);
