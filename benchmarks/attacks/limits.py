@@ -253,14 +253,19 @@ def arrays() -> dict[str, bytes]:
 
 
 def hostile_arrays(place: Place) -> Iterator[Outcome]:
-    """Yield what becomes of embeddings that are pickles, bombs or of false shapes."""
+    """Yield what becomes of embeddings and targets that are pickles, bombs or of false shapes."""
+    attack = "arrays that lie"
+    (place.folder / "rows.txt").write_text("".join(f"{number / 7}\n" for number in range(100)))
+    np.save(place.folder / "good.npy", np.random.default_rng(0).normal(size=(100, 3, 4)).astype(np.float32))
+    yield Outcome(attack=attack, name="one that does not", problem=right(place.run("probe ./good.npy rows.txt")))
     for name, data in arrays().items():
         path = place.folder / name.replace(" ", "-")
         path.write_bytes(data)
-        ended = place.run(f"compare ./{path.name} ./{path.name}")
-        ran = "silent: code ran" if (place.folder / "ran").exists() else ""
-        accepted = "" if ended.code else "silent: accepted"
-        yield Outcome(attack="arrays that lie", name=name, problem=ran or answered(ended) or accepted)
+        for what, line in {"embeddings": "probe ./{} rows.txt", "targets": "probe ./good.npy ./{}"}.items():
+            ended = place.run(line.format(path.name))
+            ran = "silent: code ran" if (place.folder / "ran").exists() else ""
+            accepted = "" if ended.code else "silent: accepted"
+            yield Outcome(attack=attack, name=f"{name} as {what}", problem=ran or answered(ended) or accepted)
         path.unlink()
 
 

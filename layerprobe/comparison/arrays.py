@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import importlib
 import re
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -219,7 +221,7 @@ def _of_file(path: Path) -> list[Layer]:
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty: expected embeddings; was it written to the end?")
     if path.suffix == ".npy":
-        return _of_array(_opened(path), str(path))
+        return _of_array(opened(path), str(path))
     arrays = arrays_of(path) if path.suffix in NAMED else _of_parquet(path)
     return _named(path, {name: arrays[name] for name in sorted(arrays, key=_natural)})
 
@@ -227,12 +229,12 @@ def _of_file(path: Path) -> list[Layer]:
 def arrays_of(path: Path) -> dict[str, _Stored]:
     """Return the arrays of a file by name, without reading them where the format allows it."""
     if path.suffix == ".npz":
-        with _opened(path) as file:
-            shapes = {name: file[name].shape for name in file.files}
+        with opened(path) as file:
+            shapes = {name: opened(path, name).shape for name in file.files}
 
         @functools.lru_cache(maxsize=1)  # no row of an .npz can be read alone; the last layer is kept
         def unpacked(name: str) -> NDArray[Any]:
-            array: NDArray[Any] = _opened(path)[name]
+            array: NDArray[Any] = opened(path, name)
             return array
 
         return {
@@ -297,10 +299,18 @@ def _run_of(opened: Callable[[], Any], where: Any) -> Any:
     return opened()[(part, *layer)][rows - low]
 
 
-def _opened(path: Path) -> Any:
+def opened(path: Path, name: str | None = None) -> Any:
+    """Return the array of a .npy file, or of that name in an .npz, or the arrays of an .npz; nothing is unpickled."""
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+        with path.open("rb") as file:  # numpy leaves a damaged archive open
+            if file.read(2) == b"PK":
+                zipfile.ZipFile(file).close()
+        content = np.load(path, mmap_mode="r", allow_pickle=False)
+        content = content if name is None else content[name]
+        if not isinstance(content, np.ndarray) and not (name is None and path.suffix == ".npz"):
+            raise ValueError(f"{'it' if name is None else name} holds no array")
+        return content
+    except (ValueError, EOFError, OSError, KeyError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path} is no whole array of numbers: {' '.join(str(error).split())[:120]}") from error
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.checks import check_choice, check_present
-from layerprobe.comparison.arrays import NAMED, arrays_of
+from layerprobe.comparison.arrays import NAMED, arrays_of, opened
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.files.inputs import text_lines
 from layerprobe.names import nearest, some
@@ -203,7 +203,7 @@ def _read(path: Path, column: str | None, what: str = "target") -> tuple[NDArray
         if path.stat().st_size == 0:
             raise DataError(f"{path} is empty: expected a {what} for each row")
         if path.suffix == ".npy":
-            return np.load(path, allow_pickle=False), None
+            return np.array(opened(path)), None
         if path.suffix == ".txt":
             return as_values([line.rstrip("\r\n") for _, line in text_lines(path)]), None
         if path.suffix in NAMED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ import torch
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch
 
+import layerprobe as lp
 from layerprobe.comparison.arrays import as_layers
 from layerprobe.comparison.compare import compare
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError, MissingPackageError
@@ -263,3 +265,17 @@ def test_a_layer_knows_whether_it_is_constant() -> None:
     assert second.constant() is None
     with pytest.raises(DegenerateLayerError, match="NaN"):
         as_layers([np.full((5, 2), np.nan)])[0].constant()
+
+
+@pytest.mark.parametrize("member", [b"", b"no array", b"\x93NUMPY\x01\x00"])
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_archives_that_hold_no_arrays_are_refused(tmp_path: Path, member: bytes, suffix: str) -> None:
+    path = tmp_path / f"layers.{suffix}"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("layer_0.npy", member)
+    for read in (lambda: lp.probe(path, [0.0] * 9), lambda: lp.probe(np.zeros((9, 2, 3)), path)):
+        with pytest.raises(DataError):
+            read()
+    path.write_bytes(b"PK\x03\x04")
+    with pytest.raises(DataError, match="is no whole array"):
+        lp.probe(path, [0.0] * 9)
