@@ -188,7 +188,7 @@ def newer(place: Place) -> Iterator[Outcome]:
         for path in sorted((place.folder / "cache").rglob("*.json")):
             data = path.read_bytes()
             value = json.loads(data)
-            for change in ("version", "field"):
+            for change in ("version", "field") if isinstance(value, dict) else ():
                 content = value | ({"format_version": 99, "format": 99} if change == "version" else {"later": 1})
                 path.write_text(json.dumps(content))
                 ended = place.run(line)
