@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerprobe.encoders.model import Pooling
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, ModelError
 
 if TYPE_CHECKING:
     from layerprobe.encoders.vision import PreparedImages
@@ -73,6 +73,16 @@ Prepared = Union[TokenizedTexts, "PreparedImages"]
 """What batches are made of."""
 
 
+def _encoded(tokenizer: Any, texts: Sequence[str], **options: Any) -> Any:
+    """Return what a tokenizer makes of texts that are cut; ModelError where it gives up, as patterns may explode."""
+    try:
+        return tokenizer(texts, truncation=True, **options)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of Rust, which is no Exception
+            raise
+        raise ModelError(f"the tokenizer of the model cannot read the texts: {str(error)[:120]}") from None
+
+
 def tokenize(tokenizer: Any, texts: Sequence[str], *, max_length: int, token_types: bool) -> TokenizedTexts:
     """Return `texts` as token ids, cut at `max_length` tokens, special ones included.
 
@@ -85,9 +95,9 @@ def tokenize(tokenizer: Any, texts: Sequence[str], *, max_length: int, token_typ
     lengths, n_truncated = [0], 0
     for start in range(0, len(texts), CHUNK):
         part = list(texts[start : start + CHUNK])
-        encoded = tokenizer(
+        encoded = _encoded(
+            tokenizer,
             part,
-            truncation=True,
             max_length=max_length,
             return_overflowing_tokens=False,
             return_attention_mask=False,  # all ones: nothing is padded here
@@ -104,7 +114,7 @@ def tokenize(tokenizer: Any, texts: Sequence[str], *, max_length: int, token_typ
             if len(tokens) >= max_length:
                 full.append(text)
         # a text of exactly max_length tokens is whole: ask for one token more to tell
-        longer = tokenizer(full, truncation=True, max_length=max_length + 1)["input_ids"] if full else []
+        longer = _encoded(tokenizer, full, max_length=max_length + 1)["input_ids"] if full else []
         n_truncated += sum(len(tokens) > max_length for tokens in longer)
     return TokenizedTexts(
         ids=np.concatenate(ids),

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Regex, pre_tokenizers
 
 from layerprobe.encoders import batching
 from layerprobe.encoders.batching import collate, token_batches, tokenize
@@ -192,3 +193,11 @@ def test_only_cuda_is_not_waited_for(
     monkeypatch.setattr(torch.Tensor, "to", to)
     move(device)
     assert set(calls) == {(device, at_once)}
+
+
+def test_a_tokenizer_that_gives_up_is_one_line() -> None:
+    tokenizer = tiny_tokenizer()
+    backend = tokenizer.backend_tokenizer
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex("(a+)+$"), "isolated")
+    with pytest.raises(ModelError, match=r"the tokenizer of the model cannot read the texts: .*retry-limit"):
+        tokenize(tokenizer, ["a" * 40 + " 1"], max_length=16, token_types=False)
