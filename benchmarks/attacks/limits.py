@@ -77,7 +77,13 @@ def fresh(place: Place) -> None:
 
 def patched(place: Place, patch: str, line: str) -> Ended:
     """Run a command in a process in which something was replaced before."""
-    code = f"{patch}\nimport sys\nsys.argv[0] = 'layerprobe'\nfrom layerprobe_cli.start import main\nmain()\n"
+    code = f"""{patch}
+import sys
+sys.argv[0] = 'layerprobe'
+from layerprobe_cli.start import main
+if __name__ == '__main__':
+    main()
+"""
     (place.folder / "patched.py").write_text(code)
     process = subprocess.Popen(
         [sys.executable, "patched.py", *line.split()],
