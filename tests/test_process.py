@@ -165,7 +165,7 @@ def test_random_weights_are_those_of_their_seed_in_threads_too(tmp_path: Path) -
 
 @contextlib.contextmanager
 def another_thread(work: Callable[[threading.Event], object]) -> Iterator[None]:
-    """Have another thread be in a call of layerprobe, which does some work until it is told to leave."""
+    """Have another thread be in a call of layerprobe, which does some work until it may leave."""
     entered, leave = threading.Event(), threading.Event()
 
     def call() -> None:

@@ -221,8 +221,8 @@ def config_with_tokens(config: PreTrainedConfig, tokens: Sequence[int]) -> PreTr
 
 def _token_ids(config: PreTrainedConfig) -> dict[str, Any]:
     """Return what a configuration says of ids of tokens."""
-    said = {key: value for key, value in config.to_dict().items() if key.endswith("_token_id")}
-    return {key: value for key, value in said.items() if _listed(value)}
+    special_ids = {key: value for key, value in config.to_dict().items() if key.endswith("_token_id")}
+    return {key: value for key, value in special_ids.items() if _listed(value)}
 
 
 def _listed(value: Any) -> list[int]:
@@ -243,13 +243,13 @@ def keep_tokens(model: PreTrainedModel, tokens: Sequence[int], probe: Batch, *, 
     expected = model(**read_by_model(probe | {"input_ids": rows[probe["input_ids"]]})).last_hidden_state
     try:
         table: Any = model.get_input_embeddings()
-        kept, padding = table.weight[rows].clone(), table.padding_idx
+        rows_left, padding = table.weight[rows].clone(), table.padding_idx
     except (NotImplementedError, AttributeError, IndexError) as error:
         raise _refusal(name, "it has no table of embeddings with a row a token of its tokenizer") from error
     config = config_with_tokens(model.config, tokens)
     model.resize_token_embeddings(len(tokens))
     table = model.get_input_embeddings()
-    table.weight.copy_(kept)
+    table.weight.copy_(rows_left)
     table.padding_idx = tokens.index(padding) if padding in tokens else None
     for key in (*_token_ids(config), "vocab_size"):
         setattr(model.config, key, getattr(config, key))

@@ -71,7 +71,7 @@ class SearchState:
     influences: tuple[tuple[Any, ...], ...] = ()
     """By model and score: (items,) what each item adds to it, of mean 0, x 100; None where that is not known."""
     folds: tuple[Any, ...] = field(default=(), metadata=RARE)
-    """Of each fold, how many items it has and which of them share texts; empty where what is told says how many."""
+    """Of each fold, how many items it has and which of them share texts; empty where the scores say how many."""
 
     @property
     def waiting(self) -> list[PlannedRun]:

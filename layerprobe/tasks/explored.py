@@ -39,7 +39,7 @@ class ReadOutputs(NamedTuple):
     errors: Array
     """How wrong each is, from 0 to 100."""
     words: Sequence[str] = ()
-    """What a reader is told of each, such as the answer; by default the value."""
+    """Each output in words, such as the answer; by default the value."""
     counts: Sequence[Sequence[int]] = ()
     """Gold x predicted class, how often; empty where there are no classes."""
 
