@@ -10,7 +10,8 @@ what the encoder is trained to output. Both have a fresh head; RTD has a fresh g
 which shares the encoder's embeddings, as ELECTRA's does. Then each is
 
     read      by `predict`, InfoNCE by layer, CKA with the encoder as it was, and zero-shot scores
-    tuned     truncated and fine-tuned (TMFT) at every layer on the STS benchmark, one seed
+    tuned     truncated and fine-tuned (TMFT) at every layer, or `--layers`, on the STS benchmark, one seed, and two
+              more at layers `--again`
 
 in several processes at once. The figures are written to OUT/pairs.json after each, and what every test pair was given
 to OUT/outputs.json; `--seconds` ends it with what is there. With `--encoders` the encoders are kept, those that are
@@ -40,11 +41,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import ElectraModel
+from torch import nn
 from transformers.utils import logging as transformers_logging
 
 from layerprobe.embedded.language import Language
-from layerprobe.encoders.batching import collate, tokenize
+from layerprobe.encoders.batching import tokenize
 from layerprobe.encoders.encoder import Encoder, save_checkpoint
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
@@ -167,7 +168,8 @@ def continued(setting: Setting, arm: Arm) -> Row:
         dropout=config.hidden_dropout_prob,
         max_length=config.max_position_embeddings,
     )
-    pupil = as_electra(encoder, protocol, seed=arm.seed)
+    sizes = {"vocab_size": config.vocab_size, "pad_id": config.pad_token_id}
+    pupil: Any = AsElectra(encoder.model, build_encoder(protocol, **sizes, seed=arm.seed).config)
     objective = build_objective(pupil, protocol, masking_of(protocol, encoder.tokenizer), seed=arm.seed)
     corpus = tokenize_corpus(
         functools.partial(tokenize, encoder.tokenizer, max_length=64, token_types=False), texts_of(setting)
@@ -188,8 +190,6 @@ def continued(setting: Setting, arm: Arm) -> Row:
     )
 
     def save(folder: Path) -> None:
-        missing, _ = encoder.model.load_state_dict(pupil.state_dict(), strict=False)
-        assert all(name.startswith("pooler.") for name in missing), missing
         with new_folder(folder, replace=True) as fresh:
             save_checkpoint(encoder.model, encoder.tokenizer_to_save(), fresh, name=arm.name)
 
@@ -229,21 +229,18 @@ class Watched(Trainer):
             self.marks[self.step]()
 
 
-def as_electra(encoder: Encoder, protocol: PretrainingProtocol, *, seed: int) -> ElectraModel:
-    """Return the same weights as the encoder that the lab's objectives train: BERT's blocks by another name."""
-    config: Any = encoder.model.config
-    pupil = build_encoder(protocol, vocab_size=config.vocab_size, pad_id=config.pad_token_id, seed=seed)
-    missing, unexpected = pupil.load_state_dict(encoder.model.state_dict(), strict=False)
-    assert not missing, missing
-    assert all(name.startswith("pooler.") for name in unexpected), unexpected
-    pupil.to(encoder.device).eval()
-    batch = collate(encoder.tokenize(["two texts of", "unlike lengths, to see that nothing differs"]), [0, 1])
-    batch = {name: batch[name].to(encoder.device) for name in ("input_ids", "attention_mask")}
-    with torch.inference_mode():
-        ours, theirs = (model(**batch).last_hidden_state for model in (pupil, encoder.model))
-    mask = batch["attention_mask"].bool()
-    assert torch.allclose(ours[mask], theirs[mask], atol=1e-4), (ours[mask] - theirs[mask]).abs().max()
-    return pupil
+class AsElectra(nn.Module):
+    """An encoder where the objectives of the lab expect an ELECTRA model: their heads go on what it puts out."""
+
+    def __init__(self, model: Any, config: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.embeddings = model.embeddings
+        self.config = config
+
+    def forward(self, input_ids: Any, attention_mask: Any = None, **_: object) -> Any:
+        """Run the encoder; ELECTRA's heads name inputs that not every encoder reads."""
+        return self.model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
 
 
 def read(setting: Setting, arm: Arm) -> Row:
@@ -270,15 +267,16 @@ def read(setting: Setting, arm: Arm) -> Row:
     }
 
 
-def tuned(setting: Setting, arm: Arm, layer: int) -> Row:
-    """Fine-tune one layer."""
+def tuned(setting: Setting, arm: Arm, layer: int, seed: int = 0) -> Row:
+    """Fine-tune one layer with one seed."""
     encoder = encoder_of(arm.path(setting), setting.device, setting.dtype)
     task = task_of(setting)
-    run, outputs = fine_tune(encoder, layer, task, protocol=Protocol(epochs=setting.epochs), seed=0)
+    run, outputs = fine_tune(encoder, layer, task, protocol=Protocol(epochs=setting.epochs), seed=seed)
     (tested,) = outputs.test
     return {
         "arm": arm.name,
         "layer": layer,
+        "seed": seed,
         "validation": run.validation[run.primary],
         "test": run.test[run.primary],
         "best_epoch": run.best_epoch,
@@ -302,15 +300,17 @@ def part(name: str, *arguments: Any) -> tuple[str, Row]:
             return name, PARTS[name](*arguments)
     except Exception as error:  # the other parts go on
         traceback.print_exc(file=sys.stdout)
-        _, arm, *layer = arguments
-        return name, {"arm": arm.name, **({"layer": layer[0]} if layer else {}), "error": repr(error)[:500]}
+        _, arm, *run = arguments
+        return name, {"arm": arm.name, **dict(zip(("layer", "seed"), run, strict=False)), "error": repr(error)[:500]}
 
 
 # ---- all of it ---------------------------------------------------------------------------------------------
 
 
-def run(setting: Setting, arms: Sequence[Arm], *, layers: int, jobs: int, out: Path, seconds: float) -> Row:
-    """Do all parts, several at a time, until time is up."""
+def run(
+    setting: Setting, arms: Sequence[Arm], runs: Sequence[tuple[int, int]], *, jobs: int, out: Path, seconds: float
+) -> Row:
+    """Do all parts, several at a time, until time is up; `runs` are layers and seeds to fine-tune, in their order."""
     start = time.perf_counter()
     device = torch.cuda.get_device_name() if setting.device == "cuda" else "cpu"
     told = {key: value for key, value in dataclasses.asdict(setting).items() if not isinstance(value, Path)}
@@ -330,8 +330,8 @@ def run(setting: Setting, arms: Sequence[Arm], *, layers: int, jobs: int, out: P
             if setting.stsb is None and setting.texts is not None:
                 return
             ask("read", setting, arm)
-            for layer in range(layers, -1, -1):  # the longest first
-                ask("tuned", setting, arm, layer)
+            for layer, seed in runs:
+                ask("tuned", setting, arm, layer, seed)
 
         for arm in arms:
             if arm.objective != AS_IS:
@@ -346,7 +346,8 @@ def run(setting: Setting, arms: Sequence[Arm], *, layers: int, jobs: int, out: P
                 break
             waiting -= 1
             if (values := row.pop("outputs", None)) is not None:
-                outputs.setdefault(row["arm"], {})[row["layer"]] = values
+                key = f"{row['layer']} seed {row['seed']}" if row["seed"] else row["layer"]
+                outputs.setdefault(row["arm"], {})[key] = values
             figures[name].append(row)
             print(f"{time.perf_counter() - start:5.0f} s  {name}  {short(row)}", flush=True)
             if name == "continued" and "error" not in row:
@@ -375,8 +376,12 @@ def table(figures: Row) -> str:
     """Return a row an arm: TMFT by layer, and what was read."""
     lines = []
     for arm in dict.fromkeys(row["arm"] for row in figures["read"] + figures["tuned"]):
-        runs = {row["layer"]: row["test"] for row in figures["tuned"] if row["arm"] == arm and "test" in row}
-        lines.append(f"{arm}: TMFT " + " ".join(f"{layer}:{runs[layer]:.2f}" for layer in sorted(runs)))
+        runs: dict[int, list[float]] = {}
+        for row in figures["tuned"]:
+            if row["arm"] == arm and "test" in row:
+                runs.setdefault(row["layer"], []).append(row["test"])
+        scores = (f"{layer}:" + "/".join(f"{score:.2f}" for score in runs[layer]) for layer in sorted(runs))
+        lines.append(f"{arm}: TMFT " + " ".join(scores))
         for row in figures["read"]:
             if row["arm"] == arm and "infonce" in row:
                 lines += [f"  {key} {_number(row[key])}" for key in ("zero_shot_test", "infonce", "cka_with_as_is")]
@@ -397,6 +402,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--steps", type=int, nargs="+", default=[500, 2000])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--layers", type=int, nargs="+", help="to fine-tune, in this order; all, from the last")
+    parser.add_argument("--again", type=int, nargs="*", default=[], help="layers to fine-tune with seeds 1 and 2, too")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--rate", type=float, default=2e-4)
@@ -428,12 +435,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             views=32 if asked.tiny else asked.views,
         )
         steps = [2] if asked.tiny else asked.steps
-        layers = json.loads((setting.model / "config.json").read_text())["num_hidden_layers"]
+        n_blocks = json.loads((setting.model / "config.json").read_text())["num_hidden_layers"]
+        layers = asked.layers or range(n_blocks, -1, -1)  # the longest first
+        runs = [(layer, 0) for layer in layers] + [(layer, seed) for seed in (1, 2) for layer in asked.again]
         arms = [
             Arm(objective=objective, steps=n, seed=seed)
             for seed, n, objective in itertools.product(asked.seeds, sorted(steps, reverse=True), asked.objectives)
         ]
-        figures = run(setting, arms, layers=layers, jobs=asked.jobs, out=asked.out, seconds=asked.seconds)
+        figures = run(setting, arms, runs, jobs=asked.jobs, out=asked.out, seconds=asked.seconds)
     print(table(figures))
     return int(any("error" in row for name in PARTS for row in figures[name]))
 
