@@ -9,7 +9,8 @@ the same texts, in the same order, with the same tokens masked, for as many step
 what the encoder is trained to output. Both have a fresh head; RTD has a fresh generator of a quarter of the width, too,
 which shares the encoder's embeddings, as ELECTRA's does. Then each is
 
-    read      by `predict`, InfoNCE by layer, CKA with the encoder as it was, and zero-shot scores
+    read      by `predict`, InfoNCE by layer, CKA with the encoder as it was, and zero-shot scores; and at the end by
+              all that others choose a layer by
     tuned     truncated and fine-tuned (TMFT) at every layer, or `--layers`, on the STS benchmark, one seed, and two
               more at layers `--again`
 
@@ -23,6 +24,7 @@ of another time.
 import argparse
 import dataclasses
 import functools
+import heapq
 import itertools
 import json
 import logging
@@ -54,7 +56,7 @@ from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.pretraining.models import build_encoder, build_objective, masking_of
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
-from layerprobe.readings.registry import INFONCE
+from layerprobe.readings.registry import INFONCE, READINGS, RIVALS
 from layerprobe.readings.source import read_curves
 from layerprobe.readings.values import Views
 from layerprobe.rng import without_autocast
@@ -267,6 +269,20 @@ def read(setting: Setting, arm: Arm) -> Row:
     }
 
 
+def rivals(setting: Setting, arm: Arm) -> Row:
+    """Read what others choose a layer by, without training: of labels, or of 2,048 texts at most."""
+    start = time.perf_counter()
+    task = task_of(setting)
+    options = Model(device=setting.device, dtype="float32", cache_dir=setting.folder / "store")
+    model = given(str(arm.path(setting)), options)
+    names = [name for name, reading in READINGS.usable().items() if reading.needs != "reference"] + list(RIVALS)
+    views = Views(n_texts=setting.views)
+    texts = np.random.default_rng(0).permutation(sorted(set(task.texts())))[:2048].tolist()
+    curves = read_curves(model, texts, sorted(set(names) - {INFONCE}), task=task, views=views)
+    values = {name: {"values": curve.values, "first": READINGS[name].first} for name, curve in curves.items()}
+    return {"arm": arm.name, "curves": values, "seconds": time.perf_counter() - start}
+
+
 def tuned(setting: Setting, arm: Arm, layer: int, seed: int = 0) -> Row:
     """Fine-tune one layer with one seed."""
     encoder = encoder_of(arm.path(setting), setting.device, setting.dtype)
@@ -286,7 +302,7 @@ def tuned(setting: Setting, arm: Arm, layer: int, seed: int = 0) -> Row:
     }
 
 
-PARTS: dict[str, Callable[..., Row]] = {"continued": continued, "read": read, "tuned": tuned}
+PARTS: dict[str, Callable[..., Row]] = {"continued": continued, "read": read, "rivals": rivals, "tuned": tuned}
 
 
 def part(name: str, *arguments: Any) -> tuple[str, Row]:
@@ -315,36 +331,40 @@ def run(
     device = torch.cuda.get_device_name() if setting.device == "cuda" else "cpu"
     told = {key: value for key, value in dataclasses.asdict(setting).items() if not isinstance(value, Path)}
     figures: Row = {"machine": {"device": device, "torch": torch.__version__, "date": time.strftime("%Y-%m-%d")}}
-    figures |= {"setting": told, "continued": [], "read": [], "tuned": []}
+    figures |= {"setting": told, **{name: [] for name in PARTS}}
     outputs: Row = {}
     done: queue.Queue[tuple[str, Row]] = queue.Queue()
-    waiting = 0
+    waiting: list[tuple[int, int, tuple[Any, ...]]] = []  # a heap: what comes first of every encoder, then the second
+    running = 0
+    order = itertools.count()
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:  # at its end, processes end
 
-        def ask(*arguments: Any) -> None:
-            nonlocal waiting
-            waiting += 1
-            pool.apply_async(part, arguments, callback=done.put)
+        def ask(rank: int, *arguments: Any) -> None:
+            heapq.heappush(waiting, (rank, next(order), arguments))
 
         def examine(arm: Arm) -> None:
             if setting.stsb is None and setting.texts is not None:
                 return
-            ask("read", setting, arm)
-            for layer, seed in runs:
-                ask("tuned", setting, arm, layer, seed)
+            ask(0, "read", setting, arm)
+            for rank, (layer, seed) in enumerate(runs):
+                ask(rank, "tuned", setting, arm, layer, seed)
+            ask(len(runs), "rivals", setting, arm)
 
         for arm in arms:
             if arm.objective != AS_IS:
-                ask("continued", setting, arm)
+                ask(-1, "continued", setting, arm)
         examine(Arm(objective=AS_IS))
         by_name = {arm.name: arm for arm in arms}
-        while waiting:
+        while waiting or running:
+            while waiting and running < jobs:
+                pool.apply_async(part, heapq.heappop(waiting)[2], callback=done.put)
+                running += 1
             try:
                 name, row = done.get(timeout=max(0.1, seconds - (time.perf_counter() - start)))
             except queue.Empty:
-                print(f"ended after {seconds:.0f} s, {waiting} parts not done")
+                print(f"ended after {seconds:.0f} s, {len(waiting) + running} parts not done")
                 break
-            waiting -= 1
+            running -= 1
             if (values := row.pop("outputs", None)) is not None:
                 key = f"{row['layer']} seed {row['seed']}" if row["seed"] else row["layer"]
                 outputs.setdefault(row["arm"], {})[key] = values
@@ -360,7 +380,7 @@ def run(
 
 def short(row: Row) -> str:
     """Return a row in a line."""
-    cells = ((key, value) for key, value in row.items() if key not in ("epochs", "read", "infonce_errors"))
+    cells = ((key, value) for key, value in row.items() if key not in ("epochs", "read", "infonce_errors", "curves"))
     return ", ".join(f"{key} {_number(value)}" for key, value in cells)
 
 
