@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamples
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.engine import grams
 from layerprobe.similarity.engine import paths as engine_tiles
+from layerprobe.similarity.engine import rows as engine_rows
 from layerprobe.similarity.engine.grams import MEDIAN_SAMPLES, STRIP, inner_products, keep_above, linear_gram, tiles
 from layerprobe.similarity.engine.passes import Sums, _features_are_cheaper, _full_precision, sums_of
 from layerprobe.similarity.engine.paths import MOMENT_SAMPLES, feature_sums
@@ -534,11 +536,11 @@ class Generated:
         self.shape = n, d
         # Both layers have the slow waves in common.
         self.pace = np.arange(1, d + 1) / 7 + rng.uniform(0, 0.01, size=d)
-        self.longest, self.precisions = 0, set[str]()
+        self.longest, self.n_read, self.precisions = 0, 0, set[str]()
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> Array:
         chosen = np.arange(*rows.indices(self.shape[0])) if isinstance(rows, slice) else rows
-        self.longest = max(self.longest, len(chosen))
+        self.longest, self.n_read = max(self.longest, len(chosen)), self.n_read + len(chosen)
         self.precisions |= {each.matmul.fp32_precision for each in (torch.backends.cuda, torch.backends.mkldnn)}
         return (np.sin(chosen[:, None] % 997 * self.pace) + 3).astype(np.float32)
 
@@ -604,6 +606,42 @@ def test_gram_matrices_are_never_whole(measure: CKA) -> None:
     else:
         # The median is taken over all distances of some samples.
         assert made.numel <= MEDIAN_SAMPLES * (MEDIAN_SAMPLES - 1) / 2 < n**2 / 2
+
+
+@measures
+@pytest.mark.parametrize("path", ["gram", "auto"])
+def test_a_device_with_room_for_all_rows_has_them_brought_over_once(
+    measure: CKA, path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n, d = 600, 4
+    first, second = (Generated(n, d, seed=seed) for seed in (0, 1))
+    expected = sums_of(named([[first], [second]]), [measure], [(0, 1)], tile=40, path=path)[measure, (0, 1)]
+    for missing in (0, 1):
+        X, Y = (Generated(n, d, seed=seed) for seed in (0, 1))
+        room = 2 * n * d * 4 / engine_rows.HELD_SHARE - missing
+        monkeypatch.setattr(engine_rows, "_free_memory", lambda device, room=room: room)
+        found = sums_of(named([[X], [Y]]), [measure], [(0, 1)], tile=40, path=path)[measure, (0, 1)]
+        assert_same_sums(found, expected, tolerance=1e-6)
+        assert (X.n_read == n + 1) == (not missing)  # one row near the mean
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("normalize", ["raw", "zscore"])
+def test_held_rows_change_nothing(dtype: type, normalize: Any, models: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    measure, models = CKA(normalize=normalize), [[X.astype(dtype) for X in layers] for layers in models]
+    models[0][1][:, 3] = 1  # a feature that does not vary
+    copies = [[X.copy() for X in layers] for layers in models]
+    expected = sums_of(named(models), [measure], [(0, 1)])[measure, (0, 1)]
+    monkeypatch.setattr(engine_rows, "_free_memory", lambda device: 2**40)
+    found = sums_of(named(models), [measure], [(0, 1)])[measure, (0, 1)]
+    assert_same_sums(found, expected, tolerance=1e-12)
+    for X, copy in zip(itertools.chain(*models), itertools.chain(*copies), strict=True):
+        np.testing.assert_array_equal(X, copy)
+    models[1][0][5, 1] = np.nan
+    with pytest.raises(
+        DegenerateLayerError, match="layer 0 of model 1 has 1 NaN or infinite values, the first in row 5"
+    ):
+        sums_of(named(models), [measure], [(0, 1)])
 
 
 def test_layers_are_equal_to_their_arrays() -> None:

@@ -189,12 +189,16 @@ def _distances(layer: CentredLayer, *, tile: int) -> Iterator[tuple[slice, slice
 
 def _median(distances: Sequence[tuple[slice, slice, Tensor]]) -> float:
     """Return the median over i < j."""
-    above = []
+    above = list[Tensor]()
     for rows, columns, tile in distances:
-        values, first = tile.cpu().numpy(), columns.start - rows.start
-        square = values[first:]
-        above += [values[:first].reshape(-1), square[np.triu(np.ones(square.shape, dtype=bool), k=1)]]
-    values, middle = np.concatenate(above), sum(map(len, above)) // 2
+        first = columns.start - rows.start
+        square = tile[first:]
+        above += [tile[:first].flatten(), square[torch.ones_like(square, dtype=torch.bool).triu_(1)]]
+    every, middle = torch.cat(above), sum(map(len, above)) // 2
+    if every.is_cuda:
+        ordered = every.sort().values.double()
+        return float(ordered[middle] if len(every) % 2 else ordered[middle - 1 : middle + 1].mean())
+    values = every.numpy()
     # Not np.median, whose mean of the two is in float32. One rank at a time is ten times as fast in numpy 2.
     values.partition(middle)
     high = float(values[middle])
@@ -205,11 +209,12 @@ def _median(distances: Sequence[tuple[slice, slice, Tensor]]) -> float:
 def _row_sums(
     n: int, distances: Iterable[tuple[slice, slice, Tensor]], kernels: Sequence[tuple[float, bool]]
 ) -> list[Tensor]:
-    sums = [torch.zeros(n, dtype=torch.float64) for _ in kernels]
+    sums = list[Tensor]()
     for rows, columns, values in distances:
+        sums = sums or [torch.zeros(n, dtype=torch.float64, device=values.device) for _ in kernels]
         for total, (exponent, wide) in zip(sums, kernels, strict=True):
             kernel = gaussian(values * exponent, wide=wide)
             keep_above(kernel, rows, columns)
-            total[columns] += kernel.sum(dim=0).double().cpu()
-            total[rows] += kernel.sum(dim=1).double().cpu()
-    return sums
+            total[columns] += kernel.sum(dim=0).double()
+            total[rows] += kernel.sum(dim=1).double()
+    return [total.cpu() for total in sums]

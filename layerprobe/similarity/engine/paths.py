@@ -1,7 +1,7 @@
 """The two ways to the sums of all pairs of layers: tiles of Gram matrices, and features for the linear kernel.
 
 Work memory of the Gram path is a tile for every layer and `MEMORY` bytes of rows, whatever the number of samples;
-results of per-sample parts are as large as they are.
+results of per-sample parts are as large as they are. A device holds all rows if they fit into a part of its memory.
 
 The U-centred Gram matrix of samples in another order is the same matrix with its rows and columns in that order, and
 the norm stays. So for many orders the matrices of one model are made once and read in every order, and those of the
@@ -362,16 +362,14 @@ def _covariances(layers: Sequence[CentredLayer], grams: Sequence[Gram], batch: S
 
 def _inner(covariance: Tensor, a: Gram, b: Gram) -> float:
     """Return <A, B>: (x_i x_j - o_i - o_j)(y_i y_j - p_i - p_j) summed over i and j, less i = j."""
-    n, cross = len(a.offsets), covariance[:-2, :-2]
-    o, p = a.additive.double().cpu(), b.additive.double().cpu()
-    sums = covariance.cpu()
+    n, o, p = len(a.offsets), a.additive.double(), b.additive.double()
     everything = (
-        float(cross.square().sum())
-        + 2 * float(sums[:-2, -1] @ sums[:-2, -2] + sums[-1, :-2] @ sums[-2, :-2])
-        + 2 * n * float(o @ p)
-        + 2 * float(o.sum() * p.sum())
+        covariance[:-2, :-2].square().sum()
+        + 2 * (covariance[:-2, -1] @ covariance[:-2, -2] + covariance[-1, :-2] @ covariance[-2, :-2])
+        + 2 * n * (o @ p)
+        + 2 * (o.sum() * p.sum())
     )
-    return everything - float(a.diagonal @ b.diagonal)
+    return float(everything) - float(a.diagonal @ b.diagonal)
 
 
 def _per_sample(
@@ -380,13 +378,15 @@ def _per_sample(
     dtype = layers[0].dtype
     read = sorted({i for pair in covariances for i in pair})
     turned = {pair: covariance.T.to(dtype).contiguous() for pair, covariance in covariances.items()}
-    samples = {pair: torch.empty(layers[0].n_samples, dtype=dtype) for pair in covariances}
+    device = layers[0].mean.device
+    diagonals = {i: grams[i].diagonal.to(device) for i in read}
+    samples = {pair: torch.empty(layers[0].n_samples, dtype=dtype, device=device) for pair in covariances}
     for rows in row_blocks(layers[0].n_samples):
         factors = {i: layers[i].factor(rows, grams[i].additive, left=True) for i in read}
         for (i, j), covariance in turned.items():
             everything = (inner_products(factors[i], covariance) * factors[j]).sum(dim=1)
-            samples[i, j][rows] = everything.cpu() - grams[i].diagonal[rows] * grams[j].diagonal[rows]
-    return samples
+            samples[i, j][rows] = everything - diagonals[i][rows] * diagonals[j][rows]
+    return {pair: values.cpu() for pair, values in samples.items()}
 
 
 def _moments(

@@ -26,6 +26,13 @@ Chosen = slice | NDArray[np.intp]
 BLOCK, NUMBERS = 1024, 2**20
 """Rows, and numbers, read at once while a layer is centred."""
 
+HELD_NUMBERS = 2**24
+"""Numbers at once, of a layer whose rows are all on the device."""
+
+HELD_SHARE = 0.25
+"""Of a device's free memory, up to which the rows of all layers are brought over once and stay there: over the bus, for
+every tile again, they would take ten times as long as the products."""
+
 FEW_SAMPLES = 256
 """Up to so many products are in float64: few pairs of samples average out few rounding errors, and all layers of two
 models take a tenth of a second."""
@@ -69,6 +76,8 @@ class CentredLayer:
     """Relative spacing of the numbers that were stored, or of those that products are made in where these decide."""
     varying: Tensor | None = None
     """Features that vary; None for all. Only z-scoring leaves out the others."""
+    held: Tensor | None = None
+    """(samples, features) all rows, centred and scaled, where a device has room for them."""
 
     @property
     def n_samples(self) -> int:
@@ -86,7 +95,9 @@ class CentredLayer:
         return self.mean.dtype
 
     def rows(self, chosen: Chosen) -> Tensor:
-        """Return rows that are centred and scaled, (rows, features)."""
+        """Return rows that are centred and scaled, (rows, features), which are not to be written to."""
+        if self.held is not None:
+            return self.held[chosen]
         values = _tensor(self.source[chosen], dtype=self.dtype, device=self.mean.device)
         if self.varying is not None:
             values = values[:, self.varying]
@@ -104,7 +115,8 @@ class CentredLayer:
 
     def chosen(self, rows: NDArray[np.intp]) -> "CentredLayer":
         """Return the layer of some samples, centred and scaled as that of all."""
-        return replace(self, source=ChosenRows(self.source, rows), squared_norms=self.squared_norms[rows])
+        held = None if self.held is None else self.held[rows]
+        return replace(self, source=ChosenRows(self.source, rows), squared_norms=self.squared_norms[rows], held=held)
 
 
 class ChosenRows:
@@ -160,6 +172,7 @@ def centred_layers(
         check_same_samples(source.shape[0], sources[0][1].shape[0], name=name, other=sources[0][0])
     few = sources[0][1].shape[0] <= FEW_SAMPLES
     wide = float64 or few or any(_needs_float64(source) for _, source in sources)
+    numbers, room = sum(math.prod(source.shape) for _, source in sources), HELD_SHARE * _free_memory(device)
     # Values far outside the range of float32 overflow or vanish when squared: such layers are worth float64.
     for dtype in (torch.float64,) if wide else (torch.float32, torch.float64):
         centred = [
@@ -169,6 +182,7 @@ def centred_layers(
                 normalize=normalize,
                 device=torch.device(device),
                 dtype=dtype,
+                hold=numbers * dtype.itemsize <= room,
                 spacing=torch.finfo(torch.float64 if float64 or _needs_float64(source) else torch.float32).eps,
             )
             for name, source in sources
@@ -185,13 +199,21 @@ def _needs_float64(source: Rows) -> bool:
 
 
 def _centred(
-    source: Rows, *, name: str, normalize: Normalize, device: torch.device, dtype: torch.dtype, spacing: float
+    source: Rows,
+    *,
+    name: str,
+    normalize: Normalize,
+    device: torch.device,
+    dtype: torch.dtype,
+    hold: bool,
+    spacing: float,
 ) -> CentredLayer | None:
     """Return the layer, or None where squares overflow or vanish in `dtype`, or float32 is not enough for its rows."""
     n = source.shape[0]
+    held = _all_rows(source, dtype=dtype, device=device) if hold else None
     first = _tensor(source[0:1], dtype=dtype, device=device)[0]
     total = torch.zeros(len(first), dtype=torch.float64, device=device)
-    for _, block in _blocks(source, dtype=dtype, device=device):
+    for _, block in _blocks(source, held, dtype=dtype, device=device):
         total += (block - first).sum(dim=0)
         if not torch.isfinite(total).all():
             check_finite((source[rows] for rows in row_blocks(*source.shape)), name=name)
@@ -199,7 +221,7 @@ def _centred(
     mean = (first.double() + total / n).to(dtype)
     squares, spread = torch.zeros_like(total), torch.zeros_like(total)
     norms = torch.empty(n, dtype=torch.float64)
-    for rows, block in _blocks(source, dtype=dtype, device=device):
+    for rows, block in _blocks(source, held, dtype=dtype, device=device):
         centred_block = block - mean
         spread = torch.maximum(spread, centred_block.abs().amax(dim=0))
         squares += centred_block.square_().sum(dim=0)
@@ -224,19 +246,23 @@ def _centred(
     else:
         unit = float(variances.sum())
         scale = torch.full_like(variances, unit**-0.5)
+    scale = scale.to(mean.dtype)
+    if held is not None:
+        held = (held if varying is None else held[:, varying]).sub_(mean).mul_(scale)
     layer = CentredLayer(
         source=source,
         name=name,
         mean=mean,
-        scale=scale.to(mean.dtype),
+        scale=scale,
         squared_norms=norms,
         unit=unit,
         spacing=spacing,
         varying=varying,
+        held=held,
     )
     if normalize == "zscore":
         for rows in row_blocks(n, layer.width):
-            norms[rows] = layer.rows(rows).square_().sum(dim=1).double().cpu()
+            norms[rows] = layer.rows(rows).square().sum(dim=1).double().cpu()
     else:
         norms *= float(layer.scale[0]) ** 2
     longest = float(norms.max())  # NaN if one is
@@ -244,16 +270,38 @@ def _centred(
     return layer if 0 < longest <= largest else None
 
 
-def row_blocks(n: int, width: int = 1) -> Iterator[slice]:
-    """Yield runs of at most `BLOCK` rows, and of at most `NUMBERS` numbers where rows are not longer."""
-    size = max(1, min(BLOCK, NUMBERS // width))
+def row_blocks(n: int, width: int = 1, *, most: int = BLOCK, numbers: int = NUMBERS) -> Iterator[slice]:
+    """Yield runs of at most `most` rows, and of at most so many numbers where rows are not longer."""
+    size = max(1, min(most, numbers // width))
     for start in range(0, n, size):
         yield slice(start, min(start + size, n))
 
 
-def _blocks(source: Rows, *, dtype: torch.dtype, device: torch.device) -> Iterator[tuple[slice, Tensor]]:
+def _blocks(
+    source: Rows, held: Tensor | None, *, dtype: torch.dtype, device: torch.device
+) -> Iterator[tuple[slice, Tensor]]:
+    if held is not None:
+        for rows in row_blocks(*held.shape, most=len(held), numbers=HELD_NUMBERS):
+            yield rows, held[rows]
+        return
     for rows in row_blocks(*source.shape):
         yield rows, _tensor(source[rows], dtype=dtype, device=device)
+
+
+def _all_rows(source: Rows, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a copy of all rows on the device."""
+    rows = torch.empty(source.shape, dtype=dtype, device=device)
+    for some in row_blocks(*source.shape):
+        rows[some] = _tensor(source[some], dtype=dtype, device=torch.device("cpu"))
+    return rows
+
+
+def _free_memory(device: torch.device | str) -> int:
+    """Return the bytes that are free on a device with memory of its own; 0 for a CPU."""
+    if torch.device(device).type != "cuda":
+        return 0
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + unused
 
 
 def _tensor(values: NDArray[Any], *, dtype: torch.dtype, device: torch.device) -> Tensor:
