@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import io
 import os
+import re
 import sys
 import threading
 import warnings
@@ -13,6 +14,27 @@ from contextlib import AbstractContextManager
 from threading import get_ident
 
 from layerprobe.errors import WorkerError
+
+_ADVICE = {
+    "failed to map segment|cannot allocate memory": "free memory, or raise the limit of a process (ulimit -v)",
+    "too many open files": "raise the limit of open files (ulimit -n)",
+    "file too large": "raise the limit on the size of files (ulimit -f)",
+    "can't start new thread|resource temporarily unavailable": "raise the limit of processes and threads (ulimit -u)",
+    "no usable temporary directory": "free space, or name another folder with TMPDIR",
+}
+"""By what errors say, of Python and of libraries that it loads."""
+
+
+def limit_advice(error: BaseException) -> str | None:
+    """Return what to do where the system has no more memory, files, threads or room; None of another error.
+
+    Examples:
+        >>> limit_advice(OSError(24, "Too many open files"))
+        'raise the limit of open files (ulimit -n)'
+    """
+    text = str(error)
+    return next((advice for words, advice in _ADVICE.items() if re.search(words, text, re.IGNORECASE)), None)
+
 
 Context = Callable[[], AbstractContextManager[None]]
 FORK_SECONDS = 10.0

@@ -47,9 +47,25 @@ def answered(ended: Ended) -> str:
 LIMITS = {
     "memory": (resource.RLIMIT_AS, (2**28, 2**29, 2**30, 2**31, 3 * 2**30, 2**32)),
     "sizes of files": (resource.RLIMIT_FSIZE, (0, 1000, 20_000, 200_000)),
-    "open files": (resource.RLIMIT_NOFILE, (5, 12, 20, 40)),
-    "processes": (resource.RLIMIT_NPROC, (0, 1)),
+    "open files": (resource.RLIMIT_NOFILE, (5, 8, 12, 20, 40)),
 }
+NO_MORE = """
+import _posixsubprocess, errno, os, subprocess, threading
+left = {0}
+def refused(true, error):
+    def call(*values, **keywords):
+        global left
+        left -= 1
+        if left < 0:
+            raise error
+        return true(*values, **keywords)
+    return call
+threading._start_new_thread = refused(threading._start_new_thread, RuntimeError("can't start new thread"))
+for module, name in ((os, "fork"), (_posixsubprocess, "fork_exec"), (subprocess, "_fork_exec")):
+    error = BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    setattr(module, name, refused(getattr(module, name), error))
+"""
+"""A limit of processes and threads, by injection: that of the system does not bind the superuser."""
 
 
 def limits(place: Place) -> Iterator[Outcome]:
@@ -61,10 +77,16 @@ def limits(place: Place) -> Iterator[Outcome]:
                 ended = place.run(line, preexec_fn=functools.partial(resource.setrlimit, kind, (value, value)))
                 after = place.run(SCORE)
                 lost = "lost: the next command fails" if after.code else ""
-                # below what Python itself needs to start, it speaks for itself
+                # below what Python itself needs to start, and where a library in Rust ends the process, they speak
                 early = b"layerprobe_cli" not in ended.err and b"Fatal Python error" in ended.err
+                early |= b"memory allocation of " in ended.err
                 problem = "" if early and not lost else answered(ended) or lost
                 yield Outcome(attack="limits of the system", name=f"{name} {value}: {line.split()[0]}", problem=problem)
+    for left in (0, 1, 2, 5, 20):
+        for line in (SCORE, FIND, f"{FIND} --jobs 2"):
+            fresh(place)
+            problem = answered(patched(place, NO_MORE.format(left), line)) or right(place.run(SCORE))
+            yield Outcome(attack="limits of the system", name=f"{left} threads: {line[:5]}", problem=problem)
 
 
 def fresh(place: Place) -> None:
@@ -164,11 +186,12 @@ KILLED = {
 
 def renames(place: Place) -> Iterator[Outcome]:
     """Yield whether the same command ends well after kills before and after its k-th rename or removal."""
+    place.run(KILLED["export"])
     for name, line in KILLED.items():
-        fresh(place)
-        place.run(SCORE)
-        place.run(KILLED["export"])
         for k in (1, 2, 3, 4, 6, 9, 14, 20, 40):
+            fresh(place)
+            if name == "prune":
+                place.run(SCORE)
             moment = "before" if k % 2 else "after"
             ended = patched(place, KILL.format(k, moment), line)
             if ended.code != -signal.SIGKILL:
@@ -384,4 +407,5 @@ def ray(place: Place) -> Iterator[Outcome]:
 
 
 if __name__ == "__main__":
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # a limit would leave half of it, in this tree
     run_attacks((limits, clocks, renames, newer, hostile_arrays, adapters, ray, many), __doc__ or "", limit=120)

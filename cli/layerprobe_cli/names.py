@@ -122,6 +122,8 @@ class Commands(TyperGroup):
         except UsageError as error:
             error.message = printable(error.message)
             raise
+        except EOFError as error:  # by which an import fails; typer takes it for the end of what is typed
+            raise RuntimeError(*error.args) from error
 
     def resolve_command(self, context: Any, args: list[str]) -> Any:
         """Return the command that words call, and the words after its name."""

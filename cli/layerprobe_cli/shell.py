@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 
 from layerprobe.errors import LayerProbeError
+from layerprobe.process import limit_advice
 from layerprobe.results.terminal import fitted, spelled
 from layerprobe_cli.derive import option
 from layerprobe_cli.output import echo, fail, log_to_stderr, print_json, progress_bar, say, stdout_errors, width_of
@@ -291,16 +292,29 @@ def run(command: Callable[..., Any], context: typer.Context, values: dict[str, A
         ended = error if isinstance(error, Ended) else Ended(signal.SIGINT)
         fail(f"{ended.word}; what is done is kept, the same command goes on from there")
         raise typer.Exit(ended.code) from None
-    except OSError as error:
-        if error.filename is None:
+    except (MemoryError, RuntimeError, ImportError, OSError) as error:
+        answer = _of_system(error)
+        if answer is None:
             raise
-        # a name that no disk takes, a folder that may not be looked into: wherever it is, it is not ours
-        message = f"cannot use {error.filename}: {error.strerror}: check the path and its permissions"
-    except (MemoryError, RuntimeError) as error:
-        from layerprobe.encoders.failures import is_out_of_memory
-
-        if not is_out_of_memory(error):
-            raise
-        message = "out of memory: lower --batch-tokens, --batch-size or --max-length, or use fewer texts"
+        message = answer
     fail(message)
     raise typer.Exit(1)
+
+
+def _of_system(error: Exception) -> str | None:
+    """Return the line for what the system, not layerprobe, has no room for or refuses; None of another error."""
+    if isinstance(error, MemoryError) or _is_out_of_memory(error):
+        return "out of memory: lower --batch-tokens, --batch-size or --max-length, or use fewer texts"
+    advice = limit_advice(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        # a name that no disk takes, a folder that may not be looked into: wherever it is, it is not ours
+        return f"cannot use {error.filename}: {error.strerror}: {advice or 'check the path and its permissions'}"
+    return advice and f"{getattr(error, 'strerror', None) or error}: {advice}"
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    if "torch" not in sys.modules:  # for which there may be no memory
+        return False
+    from layerprobe.encoders.failures import is_out_of_memory
+
+    return is_out_of_memory(error)

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -35,9 +36,32 @@ def main() -> None:
         except OSError as error:  # of a folder that was removed, where libraries abort
             os.write(2, f"error: the working directory cannot be used: {error.strerror}: change to another\n".encode())
             sys.exit(1)
-        from layerprobe_cli.main import main as run
+        try:
+            from layerprobe_cli.main import main as run
 
-        run()
+            run()
+        except (EOFError, ValueError, TypeError, RuntimeError) as error:
+            file = cut_bytecode(error)
+            if file is None:
+                raise
+            name = (
+                f"error: {file}, which Python writes, was cut off, as on a full disk: remove it and the other folders "
+            )
+            os.write(2, f"{name}__pycache__ that were written then\n".encode(errors="replace"))
+            sys.exit(1)
+
+
+def cut_bytecode(error: BaseException | None) -> str | None:
+    """Return the file of bytecode that could not be imported, which Python itself does not name; None where none was.
+
+    Python replaces such a file by what a full disk, or a limit on the size of files, takes of it, and fails ever after.
+    """
+    while error is not None:
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        if [frame.f_code.co_name for frame in frames[-2:]] == ["get_code", "_compile_bytecode"]:
+            return str(frames[-2].f_locals["bytecode_path"])
+        error = error.__cause__
+    return None
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from layerprobe.errors import DataError, StoreError, another_folder
+from layerprobe.process import limit_advice
 
 TEMPORARY = ".tmp-"
 """What the names of files and folders begin with while they are written."""
@@ -31,6 +32,8 @@ def store_errors(doing: str, path: Path) -> Iterator[None]:
         advice = f"free space, or {another_folder()}" if error.errno in _FULL else another_folder()
         if error.errno == errno.ENOLCK:
             advice = f"the file system has no locks: {advice}, on a local disk"
+        elif limit := limit_advice(error):
+            advice = limit
         elif error.errno not in (*_FULL, *_UNUSABLE):
             advice = "check the disk and the permissions"
         raise StoreError(f"cannot {doing} {path}: {error.strerror or error}: {advice}") from error

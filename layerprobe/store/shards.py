@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -94,10 +95,8 @@ class _Part:
 
     def mapped(self) -> NDArray[np.floating]:
         """Return it as a memory map, which keeps a file open for as long as it is used."""
-        try:
+        with _reading(self.path, "it", ValueError):
             return np.memmap(self.path, dtype=self.dtype, mode="r", offset=self.offset, shape=self.shape)
-        except (OSError, ValueError) as error:
-            raise damaged(self.path, f"it cannot be read ({error})") from error
 
 
 class StoredLayer:
@@ -319,7 +318,7 @@ def _headers(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, tuple[
 
 def _tensor_offsets(path: Path, n_layers: int, shape: tuple[int, int], dtype: str) -> list[int]:
     # a safetensors file: the length of the header in 8 bytes, the header as JSON, one tensor after the other
-    try:
+    with _reading(path, "its header", ValueError, TypeError, KeyError, AttributeError, RecursionError):
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             size = path.stat().st_size
@@ -328,10 +327,6 @@ def _tensor_offsets(path: Path, n_layers: int, shape: tuple[int, int], dtype: st
         if header.keys() - {"__metadata__"} != names:
             raise ValueError(f"expected {n_layers} layers, got {len(header)}")
         return [_offset(header[f"layer.{layer}"], shape, dtype, 8 + length, size) for layer in range(n_layers)]
-    except OSError as error:
-        raise damaged(path, f"it cannot be read ({error.strerror})") from error
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise damaged(path, f"its header is garbled ({error})") from error
 
 
 def _offset(tensor: dict[str, Any], shape: tuple[int, int], dtype: str, start: int, size: int) -> int:
@@ -355,12 +350,10 @@ def _as_json(ids: NDArray[np.uint64]) -> bytes:
 
 def _read_samples(directory: Path, manifest: Manifest) -> NDArray[np.uint64]:
     path = directory / SAMPLES
-    try:
+    with _reading(path, "it", ValueError):
         data = path.read_bytes()
         digits = np.frombuffer(data[1:-1] + b", ", dtype=np.uint8).reshape(-1, SAMPLE_BYTES)[:, 1:17]
         ids = np.frombuffer(bytes.fromhex(digits.tobytes().decode("ascii")), dtype=">u8").astype(np.uint64)
-    except (OSError, ValueError) as error:
-        raise damaged(path, f"it is garbled ({error})") from error
     if len(ids) != manifest.n_rows or _as_json(ids) != data:
         raise damaged(path, f"expected the ids of {manifest.n_rows} rows")
     return ids
@@ -381,6 +374,20 @@ def _check_embeddings(embeddings: NDArray[np.float32], shape: tuple[int, int, in
                 f"layer {layer} has a value of {largest:,.0f}, and float16 holds up to {LARGEST_FLOAT16:,.0f}: keep "
                 f"embeddings in float32 ({option('store_dtype', 'float32')})"
             )
+
+
+@contextlib.contextmanager
+def _reading(path: Path, what: str, *garbled: type[Exception]) -> Iterator[None]:
+    """Raise DamagedStoreError where a file is missing or not what it was; that it cannot be opened is no damage."""
+    try:
+        with store_errors("read", path):
+            yield
+    except garbled as error:
+        raise damaged(path, f"{what} is garbled ({error})") from error
+    except StoreError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise damaged(path, "the file is missing") from error
+        raise
 
 
 def damaged(path: Path, problem: str) -> DamagedStoreError:

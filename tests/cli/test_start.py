@@ -1,6 +1,8 @@
 """Signals: one line and the code that shells expect, before a command begins and while it runs."""
 
+import errno
 import os
+import py_compile
 import signal
 import subprocess
 import sys
@@ -10,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from layerprobe_cli.shell import Call, run
 from layerprobe_cli.start import Ended, interruptible
 
 EARLY = """
@@ -20,6 +24,7 @@ main.main = lambda: os.kill(os.getpid(), int(sys.argv[1]))
 sys.modules["layerprobe_cli.main"] = main
 start.main()
 """
+CLI = Path(__file__).parents[2] / "cli"
 SIGNALS = [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by SIGTERM")]
 
 
@@ -27,8 +32,7 @@ SIGNALS = [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by 
 @pytest.mark.parametrize(("number", "code", "word"), SIGNALS)
 def test_before_a_command_begins(number: signal.Signals, code: int, word: str) -> None:
     command = [sys.executable, "-c", EARLY, str(int(number))]
-    folder = Path(__file__).parents[2] / "cli"
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, cwd=CLI, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (code, f"error: {word}\n")
 
 
@@ -71,3 +75,65 @@ def test_a_working_directory_that_is_gone_is_one_line(tmp_path: Path) -> None:
     )
     problem = "the working directory cannot be used: No such file or directory: change to another"
     assert (ended.returncode, ended.stderr) == (1, f"error: {problem}\n")
+
+
+CUT = """
+import runpy, sys, types
+from pathlib import Path
+main = types.ModuleType("layerprobe_cli.main")
+main.main = lambda: __import__("wanted")
+sys.modules["layerprobe_cli.main"] = main
+from layerprobe_cli import start
+start.main()
+"""
+
+
+def test_bytecode_that_a_full_disk_cut_off(tmp_path: Path) -> None:
+    """Python writes as much of it as there is room for, and every later start fails."""
+    source = tmp_path / "wanted.py"
+    source.write_text("value = [1, 2, 3]\n")
+    compiled = Path(py_compile.compile(str(source), doraise=True) or "")
+    compiled.write_bytes(compiled.read_bytes()[:40])
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(CLI)))}
+    command = [sys.executable, "-c", CUT]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"error: {compiled}, which Python writes, was cut off")
+    assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("raised", "line"),
+    [
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "shared object: free memory, or"),
+        (RuntimeError("can't start new thread"), "can't start new thread: raise the limit of processes and threads"),
+        (BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)), f"{os.strerror(errno.EAGAIN)}: raise the limit of"),
+        (
+            OSError(errno.EMFILE, os.strerror(errno.EMFILE), "a"),
+            "cannot use a: Too many open files: raise the limit of",
+        ),
+        (FileNotFoundError(errno.ENOENT, "No usable temporary directory found"), "found: free space, or name another"),
+        (MemoryError(), "out of memory: lower --batch-tokens"),
+        (FileNotFoundError(errno.ENOENT, "x", "b"), "cannot use b: x: check the path and its permissions"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_what_the_system_refuses(raised: Exception, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def command(call: Call) -> None:
+        raise raised
+
+    with pytest.raises(typer.Exit) as ended:
+        run(command, typer.Context(typer.core.TyperCommand("x")), {"call": Call()})
+    assert ended.value.exit_code == 1
+    assert line in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("expected scalar type Float"), ImportError("no such name"), OSError("x")]
+)
+def test_what_is_no_limit_is_raised(error: Exception) -> None:
+    def command(call: Call) -> None:
+        raise error
+
+    with pytest.raises(type(error), match=str(error)):
+        run(command, typer.Context(typer.core.TyperCommand("x")), {"call": Call()})

@@ -1,5 +1,7 @@
 import dataclasses
+import errno
 import json
+import os
 
 import numpy as np
 import pytest
@@ -127,7 +129,7 @@ def test_a_shard_that_goes_while_rows_are_read_is_named(store, texts, fill):
     stored = fill(store, texts)
     rows = stored.rows(0)
     (stored.directory / SHARD).unlink()
-    with pytest.raises(DamagedStoreError, match=f"{SHARD} is damaged, it cannot be read"):
+    with pytest.raises(DamagedStoreError, match=f"{SHARD} is damaged, the file is missing"):
         rows[0:5]
 
 
@@ -227,6 +229,18 @@ def test_an_entry_of_another_shape_is_refused(store, texts, fill, key_of):
         store.writer(key_of(texts), texts=texts, n_layers=3, width=6),
     ):
         pass
+
+
+def test_too_many_open_files_are_no_damage(store, texts, fill, monkeypatch):
+    entry = fill(store, texts)
+
+    def fail(*arguments, **options):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(np, "memmap", fail)
+    with pytest.raises(StoreError, match=r"Too many open files: raise the limit of open files") as raised:
+        entry.layer(0)
+    assert not isinstance(raised.value, DamagedStoreError)
 
 
 def test_a_shard_that_changes_after_opening_is_named(store, texts, fill):
