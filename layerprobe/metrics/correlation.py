@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, option
 from layerprobe.similarity.checks import Array, check_same_samples, finite_matrix, unit_rows
 
 DIGITS = 12
@@ -95,6 +95,7 @@ def _checked_series(x: ArrayLike, *, name: str) -> Array:
     if np.ptp(series) <= SPREAD * np.abs(series).max():
         raise DataError(
             f"{name} is {series[0]:g} for all {len(series)} pairs, expected scores that differ: a constant has no "
-            "correlation; check the score column, or leave out a layer that gives every pair the same cosine"
+            "correlation; check the score column, or leave out a layer that gives every pair the same cosine "
+            f"(of a model, keep the blocks before it alone: {option('keep_blocks', '1,2,3')})"
         )
     return series

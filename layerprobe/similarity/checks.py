@@ -6,7 +6,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
+from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError, option
 
 Array: TypeAlias = NDArray[np.float64]
 Given = TypeVar("Given")
@@ -141,6 +141,7 @@ def rounding(largest: Array, root_mean_square: float, dtype: np.dtype[Any]) -> A
 def constant_layer(n: int, *, name: str) -> str:
     """Return the error message of a layer that is the same for all samples."""
     return (
-        f"{name} is the same for all {n} samples, expected embeddings that vary: leave it out, "
-        "or pool otherwise (the first token is the same in every text before the first block)"
+        f"{name} is the same for all {n} samples, expected embeddings that vary: leave it out (of a model, keep the "
+        f"blocks before it alone: {option('keep_blocks', '1,2,3')}), or pool otherwise (the first token is the same in "
+        "every text before the first block)"
     )

@@ -200,3 +200,8 @@ def test_errors_are_of_the_tree_and_built_in() -> None:
     for kind in (DegenerateLayerError, MisalignedSamplesError):
         assert issubclass(kind, LayerProbeError)
         assert issubclass(kind, ValueError)
+
+
+def test_a_constant_layer_of_a_model_says_how_to_go_on_without_it():
+    with pytest.raises(DegenerateLayerError, match=r"alone: --keep-blocks '1,2,3'\), or pool"):
+        linear_cka(np.ones((20, 3)), np.random.default_rng(0).normal(size=(20, 3)))
