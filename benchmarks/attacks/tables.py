@@ -1,6 +1,6 @@
 """Malformed tables, settings and studies, bombs, formulas, pipes and devices, all through the command line.
 
-    python benchmarks/attacks/tables.py
+    python benchmarks/attacks/tables.py [--only REGEX] [-v]
 
 Prints how many were tried, survived (one clear line and an exit code that is not 0, or the right result), went through
 in silence, or ended in a traceback; exits with 1 if there is any of the last two. Takes about two minutes on one core.
@@ -8,10 +8,14 @@ in silence, or ended in a traceback; exits with 1 if there is any of the last tw
 
 from __future__ import annotations
 
+import argparse
 import csv
+import datetime
+import decimal
 import gzip
 import io
 import json
+import math
 import os
 import random
 import re
@@ -25,9 +29,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+import numpy as np
 import pyarrow
 from layerprobe_cli.main import app
+from PIL import Image
 from pyarrow import parquet
 from typer.testing import CliRunner
 
@@ -35,6 +42,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from layerprobe.files.serialisation import to_json
 from layerprobe.lab.dropbench.zoo import SHIPPED
+from tests.images import save_towers
 from tests.models import save_tiny
 from tests.report.conftest import STUDIES
 
@@ -113,6 +121,7 @@ def attacks(folder: Path) -> Iterator[Attack]:
     yield from malformed_tables(folder, task, texts, pairs)
     yield from malformed_documents(folder, documents, settings, study)
     yield from odd_files(folder, everything, task(good))
+    yield from hostile_parquet(folder, {"task": task, "texts": texts, "corpus": corpus})
     yield from flips(folder, texts, documents, {"study": study.read_bytes(), **settings})
     yield from mutations(folder, documents, study)
     yield from formulas(folder, good)
@@ -306,6 +315,112 @@ def odd_files(folder: Path, readers: dict[str, Arguments], task: tuple[str | Pat
             yield Attack(name=f"{option}, {kind}", arguments=(*task, option, folder / "odd" / str(number) / "task.csv"))
     for name in ("a" * 300 + ".csv", "a\nb.csv", "b\udc80.csv", "~nobody-of-that-name/x.csv", "", " "):
         yield Attack(name=f"a path {name[:20]!r}", arguments=(*task[:3], os.fsencode(name).decode("utf-8", "replace")))
+
+
+def hostile_parquet(folder: Path, readers: dict[str, Arguments]) -> Iterator[Attack]:
+    """Parquet files of odd types and contents, damaged, too large or none, at every place that reads one."""
+    vision = save_towers("clip", folder / "vision")
+    np.save(folder / "e.npy", np.random.default_rng(0).normal(size=(40, 3, 4)))
+    targets = written(folder / "targets.csv", b"target\n" + b"1.5\n2.5\n" * 20)
+    model, rows = folder / "model", range(40)
+    readers |= {
+        "targets": lambda path: ("probe", folder / "e.npy", path),
+        "groups": lambda path: ("probe", folder / "e.npy", targets, "--groups", path),
+        "embeddings": lambda path: ("probe", path, targets),
+        "compared": lambda path: ("compare", path, folder / "e.npy"),
+        "images": lambda path: ("score", vision, "-t", path, *BOUNDED),
+        "captions": lambda path: ("extract", vision, "--texts", path, *BOUNDED),
+        "questions": lambda path: ("score", model, "-t", path, "--kind", "question answering", *BOUNDED),
+        "queries": lambda path: ("score", model, "-t", path, "--kind", "triplets", *BOUNDED),
+    }
+    image = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(image, "PNG")
+    lists = [[float(i), 1.0, i % 3] for i in rows]
+    good: dict[str, dict[str, Any]] = {
+        "sentences": {
+            "sentence1": [f"{'abcdefgh'[i % 8]} b" for i in rows],
+            "sentence2": ["c"] * 40,
+            "score": [i % 6 for i in rows],
+        },
+        "targets": {"target": [i / 2 for i in rows]},
+        "lists": {"layer 0": lists, "layer 1": lists},
+        "images": {"image": [{"bytes": image.getvalue(), "path": "x"}] * 40, "label": [i % 2 for i in rows]},
+        "questions": {
+            "id": [str(i) for i in rows],
+            "question": ["a b"] * 40,
+            "context": [f"a b c {i}" for i in rows],
+            "answers": [{"text": ["a"], "answer_start": [0]}] * 40,
+        },
+    }
+    names = [name for columns in good.values() for name in columns]
+    values: dict[str, list[Any]] = {
+        "nothing": [None] * 40,
+        "empty lists": [[]] * 40,
+        "ragged lists": [[1.0] * (i % 3) for i in rows],
+        "lists of nothing": [[None, 1.0]] * 40,
+        "lists of NaN": [[math.nan] * 3] * 40,
+        "lists of lists": [[[1.0], [2.0]]] * 40,
+        "lists of text": [["a", "b"]] * 40,
+        "bytes": [b"\xff\xfe"] * 40,
+        "dates": [datetime.datetime(2020, 1, 1 + i % 9) for i in rows],
+        "decimals": [decimal.Decimal("1.5")] * 40,
+        "whole numbers of 64 bits": [2**63 - 1 - i for i in rows],
+        "infinities": [math.inf, -math.inf] * 20,
+        "mappings": [{"bytes": None, "path": None}] * 40,
+        "mappings of text": [{"bytes": "a", "path": "/dev/zero"}] * 40,
+        "truths": [True, None] * 20,
+        "surrogates": ["a\x1b[2J\u202e\0"] * 40,
+    }
+    tables = {name: pyarrow.table(columns) for name, columns in good.items()}
+    tables |= {name: pyarrow.table(dict.fromkeys(names, column)) for name, column in values.items()}
+    half, fixed = (
+        pyarrow.array(np.ones(40, np.float16)),
+        pyarrow.array([[1.0, 2.0]] * 40, pyarrow.list_(pyarrow.float32(), 2)),
+    )
+    tables |= {
+        "halves": pyarrow.table(dict.fromkeys(names, half)),
+        "lists of a fixed size": pyarrow.table(dict.fromkeys(names, fixed)),
+        "dictionaries": pyarrow.table(dict.fromkeys(names, pyarrow.array(["a", "b"] * 20).dictionary_encode())),
+        "maps": pyarrow.table(dict.fromkeys(names, pyarrow.array([[("a", 1)]] * 40, pyarrow.map_("string", "int8")))),
+        "no columns": pyarrow.table({}),
+        "no rows": tables["lists"].slice(0, 0),
+        "twice a name": pyarrow.table([lists, lists], names=["target", "target"]),
+        "many columns": pyarrow.table({f"c{i}": [1.0] for i in range(20_000)}),
+        "names that command": pyarrow.table({"\x1b]0;x\x07": lists, "": lists}),
+    }
+    rng = random.Random(0)
+    for name, table in tables.items():
+        path = folder / "parquet" / f"{name}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        parquet.write_table(table, path)
+        for place, read in readers.items():
+            yield Attack(name=f"{place}, {name}.parquet", arguments=read(path), right=lambda _: True)
+            if name not in good:
+                continue
+            data = path.read_bytes()
+            for number in range(FLIPS // 8):
+                changed = bytearray(data)
+                for _ in range(rng.choice((1, 3, 20))):
+                    changed[rng.randrange(len(changed))] = rng.randrange(256)
+                damaged = written(folder / "parquet" / f"{place} {name} {number}.parquet", bytes(changed))
+                yield Attack(
+                    name=f"{place}, {name}.parquet, bytes changed", arguments=read(damaged), right=lambda _: True
+                )
+            for cut in (0, 4, 50, len(data) // 2, len(data) - 1):
+                damaged = written(folder / "parquet" / f"{place} {name} {cut}.parquet", data[:cut])
+                yield Attack(name=f"{place}, {cut} bytes of {name}.parquet", arguments=read(damaged))
+    repeated = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 2**22, pyarrow.int32()), ["x" * 2**16])
+    bomb = folder / "parquet" / "bomb.parquet"
+    parquet.write_table(pyarrow.table({"target": repeated}), bomb)
+    images = folder / "parquet" / "images bomb.parquet"
+    parquet.write_table(pyarrow.table({"image": repeated, "label": repeated}), images)
+    for place, read in readers.items():
+        yield Attack(name=f"{place}, 4 million texts of 64 KiB", arguments=read(bomb), bomb=True)
+        yield Attack(name=f"{place}, 4 million images of 64 KiB", arguments=read(images), bomb=True)
+        for what, make in (("a pipe", os.mkfifo), ("a link to /dev/zero", lambda path: path.symlink_to("/dev/zero"))):
+            odd = folder / "parquet" / f"{place} {what.rpartition('/')[2]}.parquet"
+            make(odd)
+            yield Attack(name=f"{place}, {what}", arguments=read(odd), bomb=True)
 
 
 def flips(
@@ -535,6 +650,10 @@ def main() -> int:
     def too_long(_: int, __: FrameType | None) -> None:
         raise TimeoutError(f"more than {SECONDS} s")
 
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="a regular expression of names")
+    parser.add_argument("-v", "--verbose", action="store_true", help="also print what was survived")
+    options = parser.parse_args()
     signal.signal(signal.SIGALRM, too_long)
     signal.signal(signal.SIGPROF, too_long)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -546,13 +665,15 @@ def main() -> int:
         environment = {"LAYERPROBE_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1", "COLUMNS": "200"}
         os.environ.update(environment)
         for attack in attacks(folder):
+            if not re.search(options.only, attack.name):
+                continue
             started = time.monotonic()
             outcome = outcome_of(attack, environment)
             result = verdict(attack, outcome)
             counts[result] += 1
             most = max(most, outcome.memory)
             slowest = max(slowest, (time.monotonic() - started, attack.name))
-            if result != "survived" or "-v" in sys.argv:
+            if result != "survived" or options.verbose:
                 last = (outcome.err.strip() or outcome.out.strip() or "(nothing)").splitlines()[-1]
                 memory = f" [{time.monotonic() - started:.1f} s, {outcome.memory / 2**20:,.0f} MiB]"
                 print(f"{result}: {attack.name}{memory if attack.bomb else ''}: {last[:300]}", flush=True)

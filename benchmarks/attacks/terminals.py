@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import collections
 import csv
+import functools
+import itertools
 import json
 import os
 import pty
@@ -24,22 +26,78 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import typer
+from layerprobe_cli.main import app
 
 HOSTILE = "a\x1b]0;OWNED\x07\x1b[2J\x9b31m\x08\x08\u202eb"
 FORBIDDEN = {"title": b"\x1b]0;", "clear": b"\x1b[2J", "C1": "\x9b".encode(), "backspace": b"\x08", "bell": b"\x07"}
 """What of it must not reach a terminal, where layerprobe itself writes colours and carriage returns alone."""
 QUICK = "--epochs 1 --learning-rate 1e-3 --batch-size 8"
-PAGED = {
-    "score": "score rtd -t pairs.csv",
-    "probe": "probe rtd -t labels.csv",
-    "compare": "compare rtd mlm --texts texts.txt",
-    "predict": "predict rtd --texts texts.txt",
-    "profile": "profile rtd --rounds 2",
-    "find": f"find rtd -t pairs.csv --budget 20% --against-last 0 --seeds 2 {QUICK}",
-    "finetune": f"finetune rtd -t pairs.csv --layers 1,3 --seeds 1 {QUICK}",
-    "shrink": f"shrink rtd --texts texts.txt --size 4 -o smaller {QUICK}",
+TUNED = f"-t pairs.csv --seeds 2 {QUICK}"
+REPORT = "--report {0}.html"
+COMMANDS = {
+    "demo": "demo --files {0}",
+    "find": f"find rtd --budget 20% --against-last 0 {TUNED} {REPORT}",
+    "run": "run rtd -t pairs.csv --no-fine-tuning --out {0}",
+    "predict": f"predict rtd --texts texts.txt {REPORT}",
+    "doctor": "doctor rtd",
+    "probe": f"probe rtd -t labels.csv {REPORT}",
+    "score": f"score rtd -t pairs.csv {REPORT}",
+    "compare": f"compare rtd mlm --texts texts.txt {REPORT}",
+    "readings": f"readings rtd --texts texts.txt {REPORT}",
+    "confirm": f"confirm rtd -r mlm {TUNED} {REPORT}",
+    "profile": f"profile rtd --rounds 2 {REPORT}",
+    "shrink": f"shrink rtd --texts texts.txt --size 4 --out {{0}} {QUICK} {REPORT}",
+    "extract": "extract rtd --texts texts.txt",
+    "finetune": f"finetune rtd --layers 1,3 {TUNED} --save-models {REPORT}",
+    "export": "export rtd {0} --layer 2",
+    "report": "report study/study.json -o {0}.html",
+    "search init": "search init {0} --blocks 4",
+    "search ask": "search ask search.json",
+    "search tell": "search tell search.json 2 {1} 0.5",
+    "search answer": "search answer search.json",
+    "cache list": "cache list",
+    "cache info": "cache info {2}",
+    "cache verify": "cache verify",
+    "cache prune": "cache prune --older-than 30",
+    "lab study": "lab study objectives.toml --out {0}",
+    "lab bench": f"lab bench --budget converged {REPORT}",
+    "lab sweep": f"lab sweep rtd --layers 1,3 {TUNED} {REPORT}",
+    "lab chain": f"lab chain chain.toml {REPORT}",
+    "lab adapt": "lab adapt rtd --texts texts.txt --epochs 1 --out {0}",
+    "lab pretrain": "lab pretrain {0} --objective mlm --corpus texts.txt --size tiny --steps 3 --batch-size 8",
+    "lab ensemble": f"lab ensemble cache/runs --layers 1,3 --task pairs.csv {REPORT}",
+    "lab reproduce": "lab reproduce figure3 --dry-run",
 }
-"""Commands with a page, on the files of `layerprobe demo --files`."""
+"""Every command on the files of `layerprobe demo --files`; {0} is a file or folder that it writes, {1} a number that is
+new, {2} an extraction."""
+PREPARED = {
+    "objectives.toml": """objectives = ["mlm"]
+generator_sizes = [0.5]
+finetuning_seeds = 1
+[sizes]
+s = { n_blocks = 2, hidden_size = 8, heads = 2, intermediate_size = 16 }
+[pretraining]
+steps = 3
+batch_size = 8
+max_length = 64
+held_out = 20
+[task]
+source = "language"
+examples = [24, 20, 20]
+[budget.gentle]
+epochs = 1
+""",
+    "chain.toml": """model = "rtd"
+seeds = 1
+epochs = 1
+[[step]]
+finetune = "pairs.csv"
+""",
+}
+"""Files that commands read, besides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +134,8 @@ class Place:
 
     folder: Path
     limit: float
+    only: str = ""
+    """Attempts whose names begin so."""
 
     def command(self, line: str) -> list[str]:
         """Return the words of a command line of layerprobe."""
@@ -173,24 +233,77 @@ def control_characters(place: Place) -> Iterator[Outcome]:
 # ---- a failing stdout ---------------------------------------------------------------------------------------
 
 
+def names_of(group: Any, *words: str) -> Iterator[str]:
+    """Yield the names of all commands, those of groups with the name of the group before."""
+    for name, command in group.commands.items():
+        yield from names_of(command, *words, name) if hasattr(command, "commands") else [" ".join((*words, name))]
+
+
+def prepare(place: Place) -> None:
+    """Make what commands read that no file of the demo is."""
+    for name, text in PREPARED.items():
+        (place.folder / name).write_text(text)
+    for line in (COMMANDS["run"].format("study"), COMMANDS["finetune"].format("first"), COMMANDS["extract"]):
+        ended = place.run(line)
+        assert ended.code == 0, ended.err
+    assert place.run("search init search.json --blocks 4 --budget 100% --seeds 9").code == 0
+    assert place.run("search tell search.json 4 0 0.5").code == 0
+
+
 def failing_output(place: Place) -> Iterator[Outcome]:
-    """Yield what becomes of the page of a command whose stdout cannot be written."""
-    for name, line in PAGED.items():
-        for what in ("full", "closed"):
-            page = place.folder / f"{name}-{what}.html"
-            shutil.rmtree(place.folder / "smaller", ignore_errors=True)
-            if what == "full":
-                with open("/dev/full", "wb") as full:  # noqa: PTH123
-                    ended = place.run(f"{line} --report {page.name}", stdout=full)
-            else:
-                process = place.started(f"{line} --report {page.name}")
-                assert process.stdout is not None
-                process.stdout.close()
-                process.stdout = None
-                ended = place.ended(process)
-            lost = "" if page.is_file() else "lost: no page"
-            mute = "" if ended.code or what == "closed" else "silent: exit code 0"
-            yield Outcome(attack="stdout fails", name=f"{name}, {what}", problem=ended.problem or lost or mute)
+    """Yield what becomes of commands whose stdout cannot be written: full, closed by its reader, or none."""
+    prepare(place)
+    numbers = itertools.count(1)
+    extraction = json.loads(place.run("cache list --json").out)[0]["fingerprint"]
+    for name in names_of(typer.main.get_command(app)):
+        if not name.startswith(place.only):
+            continue
+        if name not in COMMANDS:
+            yield Outcome(attack="stdout fails", name=name, problem="lost: COMMANDS has no line of it")
+            continue
+        for what, more in (("full", ""), ("full", " --json"), ("closed", ""), ("none", ""))[: 4 if " " in name else 3]:
+            out, number = f"{name.replace(' ', '-')}-{what}{more[3:]}", next(numbers)
+            ended = _without_output(place, COMMANDS[name].format(out, number, extraction) + more, what)
+            problem = ended.problem or _kept(place, COMMANDS[name], out)
+            if name == "search tell":
+                told = json.loads((place.folder / "search.json").read_text())["models"][0]["scores"]
+                problem = problem or ("" if any(score["seed"] == number for score in told) else "lost: the score")
+            if name == "search ask" and what != "none":
+                pending = json.loads((place.folder / "search.json").read_text())["pending"]
+                problem = problem or ("lost: a run that nobody was told" if pending else "")
+            if what == "full" and not problem:
+                lines = [line for line in ended.err.decode().splitlines() if line.startswith("error: ")]
+                problem = "" if ended.code == 1 and len(lines) == 1 else f"silent: {ended.code}, {len(lines)} lines"
+            yield Outcome(attack="stdout fails", name=f"{name}{more}, {what}", problem=problem)
+    for line in ("--help", "--version", "", "score --help", "cache --help", "find --help-all", "--show-completion"):
+        if not "help".startswith(place.only):
+            continue
+        for what in ("full", "closed", "none"):
+            ended = _without_output(place, line, what)
+            said = what != "full" or (ended.code and b"error: cannot print" in ended.err)
+            problem = ended.problem or ("" if said else f"silent: {ended.code}")
+            yield Outcome(attack="stdout fails", name=f"help, {line}, {what}", problem=problem)
+
+
+def _without_output(place: Place, line: str, what: str) -> Ended:
+    """Run a command whose stdout is full, closed by its reader, or none."""
+    if what == "full":
+        with open("/dev/full", "wb") as full:  # noqa: PTH123
+            return place.run(line, stdout=full)
+    if what == "none":
+        return place.run(line, preexec_fn=functools.partial(os.close, 1))
+    process = place.started(line)
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    return place.ended(process)
+
+
+def _kept(place: Place, line: str, out: str) -> str:
+    """Return what is wrong with what a command should have written; empty where it is there."""
+    words = line.replace("{0}", out).split()
+    missing = [word for word in words if out in word and not (place.folder / word).exists()]
+    return f"lost: {', '.join(missing)}" if missing else ""
 
 
 # ---- interruptions ------------------------------------------------------------------------------------------
@@ -200,7 +313,7 @@ def interruptions(place: Place) -> Iterator[Outcome]:
     """Yield how commands end that are interrupted in their first seconds."""
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
         for delay in (0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0, 1.3, 1.6, 2.0, 2.5, 3.0, 4.0, 6.0):
-            process = place.started(PAGED["find"])
+            process = place.started(COMMANDS["find"].format("interrupted"))
             time.sleep(delay)
             process.send_signal(number)
             ended = place.ended(process)
@@ -345,13 +458,14 @@ ATTACKS = (control_characters, failing_output, interruptions, special_files, for
 def run_attacks(attacks: Sequence[Callable[[Place], Iterator[Outcome]]], description: str, *, limit: float) -> None:
     """Print a line for each attack that did not survive, and the table."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="functions whose names begin so")
+    parser.add_argument("--only", default="", help="functions whose names begin so, and after a colon attempts")
     parser.add_argument("--limit", type=float, default=limit, help="seconds after which a command hangs")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     counts: dict[str, collections.Counter[str]] = {}
     with tempfile.TemporaryDirectory() as made:
-        place = Place(folder=Path(made), limit=options.limit)
+        function, _, name = options.only.partition(":")
+        place = Place(folder=Path(made), limit=options.limit, only=name)
         subprocess.run(
             place.command("demo --files . --json"),
             cwd=place.folder,
@@ -368,7 +482,7 @@ def run_attacks(attacks: Sequence[Callable[[Place], Iterator[Outcome]]], descrip
             rows.writerow(("text", "label"))
             rows.writerows((text, ("a", "b", "c")[number % 3]) for number, text in enumerate(texts[:150]))
         for attack in attacks:
-            if not attack.__name__.startswith(options.only):
+            if not attack.__name__.startswith(function):
                 continue
             for outcome in attack(place):
                 kind = outcome.problem.partition(":")[0]

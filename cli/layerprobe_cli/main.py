@@ -4,11 +4,12 @@ import inspect
 import io
 import os
 import sys
+import traceback
 from typing import Annotated
 
 import typer
 
-from layerprobe_cli.names import Commands, Listed, first_line, unwrapped
+from layerprobe_cli.names import Commands, Listed, UsageError, first_line, unwrapped
 
 PANELS = {
     "Find the layer": "demo find run predict doctor",
@@ -91,7 +92,17 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # not every terminal has a ±, and a file may have none
-    app()
+    try:
+        app()
+    except OSError as error:
+        from layerprobe_cli.output import fail, leave_stdout
+        from layerprobe_cli.shell import run
+
+        if any(frame.f_code is run.__code__ for frame, _ in traceback.walk_tb(error.__traceback__)):
+            raise  # of a command, and no help or answer to a wrong call that could not be printed
+        leave_stdout()
+        fail(f"cannot print: {error.strerror}: free space, or choose another output")
+        sys.exit(2 if isinstance(error.__context__, UsageError) else 1)
 
 
 if __name__ == "__main__":

@@ -62,9 +62,14 @@ def stdout_errors() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        with contextlib.suppress(OSError, ValueError):  # what is left in its buffer fails again when Python ends
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        leave_stdout()
         raise StoreError(f"cannot print the result: {error.strerror}: free space, or choose another output") from error
+
+
+def leave_stdout() -> None:
+    """Let what is left in the buffer of stdout, which fails again when Python ends, go to nothing."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def printable(text: str) -> str:

@@ -67,6 +67,8 @@ class Done:
     failed: str = ""
     """What a build checks and does not hold."""
     code: int = 0
+    undo: Callable[[], object] = lambda: None
+    """Takes back what was given away, where it cannot be printed."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -152,17 +154,24 @@ class Call:
         self.notes(notes, [warning for warning in warnings if warning not in self.reported])
         self.reported += (warning for warning in warnings if warning not in self.reported)
         written = self.save_page(done)
-        with stdout_errors():
-            if self.json:
-                print_json(done.result if done.as_json is None else done.as_json)
-            else:
-                width = width_of(sys.stdout)
-                for part in _parts(done, written):
-                    echo(spelled(part, width) if isinstance(part, str) else fitted(part, width))
+        try:
+            with stdout_errors():
+                self._print(done, written)
+        except (OSError, LayerProbeError):
+            done.undo()
+            raise
         if done.failed:
             echo(f"failed: {done.failed}", err=True)
         if code := CHECK_FAILED if done.failed else done.code:
             raise typer.Exit(code)
+
+    def _print(self, done: Done, page: Path | None) -> None:
+        if self.json:
+            print_json(done.result if done.as_json is None else done.as_json)
+            return
+        width = width_of(sys.stdout)
+        for part in _parts(done, page):
+            echo(spelled(part, width) if isinstance(part, str) else fitted(part, width))
 
     def save_page(self, done: Done) -> Path | None:
         """Write the page of a result if one was requested, and return where."""

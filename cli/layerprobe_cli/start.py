@@ -30,6 +30,7 @@ class Ended(KeyboardInterrupt):
 
 def main() -> None:
     """Run the command line."""
+    _open_streams()
     with _answered(_leave):
         try:
             Path.cwd()
@@ -49,6 +50,15 @@ def main() -> None:
             )
             os.write(2, f"{name}__pycache__ that were written then\n".encode(errors="replace"))
             sys.exit(1)
+
+
+def _open_streams() -> None:
+    """Open streams that are closed to nothing; else the next file takes the number of one, and what it is sent."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(opened, opened == number)
+            setattr(sys, name, open(opened, "w" if number else "r"))  # noqa: PTH123, SIM115 - as long as the process
 
 
 def cut_bytecode(error: BaseException | None) -> str | None:

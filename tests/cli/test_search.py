@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,17 @@ def test_a_wrong_call_is_one_line(
     LayerSearch("s.json", n_blocks=2)
     Path("bad.txt").write_text("x\n")
     assert line in call(*words, code=code)
+
+
+def test_a_run_that_cannot_be_printed_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(text: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.chdir(tmp_path)
+    call("init", "s.json", "--blocks", 5)
+    monkeypatch.setattr("layerprobe_cli.shell.echo", full)
+    monkeypatch.setattr("layerprobe_cli.output.leave_stdout", lambda: None)
+    assert "cannot print the result" in call("ask", "s.json", code=1)
+    assert not LayerSearch("s.json").pending
+    call("ask", "s.json", "--worker", "a", code=1)  # who asks again, and is given the same
+    assert len(LayerSearch("s.json").pending) == 1

@@ -77,6 +77,30 @@ def test_a_working_directory_that_is_gone_is_one_line(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (1, f"error: {problem}\n")
 
 
+CLOSED = """
+import os, sys, types
+from layerprobe_cli import start
+main = types.ModuleType("layerprobe_cli.main")
+def run():
+    print("lost")
+    print(open(os.devnull).fileno() > 2, file=sys.stderr)
+main.main = run
+sys.modules["layerprobe_cli.main"] = main
+start.main()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="processes cannot be started so there")
+def test_no_file_takes_the_place_of_a_closed_stdout() -> None:
+    def close() -> None:
+        os.close(0)
+        os.close(1)
+
+    command = [sys.executable, "-c", CLOSED]
+    ended = subprocess.run(command, cwd=CLI, stderr=-1, text=True, check=False, preexec_fn=close)
+    assert (ended.returncode, ended.stderr) == (0, "True\n")
+
+
 CUT = """
 import runpy, sys, types
 from pathlib import Path

@@ -12,7 +12,9 @@ from typing import Any, NoReturn
 
 import pytest
 import typer
+from layerprobe_cli.main import main
 from layerprobe_cli.output import fail, print_json, progress_bar
+from layerprobe_cli.shell import Call, run
 
 from .conftest import Layerprobe
 
@@ -76,11 +78,40 @@ def test_json_commands_no_terminal(capsysbinary: pytest.CaptureFixture[bytes]) -
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
-def test_a_result_that_cannot_be_printed_is_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "layerprobe_cli.start", "cache", "list", "--cache-dir", str(tmp_path)]
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [("cache list --cache-dir none", "print the result"), ("--help", "print"), ("--version", "print")],
+)
+def test_what_cannot_be_printed_is_one_line(words: str, what: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "layerprobe_cli.start", *words.split()]
     with open("/dev/full", "wb") as full:  # noqa: PTH123
-        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path)
     assert ended.returncode == 1
-    assert ended.stderr == (
-        "error: cannot print the result: No space left on device: free space, or choose another output\n"
-    )
+    assert ended.stderr == f"error: cannot {what}: No space left on device: free space, or choose another output\n"
+
+
+@pytest.mark.parametrize(("context", "code"), [(None, 1), (typer.BadParameter("x"), 2)])
+def test_a_wrong_call_that_cannot_be_printed_keeps_its_code(
+    context: Any, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> NoReturn:
+        try:
+            raise context or ValueError
+        except Exception:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: B904 - as where it is printed
+
+    monkeypatch.setattr("layerprobe_cli.main.app", full)
+    monkeypatch.setattr("layerprobe_cli.output.leave_stdout", lambda: None)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == code
+
+
+def test_an_error_of_a_command_is_no_answer_that_cannot_be_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(call: Call) -> NoReturn:
+        raise OSError("a bug")
+
+    context = typer.Context(typer.core.TyperCommand("x"))
+    monkeypatch.setattr("layerprobe_cli.main.app", lambda: run(broken, context, {"call": Call()}))
+    with pytest.raises(OSError, match="a bug"):
+        main()

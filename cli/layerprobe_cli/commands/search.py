@@ -73,6 +73,7 @@ def search_ask(
         result=[{"layer": layer, "seed": seed} for layer, seed in given],
         parts=[f"{layer} {seed}" for layer, seed in given],
         notes=() if given else (search.outlook,),
+        undo=lambda: [search.release(*run) for run in given if worker is None],  # a worker asks again
     )
 
 
