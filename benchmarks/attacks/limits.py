@@ -12,6 +12,7 @@ import io
 import json
 import os
 import pickle
+import re
 import resource
 import shutil
 import signal
@@ -210,21 +211,28 @@ def renames(place: Place) -> Iterator[Outcome]:
 
 
 def newer(place: Place) -> Iterator[Outcome]:
-    """Yield what is said of a cache whose files a later version wrote."""
+    """Yield what is said of a cache in which a later version wrote one file of each kind, and what becomes of it."""
+    cache = place.folder / "cache"
     for line in (SCORE, FIND):
         fresh(place)
         place.run(line)
-        for path in sorted((place.folder / "cache").rglob("*.json")):
+        kinds = {re.sub(r"[0-9a-f]{32,}|\d+", "*", str(path.relative_to(cache))): path for path in _json_files(cache)}
+        for kind, path in sorted(kinds.items()):
             data = path.read_bytes()
             value = json.loads(data)
             for change in ("version", "field") if isinstance(value, dict) else ():
-                content = value | ({"format_version": 99, "format": 99} if change == "version" else {"later": 1})
-                path.write_text(json.dumps(content))
+                path.write_text(json.dumps(value | ({"format": 99} if change == "version" else {"later": 1})))
                 ended = place.run(line)
-                said = b"error:" in ended.err or b"warning:" in ended.err or not ended.code
-                problem = ended.problem or ("" if said else "silent")
-                yield Outcome(attack="a cache of a newer version", name=f"{path.name}, {change}", problem=problem)
+                problem = answered(ended) or ("" if ended.err or not ended.code else "silent")
+                yield Outcome(
+                    attack="a cache of a newer version", name=f"{line[:5]}, {kind}, {change}", problem=problem
+                )
+                path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
+
+
+def _json_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.json") if not path.is_symlink())
 
 
 # ---- arrays, tables and adapters that lie --------------------------------------------------------------------

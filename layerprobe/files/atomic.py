@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from layerprobe.errors import DataError, StoreError, another_folder
+from layerprobe.files.inputs import open_regular
 from layerprobe.process import limit_advice
 
 TEMPORARY = ".tmp-"
@@ -209,7 +210,7 @@ _RECENT = 2.0
 
 def sha256_of(path: Path) -> str:
     """Return the sha256 of a file's bytes."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -267,7 +267,7 @@ def listed_files(path: Path) -> frozenset[str]:
 def _read_sums(folder: Path) -> str | None:
     file = folder / SUMS
     with store_errors("read", file):
-        text = file.read_bytes().decode(errors="replace") if file.exists() else None
+        text = read_document(file, limit=None).decode(errors="replace") if file.exists() else None
     return text if text is not None and _OURS.match(text) else None
 
 

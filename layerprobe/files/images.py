@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from layerprobe.checks import check_extra
 from layerprobe.errors import DataError
+from layerprobe.files.inputs import read_document
 from layerprobe.process import without_warnings
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class ImageItem(str):
 
 def _bytes_of(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        return read_document(file, limit=None)
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror or error}") from error
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from safetensors.numpy import save
 from layerprobe.checks import one_layer
 from layerprobe.errors import DamagedStoreError, DataError, StoreError, option
 from layerprobe.files.atomic import TEMPORARY, make_directory, store_errors, write_whole
+from layerprobe.files.inputs import open_regular, read_document
 from layerprobe.store.manifest import (
     SAMPLE_BYTES,
     SAMPLES,
@@ -95,8 +97,8 @@ class _Part:
 
     def mapped(self) -> NDArray[np.floating]:
         """Return it as a memory map, which keeps a file open for as long as it is used."""
-        with _reading(self.path, "it", ValueError):
-            return np.memmap(self.path, dtype=self.dtype, mode="r", offset=self.offset, shape=self.shape)
+        with _reading(self.path, "it", ValueError), open_regular(self.path) as file:
+            return np.memmap(file, dtype=self.dtype, mode="r", offset=self.offset, shape=self.shape)
 
 
 class StoredLayer:
@@ -319,9 +321,9 @@ def _headers(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, tuple[
 def _tensor_offsets(path: Path, n_layers: int, shape: tuple[int, int], dtype: str) -> list[int]:
     # a safetensors file: the length of the header in 8 bytes, the header as JSON, one tensor after the other
     with _reading(path, "its header", ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             length = int.from_bytes(file.read(8), "little")
-            size = path.stat().st_size
+            size = os.fstat(file.fileno()).st_size
             header = json.loads(file.read(min(length, size)))
         names = {f"layer.{layer}" for layer in range(n_layers)}
         if header.keys() - {"__metadata__"} != names:
@@ -351,7 +353,7 @@ def _as_json(ids: NDArray[np.uint64]) -> bytes:
 def _read_samples(directory: Path, manifest: Manifest) -> NDArray[np.uint64]:
     path = directory / SAMPLES
     with _reading(path, "it", ValueError):
-        data = path.read_bytes()
+        data = read_document(path, limit=None)
         digits = np.frombuffer(data[1:-1] + b", ", dtype=np.uint8).reshape(-1, SAMPLE_BYTES)[:, 1:17]
         ids = np.frombuffer(bytes.fromhex(digits.tobytes().decode("ascii")), dtype=">u8").astype(np.uint64)
     if len(ids) != manifest.n_rows or _as_json(ids) != data:

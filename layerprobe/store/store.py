@@ -37,6 +37,7 @@ from layerprobe.files.atomic import (
     tree_bytes,
 )
 from layerprobe.files.folders import parsed, read_kept, write_kept
+from layerprobe.files.inputs import read_document
 from layerprobe.files.serialisation import from_dict
 from layerprobe.store.manifest import (
     MANIFEST,
@@ -368,7 +369,7 @@ def _is_result(path: Path) -> bool:
     if path.name.startswith(TEMPORARY) or re.fullmatch(r"[0-9a-f]{32,64}\.json", path.name):
         return True
     try:
-        return path.suffix == ".json" and parsed(path.read_bytes())[1] is not None
+        return path.suffix == ".json" and parsed(read_document(path, limit=None))[1] is not None
     except DataError:
         return False
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from layerprobe.errors import DamagedStoreError, DataError, StoreError, StoreVersionError
 from layerprobe.files.atomic import TEMPORARY, folder_bytes, store_errors, tree_bytes
 from layerprobe.files.folders import SUMS, folder_problems, parsed, problems_of
-from layerprobe.files.inputs import open_regular
+from layerprobe.files.inputs import read_document
 from layerprobe.store.manifest import MANIFEST, Manifest, is_fingerprint, read_manifest
 from layerprobe.store.shards import damaged, opened
 
@@ -94,7 +94,7 @@ def runs_of(directory: Path) -> Entry:
     finished = list(directory.glob("*/result.json"))
     names = ("", "")
     with contextlib.suppress(OSError, DataError, LookupError, TypeError):
-        origin, _ = parsed((directory / "origin.json").read_bytes())
+        origin, _ = parsed(read_document(directory / "origin.json", limit=None))
         names = str(origin["model"]["name"]), str(origin["task"])
     with store_errors("read", directory):
         size, modified = tree_bytes(directory), max(path.stat().st_mtime for path in (directory, *finished))
@@ -173,8 +173,8 @@ def _result_problems(path: Path, root: Path, *, listed: bool = False) -> list[st
     With `listed` its bytes were compared with a list, and may be no result at all; it can still be of another place.
     """
     try:
-        with store_errors("read", path), open_regular(path) as file:
-            data = file.read()
+        with store_errors("read", path):
+            data = read_document(path, limit=None)
         _, checksum = parsed(data)
     except StoreError as error:
         return [str(error)]

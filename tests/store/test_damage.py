@@ -2,12 +2,13 @@ import dataclasses
 import errno
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from layerprobe.errors import DamagedStoreError, StoreError, StoreVersionError
-from layerprobe.store.manifest import read_manifest, stored_file, write_manifest
+from layerprobe.store.manifest import SAMPLES, read_manifest, stored_file, write_manifest
 
 SHARD = "shard-00001-of-00003.safetensors"
 
@@ -229,6 +230,41 @@ def test_an_entry_of_another_shape_is_refused(store, texts, fill, key_of):
         store.writer(key_of(texts), texts=texts, n_layers=3, width=6),
     ):
         pass
+
+
+def to_pipe(path) -> None:
+    os.mkfifo(path)
+
+
+def to_itself(path) -> None:
+    path.symlink_to(path.name)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no pipes in its file system")
+@pytest.mark.parametrize("plant", [to_pipe, to_itself, Path.mkdir])
+def test_what_is_no_file_is_named_where_a_reader_has_an_entry_open(store, texts, fill, plant):
+    stored = fill(store, texts)
+    rows = stored.rows(0)
+    for name in (SHARD, SAMPLES):
+        (stored.directory / name).unlink()
+        plant(stored.directory / name)
+    with pytest.raises(StoreError, match=f"{SHARD}"):
+        rows[0:5]
+    with pytest.raises(StoreError, match="is damaged, it is "):
+        stored.layer(0)
+    with pytest.raises(StoreError, match=SAMPLES):
+        _ = stored.sample_ids
+    assert store.entries()[0].state == "damaged"
+    assert store.verify().problems
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no pipes in its file system")
+def test_a_pipe_in_the_place_of_what_runs_are_of_is_not_waited_for(store):
+    runs = store.root / "runs" / ("a" * 32)
+    runs.mkdir(parents=True)
+    os.mkfifo(runs / "origin.json")
+    (entry,) = store.runs()
+    assert entry.origin == ("", "")
 
 
 def test_too_many_open_files_are_no_damage(store, texts, fill, monkeypatch):

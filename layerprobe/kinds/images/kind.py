@@ -16,6 +16,7 @@ from typing import Any, Literal
 from layerprobe.errors import DataError, TaskError, option
 from layerprobe.files.atomic import from_home
 from layerprobe.files.images import SUFFIXES, ImageItem, decoded, is_image_file, pillow
+from layerprobe.files.inputs import open_regular
 from layerprobe.metrics.influence import class_influences
 from layerprobe.metrics.scores import class_scores
 from layerprobe.names import counted
@@ -429,7 +430,7 @@ def _parquet_column(path: Path) -> str | None:
 def _lists_images(path: Path) -> bool:
     """Return whether a text file is a table of paths of images, by its first lines."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = [file.readline(2**16).decode("utf-8", "replace").lower() for _ in range(2)]
     except OSError:
         return False
