@@ -124,18 +124,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{family}: a nat is worth {slope:g} ± {sd:g} points; {used.slope:g} ± {used.slope_sd:g} has {less:.1f}")
         print(f"  less log-likelihood, and nothing at all {nothing:.1f}")
     if asked.csv:
-        with asked.csv.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            head = ("encoder", "layer", "test", "validation", "best epoch", "validation by epoch")
-            writer.writerow((*head, "zero-shot, test", "InfoNCE", "its standard error", "CKA with MiniLM"))
-            for name, arm in arms.items():
-                for layer, run in sorted(arm["runs"].items()):
-                    read = arm["read"]
-                    numbers = (read["zero_shot_test"], read["infonce"], read["infonce_errors"], read["cka_with_as_is"])
-                    cells = ["" if values is None else f"{values[layer]:.3f}" for values in numbers]
-                    epochs = " ".join(f"{value:.2f}" for value in run["epochs"])
-                    row = (name, layer, f"{run['test']:.2f}", f"{run['validation']:.2f}", run["best_epoch"], epochs)
-                    writer.writerow((*row, *cells))
+        write(asked.csv, json.loads((asked.out / "pairs.json").read_text()))
+
+
+def write(path: Path, figures: dict[str, Any]) -> None:
+    """Write a row a run, with what was read of its layer before; of layers without a run, what was read."""
+    reads = {row["arm"]: row for row in figures["read"] if "infonce" in row}
+    runs = {(row["arm"], row["layer"], row.get("seed", 0)): row for row in figures["tuned"] if "test" in row}
+    untuned = {(arm, layer, 0) for arm, read in reads.items() for layer in range(len(read["infonce"]))}
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        head = ("encoder", "layer", "seed", "test", "validation", "best epoch", "validation by epoch")
+        writer.writerow((*head, "zero-shot, test", "InfoNCE", "its standard error", "CKA with the encoder as is"))
+        for arm, layer, seed in sorted(untuned | runs.keys()):
+            cells: list[object] = [arm, layer, seed]
+            if (run := runs.get((arm, layer, seed))) is not None:
+                epochs = " ".join(f"{value:.2f}" for value in run["epochs"])
+                cells += [f"{run['test']:.2f}", f"{run['validation']:.2f}", run["best_epoch"], epochs]
+            else:
+                cells += [""] * 4
+            read = reads.get(arm, {})
+            for name in ("zero_shot_test", "infonce", "infonce_errors", "cka_with_as_is"):
+                values = read.get(name)
+                cells.append("" if values is None else f"{values[layer]:.3f}")
+            writer.writerow(cells)
 
 
 if __name__ == "__main__":
