@@ -80,6 +80,8 @@ class Chart:
     """Whether intervals are shades, not bars."""
     floor: str = ""
     """The column of what a trivial answer scores."""
+    joined: bool = False
+    """Whether the chosen rows of a cost are joined, a front, and they alone have bars; otherwise each has a ring."""
     limit: float | None = None
     """What a number may be at most, or has to be."""
     chosen: str = "chosen"
@@ -126,6 +128,7 @@ class Chart:
         if self.limit is not None:
             parts.append(f"Dotted line: the {self.limit:g} that you allowed.")
         ring, diamonds = ("Green", "Orange") if self.kind == "bars" else ("Ring", "Diamonds")
+        ring = "Line" if self.joined else ring
         if "chosen" in table.marks:
             parts.append(f"{ring}: {self.chosen}.")
         if "enough" in table.marks and self.kind == "line":

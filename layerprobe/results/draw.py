@@ -351,6 +351,11 @@ def _costs(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
         for point in points
         if any(other.across[1] < point.across[0] and _beats(other.upright, point.upright, lower) for other in points)
     }
+    marked = [point for point in points if table.marks and table.marks[point.row] == "chosen"]
+    if chart.joined:
+        front = sorted(marked, key=lambda point: point.cost)
+        values = [point.value for point in front]
+        yield line(values, name=chart.chosen, colour=CHOSEN, x=[point.cost for point in front], dash="dot")
     labels = table.column(chart.label).cells if chart.label else table.columns[0].cells
     for (name, rows, drawn_line, look), group in zip(curves, groups, strict=True):
         yield go.Scatter(
@@ -368,11 +373,14 @@ def _costs(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
             hovertext=_texts(table, chart, drawn_line, rows, name if len(curves) > 1 else ""),
             hovertemplate="%{hovertext}<extra></extra>",
             error_x=bars([(point.cost, *point.across) for point in group], look.colour) if chart.x_interval else None,
-            error_y=bars([(point.value, *point.upright) for point in group], look.colour) | {"thickness": 0.8},
+            error_y=bars([_bar(point, chart, marked) for point in group], look.colour) | {"thickness": 0.8},
         )
-    for point in points:
-        if table.marks and table.marks[point.row] == "chosen":
-            yield ring(point.cost, point.value, chart.chosen, showlegend=False)
+    for point in () if chart.joined else marked:
+        yield ring(point.cost, point.value, chart.chosen, showlegend=False)
+
+
+def _bar(point: _Point, chart: Chart, marked: Sequence[_Point]) -> tuple[float, float, float]:
+    return (point.value, *((point.value,) * 2 if chart.joined and point not in marked else point.upright))
 
 
 def _points(table: Table, chart: Chart, curve: _Curve) -> list[_Point]:

@@ -12,7 +12,7 @@ from layerprobe.results.parts import section, table_of
 from layerprobe.results.table import Table
 from layerprobe.results.values import Page, Section
 from layerprobe.shrinking.equal import EqualSize
-from layerprobe.shrinking.values import Shrunk
+from layerprobe.shrinking.values import TRAINING, Shrunk
 from layerprobe.stats.sentences import at_most
 
 
@@ -21,7 +21,8 @@ def shrunk_page(result: Shrunk) -> Page:
     small, loss, whole = result.smaller, result.smaller.loss, result.model
     lost = "" if loss is None else f"loss {numbers.number(loss.value)}, {at_most(loss.most, loss.margin)} (95 %)"
     fewer = numbers.percent(round(1 - small.parameters / whole.parameters[-1], 2))
-    tables = [table for table, there in ((result.order, result.removals), (result.ways, result.front)) if there]
+    tables = [result.by_size] if result.sizes else []
+    tables += [table for table, there in ((result.order, result.removals), (result.ways, result.front)) if there]
     return page_of(
         result,
         kind="a smaller model",
@@ -35,6 +36,8 @@ def shrunk_page(result: Shrunk) -> Page:
 
 def _export(result: Shrunk, record: Mapping[str, Any]) -> str:
     """Return what writes the model of a row as a folder; empty of the whole model, which is there already."""
+    if "bits" in record:
+        return _makes(result, record)
     runs = {size.blocks: size.folders[0] for size in result.tried}
     blocks, fewer = (
         record.get("blocks"),
@@ -47,6 +50,33 @@ def _export(result: Shrunk, record: Mapping[str, Any]) -> str:
     backend, _, how = record.get("run_by", "").partition(" ")
     words = ["layerprobe", "export", runs[blocks], "smaller", *(["--int8", backend] if how == "int8" else [])]
     return "" if fewer else shlex.join(words)
+
+
+def _makes(result: Shrunk, record: Mapping[str, Any]) -> str:
+    """Return what trains and writes the model of some blocks, tokens, dimensions and bits."""
+    whole, protocol = result.model, result.protocol
+    blocks, options = record["blocks"], list[str]()
+    fewer_tokens = record["tokens"] < max(size.tokens for size in result.sizes)
+    folder = whole.name
+    if len(blocks) < whole.n_blocks or fewer_tokens:
+        options = ["--size", ",".join(map(str, blocks)) if len(blocks) < whole.n_blocks else "all"]
+        options += ["--vocabulary", str(record["tokens"])] if fewer_tokens else []
+        options += ["--dimensions", str(record["dimensions"])] if record["dimensions"] < whole.hidden_size else []
+        options += [
+            word
+            for name in ("epochs", "learning_rate", "batch_size")
+            if getattr(protocol, name) != getattr(TRAINING, name)
+            for word in (f"--{name.replace('_', '-')}", f"{getattr(protocol, name):g}")
+        ]
+        options += ["--seeds", ",".join(map(str, result.seeds))] if len(result.seeds) > 1 else []
+        folder = "smaller"
+    parts = [
+        ["layerprobe", "shrink", whole.name, "--texts", result.texts, "-t", result.task or "", *options, "-o", folder]
+    ]
+    parts = parts if options else []
+    if record["bits"] == 8 and (record["dimensions"] == whole.hidden_size or options):
+        parts.append(["layerprobe", "export", folder, "smaller-int8", "--layer", str(len(blocks)), "--int8", "onnx"])
+    return " && ".join(map(shlex.join, parts))
 
 
 def _with_charts(table: Table) -> Section:

@@ -4,7 +4,7 @@ Knows resolved models and a task; knows nothing of how the smaller one was made.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
@@ -17,7 +17,8 @@ from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.backends.backend import TORCH, engines
 from layerprobe.encoders.backends.choice import timed_rounds
 from layerprobe.encoders.backends.graph import Graph, open_graph
-from layerprobe.encoders.backends.int8 import int8_graphs
+from layerprobe.encoders.backends.int8 import int8_graph, int8_graphs
+from layerprobe.encoders.batching import Prepared
 from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import Resolved
 from layerprobe.encoders.timing import median_range
@@ -28,9 +29,9 @@ from layerprobe.finetuning.outputs import ScoredSplit, outputs_in
 from layerprobe.finetuning.tuning import finetune, items_of, saved_models, with_prompts
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.scoring.probes import Probe
-from layerprobe.shrinking.embedding import Embed, Vectors, embedder, tokenized
+from layerprobe.shrinking.embedding import Embed, Vectors, embedder, fewer, tokenized
 from layerprobe.shrinking.teacher import Taught, agreement
-from layerprobe.shrinking.values import PointsLost, Served
+from layerprobe.shrinking.values import PointsLost, Served, Sized
 from layerprobe.stats.crossed import crossed, errors_known
 from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences, links_of
@@ -125,16 +126,29 @@ class Compared:
         self, models: Sequence[tuple[SharedModel, Embed]], seeds: Sequence[int], split: str
     ) -> tuple[PointsLost | None, PointsLost | None]:
         """Return the loss of smaller models, one a seed, by their embeddings, and after fine-tuning both."""
-        split = cast(ScoredSplit, split)
-        as_it_is = None
-        if has_untrained_outputs(self.task.kind):
-            small = [self._untrained(model, split, embed) for model, embed in models]
-            whole = [self._of_whole(split)]
-            self.first = whole[0][0], small[0][0]
-            as_it_is = self._loss(whole, small, split)
+        as_it_is = self.as_they_are(models, split) if has_untrained_outputs(self.task.kind) else None
         if self.tuning is None:
             return as_it_is, None
-        return as_it_is, self._after_tuning([model for model, _ in models], seeds, split)
+        return as_it_is, self._after_tuning([model for model, _ in models], seeds, cast(ScoredSplit, split))
+
+    def as_they_are(self, models: Sequence[tuple[SharedModel, Embed]], split: str) -> PointsLost:
+        """Return the loss of smaller models, one a seed, by their embeddings."""
+        split = cast(ScoredSplit, split)
+        small, whole = [self._untrained(model, split, embed) for model, embed in models], [self._of_whole(split)]
+        self.first = whole[0][0], small[0][0]
+        return self._loss(whole, small, split)
+
+    def interval_of_whole(self) -> tuple[float, float] | None:
+        """Return the 95 % interval of the whole model's score on the test split over new items."""
+        scored, influences = self._of_whole("test")
+        primary, links = self.task.primary, links_of(self.task.test)
+        score, unit = scored.metrics[primary], KINDS[self.task.kind].unit
+        if not errors_known(len(self.task.test), links):
+            return None
+        error = crossed(
+            [score], influences[None], links=links, level=LEVEL, unit=unit, metric=primary, difference=False
+        )
+        return None if error is None else error.interval
 
     def item_source(self) -> ItemSource | None:
         """Return whence a page has the test items, after `losses` of that split: outputs of the whole and a smaller."""
@@ -265,6 +279,70 @@ def served(
                 loss=None if compared is None else compared.losses([(model, embed)], (0,), "test")[0],
                 tokens=tokens,
             )
+
+
+def sized(
+    models: Sequence[SharedModel],
+    blocks: tuple[int, ...],
+    compared: Compared,
+    texts: Sequence[str],
+    dimensions: Sequence[int],
+    *,
+    trained: bool,
+) -> Iterator[Sized]:
+    """Yield size and score of models of the same blocks and tokens, one a seed, with dimensions in 32 and in 8 bits.
+
+    Maps to fewer dimensions are fitted on the embeddings of some texts.
+    """
+    for bits in (32, 8):
+        try:
+            rounded = [None if bits == 32 else int8_graph(load(m.checkpoint), m.checkpoint.pooling) for m in models]
+        except ModelError as error:
+            logger.log(logging.INFO if isinstance(error, MissingPackageError) else logging.WARNING, "%s", error)
+            return
+        embeds = [
+            _by_split(embedder(model, graph=way and way[0]), model, texts)
+            for model, way in zip(models, rounded, strict=True)
+        ]
+        first, way = models[0].encoder.description, rounded[0]
+        for size in dimensions:
+            whole = size == first.hidden_size
+            losses = {
+                split: compared.as_they_are(
+                    [(m, one(split, size)) for m, one in zip(models, embeds, strict=True)], split
+                )
+                for split in ("validation", "test")
+            }
+            loss = losses["test"]
+            known = models[0].checkpoint.tokenizer
+            yield Sized(
+                blocks=blocks,
+                tokens=len(known.get_vocab()),
+                dimensions=size,
+                bits=bits,
+                seeds=len(models) if trained else 0,
+                weights=(4 * first.parameters[-1] if way is None else way[1])
+                + (0 if whole else 4 * size * first.hidden_size),
+                chosen_by=float(np.mean(losses["validation"].small)),
+                loss=loss,
+                interval=loss.interval and (loss.whole[0] - loss.interval[1], loss.whole[0] - loss.interval[0]),
+            )
+
+
+def _by_split(embed: Embed, model: SharedModel, texts: Sequence[str]) -> Callable[[str, int], Embed]:
+    """Return what gives, by split and dimensions, an `Embed` that embeds the texts of a split once."""
+    fitted, done = embed(tokenized(model, texts)), dict[str, Vectors]()
+
+    def of(split: str, dimensions: int) -> Embed:
+        def embedded(prepared: Prepared) -> Vectors:
+            if split not in done:
+                done[split] = embed(prepared)
+            vectors = done[split]
+            return vectors if dimensions == vectors.shape[1] else vectors @ fewer(fitted, dimensions).T
+
+        return embedded
+
+    return of
 
 
 def _graphs(model: SharedModel) -> dict[str, Graph]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -37,7 +37,7 @@ from layerprobe.profiling.values import ProfileSettings
 from layerprobe.results.estimate import Estimate
 from layerprobe.shrinking.embedding import Vectors, embedder, fewer, tokenized, write_dense
 from layerprobe.shrinking.order import N_TEXTS, kept_order
-from layerprobe.shrinking.points_lost import Compared, has_untrained_outputs, served
+from layerprobe.shrinking.points_lost import Compared, has_untrained_outputs, served, sized
 from layerprobe.shrinking.teacher import TEACHER, Taught, agreement
 from layerprobe.shrinking.values import (
     TRAINING,
@@ -46,6 +46,7 @@ from layerprobe.shrinking.values import (
     ShrinkSettings,
     Shrunk,
     Size,
+    Sized,
     Smaller,
     SmallerVocabulary,
     dense_name,
@@ -56,6 +57,7 @@ from layerprobe.shrinking.vocabulary import tokens_to_keep
 from layerprobe.stats.sentences import missing_sentence
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import evaluate_outputs
+from layerprobe.tasks.explored import ItemSource
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.texts import plain
@@ -68,6 +70,9 @@ HELD_OUT = 500
 """Texts at most to choose the best state by, and as many to measure agreement on."""
 FITTED = 5000
 """Texts at most that fewer dimensions are fitted on."""
+SIZES, FITTED_SIZES = 6, 2000
+"""Numbers of blocks at most whose untrained models are scored against their size, and texts at most that their fewer
+dimensions are fitted on."""
 FAR = 5.0
 """Points of agreement that the texts of a task may be behind the held-out ones without a warning."""
 NO_TEACHER = 5.0
@@ -141,6 +146,7 @@ def shrink(
             sizes = ", ".join(map(str, sorted(work.kept)))
             raise DataError(f"expected a number of blocks that a model can be made of, {sizes}, got {chosen}")
         best, ways = work.measured(chosen, front=settings.front)
+        by_size = tuple(work.sizes(chosen)) if settings.front else ()
     tried = [best if k == chosen else smaller for k, smaller in sorted({**work.tried, chosen: best}.items())]
     return Shrunk(
         model=work.description,
@@ -157,8 +163,9 @@ def shrink(
         dimensions=settings.dimensions,
         vocabulary=work.vocabulary,
         front=ways,
+        sizes=by_size,
         warnings=tuple(work.warnings(best)),
-        item_source=None if work.compared is None else work.compared.item_source(),
+        item_source=work.item_source,
     )
 
 
@@ -245,6 +252,12 @@ def _apart(texts: Sequence[str], task: Task | None) -> tuple[tuple[str, ...], tu
     return left, (f"{overlap}: left out; {option('keep_overlaps', True)} keeps such texts",)
 
 
+def _some(numbers: Sequence[int], most: int) -> list[int]:
+    """Return some numbers at equal distances, both ends among them."""
+    n = min(most, len(numbers))
+    return [numbers[round(i * (len(numbers) - 1) / (n - 1))] for i in range(n)]
+
+
 def _held_out(n: int) -> int:
     return min(HELD_OUT, max(8, n // 10))
 
@@ -263,6 +276,8 @@ class _Work:
 
     taught: Task
     """The texts with the whole model's embeddings."""
+    item_source: ItemSource | None = None
+    """Whence a page has the test items."""
 
     def __init__(
         self,
@@ -400,14 +415,41 @@ class _Work:
 
         It is read as the whole one, whose configuration its folder does not have.
         """
-        label = self.cut.of_blocks(self.kept[k]).label
-        smaller = Model(str(directory / MODEL), display_name=f"{label}, trained", end_token=False)
-        model = SharedModel(resolve(smaller.like(self.checkpoint.settled)))
+        model = self._saved(directory, self.cut.of_blocks(self.kept[k]).label)
         if self.dimensions is None:
             return model, None
         weight = fewer(embedder(model)(tokenized(model, self.taught.train.texts[:FITTED])), self.dimensions)
         write_dense(directory / dense_name(self.dimensions), weight)
         return model, weight
+
+    def _saved(self, directory: Path, label: str) -> SharedModel:
+        smaller = Model(str(directory / MODEL), display_name=f"{label}, trained", end_token=False)
+        return SharedModel(resolve(smaller.like(self.checkpoint.settled)))
+
+    def sizes(self, chosen: int) -> Iterator[Sized]:
+        """Yield models of fewer blocks, tokens, dimensions and bits, as they are and where they were trained before."""
+        compared, width = self.compared, self.description.hidden_size
+        if compared is None or not has_untrained_outputs(compared.task.kind):
+            return
+        blocks = {len(removal.kept): removal.kept for removal in self.order()}
+        blocks |= {self.n_blocks: self.every_block} | self.kept
+        counts = sorted({chosen, *self.tried, *_some(sorted(blocks), SIZES)}, reverse=True)
+        how: Any = (compared, self.taught.train.texts[:FITTED_SIZES], (width, self.dimensions or max(1, width // 3)))
+        for cut in [self.checkpoint, self.cut][: 1 if self.vocabulary is None else 2]:
+            for k in counts:
+                one = cut.of_blocks(blocks[k])
+                model = self.whole if one is self.checkpoint else SharedModel(one)
+                for size in sized([model], blocks[k], *how, trained=False):
+                    whole = (
+                        cut is self.checkpoint and k == self.n_blocks and (size.dimensions, size.bits) == (width, 32)
+                    )
+                    yield replace(size, interval=compared.interval_of_whole()) if whole else size
+                model.forget()
+                runs = run_set(SharedModel(one), self.taught, self.protocol, save_models=True)
+                jobs = [RunJob(k, seed) for seed in self.seeds]
+                if all(runs.read(job) for job in jobs):
+                    models = [self._saved(runs.directory(job), one.label) for job in jobs]
+                    yield from sized(models, blocks[k], *how, trained=True)
 
     def at(self, k: int, split: str, seeds: Sequence[int]) -> tuple[Smaller, SharedModel, Vectors | None]:
         """Return the model of `k` blocks with the loss on a split where there is a task, and the first of its seeds."""
@@ -442,6 +484,7 @@ class _Work:
         small, model, weight = self.at(k, "test", self.seeds)
         on_task = None
         if self.compared is not None:
+            self.item_source = self.compared.item_source()
             texts, ways = self.compared.some_texts(N_TEXTS), ((model, weight), (self.whole, None))
             on_task = 100 * agreement(*(embedder(model, dense=w)(tokenized(model, texts)) for model, w in ways))
         chosen_by = self.tried[k].chosen_by if k in self.tried else None

@@ -15,7 +15,7 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import IN_MEMORY, RARE
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import short_name, times_as_fast
+from layerprobe.names import counted, short_name, times_as_fast
 from layerprobe.results.blocks import Blocks
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown
@@ -36,6 +36,7 @@ from layerprobe.stats.values import (
     front_beyond_noise,
     items_needed,
     margin_verdict,
+    pareto_front,
     upper_end,
 )
 
@@ -127,7 +128,8 @@ class ShrinkSettings:
     """How many tokens are kept, such as 16000, or 50% of them, or corpus, all that the texts have: the most frequent of
     these and of the task's training texts; special ones and those of one letter always stay. All by default."""
     front: bool = False
-    """Also measure both models by every backend, and in 8 bits: speed and loss."""
+    """Also measure both models by every backend, and in 8 bits: speed and loss; and, on a task, score against size of
+    models of fewer blocks, tokens, dimensions and bits, most of them untrained."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.within, int | float) or not 0 < self.within < math.inf:
@@ -300,6 +302,55 @@ class Served:
         return self.agreement if self.loss is None else fmean(self.loss.small)
 
 
+VECTORS = 10_000
+"""Embeddings, in float32, that count to the size of a model that is served."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sized:
+    """A model of some blocks, tokens, dimensions and bits: how large it is and what it scores, trained or as it is."""
+
+    blocks: tuple[int, ...]
+    """That it has."""
+    tokens: int
+    """That it knows."""
+    dimensions: int
+    """Features of an embedding."""
+    bits: int
+    """Of a weight: 32, or 8, which products have by ONNX Runtime; the table of tokens has 32 there, too."""
+    seeds: int
+    """Of its training; 0: it is as the blocks and tokens of the whole model are."""
+    weights: int
+    """Bytes of the model."""
+    chosen_by: float
+    """The score on the validation split, the mean over seeds, x 100."""
+    loss: PointsLost
+    """On the test split, without fine-tuning."""
+    interval: tuple[float, float] | None
+    """95 % of the score on the test split: the whole model's less the ends of the loss; of the whole model itself over
+    new items."""
+
+    @property
+    def bytes(self) -> int:
+        """Of the model and of `VECTORS` embeddings."""
+        return self.weights + 4 * self.dimensions * VECTORS
+
+    @property
+    def score(self) -> float:
+        """On the test split, the mean over seeds."""
+        return fmean(self.loss.small)
+
+    @property
+    def trained(self) -> str:
+        """Whether and how often it was trained, in words."""
+        return counted(self.seeds, "seed") if self.seeds else "untrained"
+
+    @property
+    def name(self) -> str:
+        """What is left of the model, in few letters."""
+        return f"{len(self.blocks)} · {self.tokens / 1000:.3g}k · {self.dimensions} · {self.bits} bits"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Shrunk(Shown):
     """A model made smaller: which blocks were kept, what it agrees on, and whether it is not worse on a task."""
@@ -331,6 +382,8 @@ class Shrunk(Shown):
     """The tokens that it knows, where these are fewer than the whole model's."""
     front: tuple[Served, ...] = ()
     """Ways to run the whole model and the smaller one, where they were measured."""
+    sizes: tuple[Sized, ...] = field(default=(), metadata=RARE)
+    """Models of fewer blocks, tokens, dimensions and bits, the whole one among them, where they were measured."""
     warnings: tuple[str, ...] = ()
     item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
     """Whence its page has single test items, an `ItemSource`; None without a task, and of one read from a file."""
@@ -581,6 +634,69 @@ class Shrunk(Shown):
             ),
             notes=("Losses are points below the whole model in torch. Marked: none is surely faster and no worse.",),
             marks=tuple("chosen" if way in best else None for way in rows),
+        )
+
+    @property
+    def by_size(self) -> Table:
+        """One row per model of some blocks, tokens, dimensions and bits, the smallest first."""
+        rows = sorted(self.sizes, key=lambda size: (size.bytes, -size.chosen_by))
+        column, metric = columns_of(rows), metric_title(rows[0].loss.metric)
+        front = pareto_front(rows, cost=lambda size: size.bytes, score=lambda size: size.chosen_by)
+        mb: dict[str, Any] = {"form": ".1f", "unit": "MB", "scale": 1e-6}
+        served = Quantity(f"MB of the model and of {VECTORS:,} embeddings")
+        whole = [fmean(size.loss.whole) for size in rows]
+        over = drawn_anew_in_all(size.loss.error for size in rows if size.loss.error)
+        return Table(
+            columns=(
+                column("blocks"),
+                column("tokens", form=","),
+                column("dimensions"),
+                column("bits"),
+                column("trained"),
+                column("weights", title="model", **mb),
+                column("bytes", title="with embeddings", quantity=served, **mb),
+                column("chosen_by", title=f"validation {metric}", form=".2f"),
+                column(
+                    "score", title=f"test {metric}", form=".2f", quantity=Quantity(f"{metric} × 100", "test", "higher")
+                ),
+                Column("loss", [size.loss.value for size in rows], form=".2f"),
+                Column(
+                    "loss_interval", [size.loss.interval for size in rows], interval_title(0.95), ".2f", interval=True
+                ),
+                column(
+                    "score_interval",
+                    lambda size: size.interval,
+                    title=f"{interval_title(0.95)} of the difference from the whole model (its own: of its score)",
+                    form=".2f",
+                    interval=True,
+                    over=over,
+                    shown=False,
+                ),
+                Column("whole", whole, form=".2f", meaning="By the whole model.", shown=False),
+                column("front", lambda size: size in front, shown=False),
+                column("training", lambda size: "trained" if size.seeds else "untrained", shown=False),
+                column("name", lambda size: size.name if size in front else "", shown=False),
+            ),
+            title="Score against size",
+            charts=(
+                Chart(
+                    lines=(Line("score", interval="score_interval"),),
+                    name="sizes",
+                    kind="cost",
+                    x="bytes",
+                    by="training",
+                    label="name",
+                    joined=True,
+                    floor="whole",
+                    hover=("blocks", "tokens", "dimensions", "bits", "trained", "weights", "chosen_by", "loss"),
+                    chosen="no model as small scores higher on validation",
+                ),
+            ),
+            notes=(
+                f"With embeddings: the model and {VECTORS:,} vectors in float32. 8 bits: products by ONNX Runtime, the "
+                "table of tokens has 32. Losses are points below the whole model.",
+            ),
+            marks=tuple("chosen" if size in front else None for size in rows),
         )
 
     @property

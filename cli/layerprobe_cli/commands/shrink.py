@@ -115,6 +115,7 @@ def shrink(
     result = lp.shrink(checkpoint, corpus, task, ray=ray, **how)
     parts: list[Any] = [result.sentence, "", *([result.order, ""] if result.removals else []), result.table]
     parts += ["", result.ways] if settings.front else []
+    parts += ["", result.by_size.where("front", True)] if result.sizes else []
     further = [] if result.fastest_int8 is None else ["--int8", result.fastest_int8]
     follow = [] if settings.dimensions else [command("export", result.folder, "smaller", *further)]
     warnings, files = list(result.warnings), {}

@@ -60,6 +60,12 @@ def int8_graphs(encoder: Encoder, pooling: Pooling) -> dict[str, Graph]:
         return graphs
 
 
+def int8_graph(encoder: Encoder, pooling: Pooling) -> tuple[Graph, int]:
+    """Return an encoder and its pooling with `BOTH` by ONNX Runtime, and the bytes of its files."""
+    with _rounded(encoder, pooling) as (_, both):
+        return compile_onnx(both), sum(file.stat().st_size for file in both.parent.iterdir())
+
+
 def write_int8(encoder: Encoder, folder: Path, backends: Sequence[str]) -> int:
     """Write an encoder as graphs with `BOTH` that give token states; return the number of its products of 8 bits."""
     with _rounded(encoder, TOKENS) as (weights, both):
