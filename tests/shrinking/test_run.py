@@ -186,7 +186,13 @@ def test_ways_to_run_it_are_measured(folder: str, tmp_path: Path, monkeypatch: p
     pytest.importorskip("onnxruntime")
     pytest.importorskip("openvino")
     monkeypatch.setattr(choice, "SECONDS", 0.0)
+    monkeypatch.setattr(shrinking, "SIZES", 2)
     result = shrunk(folder, toy_task_of("sts"), size=2, dimensions=4, front=True)
+    sizes = [(len(size.blocks), size.dimensions, size.bits, size.seeds) for size in result.sizes]
+    untrained = [*itertools.product((4, 2, 1), (16, 4), (32, 8), (0,))]
+    assert sorted(sizes) == sorted([*untrained, *itertools.product((2,), (16, 4), (32, 8), (1,))])
+    small = next(size for size in result.sizes if (size.dimensions, size.bits, size.seeds) == (16, 32, 1))
+    assert small.loss.small != result.smaller.loss.small, "expected all dimensions"
     assert len(result.front) == 2 * 2 * 7
     known = {(len(each.blocks), each.run_by, each.dimensions): each for each in result.front}
     whole, small = known[4, "torch", 16], known[2, "torch", 4]
@@ -203,7 +209,10 @@ def test_ways_to_run_it_are_measured(folder: str, tmp_path: Path, monkeypatch: p
         if "int8" in run_by and dimensions == 16 and blocks == 4:
             assert each.agreement < 100 - 1e-6, "expected rounding"
     assert len(result.ways) == len(result.front)
-    assert "plot-front" in result.save_html(tmp_path / "front.html", plotly="cdn").read_text()
+    page = result.save_html(tmp_path / "front.html", plotly="cdn").read_text()
+    assert all(f"plot-{name}" in page for name in ("sizes", "front"))
+    assert result.item_source is not None
+    assert result.item_source.groups[1].scores == pytest.approx(result.smaller.loss.small)
     assert from_json(Shrunk, result.to_json()) == result
 
 
