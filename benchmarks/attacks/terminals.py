@@ -16,6 +16,7 @@ import itertools
 import json
 import os
 import pty
+import re
 import select
 import shutil
 import signal
@@ -135,7 +136,7 @@ class Place:
     folder: Path
     limit: float
     only: str = ""
-    """Attempts whose names begin so."""
+    """A regular expression of attempts by their names."""
 
     def command(self, line: str) -> list[str]:
         """Return the words of a command line of layerprobe."""
@@ -256,7 +257,7 @@ def failing_output(place: Place) -> Iterator[Outcome]:
     numbers = itertools.count(1)
     extraction = json.loads(place.run("cache list --json").out)[0]["fingerprint"]
     for name in names_of(typer.main.get_command(app)):
-        if not name.startswith(place.only):
+        if not re.match(place.only, name):
             continue
         if name not in COMMANDS:
             yield Outcome(attack="stdout fails", name=name, problem="lost: COMMANDS has no line of it")
@@ -276,7 +277,7 @@ def failing_output(place: Place) -> Iterator[Outcome]:
                 problem = "" if ended.code == 1 and len(lines) == 1 else f"silent: {ended.code}, {len(lines)} lines"
             yield Outcome(attack="stdout fails", name=f"{name}{more}, {what}", problem=problem)
     for line in ("--help", "--version", "", "score --help", "cache --help", "find --help-all", "--show-completion"):
-        if not "help".startswith(place.only):
+        if not re.match(place.only, "help"):
             continue
         for what in ("full", "closed", "none"):
             ended = _without_output(place, line, what)

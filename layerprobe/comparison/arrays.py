@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import re
@@ -314,24 +315,35 @@ def opened(path: Path, name: str | None = None) -> Any:
         raise DataError(f"{path} is no whole array of numbers: {' '.join(str(error).split())[:120]}") from error
 
 
+@contextlib.contextmanager
+def _parquet_errors(path: Path) -> Iterator[None]:
+    """Turn whatever the bytes lead pyarrow and numpy to into one line."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:120] or type(error).__name__
+        raise DataError(f"{path} is no whole Parquet file with lists of numbers: {reason}") from error
+
+
 def _of_parquet(path: Path) -> dict[str, _Stored]:
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    try:
+    with _parquet_errors(path):
         file = pq.ParquetFile(path, memory_map=True)
-    except pa.ArrowInvalid as error:
-        raise DataError(f"{path} is no whole Parquet file: {error}") from error
-    lists = [f.name for f in file.schema_arrow if pa.types.is_nested(f.type) and not pa.types.is_struct(f.type)]
-    if not lists:
-        names = ", ".join(file.schema_arrow.names)
-        raise DataError(f"expected a column of lists of numbers for each layer in {path}, got the columns {names}")
-    ends = np.cumsum([0, *(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))])
+        lists = [f.name for f in file.schema_arrow if pa.types.is_nested(f.type) and not pa.types.is_struct(f.type)]
+        if not lists:
+            names = ", ".join(file.schema_arrow.names)
+            raise DataError(f"expected a column of lists of numbers for each layer in {path}, got the columns {names}")
+        ends = np.cumsum([0, *(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))])
 
     widths: dict[str, int] = {}
 
     @functools.lru_cache(maxsize=2)
+    @_parquet_errors(path)
     def group(name: str, number: int) -> NDArray[Any]:
         cells = file.read_row_group(number, columns=[name]).column(0).combine_chunks()
         lengths = pc.min_max(pc.list_value_length(cells)).as_py()
@@ -344,6 +356,7 @@ def _of_parquet(path: Path) -> dict[str, _Stored]:
         rows: NDArray[Any] = cells.flatten().to_numpy(zero_copy_only=False).reshape(len(cells), -1)
         return rows
 
+    @_parquet_errors(path)
     def read(name: str, rows: Rows) -> NDArray[Any]:
         numbers = np.arange(int(ends[-1]))[rows] if isinstance(rows, slice) else rows
         groups = np.searchsorted(ends, numbers, side="right") - 1

@@ -120,6 +120,10 @@ def make_directory(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
 
+FIRST_WAIT = 5.0
+"""Seconds that a lock is waited for before it is asked whether its file could be made."""
+
+
 @contextlib.contextmanager
 def locked(root: Path, path: Path, *, wait: bool = False) -> Iterator[bool]:
     """Hold the lock that is a file below `root`; yields False where another process has it and is not waited for."""
@@ -127,8 +131,13 @@ def locked(root: Path, path: Path, *, wait: bool = False) -> Iterator[bool]:
 
     lock = FileLock(inside(root, path))
     make_directory(path.parent)
-    with store_errors("lock", path), contextlib.suppress(Timeout):
-        lock.acquire(timeout=-1 if wait else 0)
+    with store_errors("lock", path):
+        with contextlib.suppress(Timeout):
+            lock.acquire(timeout=FIRST_WAIT if wait else 0)
+        if wait and not lock.is_locked:
+            if not path.exists():  # filelock tries for ever where no file can be made
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            lock.acquire(timeout=-1)
     if not lock.is_locked:
         yield False
         return

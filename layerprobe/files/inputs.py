@@ -83,7 +83,7 @@ def read_document(path: Path, limit: Limit | None = RECORD) -> bytes:
         size = limit.value
         data = file.read(size + 1)
     if len(data) > size:
-        raise OSError(errno.EFBIG, f"it {limit.exceeded()}")
+        raise OSError(errno.EFBIG, f"it {limit.exceeded()}", str(path))
     return data
 
 
@@ -93,7 +93,8 @@ def open_regular(path: Path) -> BinaryIO:
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, os.strerror(errno.EISDIR) if stat.S_ISDIR(mode) else "it is no regular file")
+        reason = os.strerror(errno.EISDIR) if stat.S_ISDIR(mode) else "it is no regular file"
+        raise OSError(errno.EINVAL, reason, str(path))
     return os.fdopen(descriptor, "rb")
 
 

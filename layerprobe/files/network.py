@@ -104,7 +104,7 @@ class _Watch:
         """Seconds of tries that failed since enough has come of a file."""
         self.failed: tuple[float, float] | None = None
         """When the last try failed, and how many seconds it is waited for the next one at most."""
-        self.paused, self.next_word = 0.0, FIRST_WORD
+        self.paused, self.next_word, self.next_size = 0.0, FIRST_WORD, FIRST_WORD
 
     @property
     def limit(self) -> float:
@@ -220,8 +220,8 @@ class _Watch:
             if ends and arrived > self.furthest.get(name, 0) + SLOWEST * self.patience:
                 self.furthest[name], self.lost = arrived, 0.0
                 self.bodies[name] = reference, began, now
-                if now - began > self.next_word:
-                    self.next_word += min(self.next_word, 2 * FIRST_WORD)
+                if now - began > self.next_size:
+                    self.next_size += min(self.next_size, 2 * FIRST_WORD)
                     logger.info("downloading, %s so far of %s", readable_size(arrived), name.partition(" ")[2])
             else:
                 yield since, "send", name

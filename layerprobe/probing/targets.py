@@ -19,7 +19,7 @@ from layerprobe.names import nearest, some
 from layerprobe.probing.probes import Problem
 from layerprobe.probing.values import TargetKind
 from layerprobe.similarity.checks import as_array
-from layerprobe.tasks.tables import read_table
+from layerprobe.tasks.tables import open_parquet, read_table
 from layerprobe.tasks.targets import is_number
 
 CLASSES = 20
@@ -93,7 +93,7 @@ def as_targets(
     few = values.dtype.kind == "b" or (different <= CLASSES and whole)
     if kind == "classes" or (kind is None and few):
         note = f"targets are taken for {different} classes; for scores say so by the kind of targets"
-        taken = values.astype(np.int64) if few else values
+        taken = values.astype(np.int64) if few and np.abs(values).max() < 2**53 else values
         return _classes(taken, () if kind or values.dtype.kind == "b" else (note,))
     scores = values.astype(np.float64)
     if np.ptp(scores) == 0:
@@ -244,10 +244,11 @@ def _parquet(path: Path) -> dict[str, Sequence[Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    names = [f.name for f in pq.read_schema(path) if not pa.types.is_nested(f.type)]
-    return {
-        name: column.to_pylist() for name, column in zip(names, pq.read_table(path, columns=names).columns, strict=True)
-    }
+    with open_parquet(path) as file:
+        names = [f.name for f in pq.read_schema(file) if not pa.types.is_nested(f.type)]
+        file.seek(0)
+        columns = pq.read_table(file, columns=names).columns
+        return {name: column.to_pylist() for name, column in zip(names, columns, strict=True)}
 
 
 def _numbers(cells: Sequence[Any]) -> NDArray[Any]:

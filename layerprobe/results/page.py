@@ -58,8 +58,8 @@ def write_page(page: Page, path: str | Path, *, plotly: PlotlySource = "embedded
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_through(target, content)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
+    except (OSError, ValueError) as error:  # such as of a path with a NUL in it
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise LayerProbeError(
             f"expected to write the report to {target}, but: {reason}; choose another path"
         ) from error

@@ -166,7 +166,8 @@ def first_columns(path: Path) -> set[str]:
         if path.suffix.lower() == ".parquet":
             from pyarrow.parquet import read_schema
 
-            return set(read_schema(path).names)
+            with open_regular(path) as file:
+                return set(read_schema(file).names)
         with open_regular(path) as file:
             lines = iter(lambda: file.readline(RECORD.value), b"")
             first = parse_json(next(line for line in lines if line.strip()).decode("utf-8-sig"))
@@ -489,17 +490,30 @@ def _read_jsonl(path: Path, encoding_name: str | None) -> Table:
     return Table(name=str(path), header=tuple(names), rows=rows, numbers=numbers, detected=notes, nested=nested)
 
 
-def _read_parquet(path: Path) -> Table:
-    import pandas
-    from pyarrow import parquet
-
+@contextlib.contextmanager
+def open_parquet(path: Path) -> Iterator[BinaryIO]:
+    """Open a Parquet file whose cells are within the limits when unpacked; what its bytes lead to is a TaskError."""
     try:
         with open_regular(path) as file:
             _measure_parquet(file, path)
             file.seek(0)
-            metadata = parquet.read_schema(file).metadata
-            file.seek(0)
-            frame = pandas.read_parquet(file)
+            yield file
+    except TaskError:
+        raise
+    except Exception as error:
+        # whatever the bytes lead pyarrow and pandas to: their own errors, a KeyError, a RuntimeError, no memory
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise TaskError(f"{path} cannot be read as Parquet: {reason}") from error
+
+
+def _read_parquet(path: Path) -> Table:
+    import pandas
+    from pyarrow import parquet
+
+    with open_parquet(path) as file:
+        metadata = parquet.read_schema(file).metadata
+        file.seek(0)
+        frame = pandas.read_parquet(file)
         if twice := [name for name, n in Counter(map(str, frame.columns)).items() if n > 1]:
             raise DataError(f"two columns are called {twice[0][:40]!r}")
         present = frame.astype(object).where(frame.notna(), None)
@@ -508,12 +522,6 @@ def _read_parquet(path: Path) -> Table:
         return table_of_columns(
             str(path), columns | {name: by_name(columns[name], names) for name, names in named.items()}
         )
-    except TaskError:
-        raise
-    except Exception as error:
-        # whatever the bytes lead pyarrow and pandas to: their own errors, a KeyError, a RuntimeError, no memory
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise TaskError(f"{path} cannot be read as Parquet: {reason}") from error
 
 
 def _measure_parquet(file: BinaryIO, path: Path) -> None:

@@ -77,3 +77,20 @@ def test_a_run_that_cannot_be_printed_is_asked_for_again(tmp_path: Path, monkeyp
     assert not LayerSearch("s.json").pending
     call("ask", "s.json", "--worker", "a", code=1)  # who asks again, and is given the same
     assert len(LayerSearch("s.json").pending) == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="there is no folder in which nobody can make a file")
+def test_a_lock_that_cannot_be_made_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("layerprobe.files.atomic.FIRST_WAIT", 0.1)
+    assert "choose a path that can be read, written and locked" in call(
+        "init", "/proc/self/s.json", "--blocks", 4, code=1
+    )
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")
+def test_a_pipe_is_no_file_of_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    call("init", "s.json", "--blocks", 4)
+    for words in (("tell", "s.json", 1, 0, "--items", "pipe"), ("init", "t.json", "--blocks", 4, "--readings", "pipe")):
+        assert "cannot use pipe: it is no regular file" in call(*words, code=1)

@@ -229,6 +229,16 @@ def test_parquet_without_lists_or_with_shorter_ones_is_one_line(tmp_path: Path) 
         as_layers(path)
 
 
+@pytest.mark.parametrize(
+    "cells", [[["a", "b"]] * 4, [[[1.0], [2.0]]] * 4, pa.array([[("a", 1)]] * 4, pa.map_("string", "int8"))]
+)
+def test_parquet_with_lists_of_no_numbers_is_one_line(tmp_path: Path, cells: object) -> None:
+    path = tmp_path / "e.parquet"
+    pq.write_table(pa.table({"layer_0": cells}), path)
+    with pytest.raises(DataError, match=r"e.parquet is no whole Parquet file with lists of numbers: "):
+        as_layers(path)[0].rows(slice(None))
+
+
 @pytest.mark.parametrize("rows", [None, 1], ids=["one group", "a group a row"])
 @pytest.mark.parametrize("lengths", [(2, 4, 3), (3, 1, 3), (3, 3, 2)], ids=str)
 def test_parquet_never_mixes_rows(tmp_path: Path, rows: int | None, lengths: tuple[int, ...]) -> None:

@@ -132,6 +132,7 @@ def test_a_hub_that_is_slow_is_given_up_and_named(
     assert "HF_HUB_OFFLINE=1" in caplog.text
     assert "config.json" in caplog.text
     assert (hub_trouble() or "").startswith("the Hub ")
+    assert "waiting for the Hub to" in caplog.text
 
 
 def busy(status: int, **headers: str) -> Callable[[Hub], bool]:

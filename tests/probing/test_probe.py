@@ -412,7 +412,7 @@ def test_targets_and_groups_come_from_files(tmp_path: Path) -> None:
         ("t.csv", "target,b\n1\n", None, "line 2: expected 2 fields as in line 1, got 1"),
         ("t.csv", "target\n1\n\n", None, "a target for each of the 240 rows of embeddings, got 1"),
         ("t.csv", "target,b\n1,1\n,1\n", None, "expected a value in every row, got none in row 1"),
-        ("t.parquet", "no parquet", None, "cannot read .*t.parquet"),
+        ("t.parquet", "no parquet", None, "t.parquet cannot be read as Parquet"),
         ("t.npy", "no array", None, "t.npy is no whole array"),
     ],
 )
@@ -422,6 +422,18 @@ def test_a_file_without_targets_is_one_line(
     (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=said):
         as_targets(tmp_path / name, N, column=column)
+
+
+def test_parquet_that_is_too_large_when_unpacked_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pq.write_table(pa.table({"target": pa.array(["x" * 1000] * 1000).dictionary_encode()}), tmp_path / "t.parquet")
+    monkeypatch.setenv("LAYERPROBE_MAX_BYTES", "100000")
+    with pytest.raises(DataError, match=r"t.parquet has more than 100,000 bytes when unpacked"):
+        as_targets(tmp_path / "t.parquet", 1000)
+
+
+def test_classes_may_be_large_whole_numbers() -> None:
+    problem = as_targets(np.array([2.0**70, 2.0**71] * 20), 40)
+    assert problem.targets.tolist() == [0, 1] * 20
 
 
 def test_parquet_without_the_column_is_one_line(tmp_path: Path) -> None:

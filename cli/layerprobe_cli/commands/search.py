@@ -69,11 +69,16 @@ def search_ask(
     """
     search = LayerSearch(path)
     given = search.ask(runs, worker=worker)
+
+    def undo() -> None:
+        for run in () if worker else given:  # a worker asks again
+            search.release(run.layer, run.seed)
+
     return Done(
         result=[{"layer": layer, "seed": seed} for layer, seed in given],
         parts=[f"{layer} {seed}" for layer, seed in given],
         notes=() if given else (search.outlook,),
-        undo=lambda: [search.release(*run) for run in given if worker is None],  # a worker asks again
+        undo=undo,
     )
 
 

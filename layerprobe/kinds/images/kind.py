@@ -28,7 +28,7 @@ from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import LABEL_COLUMNS, Kind
 from layerprobe.tasks.loading import TaskSource
 from layerprobe.tasks.splitting import SPLITS
-from layerprobe.tasks.tables import Table, read_table
+from layerprobe.tasks.tables import Table, check_size, read_table
 from layerprobe.tasks.targets import label_cell, written_names
 from layerprobe.tasks.texts import LeftOut, UnusableRowError, check_left_out
 from layerprobe.tasks.values import Task, TextFile
@@ -360,21 +360,25 @@ def _parquet(path: Path, columns: Columns | None, beside: Beside) -> Table:
     from pyarrow import parquet
 
     try:
-        file = parquet.ParquetFile(path)
-        header = file.schema_arrow.names
-        used = _columns(path, header, columns, beside, list(filter(None, [_parquet_column(path)])))
-        if unknown := [column for column in used if column not in header]:
-            raise TaskError(f"{path} has no column {unknown[0]!r}: it has {', '.join(header)[:200]}")
-        classes = written_names(file.schema_arrow.metadata, used[-1]) if beside == "label" else ()
-        rows = list[tuple[Any, ...]]()
-        with tempfile.TemporaryFile(prefix="layerprobe-") as spool:
+        with open_regular(path) as opened, tempfile.TemporaryFile(prefix="layerprobe-") as spool:
+            file = parquet.ParquetFile(opened)
+            header = file.schema_arrow.names
+            used = _columns(path, header, columns, beside, list(filter(None, [_parquet_column(path)])))
+            if unknown := [column for column in used if column not in header]:
+                raise TaskError(f"{path} has no column {unknown[0]!r}: it has {', '.join(header)[:200]}")
+            classes = written_names(file.schema_arrow.metadata, used[-1]) if beside == "label" else ()
+            rows = list[tuple[Any, ...]]()
+            # images hardly get smaller when they are packed
+            unpacked, most = 0, 10 * os.fstat(opened.fileno()).st_size
             for value, *others in _parquet_rows(file, used):
-                image = _image_cell(value)
+                image, cells = _image_cell(value), [_beside_cell(other, classes) for other in others]
+                unpacked += sum(map(len, (image, *cells)))
+                check_size(path, unpacked=unpacked if unpacked > most else 0)
                 if isinstance(image, bytes):
                     start = spool.tell()
                     spool.write(image)
                     image = slice(start, spool.tell())  # type: ignore[assignment]
-                rows.append((image, *(_beside_cell(other, classes) for other in others)))
+                rows.append((image, *cells))
             spool.flush()
             size = spool.tell()
             mapped = memoryview(mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ) if size else b"")
@@ -417,7 +421,8 @@ def _parquet_column(path: Path) -> str | None:
     from pyarrow import parquet, types
 
     try:
-        schema = parquet.read_schema(path)
+        with open_regular(path) as file:
+            schema = parquet.read_schema(file)
     except Exception:  # whatever the bytes lead pyarrow to; who reads the table says so
         return None
     for column in schema:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -244,3 +245,18 @@ def test_tasks_survive_pickling(tmp_path: Path) -> None:
     copy: Task = pickle.loads(pickle.dumps(task))  # noqa: S301
     assert copy.digest == task.digest
     assert copy.readable == "image"
+
+
+def test_parquet_that_is_too_large_when_unpacked_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = pa.array([b"x" * 10_000] * 1000).dictionary_encode()
+    parquet.write_table(pa.table({"image": cells.cast(pa.binary()), "label": [0, 1] * 500}), tmp_path / "i.parquet")
+    monkeypatch.setenv("LAYERPROBE_MAX_BYTES", "1000000")
+    with pytest.raises(TaskError, match=r"i.parquet has more than 1,000,000 bytes when unpacked"):
+        load_task(tmp_path / "i.parquet")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")
+def test_a_pipe_among_parquet_files_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.parquet")
+    with pytest.raises(TaskError):
+        load_task(tmp_path, kind="image classification")
