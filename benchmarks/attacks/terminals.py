@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import typer
 from layerprobe_cli.main import app
 
@@ -370,12 +371,30 @@ DATA = {
     "sweep.toml": "lab sweep {}",
     "chain.toml": "lab chain {}",
     "study.json": "report {} -o page.html",
+    "search.json": "search ask {}",
+    "items.txt": "search tell searches.json 1 0 --items {}",
+    "readings.json": "search init other.json --blocks 8 --readings {}",
+    "layers.npy": "probe {} pairs.csv",
+    "layers.safetensors": "probe {} pairs.csv",
+    "layers.pt": "probe {} pairs.csv",
+    "layers.parquet": "probe {} pairs.csv",
+    "targets.npy": "probe layers-of-rtd.npy {}",
+    "targets.parquet": "probe layers-of-rtd.npy {}",
+    "questions.json": "score rtd -t {}",
+    "corpus.txt.gz": "lab pretrain out --corpus {} --steps 1",
+    "zoo.json": "lab bench {}",
+    "objectives.toml": "lab study {} --out lab",
 }
 
 
 def special_files(place: Place) -> Iterator[Outcome]:
     """Yield what becomes of commands where a file of theirs is a pipe, a device, a folder, deep or too large."""
+    np.save(place.folder / "layers-of-rtd.npy", np.random.default_rng(0).normal(size=(40, 3, 4)))
+    place.run("search init searches.json --blocks 4")
     for planted in PLANTED:
+        if not re.match(place.only, planted.__name__.partition("_")[2]):
+            continue
+        yield from _special_in_cache(place, planted)
         for name in MODEL_FILES:
             model = place.folder / "planted"
             shutil.rmtree(model, ignore_errors=True)
@@ -388,6 +407,25 @@ def special_files(place: Place) -> Iterator[Outcome]:
             planted(path)
             yield _special(place, planted, name, line.format(path.name))
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def _special_in_cache(place: Place, planted: Callable[[Path], None]) -> Iterator[Outcome]:
+    """Yield what becomes of commands where a file of the cache is such, once for each name that files have there."""
+    cache, whole = place.folder / "cache", place.folder / "whole"
+    tuned = COMMANDS["finetune"].format("tuned")
+    if not whole.exists():
+        for line in (COMMANDS["extract"], tuned):
+            assert place.run(line).code == 0
+        cache.rename(whole)
+    names = {path.name: path.relative_to(whole) for path in sorted(whole.rglob("*")) if path.is_file()}
+    for name, path in names.items():
+        for line in (tuned if path.parts[0] == "runs" else COMMANDS["extract"], "cache list", "cache verify"):
+            shutil.rmtree(cache, ignore_errors=True)
+            shutil.copytree(whole, cache)
+            (cache / path).unlink()
+            planted(cache / path)
+            yield _special(place, planted, f"{name} in the cache, {line.partition(' ')[0]}", line)
+    shutil.rmtree(cache)
 
 
 def _special(place: Place, planted: Callable[[Path], None], name: str, line: str) -> Outcome:
