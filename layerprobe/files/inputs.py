@@ -87,7 +87,7 @@ def read_document(path: Path, limit: Limit | None = RECORD) -> bytes:
     return data
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> io.BufferedReader:
     """Open a regular file or a link to one; raise OSError for a pipe, a device or a folder, without waiting for it."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     mode = os.fstat(descriptor).st_mode

@@ -295,9 +295,10 @@ def test_a_failed_write_keeps_the_old_file(plain: Study, tmp_path: Path, monkeyp
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_is_no_report(plain: Study, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["", "a\0b.html"], ids=["folder", "NUL"])
+def test_what_is_no_file_is_no_report(plain: Study, tmp_path: Path, name: str) -> None:
     with pytest.raises(LayerProbeError, match="expected to write the report to"):
-        write_report(plain, tmp_path)
+        write_report(plain, tmp_path / name)
 
 
 def test_a_folder_name_that_is_no_unicode_can_be_written(tmp_path: Path) -> None:
