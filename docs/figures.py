@@ -201,6 +201,51 @@ def rows_of(file: str, column: str, chosen: Mapping[str, str], bold: str = "", *
     return [Row(label, value, low, high, label == bold) for label, (value, low, high) in numbers.items()]
 
 
+def front(title: str, file: str) -> str:
+    """Return the figure of scores against sizes of a file of recorded numbers, with the front and the whole model."""
+    with (DATA / file).open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    sizes, scores = [float(row["bytes"]) / 1e6 for row in rows], [float(row["score"]) for row in rows]
+    bottom, right = HEIGHT - BOTTOM, WIDTH - 30
+    low, high = (
+        math.floor(min(scores) / 5) * 5,
+        math.ceil(max(float(row["score_interval_high"]) for row in rows) / 5) * 5,
+    )
+
+    def place(size: float, score: float) -> str:
+        across = math.log(size / min(sizes)) / math.log(max(sizes) / min(sizes))
+        up = (score - low) / (high - low)
+        return f"{LEFT + 16 + (right - LEFT - 32) * across:.1f} {bottom - (bottom - TOP) * up:.1f}"
+
+    parts = [text((20, 20), title, "ink", bold=True)]
+    for tick in range(low, high + 1, 5):
+        y = float(place(min(sizes), tick).split()[1])
+        parts.append(f'<path d="M{LEFT} {y}H{right}" stroke="var(--grid)"/>')
+        parts.append(text((LEFT - 8, y + 4), f"{tick}", anchor="end"))
+    ticks = [tick for tick in (20, 25, 30, 40, 50, 60, 80, 100) if min(sizes) <= tick <= max(sizes)]
+    parts += [text((float(place(tick, low).split()[0]), bottom + 20), f"{tick}", anchor="middle") for tick in ticks]
+    whole = place(min(sizes), float(rows[0]["whole"])).split()[1]
+    parts.append(f'<path d="M{LEFT} {whole}H{right}" stroke="var(--faint)" stroke-dasharray="6 5"/>')
+    marked = [number for number, row in enumerate(rows) if row["front"] == "1"]
+    line = "L".join(place(sizes[number], scores[number]) for number in marked)
+    parts.append(f'<path d="M{line}" fill="none" stroke="var(--chosen)" stroke-width="1.5"/>')
+    for number in marked:
+        ends = [place(sizes[number], float(rows[number][f"score_interval_{end}"])) for end in ("low", "high")]
+        parts.append(f'<path d="M{"L".join(ends)}" stroke="var(--chosen)" opacity="0.5"/>')
+    for number, row in enumerate(rows):
+        trained, (x, y) = row["trained"] != "untrained", place(sizes[number], scores[number]).split()
+        look = 'fill="var(--drop)"' if trained else 'fill="var(--paper)" stroke="var(--model)" stroke-width="1.5"'
+        words = ("blocks", "tokens", "dimensions", "bits", "trained")
+        named = ", ".join(f"{row[name]}{'' if name == 'trained' else f' {name}'}" for name in words)
+        about = f"<title>{named}: {scores[number]:.1f}, {sizes[number]:.1f} MB</title>"
+        parts.append(f'<circle cx="{x}" cy="{y}" r="{4 if number in marked else 3}" {look}>{about}</circle>')
+    parts.append(text(((LEFT + right) / 2, bottom + 46), "MB of the model and of 10,000 embeddings", anchor="middle"))
+    parts += [text((right, bottom - 44), "filled: trained; open: untrained", "ink", anchor="end")]
+    parts += [text((right, bottom - 24), "line: no model as small scores higher on validation", "ink", anchor="end")]
+    parts += [text((right, bottom - 4), "dashed: the whole model; bars: 95 % intervals", "ink", anchor="end")]
+    return svg(title, parts)
+
+
 # ---- the first screens of pages --------------------------------------------------------------------------------
 
 
@@ -290,7 +335,8 @@ def figures() -> dict[str, str]:
         ],
     )
     first = {"question.svg": question, "report.svg": report(), "compare.svg": comparison()}
-    return first | {"tmft.svg": six, "dropbench.svg": pairs} | bench()
+    sizes = front("MiniLM made smaller: test Spearman × 100 on STS-B against size", "minilm-sizes.csv")
+    return first | {"tmft.svg": six, "dropbench.svg": pairs, "sizes.svg": sizes} | bench()
 
 
 def bench() -> dict[str, str]:

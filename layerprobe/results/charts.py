@@ -81,7 +81,8 @@ class Chart:
     floor: str = ""
     """The column of what a trivial answer scores."""
     joined: bool = False
-    """Whether the chosen rows of a cost are joined, a front, and they alone have bars; otherwise each has a ring."""
+    """Whether the chosen rows of a cost are joined, a front, and they alone have bars; otherwise each has a ring, and
+    points have labels."""
     limit: float | None = None
     """What a number may be at most, or has to be."""
     chosen: str = "chosen"

@@ -345,7 +345,8 @@ def _costs(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
     """Yield labelled points of quality against cost; what another beats beyond both intervals is faint."""
     groups = [_points(table, chart, curve) for curve in curves]
     points, lower = [point for group in groups for point in group], chart.quantity(table).best == "lower"
-    sides = dict(zip(points, placed_labels([(point.cost, point.value) for point in points]), strict=True))
+    places = [(point.cost, point.value) for point in points]
+    sides = dict(zip(points, [None] * len(points) if chart.joined else placed_labels(places), strict=True))
     beaten = {
         point
         for point in points
@@ -469,7 +470,11 @@ def _place(table: Table, chart: Chart, row: int) -> float:
     """Return where a row stands on the axis: at its number, or, of names, in the order of the names."""
     column = table.column(chart.x)
     value = column.values[row]
-    return value if isinstance(value, (int, float)) else list(dict.fromkeys(column.cells)).index(column.cells[row])
+    return (
+        column.scale * value
+        if isinstance(value, (int, float))
+        else list(dict.fromkeys(column.cells)).index(column.cells[row])
+    )
 
 
 def _numbers(table: Table, name: str, rows: Sequence[int]) -> list[float]:

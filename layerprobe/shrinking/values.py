@@ -347,8 +347,8 @@ class Sized:
 
     @property
     def name(self) -> str:
-        """What is left of the model, in few letters."""
-        return f"{len(self.blocks)} · {self.tokens / 1000:.3g}k · {self.dimensions} · {self.bits} bits"
+        """How many blocks it has, and whether it was trained."""
+        return f"{counted(len(self.blocks), 'block')}{', trained' if self.seeds else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -674,8 +674,7 @@ class Shrunk(Shown):
                 ),
                 Column("whole", whole, form=".2f", meaning="By the whole model.", shown=False),
                 column("front", lambda size: size in front, shown=False),
-                column("training", lambda size: "trained" if size.seeds else "untrained", shown=False),
-                column("name", lambda size: size.name if size in front else "", shown=False),
+                column("name", shown=False),
             ),
             title="Score against size",
             charts=(
@@ -684,8 +683,7 @@ class Shrunk(Shown):
                     name="sizes",
                     kind="cost",
                     x="bytes",
-                    by="training",
-                    label="name",
+                    by="name",
                     joined=True,
                     floor="whole",
                     hover=("blocks", "tokens", "dimensions", "bits", "trained", "weights", "chosen_by", "loss"),
