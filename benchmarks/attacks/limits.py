@@ -7,6 +7,7 @@ Prints and exits like `terminals.py`. Takes about twenty minutes on one core.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import json
@@ -207,6 +208,55 @@ def renames(place: Place) -> Iterator[Outcome]:
             yield Outcome(attack="killed between renames", name=f"{name}, {k}", problem=problem)
 
 
+# ---- disks, homes and temporary folders ------------------------------------------------------------------------
+
+FULL = """
+import errno, os
+left = {0}
+true = os.fsync
+def fsync(descriptor):
+    global left
+    left -= 1
+    if left <= 0:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    true(descriptor)
+os.fsync = fsync
+"""
+
+
+def filling(place: Place) -> Iterator[Outcome]:
+    """Yield what becomes of commands whose disk is full from the k-th file on: one line, no leftovers, and again."""
+    for line in (SCORE, FIND, KILLED["extract"], KILLED["export"]):
+        for k in (1, 3, 6, 12):
+            fresh(place)
+            problem = answered(patched(place, FULL.format(k), line))
+            left = [path.name for path in place.folder.rglob(".tmp-*")]
+            problem = problem or (f"lost: {left} is left" if left else "") or right(place.run(line))
+            yield Outcome(attack="a disk that fills up", name=f"{line[:7]}, {k}", problem=problem)
+
+
+SURROUNDINGS: dict[str, dict[str, str | None]] = {
+    "no HOME": {"HOME": None},
+    "HOME that nobody writes": {"HOME": "/proc/nowhere", "LAYERPROBE_CACHE": None, "XDG_CACHE_HOME": None},
+    "HOME that is a file": {"HOME": "/etc/passwd", "LAYERPROBE_CACHE": None, "XDG_CACHE_HOME": None},
+    "empty HOME": {"HOME": ""},
+    "TMPDIR that is missing": {"TMPDIR": "/proc/nowhere"},
+    "TMPDIR that is a file": {"TMPDIR": "/etc/passwd"},
+    "a cache in a file": {"LAYERPROBE_CACHE": "/etc/passwd/cache"},
+    "a cache that nobody writes": {"LAYERPROBE_CACHE": "/proc/cache"},
+    "a relative cache": {"LAYERPROBE_CACHE": "cache"},
+}
+
+
+def surroundings(place: Place) -> Iterator[Outcome]:
+    """Yield what becomes of commands without a home, a folder for temporary files or one for what is kept."""
+    for name, changes in SURROUNDINGS.items():
+        environment = {key: value for key, value in (place.environment | changes).items() if value is not None}
+        for line in (SCORE, "cache list"):
+            ended = place.run(line, env=environment)
+            yield Outcome(attack="homes and folders", name=f"{name}: {line[:7]}", problem=answered(ended))
+
+
 # ---- a newer cache -------------------------------------------------------------------------------------------
 
 
@@ -371,49 +421,126 @@ def adapters(place: Place) -> Iterator[Outcome]:
 # ---- many ------------------------------------------------------------------------------------------------------
 
 
-def many(place: Place) -> Iterator[Outcome]:
-    """Yield what becomes of 200 processes on one cache, eight at a time, and of a million short texts."""
+CROWD = """
+import os, random, sys, time, traceback
+import layerprobe as lp
+
+def work(number):
+    rng, cache, model = random.Random(number), lp.cache("cache"), lp.Model("rtd", cache_dir="cache")
+    time.sleep(rng.uniform(0, 1))
+    task, texts = lp.load_task("pairs.csv"), lp.load_texts("texts.txt")
+    if number % 5 == 0:
+        return lp.score(model, task).scores
+    if number % 5 == 1:
+        return lp.extract(model, texts[: 50 * (1 + number % 4)]).layer(2)[:3].tolist()
+    if number % 5 == 2:
+        return lp.compare(model, lp.Model("mlm", cache_dir="cache"), texts[:100]).curve.values
+    if number % 5 == 3:
+        return cache.prune(everything=True) if number % 4 == 0 else cache.prune(partial_only=True)
+    return cache.verify().problems
+
+def child(number):
+    try:
+        answer = f"answered {number % 5} {number % 4 if number % 5 == 1 else 0} {hash(repr(work(number)))}"
+    except lp.LayerProbeError as error:
+        answer = f"refused {error}"
+    except BaseException:
+        answer = "traceback " + traceback.format_exc(limit=-2).replace(chr(10), " ")
+    os.write(1, f"{number} {answer}\\n".encode())
+    os._exit(0)
+
+if __name__ == "__main__":
+    for number in (0, 1, 2):  # imports, and what is looked at once
+        work(number)
+    began, running = time.monotonic(), set()
+    for number in range(200):
+        while len(running) == 25:
+            running.discard(os.wait()[0])
+        pid = os.fork()
+        if not pid:
+            child(number)
+        running.add(pid)
+    while running:
+        running.discard(os.wait()[0])
+"""
+
+
+def crowd(place: Place) -> Iterator[Outcome]:
+    """Yield what becomes of 200 processes, 25 at a time, that read, write, verify and empty one cache."""
     fresh(place)
-    lines = (
-        SCORE,
-        "extract rtd --texts texts.txt --json",
-        "cache list --json",
-        "cache verify",
-        "cache prune --older-than 1",
-    )
-    for wave in range(25):
-        running = [
-            (line, place.started(line))
-            for line in (*lines, SCORE, SCORE, "doctor rtd --json", "cache prune --older-than 1")
-        ]
-        for line, process in running:
-            problem = right(place.ended(process))
-            yield Outcome(attack="200 processes on one cache", name=f"{wave}: {line}", problem=problem)
+    (place.folder / "crowd.py").write_text(CROWD)
+    environment = place.environment | {"PYTHONHASHSEED": "0"}
+    command = [sys.executable, "crowd.py"]
+    try:
+        limit = max(280.0, place.limit)
+        done = subprocess.run(
+            command, cwd=place.folder, env=environment, capture_output=True, text=True, timeout=limit, check=False
+        ).stdout
+    except subprocess.TimeoutExpired as error:
+        done = (error.stdout or b"").decode()
+    lines = dict(line.partition(" ")[::2] for line in done.splitlines())
+    answers: dict[str, str] = {}
+    for number in range(200):
+        kind, _, rest = lines.get(str(number), "hang").partition(" ")
+        problem = "" if kind in ("answered", "refused") else f"{kind}: {rest}"
+        what, _, answer = rest.rpartition(" ")
+        if kind == "answered" and what[0] in "012" and answers.setdefault(what, answer) != answer:
+            problem = "lost: another answer"
+        if kind == "refused":
+            print(f"200 processes on one cache: {number}: {rest}", flush=True)
+        yield Outcome(attack="200 processes on one cache", name=str(number), problem=problem)
+
+
+MILLION = ("extract rtd --texts million.txt --json", "predict rtd --texts million.txt --json")
+
+
+def million(place: Place) -> Iterator[Outcome]:
+    """Yield what becomes of a million short texts: memory and seconds, and where the disk is too small for them."""
+    fresh(place)
     with (place.folder / "million.txt").open("w") as file:
         file.writelines(f"text {number:x}\n" for number in range(1_000_000))
-    slow = Place(folder=place.folder, limit=1800)
-    ended = slow.run("extract rtd --texts million.txt --json")
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-    print(f"a million texts: at most {peak:.1f} GiB in a process", flush=True)
-    yield Outcome(attack="a million short texts", name="extract", problem=right(ended))
+    slow = Place(folder=place.folder, limit=max(place.limit, 1800))
+    for line in MILLION:
+        began = time.monotonic()
+        ended = slow.run(line)
+        peak, seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20, time.monotonic() - began
+        print(f"a million texts: {line.split()[0]}: {seconds:.0f} s, at most {peak:.1f} GiB", flush=True)
+        yield Outcome(attack="a million short texts", name=line.split()[0], problem=answered(ended))
 
 
 def ray(place: Place) -> Iterator[Outcome]:
-    """Yield what becomes of a search by workers of Ray, one of which is killed."""
+    """Yield what becomes of a search by workers of Ray, of which the first, and then all, are killed."""
     if find_spec("ray") is None:
         print("Ray is not installed: its workers were not attacked", flush=True)
         return
-    fresh(place)
-    process = place.started(f"{FIND} --ray local")
-    time.sleep(min(25, place.limit / 3))
-    command = ["pgrep", "-s", str(process.pid), "-f", "ray::"]
-    workers = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
-    for number in workers[:1]:
-        os.kill(int(number), signal.SIGKILL)
-    problem = right(place.ended(process))
-    yield Outcome(attack="workers of Ray killed", name=f"one of {len(workers)}", problem=problem)
+    for name, most in {"one of them": 1, "all of them": None}.items():
+        fresh(place)
+        process = place.started(f"{FIND} --ray local")
+        end, workers = time.monotonic() + place.limit / 2, list[int]()
+        while not workers and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.1)
+            workers = _ray_workers(place)[:most]
+        for number in workers:
+            os.kill(number, signal.SIGKILL)
+        problem = right(place.ended(process)) or ("" if workers else "silent: none was killed")
+        yield Outcome(attack="workers of Ray killed", name=name, problem=problem)
+
+
+def _ray_workers(place: Place) -> list[int]:
+    """Return the processes of jobs whose cache is that of the place."""
+    cache, workers = f"LAYERPROBE_CACHE={place.folder / 'cache'}".encode(), []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            named = (folder / "cmdline").read_bytes().startswith(b"ray::_Served")
+            if named and cache in (folder / "environ").read_bytes().split(b"\0"):
+                workers.append(int(folder.name))
+    return workers
 
 
 if __name__ == "__main__":
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # a limit would leave half of it, in this tree
-    run_attacks((limits, clocks, renames, newer, hostile_arrays, adapters, ray, many), __doc__ or "", limit=120)
+    run_attacks(
+        (limits, clocks, renames, filling, surroundings, newer, hostile_arrays, adapters, ray, crowd, million),
+        __doc__ or "",
+        limit=120,
+    )

@@ -151,8 +151,9 @@ class Place:
     def started(self, line: str, **streams: object) -> subprocess.Popen[bytes]:
         """Start a command in a session of its own."""
         settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL} | streams
+        settings = {"env": self.environment} | settings
         return subprocess.Popen(  # type: ignore[call-overload,no-any-return]
-            self.command(line), cwd=self.folder, env=self.environment, start_new_session=True, **settings
+            self.command(line), cwd=self.folder, start_new_session=True, **settings
         )
 
     def ended(self, process: subprocess.Popen[bytes]) -> Ended:
