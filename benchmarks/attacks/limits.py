@@ -428,7 +428,7 @@ import layerprobe as lp
 def work(number):
     rng, cache, model = random.Random(number), lp.cache("cache"), lp.Model("rtd", cache_dir="cache")
     time.sleep(rng.uniform(0, 1))
-    task, texts = lp.load_task("pairs.csv"), lp.load_texts("texts.txt")
+    task, texts = lp.load_task("pairs.csv"), lp.load_texts("texts.txt").texts
     if number % 5 == 0:
         return lp.score(model, task).scores
     if number % 5 == 1:
