@@ -2,7 +2,7 @@
 
     python benchmarks/attacks/limits.py [--only NAME] [--limit 120]
 
-Prints and exits like `terminals.py`. Takes about twenty minutes on one core.
+Prints and exits like `terminals.py`. Takes about an hour on one core; `--only` takes a part.
 """
 
 from __future__ import annotations
