@@ -175,17 +175,20 @@ def centred_layers(
     numbers, room = sum(math.prod(source.shape) for _, source in sources), HELD_SHARE * _free_memory(device)
     # Values far outside the range of float32 overflow or vanish when squared: such layers are worth float64.
     for dtype in (torch.float64,) if wide else (torch.float32, torch.float64):
+        hold = numbers * dtype.itemsize <= room
+        # All are on their way while the first ones are centred.
+        held = [_all_rows(source, dtype=dtype, device=torch.device(device)) if hold else None for _, source in sources]
         centred = [
             _centred(
                 source,
+                rows,
                 name=name,
                 normalize=normalize,
                 device=torch.device(device),
                 dtype=dtype,
-                hold=numbers * dtype.itemsize <= room,
                 spacing=torch.finfo(torch.float64 if float64 or _needs_float64(source) else torch.float32).eps,
             )
-            for name, source in sources
+            for (name, source), rows in zip(sources, held, strict=True)
         ]
         layers = [layer for layer in centred if layer is not None]
         if len(layers) == len(centred):
@@ -200,37 +203,36 @@ def _needs_float64(source: Rows) -> bool:
 
 def _centred(
     source: Rows,
+    held: Tensor | None,
     *,
     name: str,
     normalize: Normalize,
     device: torch.device,
     dtype: torch.dtype,
-    hold: bool,
     spacing: float,
 ) -> CentredLayer | None:
     """Return the layer, or None where squares overflow or vanish in `dtype`, or float32 is not enough for its rows."""
     n = source.shape[0]
-    held = _all_rows(source, dtype=dtype, device=device) if hold else None
-    first = _tensor(source[0:1], dtype=dtype, device=device)[0]
-    total = torch.zeros(len(first), dtype=torch.float64, device=device)
+    first = _tensor(source[0:1], dtype=dtype, device=device)[0] if held is None else held[0].clone()
+    total = torch.zeros(len(first), dtype=torch.float64)
     for _, block in _blocks(source, held, dtype=dtype, device=device):
-        total += (block - first).sum(dim=0)
+        total += (block - first).sum(dim=0).cpu()
         if not torch.isfinite(total).all():
             check_finite((source[rows] for rows in row_blocks(*source.shape)), name=name)
             return None
-    mean = (first.double() + total / n).to(dtype)
+    # What is as short as a row is computed on the CPU: a device takes longer to begin than to end.
+    mean = (first.cpu().double() + total / n).to(dtype)
     squares, spread = torch.zeros_like(total), torch.zeros_like(total)
-    norms = torch.empty(n, dtype=torch.float64)
+    norms, there = torch.empty(n, dtype=torch.float64), mean.to(device)
     for rows, block in _blocks(source, held, dtype=dtype, device=device):
-        centred_block = block - mean
-        spread = torch.maximum(spread, centred_block.abs().amax(dim=0))
-        squares += centred_block.square_().sum(dim=0)
-        norms[rows] = centred_block.sum(dim=1).double().cpu()
+        centred_block = block - there
+        spread = torch.maximum(spread, centred_block.abs().amax(dim=0).cpu())
+        squares += centred_block.square_().sum(dim=0).cpu()
+        norms[rows] = centred_block.sum(dim=1).cpu().double()
     root_mean_square = float((mean.double().square() + squares / n).mean().sqrt())
     if not math.isfinite(root_mean_square):
         return None
-    floor = rounding((mean.abs() + spread).cpu().numpy(), root_mean_square, source.dtype)
-    varies = spread > torch.from_numpy(floor).to(device)
+    varies = spread > torch.from_numpy(rounding((mean.abs() + spread).numpy(), root_mean_square, source.dtype))
     if not varies.any():
         raise DegenerateLayerError(constant_layer(n, name=name))
     limits = torch.finfo(dtype)
@@ -246,28 +248,28 @@ def _centred(
     else:
         unit = float(variances.sum())
         scale = torch.full_like(variances, unit**-0.5)
-    scale = scale.to(mean.dtype)
+    scale = scale.to(dtype)
     if held is not None:
-        held = (held if varying is None else held[:, varying]).sub_(mean).mul_(scale)
+        held = (held if varying is None else held[:, varying.to(device)]).sub_(mean.to(device)).mul_(scale.to(device))
     layer = CentredLayer(
         source=source,
         name=name,
-        mean=mean,
-        scale=scale,
+        mean=mean.to(device),
+        scale=scale.to(device),
         squared_norms=norms,
         unit=unit,
         spacing=spacing,
-        varying=varying,
+        varying=None if varying is None else varying.to(device),
         held=held,
     )
     if normalize == "zscore":
         for rows in row_blocks(n, layer.width):
             norms[rows] = layer.rows(rows).square().sum(dim=1).double().cpu()
     else:
-        norms *= float(layer.scale[0]) ** 2
+        norms *= float(scale[0]) ** 2
     longest = float(norms.max())  # NaN if one is
-    largest = UNEVEN if mean.dtype == torch.float32 else torch.finfo(torch.float64).max
-    return layer if 0 < longest <= largest else None
+    most = UNEVEN if mean.dtype == torch.float32 else torch.finfo(torch.float64).max
+    return layer if 0 < longest <= most else None
 
 
 def row_blocks(n: int, width: int = 1, *, most: int = BLOCK, numbers: int = NUMBERS) -> Iterator[slice]:
@@ -289,10 +291,12 @@ def _blocks(
 
 
 def _all_rows(source: Rows, *, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return a copy of all rows on the device."""
-    rows = torch.empty(source.shape, dtype=dtype, device=device)
+    """Return a copy of all rows on the device, to which they may still be on their way."""
+    rows, on_cuda = torch.empty(source.shape, dtype=dtype, device=device), device.type == "cuda"
     for some in row_blocks(*source.shape):
-        rows[some] = _tensor(source[some], dtype=dtype, device=torch.device("cpu"))
+        block = _tensor(source[some], dtype=dtype, device=torch.device("cpu"))
+        # Out of memory that cannot be swapped two and a half times as fast; torch keeps it until it is read.
+        rows[some].copy_(block.pin_memory() if on_cuda else block, non_blocking=on_cuda)
     return rows
 
 
