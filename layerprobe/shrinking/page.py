@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from layerprobe.encoders.backends.backend import ONNX
 from layerprobe.report.facts import about
 from layerprobe.results import numbers
 from layerprobe.results.draw import drawn
@@ -75,7 +76,7 @@ def _makes(result: Shrunk, record: Mapping[str, Any]) -> str:
     ]
     parts = parts if options else []
     if record["bits"] == 8 and (record["dimensions"] == whole.hidden_size or options):
-        parts.append(["layerprobe", "export", folder, "smaller-int8", "--layer", str(len(blocks)), "--int8", "onnx"])
+        parts.append(["layerprobe", "export", folder, "smaller-int8", "--layer", str(len(blocks)), "--int8", ONNX])
     return " && ".join(map(shlex.join, parts))
 
 

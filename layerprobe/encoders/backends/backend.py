@@ -22,6 +22,8 @@ AUTO = "auto"
 """The fastest backend that equals torch for a model."""
 TORCH = "torch"
 """The encoder's own forward pass: of every model, on every device."""
+ONNX = "onnx"
+"""ONNX Runtime, which also runs what products of 8 bits are measured by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,7 @@ BACKENDS = Registry(
     shipped={
         TORCH: "layerprobe.encoders.backends.backend:FORWARD",
         "openvino": "layerprobe.encoders.backends.openvino:OPENVINO",
-        "onnx": "layerprobe.encoders.backends.onnx:ONNX",
+        ONNX: "layerprobe.encoders.backends.onnx:ONNX",
     },
 )
 FORWARD = Backend(name=TORCH)
