@@ -69,9 +69,10 @@ LIBRARIES = {
     "layerprobe/checks.py",
     "layerprobe/process.py",
     "cli/layerprobe_cli/options.py",
+    "cli/layerprobe_cli/shell.py",
 }
-"""They name libraries: whose versions results depend on, that extras bring, whose threads a forked process has not, and
-whose build knows CUDA."""
+"""They name libraries: whose versions results depend on, that extras bring, whose threads a forked process has not,
+whose errors are asked about, and whose build knows CUDA."""
 
 
 def test_nothing_outside_the_encoders_names_a_backend() -> None:
