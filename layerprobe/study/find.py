@@ -206,24 +206,24 @@ def find(
             folds,
             task,
             agreed_protocol,
+            start=start,
             save_models=save_models,
             runs=runs,
+            cost=cost,
         )
-        for agreed_protocol, checkpoint in agreements
+        for (agreed_protocol, checkpoint), cost in zip(
+            agreements, block_costs([checkpoint for _, checkpoint in agreements]), strict=True
+        )
     ]
-    costs = block_costs([checkpoint for _, checkpoint in agreements])
     parts = tuple((len(fold.validation), links_of(fold.validation)) for fold in tuned[0].folds)
-    with runs:
-        begun = tuple(one.read(start=start, cost=cost) for one, cost in zip(tuned, costs, strict=True))
-        leave_gpus()
-        search = LayerSearch.of(SearchState(models=begun, settings=settings, folds=parts))
-        with _progress(tuned, settings, against_last):
-            _search(search, tuned, runs, at_a_time, against_last=against_last)
-            result: Finding | FoundModels
-            if several:
-                result = _found_models(search, tuned, against_last=against_last)
-            else:
-                result = tuned[0].finding(search, against_last=against_last)
+    search = LayerSearch.of(SearchState(models=tuple(one.begun for one in tuned), settings=settings, folds=parts))
+    with runs, _progress(tuned, settings, against_last):
+        _search(search, tuned, runs, at_a_time, against_last=against_last)
+        result: Finding | FoundModels
+        if several:
+            result = _found_models(search, tuned, against_last=against_last)
+        else:
+            result = tuned[0].finding(search, against_last=against_last)
     if not rare.get("final"):
         return result
     if isinstance(result, Finding):
@@ -294,9 +294,8 @@ class _Runs:
         self.made: dict[RunJob, Run | LayerProbeError] = {}
 
     def __enter__(self) -> None:
+        leave_gpus()  # of the readings
         self.crew = crew_of(RunWorker, tuple(self.sets), self.workers, most=self.workers.count or 1)
-        if self.workers.executor == "processes" and not any(_has_runs(one.folder) for one in self.sets):
-            self.crew.hire(self.workers.count or 1)  # they import for seconds: beside the readings
         self.outcomes = self._outcomes()
 
     def __exit__(self, *_: object) -> None:
@@ -364,8 +363,10 @@ class _ModelRuns:
         task: Task,
         protocol: Protocol,
         *,
+        start: int | None,
         save_models: bool,
         runs: _Runs,
+        cost: float,
     ) -> None:
         checkpoint = model.checkpoint
         self.n_blocks = count_blocks(checkpoint.config)
@@ -377,6 +378,10 @@ class _ModelRuns:
         self.folds = [fold.task for fold in self.sets]
         self.every, self.first = runs, len(runs.sets)
         runs.sets += self.sets
+        looked_at = drawn_from(task, (LOOKED_AT,) * 3)
+        read = read_curves(checkpoint, looked_at.split("all"), _readings(task))
+        first_layer = max(read[SELF_CKA].first_layer - 1, 0)  # such a curve begins a layer later
+        unsaved = without_checkpoint(model.encoder) if save_models else ""
         self.runs: list[MadeRun] = []
         self.failures: list[str] = []
         self.ahead = 0
@@ -384,22 +389,14 @@ class _ModelRuns:
         self.failed = ""
         """What the last of them says that is a run's."""
         self._tested: dict[tuple[int, int], Array] = {}  # influences of the test items, by layer and seed
-
-    def read(self, *, start: int | None, cost: float) -> Evidence:
-        """Read the pretrained model, before any run; return what is known then."""
-        checkpoint, task = self.model.checkpoint, self.task
-        looked_at = drawn_from(task, (LOOKED_AT,) * 3)
-        read = read_curves(checkpoint, looked_at.split("all"), _readings(task))
-        first_layer = max(read[SELF_CKA].first_layer - 1, 0)  # such a curve begins a layer later
-        unsaved = without_checkpoint(self.model.encoder) if self.save_models else ""
         self.begun = begun_evidence(
             self.n_blocks,
             read,
             start=start,
-            n_items=sum(len(fold.validation) for fold in self.folds),
-            n_folds=len(self.folds),
+            n_items=sum(len(fold.validation) for fold in folds),
+            n_folds=len(folds),
             first_layer=1 if unsaved else first_layer,
-            model=self.first // len(self.folds),
+            model=self.first // len(folds),
             block_cost=cost,
         )
         if KINDS[task.kind].zero_shot == "cosine" and not KINDS[task.kind].fits:  # of what the readings embedded
@@ -408,7 +405,6 @@ class _ModelRuns:
             self.failures.append(left_out_layer(checkpoint.label, checkpoint.pooling))
         elif unsaved:
             self.failures.append(f"layer 0 of {checkpoint.label} is left out: {unsaved}")
-        return self.begun
 
     @property
     def own_folder(self) -> RunFolder:
@@ -735,11 +731,7 @@ def search_begun(
     checkpoint = resolve(model, items=task.readable)
     fold = search_folds(task, seeds, cross_validation)[0]
     protocol, checkpoint = agreed(protocol, checkpoint)
-    return _has_runs(run_folder(checkpoint, fold, protocol))
-
-
-def _has_runs(folder: RunFolder) -> bool:
-    return any(folder.path.glob(f"*/{RESULT}"))
+    return any(run_folder(checkpoint, fold, protocol).path.glob(f"*/{RESULT}"))
 
 
 def plan_find(

@@ -464,24 +464,7 @@ def test_runs_begin_when_the_gpu_holds_nothing_of_the_readings(
     monkeypatch.setattr(first_use, "load_encoder", loading)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: held.append(sum(each() is not None for each in loaded)))
-    monkeypatch.setattr(find_module, "execute", refused)
+    monkeypatch.setattr(find_module, "crew_of", refused)
     with pytest.raises(TrainingError, match=r"begun after \[0\]"):
         found(six, tmp_path)
     assert loaded
-
-
-@pytest.mark.parametrize(("jobs", "hired"), [(1, 0), (2, 2)])
-def test_processes_begin_before_the_readings_and_end_where_these_fail(
-    jobs: int, hired: int, six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    workers = list[object]()
-
-    def refused(*_: Any, **__: Any) -> None:
-        raise TrainingError(f"read beside {len(workers)}")
-
-    crew = SimpleNamespace(hire=lambda n: workers.extend(range(n)), close=workers.clear)
-    monkeypatch.setattr(find_module, "crew_of", lambda *_, **__: crew)
-    monkeypatch.setattr(find_module, "read_curves", refused)
-    with pytest.raises(TrainingError, match=f"read beside {hired}"):
-        found(six, tmp_path, jobs=jobs)
-    assert not workers
