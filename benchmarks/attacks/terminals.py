@@ -70,11 +70,11 @@ COMMANDS = {
     "lab chain": f"lab chain chain.toml {REPORT}",
     "lab adapt": "lab adapt rtd --texts texts.txt --epochs 1 --out {0}",
     "lab pretrain": "lab pretrain {0} --objective mlm --corpus texts.txt --size tiny --steps 3 --batch-size 8",
-    "lab ensemble": f"lab ensemble cache/runs --layers 1,3 --task pairs.csv {REPORT}",
+    "lab ensemble": f"lab ensemble {{3}} --layers 1,3 --task pairs.csv {REPORT}",
     "lab reproduce": "lab reproduce figure3 --dry-run",
 }
 """Every command on the files of `layerprobe demo --files`; {0} is a file or folder that it writes, {1} a number that is
-new, {2} an extraction."""
+new, {2} an extraction, {3} a folder of runs."""
 PREPARED = {
     "objectives.toml": """objectives = ["mlm"]
 generator_sizes = [0.5]
@@ -94,9 +94,10 @@ epochs = 1
 """,
     "chain.toml": """model = "rtd"
 seeds = 1
-epochs = 1
+layers = [1]
 [[step]]
 finetune = "pairs.csv"
+epochs = 1
 """,
 }
 """Files that commands read, besides."""
@@ -258,6 +259,8 @@ def failing_output(place: Place) -> Iterator[Outcome]:
     prepare(place)
     numbers = itertools.count(1)
     extraction = json.loads(place.run("cache list --json").out)[0]["fingerprint"]
+    # that of `finetune`, whose layers have runs of as many seeds
+    (runs,) = {run.parents[1] for run in (place.folder / "cache" / "runs").rglob("layer-003-seed-1/result.json")}
     for name in names_of(typer.main.get_command(app)):
         if not re.match(place.only, name):
             continue
@@ -266,7 +269,7 @@ def failing_output(place: Place) -> Iterator[Outcome]:
             continue
         for what, more in (("full", ""), ("full", " --json"), ("closed", ""), ("none", ""))[: 4 if " " in name else 3]:
             out, number = f"{name.replace(' ', '-')}-{what}{more[3:]}", next(numbers)
-            ended = _without_output(place, COMMANDS[name].format(out, number, extraction) + more, what)
+            ended = _without_output(place, COMMANDS[name].format(out, number, extraction, runs) + more, what)
             problem = ended.problem or _kept(place, COMMANDS[name], out)
             if name == "search tell":
                 told = json.loads((place.folder / "search.json").read_text())["models"][0]["scores"]

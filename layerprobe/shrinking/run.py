@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.checks import Seeds, check_seeds, public, settings_or_default
-from layerprobe.context import part
+from layerprobe.context import part, report
 from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
 from layerprobe.encoders.loading import ModelLike, resolve
@@ -426,30 +427,33 @@ class _Work:
         smaller = Model(str(directory / MODEL), display_name=f"{label}, trained", end_token=False)
         return SharedModel(resolve(smaller.like(self.checkpoint.settled)))
 
-    def sizes(self, chosen: int) -> Iterator[Sized]:
-        """Yield models of fewer blocks, tokens, dimensions and bits, as they are and where they were trained before."""
+    def sizes(self, chosen: int) -> list[Sized]:
+        """Score models of fewer blocks, tokens, dimensions and bits, as they are and where they were trained before."""
         compared, width = self.compared, self.description.hidden_size
         if compared is None or not has_untrained_outputs(compared.task.kind):
-            return
+            return []
         blocks = {len(removal.kept): removal.kept for removal in self.order()}
         blocks |= {self.n_blocks: self.every_block} | self.kept
         counts = sorted({chosen, *self.tried, *_some(sorted(blocks), SIZES)}, reverse=True)
         how: Any = (compared, self.taught.train.texts[:FITTED_SIZES], (width, self.dimensions or max(1, width // 3)))
-        for cut in [self.checkpoint, self.cut][: 1 if self.vocabulary is None else 2]:
-            for k in counts:
+        cuts = [self.checkpoint, self.cut][: 1 if self.vocabulary is None else 2]
+        result: list[Sized] = []
+        for number, (cut, k) in enumerate(itertools.product(cuts, counts)):
+            report("scoring smaller models", number, len(cuts) * len(counts))
+            with part(start=number, share=1, whole=len(cuts) * len(counts)):
                 one = cut.of_blocks(blocks[k])
                 model = self.whole if one is self.checkpoint else SharedModel(one)
-                for size in sized([model], blocks[k], *how, trained=False):
-                    whole = (
-                        cut is self.checkpoint and k == self.n_blocks and (size.dimensions, size.bits) == (width, 32)
-                    )
-                    yield replace(size, interval=compared.interval_of_whole()) if whole else size
+                untrained = list(sized([model], blocks[k], *how, trained=False))
+                if cut is self.checkpoint and k == self.n_blocks and untrained:  # 32 bits and all dimensions come first
+                    untrained[0] = replace(untrained[0], interval=compared.interval_of_whole())
+                result += untrained
                 model.forget()
                 runs = run_set(SharedModel(one), self.taught, self.protocol, save_models=True)
                 jobs = [RunJob(k, seed) for seed in self.seeds]
                 if all(runs.read(job) for job in jobs):
                     models = [self._saved(runs.directory(job), one.label) for job in jobs]
-                    yield from sized(models, blocks[k], *how, trained=True)
+                    result += sized(models, blocks[k], *how, trained=True)
+        return result
 
     def at(self, k: int, split: str, seeds: Sequence[int]) -> tuple[Smaller, SharedModel, Vectors | None]:
         """Return the model of `k` blocks with the loss on a split where there is a task, and the first of its seeds."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+import layerprobe_cli
 import pytest
 import typer
 from layerprobe_cli.main import main
@@ -115,3 +117,10 @@ def test_an_error_of_a_command_is_no_answer_that_cannot_be_printed(monkeypatch: 
     monkeypatch.setattr("layerprobe_cli.main.app", lambda: run(broken, context, {"call": Call()}))
     with pytest.raises(OSError, match="a bug"):
         main()
+
+
+def test_commands_write_to_stdout_by_what_they_return() -> None:
+    """A command that prints by itself ends in a traceback where stdout is full, and loses its page."""
+    commands = Path(layerprobe_cli.__file__).parent / "commands"
+    printing = re.compile(r"typer\.echo\(|\bprint\(")
+    assert [file.name for file in commands.glob("*.py") if printing.search(file.read_text())] == []

@@ -1,9 +1,7 @@
 """layerprobe lab chain."""
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import Annotated, Any
 
 from layerprobe.checks import LEVEL
 from layerprobe_cli import options as o
@@ -43,7 +41,6 @@ def chain(
     plan = plan_chain(chain_settings, options=options)
     if dry_run:
         call.stop_at(plan)
-    if not call.json:
-        typer.echo(plan.table.titled)
     done = run_chain(chain_settings, options=options)
-    return Done(result=done, parts=("", *done.sentences, "", done.table), notes=done.notes, warnings=done.warnings)
+    parts: list[Any] = [plan.table.title, "", plan.table, "", *done.sentences, "", done.table]
+    return Done(result=done, parts=parts, notes=done.notes, warnings=done.warnings)

@@ -14,6 +14,7 @@ from layerprobe.encoders.model import DEFAULTS, Model
 from layerprobe.stats.values import TOLERANCE
 from layerprobe.tasks.values import TaskSettings
 from layerprobe_cli import options as o
+from layerprobe_cli.output import echo, stdout_errors
 from layerprobe_cli.shell import Done, PageCall
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def sweep(
     if print_toml:
         from layerprobe.sweeps.values import sweep_toml
 
-        typer.echo(sweep_toml(plan), nl=False)
+        with stdout_errors():
+            echo(sweep_toml(plan).removesuffix("\n"))
         return None
     from layerprobe.context import report as report_progress
     from layerprobe.sweeps.run import plan_sweep, run_sweep
