@@ -638,7 +638,9 @@ class Shrunk(Shown):
 
     @property
     def by_size(self) -> Table:
-        """One row per model of some blocks, tokens, dimensions and bits, the smallest first."""
+        """One row per model of some blocks, tokens, dimensions and bits, the smallest first; DataError for none."""
+        if not self.sizes:
+            raise DataError("expected several sizes, got none: shrink on a task, with ShrinkSettings(front=True)")
         rows = sorted(self.sizes, key=lambda size: (size.bytes, -size.chosen_by))
         column, metric = columns_of(rows), metric_title(rows[0].loss.metric)
         front = pareto_front(rows, cost=lambda size: size.bytes, score=lambda size: size.chosen_by)

@@ -12,7 +12,7 @@ from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import SharedModel
-from layerprobe.errors import ModelError
+from layerprobe.errors import DataError, ModelError
 from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning.values import Protocol
 from layerprobe.results.choices import choices
@@ -135,6 +135,11 @@ def test_what_is_measured_is_the_score_of_the_model(folder: str, monkeypatch: py
     assert (narrow.dimensions, narrow.weights - wide.weights) == (4, 4 * 4 * 16)
     assert wide.weights == 4 * few.encoder.description.parameters[-1]
     assert wide.seeds == 0
+
+
+def test_a_result_without_sizes_says_how_they_are_made(result: Shrunk) -> None:
+    with pytest.raises(DataError, match=r"got none: shrink on a task, with ShrinkSettings\(front=True\)"):
+        dataclasses.replace(result, sizes=()).by_size  # noqa: B018
 
 
 def test_some_sizes_are_at_equal_distances() -> None:
