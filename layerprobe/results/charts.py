@@ -80,6 +80,8 @@ class Chart:
     """Whether intervals are shades, not bars."""
     floor: str = ""
     """The column of what a trivial answer scores."""
+    front: str = ""
+    """Which rows of a cost are chosen: those whose column `front` names this; by default those that the table marks."""
     joined: bool = False
     """Whether the chosen rows of a cost are joined, a front, and they alone have bars; otherwise each has a ring, and
     points have labels."""

@@ -88,6 +88,9 @@ def drawn(table: Table, chart: Chart) -> Figure:
     whole, table = table, table.with_columns(Column(ROW, range(len(table)), shown=False))
     for name, value in chart.where:
         table = table.where(name, value)
+    if chart.front:
+        fronts = table.column("front").cells
+        table = replace(table, marks=tuple("chosen" if chart.front in front else None for front in fronts))
     quantity, curves = chart.quantity(table), _curves(table, chart)
     figure = go.Figure(list({"cost": _costs, "bars": _bars_of, "line": _lines}[chart.kind](table, chart, curves)))
     figure.add_traces([*_across(table, chart, curves), *(_floor(table, chart, curves) if chart.floor else [])])

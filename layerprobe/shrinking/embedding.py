@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from torch import Tensor
 
 from layerprobe.encoders.backends.graph import Graph
-from layerprobe.encoders.batching import Batch, Prepared, collate, copies, pool, token_batches
+from layerprobe.encoders.batching import Batch, Prepared, TokenizedTexts, collate, copies, pool, token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.model import Pooling
 from layerprobe.encoders.workers import SharedModel
@@ -62,10 +62,28 @@ def embedder(model: SharedModel, *, graph: Graph | None = None, dense: Vectors |
                 states = last(batch)
             return vectors(states, batch, how.pooling)
 
-        embeddings = embedded(encoder, texts, one, how.asked.batch_tokens)
-        return embeddings if dense is None else embeddings @ dense.T
+        return embedded(encoder, texts, one, how.asked.batch_tokens)
 
-    return embed
+    return mapped(embed, dense)
+
+
+def mapped(embed: Embed, dense: Vectors | None) -> Embed:
+    """Return a function that embeds texts and maps the embeddings by `dense`, a (dimensions, width) map."""
+    return embed if dense is None else lambda texts: embed(texts) @ dense.T
+
+
+def once(embed: Embed) -> Embed:
+    """Return a function that embeds the same tokenised texts once."""
+    done = dict[bytes, Vectors]()
+
+    def remembered(texts: Prepared) -> Vectors:
+        read = cast(TokenizedTexts, texts)
+        key = read.ids.tobytes() + read.ends.tobytes()
+        if key not in done:
+            done[key] = embed(texts)
+        return done[key]
+
+    return remembered
 
 
 def tokenized(model: SharedModel, texts: Sequence[str]) -> Prepared:

@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from layerprobe.encoders.backends.backend import ONNX
 from layerprobe.report.facts import about
 from layerprobe.results import numbers
 from layerprobe.results.draw import drawn
@@ -22,8 +21,7 @@ def shrunk_page(result: Shrunk) -> Page:
     small, loss, whole = result.smaller, result.smaller.loss, result.model
     lost = "" if loss is None else f"loss {numbers.number(loss.value)}, {at_most(loss.most, loss.margin)} (95 %)"
     fewer = numbers.percent(round(1 - small.parameters / whole.parameters[-1], 2))
-    tables = [result.by_size] if result.sizes else []
-    tables += [table for table, there in ((result.order, result.removals), (result.ways, result.front)) if there]
+    tables = [*([result.ways] if result.front else []), *([result.order] if result.removals else [])]
     return page_of(
         result,
         kind="a smaller model",
@@ -36,29 +34,14 @@ def shrunk_page(result: Shrunk) -> Page:
 
 
 def _export(result: Shrunk, record: Mapping[str, Any]) -> str:
-    """Return what writes the model of a row as a folder; empty of the whole model, which is there already."""
-    if "bits" in record:
-        return _makes(result, record)
-    runs = {size.blocks: size.folders[0] for size in result.tried}
-    blocks, fewer = (
-        record.get("blocks"),
-        record.get("bytes", 4 * result.model.hidden_size) < 4 * result.model.hidden_size,
-    )
-    if blocks not in runs:
-        return ""
-    if fewer and blocks == result.smaller.blocks:
-        return f"layerprobe.export_model({runs[blocks]!r}, 'smaller', dense={result.dense!r})"
-    backend, _, how = record.get("run_by", "").partition(" ")
-    words = ["layerprobe", "export", runs[blocks], "smaller", *(["--int8", backend] if how == "int8" else [])]
-    return "" if fewer else shlex.join(words)
-
-
-def _makes(result: Shrunk, record: Mapping[str, Any]) -> str:
-    """Return what trains and writes the model of some blocks, tokens, dimensions and bits."""
+    """Return what writes the model of a row as a folder, trained before where it must be; empty where nothing does."""
+    blocks: tuple[int, ...] = record.get("blocks", ())
     whole, protocol = result.model, result.protocol
-    blocks, options = record["blocks"], list[str]()
-    fewer_tokens = record["tokens"] < max(size.tokens for size in result.sizes)
-    folder = whole.name
+    if "run_by" not in record:
+        folders = {size.blocks: size.folders[0] for size in result.tried}
+        return shlex.join(["layerprobe", "export", folders[blocks], "smaller"]) if blocks in folders else ""
+    options, folder = list[str](), whole.name
+    fewer_tokens = record["tokens"] is not None and record["tokens"] < max(way.tokens or 0 for way in result.front)
     if len(blocks) < whole.n_blocks or fewer_tokens:
         options = ["--size", ",".join(map(str, blocks)) if len(blocks) < whole.n_blocks else "all"]
         options += ["--vocabulary", str(record["tokens"])] if fewer_tokens else []
@@ -71,12 +54,12 @@ def _makes(result: Shrunk, record: Mapping[str, Any]) -> str:
         ]
         options += ["--seeds", ",".join(map(str, result.seeds))] if len(result.seeds) > 1 else []
         folder = "smaller"
-    parts = [
-        ["layerprobe", "shrink", whole.name, "--texts", result.texts, "-t", result.task or "", *options, "-o", folder]
-    ]
-    parts = parts if options else []
-    if record["bits"] == 8 and (record["dimensions"] == whole.hidden_size or options):
-        parts.append(["layerprobe", "export", folder, "smaller-int8", "--layer", str(len(blocks)), "--int8", ONNX])
+    files = [] if result.texts.startswith("the training split of ") else result.texts.split(", ")
+    data = [word for file in files for word in ("--texts", file)] + (["-t", result.task] if result.task else [])
+    parts = [["layerprobe", "shrink", whole.name, *data, *options, "-o", folder]] if options else []
+    backend, _, how = record["run_by"].partition(" ")
+    if how == "int8" and (record["dimensions"] == whole.hidden_size or options):
+        parts.append(["layerprobe", "export", folder, "smaller-int8", "--layer", str(len(blocks)), "--int8", backend])
     return " && ".join(map(shlex.join, parts))
 
 

@@ -3,10 +3,12 @@
 Knows resolved models and a task; knows nothing of how the smaller one was made.
 """
 
+import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from statistics import fmean
 from typing import cast
 
 import numpy as np
@@ -17,8 +19,7 @@ from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.backends.backend import TORCH, engines
 from layerprobe.encoders.backends.choice import timed_rounds
 from layerprobe.encoders.backends.graph import Graph, open_graph
-from layerprobe.encoders.backends.int8 import int8_graph, int8_graphs
-from layerprobe.encoders.batching import Prepared
+from layerprobe.encoders.backends.int8 import int8_graphs
 from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import Resolved
 from layerprobe.encoders.timing import median_range
@@ -29,9 +30,9 @@ from layerprobe.finetuning.outputs import ScoredSplit, outputs_in
 from layerprobe.finetuning.tuning import finetune, items_of, saved_models, with_prompts
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.scoring.probes import Probe
-from layerprobe.shrinking.embedding import Embed, Vectors, embedder, fewer, tokenized
+from layerprobe.shrinking.embedding import Embed, embedder, fewer, mapped, once, tokenized
 from layerprobe.shrinking.teacher import Taught, agreement
-from layerprobe.shrinking.values import PointsLost, Served, Sized
+from layerprobe.shrinking.values import PointsLost, Served
 from layerprobe.stats.crossed import crossed, errors_known
 from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences, links_of
@@ -251,112 +252,82 @@ logger = logging.getLogger(__name__)
 
 
 def served(
-    model: SharedModel,
+    models: Sequence[SharedModel],
     blocks: tuple[int, ...],
     compared: Compared | None,
     held_out: Taught,
-    dense: Vectors | None,
-    tokens: int | None = None,
-) -> Iterator[Served]:
-    """Yield speed and loss of every way to run a model of some blocks and tokens; with `dense` in fewer dimensions too.
-
-    Speed and agreement are measured on the texts held out, the loss on the test split of a task.
-    """
-    graphs, encoder, dtype = _graphs(model), model.encoder, model.checkpoint.dtype
-    lengths, seconds = timed_rounds(encoder, graphs, model.checkpoint, held_out.texts)
-    texts = tokenized(model, held_out.texts)
-    for name in (TORCH, *graphs):
-        milliseconds, low, high = median_range([1e3 * elapsed / len(lengths) for elapsed in seconds[name]])
-        for weight in (None, dense)[: 1 + (dense is not None)]:
-            embed = embedder(model, graph=graphs.get(name), dense=weight)
-            yield Served(
-                blocks=blocks,
-                run_by=name if dtype == "float32" or "int8" in name else f"{name} {dtype}",
-                dimensions=encoder.description.hidden_size if weight is None else len(weight),
-                milliseconds=milliseconds,
-                interval=(low, high),
-                agreement=100 * agreement(embed(texts), held_out.gold),
-                loss=None if compared is None else compared.losses([(model, embed)], (0,), "test")[0],
-                tokens=tokens,
-            )
-
-
-def sized(
-    models: Sequence[SharedModel],
-    blocks: tuple[int, ...],
-    compared: Compared,
     texts: Sequence[str],
     dimensions: Sequence[int],
     *,
     trained: bool,
-) -> Iterator[Sized]:
-    """Yield size and score of models of the same blocks and tokens, one a seed, with dimensions in 32 and in 8 bits.
+    timed: bool,
+) -> Iterator[Served]:
+    """Yield size and loss of models of the same blocks and tokens, one a seed, in torch and in 8 bits.
 
-    Maps to fewer dimensions are fitted on the embeddings of some texts.
+    Where it is `timed`, also their time, and the first of them by every backend. Maps to fewer dimensions are fitted on
+    embeddings of some texts; time and agreement are measured on the texts held out, the loss on the task.
     """
-    for bits in (32, 8):
-        try:
-            rounded = [None if bits == 32 else int8_graph(load(m.checkpoint), m.checkpoint.pooling) for m in models]
-        except ModelError as error:
-            logger.log(logging.INFO if isinstance(error, MissingPackageError) else logging.WARNING, "%s", error)
-            return
-        embeds = [
-            _by_split(embedder(model, graph=way and way[0]), model, texts)
-            for model, way in zip(models, rounded, strict=True)
+    first, graphs = models[0], [_graphs(model, every=timed and model is models[0]) for model in models]
+    encoder, dtype, times = first.encoder, first.checkpoint.dtype, dict[str, tuple[float, float, float]]()
+    if timed:
+        opened = {name: graph for name, (graph, _) in graphs[0].items()}
+        lengths, seconds = timed_rounds(encoder, opened, first.checkpoint, held_out.texts)
+        times = {name: median_range([1e3 * one / len(lengths) for one in seconds[name]]) for name in seconds}
+    width, of_float = encoder.description.hidden_size, 4 * encoder.description.parameters[-1]
+    fitted = [embedder(model)(tokenized(model, texts)) for model in models if min(dimensions) < width]
+    scored = compared if compared is not None and has_untrained_outputs(compared.task.kind) else None
+    for name in (TORCH, *graphs[0]):
+        run = [
+            (model, of.get(name, (None, of_float)))
+            for model, of in zip(models, graphs, strict=True)
+            if name in (TORCH, *of)
         ]
-        first, way = models[0].encoder.description, rounded[0]
+        ways = [(model, once(embedder(model, graph=graph))) for model, (graph, _) in run]
+        alike = [tokenized(model, held_out.texts) for model, _ in ways]
         for size in dimensions:
-            whole = size == first.hidden_size
-            losses = {
-                split: compared.as_they_are(
-                    [(m, one(split, size)) for m, one in zip(models, embeds, strict=True)], split
-                )
-                for split in ("validation", "test")
-            }
-            loss = losses["test"]
-            known = models[0].checkpoint.tokenizer
-            yield Sized(
+            maps = [None if size == width else fewer(fitted[seed], size) for seed in range(len(ways))]
+            embeds = [(model, mapped(embed, dense)) for (model, embed), dense in zip(ways, maps, strict=True)]
+            agreed = [agreement(embed(texts), held_out.gold) for (_, embed), texts in zip(embeds, alike, strict=True)]
+            validation, loss, interval = None, None, None
+            if scored is not None:
+                validation, loss = (scored.as_they_are(embeds, split) for split in ("validation", "test"))
+                ends, score = loss.interval, loss.whole[0]
+                interval = ends and (score - ends[1], score - ends[0])
+                if first is scored.whole and (name, size) == (TORCH, width):
+                    interval = scored.interval_of_whole()
+            yield Served(
                 blocks=blocks,
-                tokens=len(known.get_vocab()),
+                tokens=len(first.checkpoint.tokenizer.get_vocab()),
                 dimensions=size,
-                bits=bits,
-                seeds=len(models) if trained else 0,
-                weights=(4 * first.parameters[-1] if way is None else way[1])
-                + (0 if whole else 4 * size * first.hidden_size),
-                chosen_by=float(np.mean(losses["validation"].small)),
+                run_by=name if dtype == "float32" or "int8" in name else f"{name} {dtype}",
+                seeds=len(run) if trained else 0,
+                weights=run[0][1][1] + (0 if size == width else 4 * size * width),
+                milliseconds=times[name][0] if timed else None,
+                interval=times[name][1:] if timed else None,
+                agreement=100 * fmean(agreed),
+                chosen_by=None if validation is None else fmean(validation.small),
                 loss=loss,
-                interval=loss.interval and (loss.whole[0] - loss.interval[1], loss.whole[0] - loss.interval[0]),
+                score_interval=interval,
             )
 
 
-def _by_split(embed: Embed, model: SharedModel, texts: Sequence[str]) -> Callable[[str, int], Embed]:
-    """Return what gives, by split and dimensions, an `Embed` that embeds the texts of a split once."""
-    fitted, done = embed(tokenized(model, texts)), dict[str, Vectors]()
-
-    def of(split: str, dimensions: int) -> Embed:
-        def embedded(prepared: Prepared) -> Vectors:
-            if split not in done:
-                done[split] = embed(prepared)
-            vectors = done[split]
-            return vectors if dimensions == vectors.shape[1] else vectors @ fewer(fitted, dimensions).T
-
-        return embedded
-
-    return of
-
-
-def _graphs(model: SharedModel) -> dict[str, Graph]:
-    """Return the model as a graph of every installed backend, also in 8 bits; failures are logged."""
+def _graphs(model: SharedModel, *, every: bool) -> dict[str, tuple[Graph, int]]:
+    """Return the model in 8 bits, and as a graph of every backend, with their bytes; failures are logged."""
     # of its own: an export may change a model
-    encoder, graphs = load(model.checkpoint), dict[str, Graph]()
-    for name, engine in engines().items():
-        try:
+    encoder, graphs = load(model.checkpoint), dict[str, tuple[Graph, int]]()
+    size = 4 * encoder.description.parameters[-1]
+    for name, engine in engines().items() if every else ():
+        with _logged():
             engine.check(encoder.device.type, model.checkpoint.dtype)
-            graphs[name] = open_graph(engine, encoder, model.checkpoint)[0]
-        except ModelError as error:
-            logger.log(logging.INFO if isinstance(error, MissingPackageError) else logging.WARNING, "%s", error)
+            graphs[name] = open_graph(engine, encoder, model.checkpoint)[0], size
+    with _logged():
+        graphs |= int8_graphs(encoder, model.checkpoint.pooling, every=every)
+    return graphs
+
+
+@contextlib.contextmanager
+def _logged() -> Iterator[None]:
     try:
-        return graphs | int8_graphs(encoder, model.checkpoint.pooling)
+        yield
     except ModelError as error:
-        logger.warning("%s", error)
-        return graphs
+        logger.log(logging.INFO if isinstance(error, MissingPackageError) else logging.WARNING, "%s", error)

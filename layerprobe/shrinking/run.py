@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from layerprobe.checks import Seeds, check_seeds, public, settings_or_default
 from layerprobe.context import part, report
 from layerprobe.encoders.architecture import count_blocks, count_parameters
+from layerprobe.encoders.backends.choice import MEASURED_TEXTS, SECONDS
+from layerprobe.encoders.backends.choice import ROUNDS as TIMING_ROUNDS
 from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
-from layerprobe.encoders.loading import ModelLike, resolve
+from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.stack import check_blocks
 from layerprobe.encoders.timing import ROUNDS, Speedup
@@ -38,7 +40,7 @@ from layerprobe.profiling.values import ProfileSettings
 from layerprobe.results.estimate import Estimate
 from layerprobe.shrinking.embedding import Vectors, embedder, fewer, tokenized, write_dense
 from layerprobe.shrinking.order import N_TEXTS, kept_order
-from layerprobe.shrinking.points_lost import Compared, has_untrained_outputs, served, sized
+from layerprobe.shrinking.points_lost import Compared, has_untrained_outputs, served
 from layerprobe.shrinking.teacher import TEACHER, Taught, agreement
 from layerprobe.shrinking.values import (
     TRAINING,
@@ -47,7 +49,6 @@ from layerprobe.shrinking.values import (
     ShrinkSettings,
     Shrunk,
     Size,
-    Sized,
     Smaller,
     SmallerVocabulary,
     dense_name,
@@ -74,6 +75,10 @@ FITTED = 5000
 SIZES, FITTED_SIZES = 6, 2000
 """Numbers of blocks at most whose untrained models are scored against their size, and texts at most that their fewer
 dimensions are fitted on."""
+WAYS = 7
+"""Ways at most to run a model whose time is measured: torch, two backends, and each of these with two of 8 bits."""
+EXPORTING = 0.6e-6
+"""Seconds a parameter that a graph in 8 bits takes to write, on one core (MiniLM's 22.6 M: 13)."""
 FAR = 5.0
 """Points of agreement that the texts of a task may be behind the held-out ones without a warning."""
 NO_TEACHER = 5.0
@@ -146,8 +151,8 @@ def shrink(
         if chosen not in work.kept:
             sizes = ", ".join(map(str, sorted(work.kept)))
             raise DataError(f"expected a number of blocks that a model can be made of, {sizes}, got {chosen}")
-        best, ways = work.measured(chosen, front=settings.front)
-        by_size = tuple(work.sizes(chosen)) if settings.front else ()
+        best = work.measured(chosen)
+        front = tuple(work.ways(chosen)) if settings.front else ()
     tried = [best if k == chosen else smaller for k, smaller in sorted({**work.tried, chosen: best}.items())]
     return Shrunk(
         model=work.description,
@@ -163,8 +168,7 @@ def shrink(
         chosen=tried.index(best),
         dimensions=settings.dimensions,
         vocabulary=work.vocabulary,
-        front=ways,
-        sizes=by_size,
+        front=front,
         warnings=tuple(work.warnings(best)),
         item_source=work.item_source,
     )
@@ -189,9 +193,12 @@ def plan_shrinking(
     steps = 0 if work.untrained(blocks) and sizes == [blocks] else sum(k + 1 for k in sizes) + more * (sizes[-1] + 1)
     # a step is about a forward and two backward passes: all texts go through the whole model once, some through each
     # model without one block
-    passes = 1 if isinstance(target, tuple) else 1 + N_TEXTS / len(work.texts) * blocks**2 / 3
+    passes = 1 if isinstance(target, tuple) and not settings.front else 1 + N_TEXTS / len(work.texts) * blocks**2 / 3
     # the whole model and every trained one are scored
-    passes += _scored_share(work.texts, task, settings.dimensions) * (1 + steps / (blocks + 1))
+    scored = _scored_share(work.texts, task, settings.dimensions)
+    passes += scored * (1 + steps / (blocks + 1))
+    n_measured, more_passes, exporting = _front_costs(work, sizes, scored) if settings.front else (0, 0.0, 0.0)
+    passes += more_passes
     some = work.texts[:: max(1, len(work.texts) // 400)][:400]
     drawn = np.random.default_rng(0).normal(size=(len(some), work.description.hidden_size))
     timed = _split(some, drawn.astype(np.float32), "timed")
@@ -203,11 +210,11 @@ def plan_shrinking(
         whole = work.checkpoint.with_options(max_length=None)
         plans.append(plan_tuning(whole, work.compared.task, block_steps=lambda _: tuned, protocol=tuning))
     how = plans[0]["computed_on"]
-    further = f"; measuring ways to run it ({option('front', True)}) comes on top" if settings.front else ""
+    further = f"; {n_measured} models are measured for {option('front', True)}" if settings.front else ""
     n_texts, n_sizes, n_seeds = len(work.texts), len(sizes), len(work.seeds)
     return Estimate(
         title=f"Making {short_name(work.checkpoint.label)} smaller",
-        seconds=sum(plan.seconds or 0.0 for plan in plans),
+        seconds=exporting + sum(plan.seconds or 0.0 for plan in plans),
         computed_on=f"{how}: {n_texts:,} texts are embedded once, and {counted(n_sizes, 'size')} trained with "
         f"{counted(n_seeds, 'seed')}{further}",
         numbers={
@@ -230,6 +237,25 @@ def _scored_share(texts: Sequence[str], task: Task | None, dimensions: int | Non
     train, validation, test = (sum(map(len, task.texts(split))) for split in ("train", "validation", "test"))
     fitted = 2 * train if KINDS[task.kind].zero_shot == "probe" else 0
     return share + (validation + test + fitted) / sum(map(len, texts))
+
+
+def _front_costs(work: _Work, sizes: Sequence[int], scored: float) -> tuple[int, float, float]:
+    """Return of `_Work.ways` how many models it measures, what they read in passes of all texts, and other seconds.
+
+    Args:
+        work: The checked arguments.
+        sizes: Numbers of blocks that are trained, the chosen one last.
+        scored: The amount of text that a model is scored on, relative to the training texts.
+    """
+    blocks, n_texts, seeds, untrained = work.n_blocks, len(work.texts), len(work.seeds), list[int]()
+    if work.compared is not None and has_untrained_outputs(work.compared.task.kind):
+        counts = {*sizes, *_some(range(1, blocks + 1), SIZES)}
+        untrained = sorted(counts) * (1 if work.vocabulary is None else 2) + [k for k in sizes[:-1] if seeds == 1]
+    timed, rounds = [blocks] + [sizes[-1]] * seeds, TIMING_ROUNDS[0] * MEASURED_TEXTS / n_texts
+    share = scored + (_held_out(n_texts) + min(FITTED, n_texts)) / n_texts
+    passes = 2 * share * sum(untrained) + WAYS * (share + rounds) * sum(timed)
+    exported = sum(work.description.parameters[k] for k in (*untrained, *timed, *timed))
+    return len(untrained) + len(timed), passes / blocks, EXPORTING * exported + SECONDS * len(timed[:2])
 
 
 def _most_sizes(low: int, high: int) -> list[int]:
@@ -427,33 +453,38 @@ class _Work:
         smaller = Model(str(directory / MODEL), display_name=f"{label}, trained", end_token=False)
         return SharedModel(resolve(smaller.like(self.checkpoint.settled)))
 
-    def sizes(self, chosen: int) -> list[Sized]:
-        """Score models of fewer blocks, tokens, dimensions and bits, as they are and where they were trained before."""
-        compared, width = self.compared, self.description.hidden_size
-        if compared is None or not has_untrained_outputs(compared.task.kind):
-            return []
-        blocks = {len(removal.kept): removal.kept for removal in self.order()}
-        blocks |= {self.n_blocks: self.every_block} | self.kept
-        counts = sorted({chosen, *self.tried, *_some(sorted(blocks), SIZES)}, reverse=True)
-        how: Any = (compared, self.taught.train.texts[:FITTED_SIZES], (width, self.dimensions or max(1, width // 3)))
-        cuts = [self.checkpoint, self.cut][: 1 if self.vocabulary is None else 2]
-        result: list[Sized] = []
-        for number, (cut, k) in enumerate(itertools.product(cuts, counts)):
-            report("scoring smaller models", number, len(cuts) * len(counts))
-            with part(start=number, share=1, whole=len(cuts) * len(counts)):
-                one = cut.of_blocks(blocks[k])
-                model = self.whole if one is self.checkpoint else SharedModel(one)
-                untrained = list(sized([model], blocks[k], *how, trained=False))
-                if cut is self.checkpoint and k == self.n_blocks and untrained:  # 32 bits and all dimensions come first
-                    untrained[0] = replace(untrained[0], interval=compared.interval_of_whole())
-                result += untrained
-                model.forget()
-                runs = run_set(SharedModel(one), self.taught, self.protocol, save_models=True)
-                jobs = [RunJob(k, seed) for seed in self.seeds]
-                if all(runs.read(job) for job in jobs):
-                    models = [self._saved(runs.directory(job), one.label) for job in jobs]
-                    result += sized(models, blocks[k], *how, trained=True)
-        return result
+    def ways(self, chosen: int) -> Iterator[Served]:
+        """Yield the whole model and the chosen one by every backend, and on a task models of other sizes.
+
+        These have fewer blocks, tokens, dimensions and bits, as they are and where they were trained before.
+        """
+        width, texts = self.description.hidden_size, self.taught.train.texts
+        scored = self.compared is not None and has_untrained_outputs(self.compared.task.kind)
+        narrow = self.dimensions or (max(1, width // 3) if scored else width)
+        blocks, models = self.kept | {self.n_blocks: self.every_block}, [(self.checkpoint, self.n_blocks)]
+        if scored:
+            blocks = {len(removal.kept): removal.kept for removal in self.order()} | blocks
+            counts = sorted({chosen, *self.tried, *_some(sorted(blocks), SIZES)}, reverse=True)
+            models = [*itertools.product([self.checkpoint, self.cut][: 1 if self.vocabulary is None else 2], counts)]
+        models += [(self.cut, chosen)] * ((self.cut, chosen) not in models)
+        for number, (cut, k) in enumerate(models):
+            report("scoring smaller models", number, len(models))
+            is_whole, is_chosen = cut is self.checkpoint and k == self.n_blocks, (cut, k) == (self.cut, chosen)
+            one = cut.of_blocks(blocks[k])
+            untrained = [self.whole if is_whole else SharedModel(one)] if scored or is_whole else []
+            for made, timed in ((untrained, is_whole), (self._finished(k, one), is_chosen)):
+                if made and (scored or timed):
+                    fitted = texts[: FITTED if timed else FITTED_SIZES]
+                    measured_on = self.compared, cast(Taught, self.taught.test), fitted, sorted({width, narrow})[::-1]
+                    yield from served(made, blocks[k], *measured_on, trained=made is not untrained, timed=timed)
+                for model in made:
+                    model.forget()
+
+    def _finished(self, k: int, model: Resolved) -> list[SharedModel]:
+        """Return the trained models of `k` blocks, one a seed, where all are in the store."""
+        runs = run_set(SharedModel(model), self.taught, self.protocol, save_models=True)
+        jobs = [RunJob(k, seed) for seed in self.seeds]
+        return [self._saved(runs.directory(job), model.label) for job in jobs] if all(map(runs.read, jobs)) else []
 
     def at(self, k: int, split: str, seeds: Sequence[int]) -> tuple[Smaller, SharedModel, Vectors | None]:
         """Return the model of `k` blocks with the loss on a split where there is a task, and the first of its seeds."""
@@ -483,8 +514,8 @@ class _Work:
         )
         return small, *models[0]
 
-    def measured(self, k: int, *, front: bool) -> tuple[Smaller, tuple[Served, ...]]:
-        """Return the model of `k` blocks with test loss, speed and agreement, and the ways to run it."""
+    def measured(self, k: int) -> Smaller:
+        """Return the model of `k` blocks with test loss, speed and agreement."""
         small, model, weight = self.at(k, "test", self.seeds)
         on_task = None
         if self.compared is not None:
@@ -493,18 +524,10 @@ class _Work:
             on_task = 100 * agreement(*(embedder(model, dense=w)(tokenized(model, texts)) for model, w in ways))
         chosen_by = self.tried[k].chosen_by if k in self.tried else None
         small = replace(small, on_task=on_task, chosen_by=chosen_by)
-        if k < self.n_blocks:  # tokens take no time
-            speed, low, high = self.speeds([k])[k]
-            small = replace(small, speed=speed, speed_range=(low, high))
-        if not front:
-            return small, ()
-        measured_on, every = (self.compared, cast(Taught, self.taught.test)), self.every_block
-        tokens = None if self.vocabulary is None else self.vocabulary.kept
-        of_whole = None if weight is None else fewer(self.taught.train.gold[:FITTED], len(weight))
-        return small, (
-            *served(model, small.blocks, *measured_on, weight, tokens),
-            *served(self.whole, every, *measured_on, of_whole),
-        )
+        if k == self.n_blocks:  # tokens take no time
+            return small
+        speed, low, high = self.speeds([k])[k]
+        return replace(small, speed=speed, speed_range=(low, high))
 
     def speeds(self, sizes: Sequence[int]) -> dict[int, Speedup]:
         """Return the speedup over the whole model, by number of blocks."""

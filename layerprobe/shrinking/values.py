@@ -5,10 +5,11 @@ import math
 import operator
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
+from operator import attrgetter
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DataError
@@ -128,8 +129,8 @@ class ShrinkSettings:
     """How many tokens are kept, such as 16000, or 50% of them, or corpus, all that the texts have: the most frequent of
     these and of the task's training texts; special ones and those of one letter always stay. All by default."""
     front: bool = False
-    """Also measure both models by every backend, and in 8 bits: speed and loss; and, on a task, score against size of
-    models of fewer blocks, tokens, dimensions and bits, most of them untrained."""
+    """Also measure size, time and loss of both models by every backend and in 8 bits and, on a task, of models of fewer
+    blocks, tokens, dimensions and bits, most of them untrained."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.within, int | float) or not 0 < self.within < math.inf:
@@ -264,81 +265,55 @@ class SmallerVocabulary:
         return self.kept, self.whole
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """One way to run a model: what it costs, and what it loses against the whole one in torch."""
-
-    blocks: tuple[int, ...]
-    """That it has."""
-    run_by: str
-    """A backend, and where numbers are not of float32 their precision: `onnx int8`."""
-    dimensions: int
-    """Features of an embedding."""
-    milliseconds: float
-    """A text, those held out in batches of an extraction."""
-    interval: tuple[float, float]
-    """Of 95 %, of the median over rounds."""
-    agreement: float
-    """With the whole model on held-out texts, -100 to 100."""
-    loss: PointsLost | None
-    """On the test split, without fine-tuning; None without a task, or where its kind needs fine-tuning."""
-    tokens: int | None = field(default=None, metadata=RARE)
-    """That it knows, where others were taken out; None: all."""
-
-    @property
-    def size(self) -> str:
-        """What is left of the model, in words."""
-        known = "" if self.tokens is None else f"{self.tokens:,} tokens, "
-        return f"{len(self.blocks)} blocks, {known}{self.dimensions} dimensions"
-
-    @property
-    def bytes(self) -> int:
-        """Of a vector in float32."""
-        return 4 * self.dimensions
-
-    @property
-    def quality(self) -> float:
-        """The score on the task x 100, or without one the agreement."""
-        return self.agreement if self.loss is None else fmean(self.loss.small)
-
-
 VECTORS = 10_000
 """Embeddings, in float32, that count to the size of a model that is served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sized:
-    """A model of some blocks, tokens, dimensions and bits: how large it is and what it scores, trained or as it is."""
+class Served:
+    """A model of some blocks, tokens and dimensions, and what runs it: its size, its time, and what it loses."""
 
     blocks: tuple[int, ...]
     """That it has."""
-    tokens: int
-    """That it knows."""
+    tokens: int | None = field(default=None, metadata=RARE)
+    """That it knows; None: as many as the whole model."""
     dimensions: int
     """Features of an embedding."""
-    bits: int
-    """Of a weight: 32, or 8, which products have by ONNX Runtime; the table of tokens has 32 there, too."""
+    run_by: str
+    """A backend, and where numbers are not of float32 their precision: `onnx int8`. The table of tokens has 32 bits."""
     seeds: int
     """Of its training; 0: it is as the blocks and tokens of the whole model are."""
-    weights: int
-    """Bytes of the model."""
-    chosen_by: float
-    """The score on the validation split, the mean over seeds, x 100."""
-    loss: PointsLost
-    """On the test split, without fine-tuning."""
+    weights: int | None
+    """Bytes of the model; None in results of version 0.3.0 where it was timed."""
+    milliseconds: float | None
+    """A text, those held out in batches of an extraction; None where it was not timed."""
     interval: tuple[float, float] | None
+    """95 % of that, of the median over rounds."""
+    agreement: float | None
+    """With the whole model on held-out texts, -100 to 100; None in results of version 0.3.0 where it was not timed."""
+    chosen_by: float | None
+    """The score on the validation split, the mean over seeds, x 100; None where it has none without fine-tuning."""
+    loss: PointsLost | None
+    """On the test split, without fine-tuning, against the whole model in torch; None as before."""
+    score_interval: tuple[float, float] | None
     """95 % of the score on the test split: the whole model's less the ends of the loss; of the whole model itself over
     new items."""
 
     @property
-    def bytes(self) -> int:
+    def bytes(self) -> int | None:
         """Of the model and of `VECTORS` embeddings."""
-        return self.weights + 4 * self.dimensions * VECTORS
+        return None if self.weights is None else self.weights + 4 * self.dimensions * VECTORS
 
     @property
-    def score(self) -> float:
+    def score(self) -> float | None:
         """On the test split, the mean over seeds."""
-        return fmean(self.loss.small)
+        return None if self.loss is None else fmean(self.loss.small)
+
+    @property
+    def quality(self) -> float:
+        """What chooses among them: the score on validation, or without one that on test, or the agreement."""
+        measured = (self.chosen_by, self.score, self.agreement)
+        return next((value for value in measured if value is not None), 0.0)
 
     @property
     def trained(self) -> str:
@@ -381,12 +356,28 @@ class Shrunk(Shown):
     vocabulary: SmallerVocabulary | None = field(default=None, metadata=RARE)
     """The tokens that it knows, where these are fewer than the whole model's."""
     front: tuple[Served, ...] = ()
-    """Ways to run the whole model and the smaller one, where they were measured."""
-    sizes: tuple[Sized, ...] = field(default=(), metadata=RARE)
-    """Models of fewer blocks, tokens, dimensions and bits, the whole one among them, where they were measured."""
+    """The whole model and the smaller one by every backend, and on a task models of other sizes, where these were
+    measured."""
     warnings: tuple[str, ...] = ()
     item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
     """Whence its page has single test items, an `ItemSource`; None without a task, and of one read from a file."""
+
+    @classmethod
+    def class_of(cls, values: dict[str, Any]) -> tuple[type[Self], dict[str, Any]]:
+        """Return the fields of JSON; that of version 0.3.0 has rows with a time and rows with a size apart."""
+        values = dict(values)
+        no_size = {"weights": None, "chosen_by": None, "score_interval": None}
+        no_time = {"milliseconds": None, "interval": None, "agreement": None}
+        whole = values["model"]["n_blocks"]
+        ways = [
+            {"seeds": int(len(way["blocks"]) < whole or "tokens" in way)} | no_size | way
+            for way in values.get("front", ())
+        ]
+        for size in values.pop("sizes", ()):
+            way = {name: value for name, value in size.items() if name not in ("bits", "interval")}
+            run_by = "torch" if size["bits"] == 32 else "onnx int8"
+            ways.append({**way, "run_by": run_by, "score_interval": size["interval"]} | no_time)
+        return cls, values | {"front": ways}
 
     @property
     def smaller(self) -> Smaller:
@@ -406,9 +397,13 @@ class Shrunk(Shown):
     @property
     def fastest_int8(self) -> str | None:
         """The backend by which the smaller model is fastest, where that is with weights and activations in 8 bits."""
-        left = self.smaller.blocks, self._tokens and self._tokens[0]
-        ways = [way for way in self.front if (way.blocks, way.tokens) == left]
-        backend, _, how = min(ways, key=lambda way: way.milliseconds).run_by.partition(" ") if ways else ("", "", "")
+        tokens = self._tokens and self._tokens[0]
+        timed = [
+            (way.milliseconds, way.run_by)
+            for way in self.front
+            if way.milliseconds and way.blocks == self.smaller.blocks and tokens in (None, way.tokens)
+        ]
+        backend, _, how = min(timed)[1].partition(" ") if timed else ("", "", "")
         return backend if how == "int8" else None
 
     @property
@@ -578,125 +573,81 @@ class Shrunk(Shown):
 
     @property
     def ways(self) -> Table:
-        """One row per way to run the models, the fastest first."""
-        rows = sorted(self.front, key=lambda way: (way.milliseconds, way.dimensions))
+        """One row per model and way to run it, the smallest first; DataError where none was measured."""
+        if not self.front:
+            raise DataError("expected ways to run it, got none: shrink with ShrinkSettings(front=True)")
+        rows = sorted(self.front, key=lambda way: (way.bytes or 0, way.milliseconds or math.inf, -way.quality))
         column, losses = columns_of(rows), [way.loss for way in rows]
-        ends = [loss and loss.interval for loss in losses]
-        best = front_beyond_noise(rows, cost=lambda way: way.interval, score=lambda way: way.quality)
+        on = {
+            "size": pareto_front([w for w in rows if w.bytes and w.loss], attrgetter("bytes"), attrgetter("quality")),
+            "time": front_beyond_noise([w for w in rows if w.interval], attrgetter("interval"), attrgetter("quality")),
+        }
+        fronts = [", ".join(name for name, front in on.items() if way in front) for way in rows]
+        metric = metric_title(losses[0].metric) if losses[0] else ""
+        whole = None if self.vocabulary is None else self.vocabulary.whole
+        over = drawn_anew_in_all(loss.error for loss in losses if loss and loss.error)
+        level, mb = interval_title(0.95), dict[str, Any](form=".1f", unit="MB", scale=1e-6)
+        served = Quantity(f"MB of the model and of {VECTORS:,} embeddings")
+        cost = Chart(
+            lines=(Line("score", interval="score_interval") if metric else Line("agreement"),),
+            kind="cost",
+            by="name",
+            floor="whole",
+            hover=("blocks", "tokens", "dimensions", "run_by", "trained", "weights", "chosen_by", "loss"),
+        )
+        size = replace(cost, name="sizes", x="bytes", where=(("sized", True),), joined=True, front="size")
+        time = replace(cost, name="front", x="milliseconds", where=(("timed", True),), front="time", label="run_by")
+        time = replace(time, x_interval="interval", by="name dimensions", chosen="none is surely faster and no worse")
+        size = replace(size, chosen="no model as small scores higher on validation")
         return Table(
             columns=(
                 column("blocks"),
-                *(
-                    ()
-                    if self._tokens is None
-                    else (column("tokens", lambda way: way.tokens or self._tokens[1], form=","),)
-                ),
+                column("tokens", lambda way: way.tokens or whole, form=",", shown=whole is not None),
+                column("dimensions"),
+                column("trained"),
                 column("run_by", title="run by"),
                 column("milliseconds", title="a text", form=".2f", unit="ms", quantity=Quantity("milliseconds a text")),
-                Column(
-                    "interval",
-                    [way.interval for way in rows],
-                    interval_title(0.95),
-                    ".2f",
-                    interval=True,
-                    over="over rounds of timing",
-                ),
-                column("bytes", title="a vector", unit="bytes"),
-                column("agreement", form=".1f", quantity=Quantity("agreement × 100", "", "higher")),
-                Column(
-                    "loss",
-                    [loss and loss.value for loss in losses],
-                    form=".2f",
-                    quantity=Quantity("loss, points below the whole model", "test", "lower"),
-                ),
-                Column(
-                    "loss_interval",
-                    ends,
-                    interval_title(0.95),
-                    ".2f",
-                    interval=True,
-                    over=drawn_anew_in_all(loss.error for loss in losses if loss and loss.error),
-                ),
-                column("size", shown=False),
-            ),
-            title="Ways to run them",
-            charts=(
-                Chart(
-                    lines=(Line("loss", interval="loss_interval") if any(losses) else Line("agreement"),),
-                    name="front",
-                    kind="cost",
-                    x="milliseconds",
-                    x_interval="interval",
-                    by="size",
-                    label="run_by",
-                    chosen="none is surely faster and no worse",
-                ),
-            ),
-            notes=("Losses are points below the whole model in torch. Marked: none is surely faster and no worse.",),
-            marks=tuple("chosen" if way in best else None for way in rows),
-        )
-
-    @property
-    def by_size(self) -> Table:
-        """One row per model of some blocks, tokens, dimensions and bits, the smallest first; DataError for none."""
-        if not self.sizes:
-            raise DataError("expected several sizes, got none: shrink on a task, with ShrinkSettings(front=True)")
-        rows = sorted(self.sizes, key=lambda size: (size.bytes, -size.chosen_by))
-        column, metric = columns_of(rows), metric_title(rows[0].loss.metric)
-        front = pareto_front(rows, cost=lambda size: size.bytes, score=lambda size: size.chosen_by)
-        mb: dict[str, Any] = {"form": ".1f", "unit": "MB", "scale": 1e-6}
-        served = Quantity(f"MB of the model and of {VECTORS:,} embeddings")
-        whole = [fmean(size.loss.whole) for size in rows]
-        over = drawn_anew_in_all(size.loss.error for size in rows if size.loss.error)
-        return Table(
-            columns=(
-                column("blocks"),
-                column("tokens", form=","),
-                column("dimensions"),
-                column("bits"),
-                column("trained"),
-                column("weights", title="model", **mb),
-                column("bytes", title="with embeddings", quantity=served, **mb),
+                column("interval", title=level, form=".2f", interval=True, over="over rounds of timing"),
+                column("weights", title="model", **mb, shown=False),
+                column("bytes", title="size", quantity=served, **mb),
+                column("agreement", form=".1f", quantity=Quantity("agreement × 100", "", "higher"), shown=not metric),
                 column("chosen_by", title=f"validation {metric}", form=".2f"),
                 column(
                     "score", title=f"test {metric}", form=".2f", quantity=Quantity(f"{metric} × 100", "test", "higher")
                 ),
-                Column("loss", [size.loss.value for size in rows], form=".2f"),
-                Column(
-                    "loss_interval", [size.loss.interval for size in rows], interval_title(0.95), ".2f", interval=True
-                ),
+                Column("loss", [loss and loss.value for loss in losses], form=".2f"),
+                Column("loss_interval", [loss and loss.interval for loss in losses], level, ".2f", interval=True),
                 column(
                     "score_interval",
-                    lambda size: size.interval,
-                    title=f"{interval_title(0.95)} of the difference from the whole model (its own: of its score)",
+                    title=f"{level} of the difference from the whole model (its own: of its score)",
                     form=".2f",
                     interval=True,
                     over=over,
                     shown=False,
                 ),
-                Column("whole", whole, form=".2f", meaning="By the whole model.", shown=False),
-                column("front", lambda size: size in front, shown=False),
+                Column("front", fronts, meaning="No other is both cheaper and better."),
+                Column(
+                    "whole",
+                    [loss and fmean(loss.whole) for loss in losses],
+                    form=".2f",
+                    meaning="By the whole model.",
+                    shown=False,
+                ),
                 column("name", shown=False),
-            ),
-            title="Score against size",
-            charts=(
-                Chart(
-                    lines=(Line("score", interval="score_interval"),),
-                    name="sizes",
-                    kind="cost",
-                    x="bytes",
-                    by="name",
-                    joined=True,
-                    floor="whole",
-                    hover=("blocks", "tokens", "dimensions", "bits", "trained", "weights", "chosen_by", "loss"),
-                    chosen="no model as small scores higher on validation",
+                column("timed", lambda way: way.milliseconds is not None, shown=False),
+                column("sized", lambda way: way.weights is not None, shown=False),
+                Column(
+                    "listed", [bool(on or way.milliseconds) for on, way in zip(fronts, rows, strict=True)], shown=False
                 ),
             ),
+            title="Ways to run them",
+            charts=(size, time) if metric and any(way.weights for way in rows) else (time,),
             notes=(
-                f"With embeddings: the model and {VECTORS:,} vectors in float32. 8 bits: products by ONNX Runtime, the "
-                "table of tokens has 32. Losses are points below the whole model.",
+                f"Size: the model and {VECTORS:,} embeddings in float32; of 8 bits (int8), the table of tokens has 32. "
+                "Front: no other is as small, or surely as fast, and scores higher on validation.",
+                *(["Losses are points below the whole model in torch."] if metric else []),
             ),
-            marks=tuple("chosen" if size in front else None for size in rows),
+            marks=tuple("chosen" if front else None for front in fronts),
         )
 
     @property

@@ -1,11 +1,13 @@
-"""Score against size: what is measured of models of some blocks, tokens, dimensions and bits, and how it is drawn."""
+"""Score against size and time: what is measured of models of some blocks and dimensions, and how it is drawn."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from layerprobe.encoders.first_use import load
@@ -13,16 +15,21 @@ from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import DataError, ModelError
-from layerprobe.files.serialisation import from_json
+from layerprobe.extraction.embeddings import extract
+from layerprobe.files.serialisation import from_json, to_dict
 from layerprobe.finetuning.values import Protocol
 from layerprobe.results.choices import choices
 from layerprobe.results.draw import drawn
+from layerprobe.results.kept import from_json as result_of
 from layerprobe.scoring.score import score
 from layerprobe.shrinking import points_lost
 from layerprobe.shrinking.page import shrunk_page
-from layerprobe.shrinking.points_lost import Compared, sized
+from layerprobe.shrinking.points_lost import Compared, served
 from layerprobe.shrinking.run import _some
-from layerprobe.shrinking.values import PointsLost, Shrunk, Sized, Smaller
+from layerprobe.shrinking.teacher import Taught
+from layerprobe.shrinking.values import PointsLost, Served, Shrunk, Smaller
+from layerprobe.tasks.splitting import checked_task
+from layerprobe.tasks.values import Task
 from tests.models import save_tiny
 from tests.toy_task import toy_task_of
 
@@ -35,25 +42,34 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(save_tiny("bert", tmp_path_factory.mktemp("model"), num_hidden_layers=4))
 
 
-def size(score: float, validation: float, blocks: tuple[int, ...] = ALL, **other: Any) -> Sized:
+def size(score: float, validation: float, blocks: tuple[int, ...] = ALL, **other: Any) -> Served:
     """Return a model with a score on test and on validation; the whole one scores 80."""
     loss = PointsLost(metric="spearman", whole=(80.0,), small=(score,), error=None, margin=1.0)
     values = {
         "tokens": 900,
         "dimensions": 16,
-        "bits": 32,
+        "run_by": "torch",
         "seeds": 0,
         "weights": 1000,
-        "interval": (score - 2, score + 1),
+        "milliseconds": None,
+        "interval": None,
+        "agreement": 90.0,
+        "score_interval": (score - 2, score + 1),
     }
-    return Sized(blocks=blocks, chosen_by=validation, loss=loss, **{**values, **other})
+    return Served(blocks=blocks, chosen_by=validation, loss=loss, **{**values, **other})
 
 
-WHOLE = size(80.0, 82.0, weights=4000)
-EIGHT = size(79.5, 81.5, bits=8, weights=3000)
-FEWER = size(78.0, 80.0, dimensions=8, bits=8, weights=3000)
+def timed(milliseconds: float) -> dict[str, Any]:
+    return {"milliseconds": milliseconds, "interval": (milliseconds - 0.1, milliseconds + 0.1)}
+
+
+WHOLE = size(80.0, 82.0, weights=4000, **timed(3.0))
+EIGHT = size(79.5, 81.5, run_by="onnx int8", weights=3000, **timed(2.0))
+SLOW = size(79.6, 81.4, run_by="openvino int8", weights=4500, **timed(2.5))
+FEWER = size(78.0, 80.0, dimensions=8, run_by="onnx int8", weights=3000)
 TRAINED = size(79.0, 81.0, (1, 4), tokens=500, seeds=2, weights=2000)
 LUCKY = size(79.9, 79.0, (1, 4), tokens=500, weights=2000)
+FRONT = (WHOLE, EIGHT, SLOW, FEWER, TRAINED, LUCKY)
 
 
 @pytest.fixture
@@ -65,19 +81,20 @@ def result(folder: str) -> Shrunk:
     return Shrunk(
         model=load(resolve(Model(folder, display_name="org/whole"))).description,
         texts="some texts.txt", n_texts=900, n_held_out=50, task="pairs.csv", within=1.0, seeds=(0, 1),
-        protocol=PROTOCOL, removals=(), tried=(small,), chosen=0, sizes=(WHOLE, EIGHT, FEWER, TRAINED, LUCKY),
+        protocol=PROTOCOL, removals=(), tried=(small,), chosen=0, front=FRONT,
     )  # fmt: skip
 
 
 def test_validation_chooses_the_front_and_test_is_drawn(result: Shrunk) -> None:
-    table = result.by_size
-    assert dict(zip(table.column("score").values, table.marks, strict=True)) == {
-        78.0: "chosen", 79.9: None, 79.0: "chosen", 79.5: "chosen", 80.0: "chosen",
+    table = result.ways
+    assert dict(zip(table.column("score").values, table.column("front").values, strict=True)) == {
+        78.0: "size", 79.9: "", 79.0: "size", 79.5: "size, time", 79.6: "", 80.0: "size, time",
     }  # fmt: skip
-    assert [*table.column("bytes").values] == sorted(each.bytes for each in result.sizes)
+    assert [*table.where("listed", True).column("score").values] == [78.0, 79.0, 79.5, 80.0, 79.6]
+    assert [*table.column("bytes").values] == sorted(way.bytes for way in FRONT)
     assert FEWER.bytes == 3000 + 10_000 * 8 * 4
-    figure = drawn(table, table.charts[0]).plot
-    lines = {trace.name: trace for trace in figure.data}
+    by_size, by_time = (drawn(table, chart) for chart in table.charts)
+    lines = {trace.name: trace for trace in by_size.plot.data}
     front = lines["no model as small scores higher on validation"]
     assert [*front.y] == [78.0, 79.0, 79.5, 80.0]
     assert [*lines["2 blocks, trained"].y] == [79.0]
@@ -85,20 +102,24 @@ def test_validation_chooses_the_front_and_test_is_drawn(result: Shrunk) -> None:
     untrained = lines["4 blocks"]
     assert [*lines["2 blocks"].error_y.array] == [0.0]
     assert dict(zip(untrained.y, untrained.error_y.arrayminus, strict=True)) == {
-        78.0: 2.0,
-        79.5: 2.0,
-        80.0: 2.0,
-    }
+        78.0: 2.0, 79.5: 2.0, 79.6: 0.0, 80.0: 2.0,
+    }  # fmt: skip
     assert [*lines["the whole model"].y] == [80.0, 80.0]
     assert {*untrained.text} == {""}
     assert max(lines["the whole model"].x) == max(untrained.x)
-    assert "Line: no model as small" in drawn(table, table.charts[0]).reading
+    assert "Line: no model as small" in by_size.reading
+    of_time = {trace.name: trace for trace in by_time.plot.data}
+    assert dict(zip(of_time["4 blocks, 16 dimensions"].x, of_time["4 blocks, 16 dimensions"].y, strict=True)) == {
+        2.0: 79.5, 2.5: 79.6, 3.0: 80.0,
+    }  # fmt: skip
+    rings = [trace for trace in by_time.plot.data if trace.name == "none is surely faster and no worse"]
+    assert [trace.x[0] for trace in rings] == [2.0, 3.0]
 
 
 def test_a_point_gives_the_command_that_makes_it(result: Shrunk) -> None:
     page = shrunk_page(result)
     shown, commands = choices(page)
-    made = dict(zip(result.by_size.column("score").values, commands[shown["figures"]["sizes"]], strict=True))
+    made = dict(zip(result.ways.column("score").values, commands[shown["figures"]["sizes"]], strict=True))
     by_shrink = (
         "layerprobe shrink org/whole --texts 'some texts.txt' -t pairs.csv --size 1,4 --vocabulary 500 "
         "--learning-rate 0.0005 --seeds 0,1 -o smaller"
@@ -106,40 +127,71 @@ def test_a_point_gives_the_command_that_makes_it(result: Shrunk) -> None:
     assert made == {
         80.0: "",
         79.5: "layerprobe export org/whole smaller-int8 --layer 4 --int8 onnx",
+        79.6: "layerprobe export org/whole smaller-int8 --layer 4 --int8 openvino",
         78.0: "",
         79.0: by_shrink,
         79.9: by_shrink,
     }
 
 
-def test_it_is_read_back_and_left_out_where_there_is_none(result: Shrunk) -> None:
+def test_it_is_read_back_as_is_what_version_0_3_0_wrote(result: Shrunk, tmp_path: Path) -> None:
     assert from_json(Shrunk, result.to_json()) == result
-    assert '"sizes"' not in dataclasses.replace(result, sizes=()).to_json()
+    old = json.loads(result.to_json())
+    rows, loss = old.pop("front"), to_dict(EIGHT.loss)
+    time = {"milliseconds": 2.0, "interval": [1.9, 2.1], "agreement": 90.0, "loss": loss}
+    old["front"] = [
+        {"blocks": [1, 2, 3, 4], "run_by": "onnx int8", "dimensions": 16, **time},
+        {"blocks": [1, 4], "run_by": "torch", "dimensions": 16, **time},
+    ]
+    size = {"blocks": [1, 2, 3, 4], "tokens": 900, "dimensions": 16, "bits": 8, "seeds": 0, "weights": 3000}
+    old["sizes"] = [size | {"chosen_by": 81.5, "loss": loss, "interval": rows[1]["score_interval"]}]
+    read = from_json(Shrunk, json.dumps(old))
+    without_time = {"milliseconds": None, "interval": None, "agreement": None}
+    assert read.front[2] == dataclasses.replace(EIGHT, **without_time)
+    assert [(way.seeds, way.weights, way.milliseconds) for way in read.front] == [
+        (0, None, 2.0), (1, None, 2.0), (0, 3000, None),
+    ]  # fmt: skip
+    assert read.save_html(tmp_path / "old.html", plotly="cdn").is_file()
+    assert from_json(Shrunk, read.to_json()) == read
+    assert result_of(json.dumps(old)) == read, "expected it without its type, too"
 
 
-def test_what_is_measured_is_the_score_of_the_model(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    task, model = toy_task_of("sts"), resolve(folder)
+def measured(folder: str, models: list[SharedModel], blocks: tuple[int, ...], task: Task) -> list[Served]:
+    """Return two models' ways with all dimensions and with four."""
+    compared = Compared(whole=models[0], task=task, tuning=None, margin=1.0)
+    texts = task.texts("train")
+    held_out = Taught.of(texts[:4], np.asarray(extract(folder, texts[:4]).layer(4)))
+    return [*served(models[-1:], blocks, compared, held_out, texts, (16, 4), trained=False, timed=False)]
 
-    def no_graph(*_: Any) -> None:
+
+@pytest.mark.parametrize("kind", ["sts", "paraphrase", "classification"])
+def test_what_is_measured_is_the_score_of_the_model(folder: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, model = checked_task(toy_task_of(kind)), resolve(folder)
+
+    def no_graph(*_: Any, **__: Any) -> None:
         raise ModelError("it has no graph")
 
-    monkeypatch.setattr(points_lost, "int8_graph", no_graph)
-    compared = Compared(whole=SharedModel(model), task=task, tuning=None, margin=1.0)
+    monkeypatch.setattr(points_lost, "int8_graphs", no_graph)
     few = SharedModel(model.of_blocks((1, 4)))
-    wide, narrow = sized([few], (1, 4), compared, task.texts("train"), (16, 4), trained=False)
+    wide, narrow = measured(folder, [SharedModel(model), few], (1, 4), task)
     scored = score(Model(folder, blocks=(1, 4)), task)
-    assert wide.score == pytest.approx(scored.scores[-1])
-    assert wide.loss.whole == pytest.approx((score(folder, task).scores[-1],))
-    assert wide.interval is not None
-    assert wide.interval[0] <= wide.score <= wide.interval[1]
+    assert wide.score == pytest.approx(scored.scores[-1], abs=0.01)
+    assert wide.loss is not None
+    assert wide.loss.whole == pytest.approx((score(folder, task).scores[-1],), abs=0.01)
+    assert wide.score_interval is not None
+    assert wide.score_interval[0] <= wide.score <= wide.score_interval[1]
     assert (narrow.dimensions, narrow.weights - wide.weights) == (4, 4 * 4 * 16)
     assert wide.weights == 4 * few.encoder.description.parameters[-1]
-    assert wide.seeds == 0
+    assert (wide.run_by, wide.seeds, wide.milliseconds) == ("torch", 0, None)
+    whole = measured(folder, [SharedModel(model)], ALL, task)[0]
+    assert whole.loss is not None
+    assert whole.loss.value == 0.0, "expected the whole model to lose nothing against itself"
+    assert whole.agreement == pytest.approx(100)
 
 
-def test_a_result_without_sizes_says_how_they_are_made(result: Shrunk) -> None:
-    with pytest.raises(DataError, match=r"got none: shrink on a task, with ShrinkSettings\(front=True\)"):
-        dataclasses.replace(result, sizes=()).by_size  # noqa: B018
+def test_a_result_without_ways_says_how_they_are_measured(result: Shrunk) -> None:
+    with pytest.raises(DataError, match=r"got none: shrink with ShrinkSettings\(front=True\)"):
+        dataclasses.replace(result, front=()).ways  # noqa: B018
 
 
 def test_some_sizes_are_at_equal_distances() -> None:
@@ -148,11 +200,9 @@ def test_some_sizes_are_at_equal_distances() -> None:
 
 
 @pytest.mark.slow
-def test_eight_bits_are_smaller_and_lose_little(folder: str, tmp_path: Path) -> None:
+def test_eight_bits_lose_little(folder: str) -> None:
     pytest.importorskip("onnxruntime")
-    task, model = toy_task_of("sts"), resolve(folder)
-    compared = Compared(whole=SharedModel(model), task=task, tuning=None, margin=1.0)
-    whole, rounded = sized([compared.whole], ALL, compared, task.texts("train"), (16,), trained=False)
-    assert (whole.bits, rounded.bits) == (32, 8)
+    whole, _, rounded, _ = measured(folder, [SharedModel(resolve(folder))], ALL, toy_task_of("sts"))
+    assert (whole.run_by, rounded.run_by) == ("torch", "onnx int8")
     assert rounded.score == pytest.approx(whole.score, abs=5)
     assert rounded.loss != whole.loss

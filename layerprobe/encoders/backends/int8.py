@@ -45,25 +45,24 @@ def check_int8(backends: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def int8_graphs(encoder: Encoder, pooling: Pooling) -> dict[str, Graph]:
-    """Return an encoder and its pooling as graphs by the names of a backend and of `WEIGHTS` or `BOTH`.
+def int8_graphs(encoder: Encoder, pooling: Pooling, *, every: bool = True) -> dict[str, tuple[Graph, int]]:
+    """Return an encoder and its pooling as graphs, and the bytes of each, by backend and `WEIGHTS` or `BOTH`.
 
-    OpenVINO, whose own quantiser is another package, reads the weights that ONNX Runtime has rounded.
+    OpenVINO, whose own quantiser is another package, reads the weights that ONNX Runtime has rounded. Unless `every`,
+    it is `BOTH` by ONNX Runtime alone.
     """
     with _rounded(encoder, pooling) as (weights, both):
-        made = ((WEIGHTS, weights), (BOTH, both))
-        graphs = {f"onnx {name}": compile_onnx(file) for name, file in made}
+        of_weights, of_both = (sum(part.stat().st_size for part in file.parent.iterdir()) for file in (weights, both))
+        graphs = {f"{ONNX.name} {BOTH}": (compile_onnx(both), of_both)}
+        if not every:
+            return graphs
+        graphs[f"{ONNX.name} {WEIGHTS}"] = compile_onnx(weights), of_weights
         with contextlib.suppress(MissingPackageError):
             OPENVINO.check("cpu", "float32")
             for name, group in ((WEIGHTS, 0), (BOTH, _GROUP)):
-                graphs[f"openvino {name}"] = compile_graph(weights, "float32", **{_ROUNDS: group})
+                graph = compile_graph(weights, "float32", **{_ROUNDS: group})
+                graphs[f"{OPENVINO.name} {name}"] = graph, of_weights
         return graphs
-
-
-def int8_graph(encoder: Encoder, pooling: Pooling) -> tuple[Graph, int]:
-    """Return an encoder and its pooling with `BOTH` by ONNX Runtime, and the bytes of its files."""
-    with _rounded(encoder, pooling) as (_, both):
-        return compile_onnx(both), sum(file.stat().st_size for file in both.parent.iterdir())
 
 
 def write_int8(encoder: Encoder, folder: Path, backends: Sequence[str]) -> int:
