@@ -588,17 +588,18 @@ class Shrunk(Shown):
         over = drawn_anew_in_all(loss.error for loss in losses if loss and loss.error)
         level, mb = interval_title(0.95), dict[str, Any](form=".1f", unit="MB", scale=1e-6)
         served = Quantity(f"MB of the model and of {VECTORS:,} embeddings")
+        better, what = ("scores higher on validation", "Score") if metric else ("agrees more", "Agreement")
         cost = Chart(
             lines=(Line("score", interval="score_interval") if metric else Line("agreement"),),
             kind="cost",
-            by="name",
+            joined=True,
             floor="whole",
             hover=("blocks", "tokens", "dimensions", "run_by", "trained", "weights", "chosen_by", "loss"),
         )
-        size = replace(cost, name="sizes", x="bytes", where=(("sized", True),), joined=True, front="size")
-        time = replace(cost, name="front", x="milliseconds", where=(("timed", True),), front="time", label="run_by")
-        time = replace(time, x_interval="interval", by="name dimensions", chosen="none is surely faster and no worse")
-        size = replace(size, chosen="no model as small scores higher on validation")
+        size = replace(cost, name="sizes", by="name", x="bytes", where=(("sized", True),), front="size")
+        time = replace(cost, name="front", by="run_by", x="milliseconds", where=(("timed", True),), front="time")
+        size = replace(size, chosen=f"no model as small {better}")
+        time = replace(time, x_interval="interval", chosen=f"no faster one {better}")
         return Table(
             columns=(
                 column("blocks"),
@@ -640,11 +641,11 @@ class Shrunk(Shown):
                     "listed", [bool(on or way.milliseconds) for on, way in zip(fronts, rows, strict=True)], shown=False
                 ),
             ),
-            title="Ways to run them",
+            title=f"{what} against size and time",
             charts=(size, time) if metric and any(way.weights for way in rows) else (time,),
             notes=(
                 f"Size: the model and {VECTORS:,} embeddings in float32; of 8 bits (int8), the table of tokens has 32. "
-                "Front: no other is as small, or surely as fast, and scores higher on validation.",
+                f"Front: no other is as small, or surely as fast, and {better}.",
                 *(["Losses are points below the whole model in torch."] if metric else []),
             ),
             marks=tuple("chosen" if front else None for front in fronts),

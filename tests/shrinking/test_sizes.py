@@ -109,11 +109,11 @@ def test_validation_chooses_the_front_and_test_is_drawn(result: Shrunk) -> None:
     assert max(lines["the whole model"].x) == max(untrained.x)
     assert "Line: no model as small" in by_size.reading
     of_time = {trace.name: trace for trace in by_time.plot.data}
-    assert dict(zip(of_time["4 blocks, 16 dimensions"].x, of_time["4 blocks, 16 dimensions"].y, strict=True)) == {
-        2.0: 79.5, 2.5: 79.6, 3.0: 80.0,
-    }  # fmt: skip
-    rings = [trace for trace in by_time.plot.data if trace.name == "none is surely faster and no worse"]
-    assert [trace.x[0] for trace in rings] == [2.0, 3.0]
+    front = of_time["no faster one scores higher on validation"]
+    assert dict(zip(front.x, front.y, strict=True)) == {2.0: 79.5, 3.0: 80.0}
+    assert [*of_time["openvino int8"].y] == [79.6]
+    assert [*of_time["openvino int8"].error_x.array] == [pytest.approx(0.1)]
+    assert not any(way in of_time for way in ("2 blocks", "2 blocks, trained")), "expected those that were timed alone"
 
 
 def test_a_point_gives_the_command_that_makes_it(result: Shrunk) -> None:
