@@ -42,6 +42,8 @@ _STORED: dict[str, tuple[str, np.dtype[Any]]] = {
 LARGEST_FLOAT16 = float(np.finfo(np.float16).max)
 # That compute checksums at a time.
 MAX_THREADS = 8
+LEAST_FOR_THREADS = 2**22
+"""Bytes; to begin threads takes longer than to read less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -291,12 +293,18 @@ def check_files(directory: Path, manifest: Manifest, *, checksums: bool = True) 
     A file that did not change since this process read it last is not read again.
     """
     files = (manifest.samples, *manifest.shards)
-    # sha256 lets other threads run
-    with ThreadPoolExecutor(MAX_THREADS) as threads:
-        problems = threads.map(lambda file: file.problem(directory, checksum=checksums), files)
-        for file, problem in zip(files, problems, strict=True):
-            if problem:
-                raise damaged(directory / file.name, problem)
+
+    def problem(file: StoredFile) -> str | None:
+        return file.problem(directory, checksum=checksums)
+
+    if checksums and sum(file.bytes for file in files) > LEAST_FOR_THREADS:
+        with ThreadPoolExecutor(MAX_THREADS) as threads:  # sha256 lets other threads run
+            problems = list(threads.map(problem, files))
+    else:
+        problems = list(map(problem, files))
+    for file, wrong in zip(files, problems, strict=True):
+        if wrong:
+            raise damaged(directory / file.name, wrong)
 
 
 def opened(directory: Path, manifest: Manifest, *, checksums: bool = True) -> StoredEmbeddings:
