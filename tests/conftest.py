@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import logging
 import os
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from layerprobe.errors import ON_COMMAND_LINE
 settings.register_profile("few", deadline=None, max_examples=25)  # no deadline: a busy machine is no failure
 settings.register_profile("many", deadline=None, max_examples=200)
 settings.load_profile("few")
+os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # to hand a tiny weight to another thread takes longer than to read it
 ON_COMMAND_LINE.set(True)  # messages are tested as they are written; tests/test_words.py has those of Python
 
 
@@ -63,10 +65,41 @@ def modules_are_no_garbage() -> Iterator[None]:
     """To look through the modules of torch and transformers in every collection takes a tenth of the time of tests."""
     import transformers  # noqa: F401  # slow to load: only when a test runs
 
-    gc.collect()
-    gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_is_there_is_no_garbage(modules_are_no_garbage: None) -> None:
+    """Whatever earlier tests imported stays, too: it is not looked through again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def looks() -> dict[str, Any]:
+    """What was found when models were first used, by their weights."""
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def looked_at_once(looks: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The few tiny models are compared with their truncations once, although every test has a store of its own."""
+    from layerprobe.encoders import first_use
+
+    look = first_use.look
+
+    def once(encoder: Any, *, ask: bool = True) -> first_use.FirstUse:
+        content = hashlib.sha256(f"{type(encoder.model)} {encoder.model.config} {ask}".encode())
+        for name, values in encoder.model.state_dict().items():
+            content.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
+            content.update(values.float().numpy().tobytes())
+        key = content.hexdigest()
+        if key not in looks:
+            looks[key] = look(encoder, ask=ask)
+        return looks[key]
+
+    monkeypatch.setattr(first_use, "look", once)
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,11 @@ from layerprobe.encoders.loading import load_encoder
 from tests.models import save_tiny
 
 
+@pytest.fixture(autouse=True)
+def looked_at_once() -> None:
+    """Here every model is looked at whenever it is first used."""
+
+
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The folder of a tiny checkpoint by its architecture; read it, do not change it."""
