@@ -23,9 +23,9 @@ from layerprobe.results.table import Table
 from layerprobe.results.values import Page
 
 
-def assert_shows_itself(result: Shown, folder: Path) -> None:
+def assert_shows_itself(result: Shown, folder: Path, page: Page | None = None) -> None:
     """A short line without numbers by the hundred, one table everywhere, the page's figure, and a file of it."""
-    page = make_page(result)
+    page = page or make_page(result)
     with patch("layerprobe.results.shown.make_page", return_value=page):  # drawing it takes as long as all else
         _assert_shows(result, page, folder)
 

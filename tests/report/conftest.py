@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -30,9 +31,15 @@ from .similarities import with_intervals
 HOSTILE = "evil/<script>alert(1)</script><!-- & \"quotes\" 'too' ünï 日本 %{x} $$ \\u003c"
 
 
+_RENDERED: dict[int, tuple[Study, str]] = {}
+
+
 def rendered(study: Study) -> str:
-    """Return the report of a study as HTML."""
-    return render(study_page(study))
+    """Return the report of a study as HTML, made once for each of the last dozen studies, which never change."""
+    _RENDERED[id(study)] = _RENDERED.pop(id(study), None) or (study, render(study_page(study)))
+    if len(_RENDERED) > 12:
+        del _RENDERED[next(iter(_RENDERED))]
+    return _RENDERED[id(study)][1]
 
 
 def model(name: str, n_blocks: int) -> ModelDescription:
@@ -313,7 +320,7 @@ def _hostile_intervals() -> Study:
     return confirmed(with_intervals(plain, (f"{HOSTILE} 2", f"{HOSTILE} 3"), (f"{HOSTILE} caution",)))
 
 
-STUDIES: dict[str, Callable[[], Study]] = {
+_MAKERS: dict[str, Callable[[], Study]] = {
     "plain": study,
     "confirmed": lambda: confirmed(study()),
     "reference": lambda: _with_reference(study(warnings=("206 duplicate texts were removed.",))),
@@ -338,6 +345,7 @@ STUDIES: dict[str, Callable[[], Study]] = {
     "found in a scan alone": lambda: found(_measured_plain(), tuned=(), tested=False, peak=5),
     "tiny": lambda: study(n_blocks=3, reference_blocks=3, drop=(3,), recommended=2),
 }
+STUDIES: dict[str, Callable[[], Study]] = {kind: functools.cache(make) for kind, make in _MAKERS.items()}
 
 
 USUAL = ("25 layers with intervals", "found as expected", "hostile intervals", "reference", "tiny")

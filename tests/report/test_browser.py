@@ -230,11 +230,16 @@ def test_hovering_shows_the_values(open_page: Open) -> None:
 
 
 @pytest.mark.parametrize("kind", few(["reference", "hostile"], lambda kind: kind == "hostile"))
-def test_downloads_are_the_study_and_the_table(kind: str, open_page: Open) -> None:
+def test_downloads_are_the_study_and_the_table_which_remain_without_scripts(kind: str, open_page: Open) -> None:
     study = STUDIES[kind]()
     with open_page(kind) as page:
         json_file = _download(page, "Whole result (JSON)")
         csv_file = _download(page, "Table of layers (CSV)")
+        with page.context.browser.new_context(java_script_enabled=False) as context:
+            bare = context.new_page()
+            bare.goto(page.url)
+            assert "JSON, in the script element" in bare.locator("noscript").inner_text().replace("\n", " ")
+            assert bare.locator("#layers tbody tr").count() == 13
     assert from_json(Study, json_file) == study
     assert csv_file == study.table.csv()
     assert len(list(csv.DictReader(io.StringIO(csv_file)))) == 13
@@ -267,12 +272,9 @@ def test_figures_follow_the_system_and_the_button(open_page: Open) -> None:
         _until(page, BACKGROUNDS, LIGHT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind",
-    few(
-        ["reference", "hostile", "25 layers", "intervals", "hostile intervals", "found hostile"],
-        lambda kind: kind == "reference",
-    ),
+    "kind", ["reference", "hostile", "25 layers", "intervals", "hostile intervals", "found hostile"]
 )
 def test_a_phone_does_not_scroll_sideways(kind: str, open_page: Open) -> None:
     phone = {"width": 390, "height": 844}
@@ -324,23 +326,11 @@ def test_paper_is_light_and_figures_fit_it(open_page: Open) -> None:
         _until(page, BACKGROUNDS, DARK)
 
 
-def test_without_scripts_the_tables_and_the_verdict_remain(
-    open_page: Open, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    with open_page("confirmed") as page:
-        address = page.url
-        context = page.context.browser.new_context(java_script_enabled=False)
-        bare = context.new_page()
-        bare.goto(address)
-        assert "JSON, in the script element" in bare.locator("noscript").inner_text().replace("\n", " ")
-        assert bare.locator("#layers tbody tr").count() == 13
-        context.close()
-
-
 # ---- choosing, sorting, filtering ------------------------------------------------------------------------
 
 
-def test_a_block_a_point_and_a_row_show_their_numbers_and_what_makes_them(open_page: Open) -> None:
+def test_a_block_a_point_and_a_row_show_their_numbers_and_tables_sort_and_filter(open_page: Open) -> None:
+    layers = "[...document.querySelectorAll('#layers tbody tr:not([hidden]) th')].map(head => head.textContent).join()"
     with open_page("found") as page:
         panel, strip = page.locator("#choice"), page.locator(".strip svg")
         assert not panel.locator("dl").is_visible()
@@ -358,11 +348,7 @@ def test_a_block_a_point_and_a_row_show_their_numbers_and_what_makes_them(open_p
         assert panel.locator("select").input_value() == "12"
         panel.locator(".copy").click()
         _until(page, "document.querySelector('#choice .copy').textContent", "Copied")
-
-
-def test_tables_sort_and_filter_by_keyboard(open_page: Open) -> None:
-    layers = "[...document.querySelectorAll('#layers tbody tr:not([hidden]) th')].map(head => head.textContent).join()"
-    with open_page("found") as page:
+        # the tables sort and filter by keyboard
         expected = page.locator("#layers th", has=page.get_by_role("button", name="expected", exact=True))
         for order, first in (("descending", "9,8,7,6"), ("ascending", "12,0,11,1"), ("none", "0,1,2,3")):
             expected.locator("button").press("Enter")
