@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from layerprobe.readings.values import Views
 from layerprobe.tasks.values import Task
 from tests.models import N_BLOCKS, TEXTS, given, save_tiny
 from tests.plugins import install
+from tests.sources import naming
 from tests.toy_task import toy_task
 
 TOY = """
@@ -143,13 +143,9 @@ def test_dropbench_makes_rules_of_it(tmp_path: Path, options: Model, task: Task)
 def test_nothing_else_names_a_reading() -> None:
     """A new one is its own module and a row: only rules that combine some by choice, and the glossary, name others."""
     elsewhere = {"probe", ZERO_SHOT, CKA}  # also the name of a method, a table's column, a measure
-    names = set(READINGS) - elsewhere
-    naming = {
-        str(path)
-        for folder in ("layerprobe", "cli")
-        for path in Path(folder).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and node.value in names
-    }
     combining = "layerprobe/prediction/rules/logistic.py"
-    assert naming == {"layerprobe/readings/registry.py", combining, "layerprobe/results/glossary.py"}
+    assert set(naming(set(READINGS) - elsewhere)) == {
+        "layerprobe/readings/registry.py",
+        combining,
+        "layerprobe/results/glossary.py",
+    }

@@ -8,10 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-import layerprobe_cli
 import pytest
 
-import layerprobe
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_dict, to_json
 from layerprobe.similarity.measures.cca import SVCCA
@@ -22,6 +20,7 @@ from layerprobe.similarity.registry import MEASURES
 from layerprobe.similarity.values import Measure, measure_class
 from tests.plugins import install
 from tests.similarity.beside_cka import BESIDE_CKA
+from tests.sources import FILES, ROOT
 
 BEFORE: list[tuple[dict[str, Any], Measure]] = [
     ({"name": "cka", "kernel": "linear", "estimator": "biased"}, CKA(estimator="biased")),
@@ -106,15 +105,13 @@ def test_a_measure_is_named_in_its_module_and_its_row_alone() -> None:
     """Strings, docstrings left out, and names: a new measure needs no line elsewhere."""
     words = [*BESIDE_CKA, *(re.escape(measure_class(name).__name__) for name in BESIDE_CKA)]
     named = re.compile(rf"\b({'|'.join(words)})\b")
-    roots = [Path(module.__file__).parent for module in (layerprobe, layerprobe_cli)]
     places = {
-        file.relative_to(root).as_posix()
-        for root in roots
-        for file in root.rglob("*.py")
-        if any(named.search(text) for text in _said(ast.parse(file.read_text())))
+        file.relative_to(ROOT).as_posix()
+        for file in FILES
+        if named.search(text := file.read_text("utf-8")) and any(map(named.search, _said(ast.parse(text))))
     }
-    modules = {f"similarity/measures/{name}.py" for name in ("cca", "neighbours", "procrustes", "rsa")}
-    assert places == {"similarity/registry.py", *modules}
+    modules = {f"layerprobe/similarity/measures/{name}.py" for name in ("cca", "neighbours", "procrustes", "rsa")}
+    assert places == {"layerprobe/similarity/registry.py", *modules}
 
 
 def _said(tree: ast.Module) -> list[str]:

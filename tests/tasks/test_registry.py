@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import layerprobe_cli
 import numpy as np
 import pytest
 
-import layerprobe
 from layerprobe.errors import DataError
 from layerprobe.finetuning.losses import Criterion, Loss
 from layerprobe.kinds import KINDS as OWN
@@ -18,6 +15,7 @@ from layerprobe.metrics.names import metric_title
 from layerprobe.scoring.probes import Probe
 from layerprobe.tasks.kind import KINDS, detect_kind
 from layerprobe.tasks.values import Examples
+from tests.sources import naming
 from tests.toy_kind import toy_kind
 from tests.toy_task import OF_EXAMPLES
 
@@ -89,13 +87,4 @@ DEFAULTS = {
 
 
 def test_nothing_else_names_a_kind() -> None:
-    root = Path(layerprobe.__file__).parents[1]
-    files = [*Path(layerprobe.__file__).parent.rglob("*.py"), *Path(layerprobe_cli.__file__).parent.rglob("*.py")]
-    naming = {
-        file.relative_to(root).as_posix()
-        for file in files
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.Constant) and node.value in OWN
-    }
-    own = {file for file in naming if file.startswith("layerprobe/kinds/")}
-    assert naming == own | DEFAULTS
+    assert {file for file in naming(OWN) if not file.startswith("layerprobe/kinds/")} == DEFAULTS

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import layerprobe_cli
 import pytest
 
-import layerprobe
 from layerprobe.encoders.backends.backend import BACKENDS, TORCH
 from layerprobe.encoders.backends.choice import survey
 from layerprobe.encoders.loading import load_encoder, resolve
@@ -17,6 +14,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.extraction.embeddings import extract
 from tests.models import TEXTS, given, save_tiny
 from tests.plugins import install
+from tests.sources import naming
 
 TOY = """
 import torch
@@ -76,13 +74,5 @@ whose errors are asked about, and whose build knows CUDA."""
 
 
 def test_nothing_outside_the_encoders_names_a_backend() -> None:
-    root = Path(layerprobe.__file__).parents[1]
-    files = [*Path(layerprobe.__file__).parent.rglob("*.py"), *Path(layerprobe_cli.__file__).parent.rglob("*.py")]
-    naming = {
-        file.relative_to(root).as_posix()
-        for file in files
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.Constant) and node.value in {*BACKENDS.shipped}
-    }
     assert TORCH in BACKENDS.shipped
-    assert {file for file in naming if not file.startswith("layerprobe/encoders/")} == LIBRARIES
+    assert {file for file in naming(BACKENDS.shipped) if not file.startswith("layerprobe/encoders/")} == LIBRARIES

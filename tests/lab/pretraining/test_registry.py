@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import subprocess
@@ -16,8 +15,8 @@ from layerprobe.errors import DataError
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import PretrainingProtocol
 from tests.plugins import install
+from tests.sources import naming
 
-ROOT = Path(__file__).parents[3]
 # a default, the twin of every other objective and a study of both, the shipped pair and the demo of it
 MAY_NAME = {
     "layerprobe/lab/pretraining/values.py": {"mlm"},
@@ -92,12 +91,9 @@ def layerprobe(folder: Path, *arguments: str) -> str:
 
 
 def test_nothing_else_names_an_objective() -> None:
-    for file in [*ROOT.glob("layerprobe/**/*.py"), *ROOT.glob("cli/**/*.py")]:
-        path = file.relative_to(ROOT).as_posix()
-        if path.startswith("layerprobe/lab/pretraining/objectives/"):
-            continue
-        texts = {node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant)}
-        assert texts & set(OBJECTIVES) <= MAY_NAME.get(path, set()), path
+    for path, names in naming(OBJECTIVES).items():
+        if not path.startswith("layerprobe/lab/pretraining/objectives/"):
+            assert names <= MAY_NAME.get(path, set()), path
 
 
 def test_every_row_says_what_it_is() -> None:
