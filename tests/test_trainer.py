@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import functools
 import importlib.util
 import logging
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,9 +61,15 @@ def task() -> Task:
     return Task(name="pairs", kind="sts", train=pairs(8), validation=pairs(40), test=pairs(24))
 
 
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return the folder of a model by its name, written once."""
+    return functools.cache(lambda name: LAYOUTS[name](tmp_path_factory.mktemp("source")))
+
+
 @pytest.fixture
-def model(tmp_path: Path) -> Any:
-    return sentence_transformer(built(tmp_path, mean(), modules()["Normalize"]()))
+def model(source: Callable[[str], Path]) -> Any:
+    return sentence_transformer(source("normalised"))
 
 
 def theirs(examples: Examples, **options: Any) -> Any:
@@ -83,6 +90,7 @@ def examples(task: Task) -> Examples:
 
 LAYOUTS: dict[str, Any] = {
     "bert": lambda path: built(path, mean()),
+    "normalised": lambda path: built(path, mean(), modules()["Normalize"]()),
     "modernbert, normalised": lambda path: built(path, mean(), modules()["Normalize"](), encoder="modernbert"),
     "llama, last token": lambda path: built(path, mean("lasttoken"), encoder="llama"),
     "qwen3, padded on the left": lambda path: built(
@@ -102,9 +110,9 @@ LAYOUTS: dict[str, Any] = {
 USUAL = ("bert", "llama, last token", "deberta", "two poolings, short", "a prompt that is not pooled", "Dense")
 
 
-@pytest.mark.parametrize("name", few(LAYOUTS, USUAL.__contains__))
-def test_a_layer_scores_what_the_model_cut_there_does(name: str, task: Task, tmp_path: Path) -> None:
-    model = sentence_transformer(LAYOUTS[name](tmp_path))
+@pytest.mark.parametrize("name", few([name for name in LAYOUTS if name != "normalised"], USUAL.__contains__))
+def test_a_layer_scores_what_the_model_cut_there_does(name: str, task: Task, source: Callable[[str], Path]) -> None:
+    model = sentence_transformer(source(name))
     model.truncate_dim = 7 if name == "features cut off" else None
     found = LayerEvaluator(task, name="dev")(model)
     one_token = name.startswith(("llama", "qwen3"))  # which is the same in all texts before the first block
@@ -118,9 +126,11 @@ def test_a_layer_scores_what_the_model_cut_there_does(name: str, task: Task, tmp
     ]
 
 
-@pytest.mark.parametrize("name", few(LAYOUTS, USUAL.__contains__))
-def test_a_truncated_model_encodes_what_its_export_does(name: str, tmp_path: Path) -> None:
-    model, layer = sentence_transformer(LAYOUTS[name](tmp_path)), 2
+@pytest.mark.parametrize("name", few([name for name in LAYOUTS if name != "normalised"], USUAL.__contains__))
+def test_a_truncated_model_encodes_what_its_export_does(
+    name: str, source: Callable[[str], Path], tmp_path: Path
+) -> None:
+    model, layer = sentence_transformer(source(name)), 2
     before = {key: value.clone() for key, value in model.state_dict().items()}
     expected = model.encode(SENTENCES)
     cut = truncate(model, layer)
@@ -149,8 +159,10 @@ def test_the_whole_model_is_a_copy(model: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Dense", "LayerNorm"])
-def test_a_head_of_every_layer(kind: str, task: Task, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    model = sentence_transformer(LAYOUTS[kind](tmp_path))
+def test_a_head_of_every_layer(
+    kind: str, task: Task, source: Callable[[str], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    model = sentence_transformer(source(kind))
     cut = truncate(model, 1)
     assert kind not in [type(each).__name__ for each in cut]
     assert f"layer 1 is cut without its {kind}, trained behind the last layer" in caplog.text
@@ -310,8 +322,8 @@ def trained(folder: Path, model: Any, *, evaluator: Any, adaptive: bool, **optio
     return done
 
 
-def with_dropout(folder: Path) -> Any:
-    model = sentence_transformer(built(folder, mean(), modules()["Normalize"]()))
+def with_dropout(source: Callable[[str], Path]) -> Any:
+    model = sentence_transformer(source("normalised"))
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.3
@@ -330,10 +342,12 @@ def idle() -> Any:
 
 
 @pytest.mark.parametrize("adaptive", [False, True])
-def test_training_with_the_evaluator_goes_as_without(adaptive: bool, task: Task, tmp_path: Path) -> None:
+def test_training_with_the_evaluator_goes_as_without(
+    adaptive: bool, task: Task, source: Callable[[str], Path], tmp_path: Path
+) -> None:
     ends = []
-    for number, evaluator in enumerate((idle(), LayerEvaluator(task, name="dev"))):
-        model = with_dropout(tmp_path / str(number))
+    for evaluator in (idle(), LayerEvaluator(task, name="dev")):
+        model = with_dropout(source)
         start = {key: value.clone() for key, value in model.state_dict().items()}
         done = trained(tmp_path / "out", model, evaluator=evaluator, adaptive=adaptive)
         ends.append(model.state_dict())
@@ -353,8 +367,10 @@ def test_training_with_the_evaluator_goes_as_without(adaptive: bool, task: Task,
     assert any("dev_best_spearman_cosine" in row for row in card.training_logs)
 
 
-def test_the_best_checkpoint_is_that_of_the_layer_that_counts(task: Task, tmp_path: Path) -> None:
-    evaluator, model = LayerEvaluator(task, name="dev", primary=1), with_dropout(tmp_path)
+def test_the_best_checkpoint_is_that_of_the_layer_that_counts(
+    task: Task, source: Callable[[str], Path], tmp_path: Path
+) -> None:
+    evaluator, model = LayerEvaluator(task, name="dev", primary=1), with_dropout(source)
     name = "eval_dev_layer_1_spearman_cosine"
     saved = {"save_strategy": "steps", "save_steps": 2, "load_best_model_at_end": True, "metric_for_best_model": name}
     done = trained(tmp_path / "out", model, evaluator=evaluator, adaptive=True, **saved)
@@ -381,8 +397,8 @@ def test_the_primary_metric(primary: Any, expected: str, task: Task, model: Any)
         assert evaluator.primary_metric == f"{expected}_spearman_cosine"
 
 
-def test_beside_another_evaluator(task: Task, tmp_path: Path) -> None:
-    model = with_dropout(tmp_path)
+def test_beside_another_evaluator(task: Task, source: Callable[[str], Path], tmp_path: Path) -> None:
+    model = with_dropout(source)
     both = [theirs(examples(task), name="theirs"), LayerEvaluator(task, name="ours")]
     done = trained(tmp_path / "out", model, evaluator=both, adaptive=False)
     for row in (row for row in done.state.log_history if "eval_sequential_score" in row):
@@ -392,8 +408,8 @@ def test_beside_another_evaluator(task: Task, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_training_in_bfloat16(task: Task, tmp_path: Path) -> None:
-    model = with_dropout(tmp_path)
+def test_training_in_bfloat16(task: Task, source: Callable[[str], Path], tmp_path: Path) -> None:
+    model = with_dropout(source)
     evaluator = LayerEvaluator(task, name="dev", batch_size=1)
     done = trained(tmp_path / "out", model, evaluator=evaluator, adaptive=True, bf16=True)
     (*_, last) = (row for row in done.state.log_history if "eval_dev_best_layer" in row)

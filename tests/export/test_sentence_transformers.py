@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -109,12 +111,6 @@ LAYOUTS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("layer", few([1, N_BLOCKS], lambda layer: layer == 1))
-@pytest.mark.parametrize("name", list(LAYOUTS))
-def test_an_export_encodes_what_its_source_does(name: str, layer: int, tmp_path: Path) -> None:
-    check(LAYOUTS[name](tmp_path), tmp_path / "out", layer)
-
-
 HEADS: dict[str, Any] = {
     "Dense": lambda path: built(path, mean(), dense(), modules()["Normalize"]()),
     "Dense without activation": lambda path: built(path, mean(), dense(activation_function=torch.nn.Identity())),
@@ -122,9 +118,25 @@ HEADS: dict[str, Any] = {
 }
 
 
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return the folder of a model by its name, written once: read it, do not change it."""
+    return functools.cache(lambda name: (LAYOUTS | HEADS)[name](tmp_path_factory.mktemp("source")))
+
+
+@pytest.mark.parametrize("layer", few([1, N_BLOCKS], lambda layer: layer == 1))
+@pytest.mark.parametrize("name", list(LAYOUTS))
+def test_an_export_encodes_what_its_source_does(
+    name: str, layer: int, source: Callable[[str], Path], tmp_path: Path
+) -> None:
+    check(source(name), tmp_path / "out", layer)
+
+
 @pytest.mark.parametrize("name", list(HEADS))
-def test_a_head_of_the_last_layer_is_kept_there_and_left_out_before(name: str, tmp_path: Path) -> None:
-    folder, kind = HEADS[name](tmp_path), name.partition(" ")[0]
+def test_a_head_of_the_last_layer_is_kept_there_and_left_out_before(
+    name: str, source: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder, kind = source(name), name.partition(" ")[0]
     assert kind in check(folder, tmp_path / "whole", N_BLOCKS).modules
     done = check(folder, tmp_path / "out", 2, without=(kind,))
     assert kind not in done.modules
@@ -181,8 +193,8 @@ def test_minilm(layer: int, tmp_path: Path) -> None:
     np.testing.assert_allclose(norms, 1, rtol=0, atol=1e-6)
 
 
-def test_a_model_that_was_given_loaded(tmp_path: Path) -> None:
-    folder = HEADS["Dense"](tmp_path)
+def test_a_model_that_was_given_loaded(source: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = source("Dense")
     model = sentence_transformer(folder)
     model.max_seq_length = 9
     done = export_model(model, tmp_path / "out", layer=N_BLOCKS)
@@ -220,9 +232,9 @@ def test_modules_that_are_not_kept_are_downloaded_to_compare_with(
 
 
 def test_without_sentence_transformers_the_layer_alone_is_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = LAYOUTS["max, normalised, short"](tmp_path)
+    folder = source("max, normalised, short")
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "sentence_transformers", None)
         assert export_model(folder, tmp_path / "out", layer=2).compared_with == "layer"
@@ -230,10 +242,12 @@ def test_without_sentence_transformers_the_layer_alone_is_compared(
     np.testing.assert_allclose(sentence_transformer(tmp_path / "out").encode(SENTENCES), expected, rtol=0, atol=1e-6)
 
 
-def test_an_export_that_encodes_something_else_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_that_encodes_something_else_is_an_error(
+    source: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from layerprobe.export import checkpoint
 
-    folder, write = HEADS["Dense"](tmp_path), checkpoint.write_layout
+    folder, write = source("Dense"), checkpoint.write_layout
 
     def without_normalize(folder: Path, layout: Any) -> None:
         write(folder, layout)
@@ -321,8 +335,8 @@ def test_loading_prints_no_report(bert: Path, tmp_path: Path) -> None:
 # ---- runs ---------------------------------------------------------------------------------------------
 
 
-def test_a_run_keeps_the_length_of_embeddings_and_no_head(tmp_path: Path) -> None:
-    folder = HEADS["Dense"](tmp_path)
+def test_a_run_keeps_the_length_of_embeddings_and_no_head(source: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = source("Dense")
     _, (directory,) = tuned(folder, tmp_path / "cache", layers=(2,))
     done = export_model(directory, tmp_path / "out")
     assert done.modules == ("Pooling", "Normalize")
@@ -339,19 +353,19 @@ def card_of(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("name", ["max, normalised, short", "weighted", "prompts that are not pooled", "dot product"])
-def test_the_card_says_what_the_folder_does(name: str, tmp_path: Path) -> None:
-    folder, out = LAYOUTS[name](tmp_path), tmp_path / "out"
+def test_the_card_says_what_the_folder_does(name: str, source: Callable[[str], Path], tmp_path: Path) -> None:
+    folder, out = source(name), tmp_path / "out"
     export_model(folder, out, layer=2)
-    text, source = card_of(out), cut(folder, 2)
+    text, original = card_of(out), cut(folder, 2)
     codes = [code for code in text.split("```python\n")[1:] if "```" in code]
     assert len(codes) == (1 if name.startswith(("weighted", "prompts")) else 2)
     assert ("sentence-transformers makes embeddings of them" in text) == (len(codes) == 1)
-    assert f"compared by {source.similarity_fn_name}" in text
-    assert f"cut at {source.max_seq_length} tokens" in text
+    assert f"compared by {original.similarity_fn_name}" in text
+    assert f"cut at {original.max_seq_length} tokens" in text
     for code in codes:
         values: dict[str, Any] = {}
         exec(code.partition("```")[0].replace("path/to/this/folder", str(out)), values)
-        expected = source.encode(values["texts"])
+        expected = original.encode(values["texts"])
         np.testing.assert_allclose(np.asarray(values["embeddings"]), expected, rtol=0, atol=1e-6)
 
 
