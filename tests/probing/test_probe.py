@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -45,11 +46,17 @@ PRIMARY = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_sets() -> Iterator[None]:
+    """Every set of items that is left out is a fit a layer and fold."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("layerprobe.probing.jackknife.SETS", 20)
+        yield
+
+
 @pytest.fixture(scope="module")
 def probings() -> dict[str, Probing]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("layerprobe.probing.jackknife.SETS", 20)  # every one of which is a fit a layer and fold
-        return {kind: probe(EMBEDDINGS, targets, kind=kind, settings=FEW) for kind, targets in TARGETS.items()}  # type: ignore[arg-type]
+    return {kind: probe(EMBEDDINGS, targets, kind=kind, settings=FEW) for kind, targets in TARGETS.items()}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", TARGETS)
@@ -169,7 +176,8 @@ def test_groups_are_never_divided(kind: str) -> None:
             assert len(set(folds[own == group])) == 1
 
 
-def test_groups_widen_the_errors_and_are_counted() -> None:
+def test_groups_widen_the_errors_and_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("layerprobe.probing.jackknife.SETS", 60)
     groups = np.repeat(np.arange(40), 6)
     embeddings, signal = EMBEDDINGS.copy(), np.repeat(SIGNAL[:40], 6, axis=0)
     embeddings[:, 3, :4] += signal
