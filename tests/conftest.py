@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import gc
 import hashlib
 import logging
@@ -102,12 +103,24 @@ def looked_at_once(looks: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(first_use, "look", once)
 
 
-@pytest.fixture(autouse=True)
-def one_run_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="session", autouse=True)
+def commands_are_built_once() -> Iterator[None]:
+    """All commands with their options, which CliRunner builds anew for each call: a tenth of a second."""
+    import typer.main
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.testing._get_command", functools.cache(typer.main.get_command))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_run_at_a_time() -> Iterator[None]:
     """Commands search with one run at a time where nothing is said: to begin a process takes longer than a run."""
     from layerprobe.study import find
 
-    monkeypatch.setattr(find, "MOST_JOBS", 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(find, "MOST_JOBS", 1)
+        yield
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-import typer
+import typer.testing
 from layerprobe_cli.main import app
 from typer.testing import CliRunner
 
@@ -82,7 +82,7 @@ def parse(call: list[str]) -> None:
     Raises:
         typer.Exit, or a usage error: If a command or option is not there.
     """
-    command = typer.main.get_command(app)
+    command = typer.testing._get_command(app)
     context = command.make_context("layerprobe", [], resilient_parsing=True)
     while hasattr(command, "get_command"):
         found = command.get_command(context, call[0])

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 from layerprobe_cli.main import app
 from typer.testing import CliRunner
 
@@ -43,29 +42,26 @@ class Outcome:
 
 
 Layerprobe = Callable[..., Outcome]
+Pair = tuple[Path, Path]
 
 
-built_once = functools.cache(typer.main.get_command)
-"""All commands with their options, which CliRunner builds anew for each call: a tenth of a second."""
+def call(cache: Path, *arguments: str | Path) -> Outcome:
+    """Run a command in this process."""
+    environment = {"LAYERPROBE_CACHE": str(cache), "COLUMNS": "200"}
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env=environment)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Outcome(result.exit_code, result.stdout, result.stderr)
 
 
 @pytest.fixture
-def layerprobe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layerprobe:
+def layerprobe(tmp_path: Path) -> Layerprobe:
     """The command line in this process, with a cache of its own."""
-    monkeypatch.setattr("typer.testing._get_command", built_once)
-
-    def run(*arguments: str | Path) -> Outcome:
-        environment = {"LAYERPROBE_CACHE": str(tmp_path / "cache"), "COLUMNS": "200"}
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments], env=environment)
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return Outcome(result.exit_code, result.stdout, result.stderr)
-
-    return run
+    return functools.partial(call, tmp_path / "cache")
 
 
 @pytest.fixture(scope="session")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     """Two tiny encoders of one depth: a model and its reference."""
     folder = tmp_path_factory.mktemp("pair")
     paths = []
@@ -93,3 +89,13 @@ def pairs_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 QUICK = ("--epochs", "1", "--seeds", "2", "--learning-rate", "1e-3")
+
+
+@pytest.fixture(scope="session")
+def studied(pair: Pair, pairs_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
+    """What the whole main line says of the pair, and the folder that it writes: read it, do not change it."""
+    folder = tmp_path_factory.mktemp("studied")
+    command = ("run", pair[0], "-r", pair[1], "-t", pairs_file, *QUICK, "-o", folder / "out")
+    done = call(folder / "cache", *command)
+    assert done.code == 0, done.err
+    return done, folder / "out"

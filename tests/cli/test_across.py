@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Layerprobe
+from tests.cli.conftest import Layerprobe, Pair
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def two(pairs_file: Path, tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_one_layer_for_several_tasks(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], two: tuple[Path, Path], tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, two: tuple[Path, Path], tmp_path: Path
 ) -> None:
     both = ("-t", two[0], "-t", two[1])
     result = layerprobe("score", pair[0], *both, "--mteb", tmp_path)
@@ -36,9 +36,7 @@ def test_one_layer_for_several_tasks(
     assert found["layers"][2]["score"] == pytest.approx((scores[0][2] + scores[1][2]) / 2)
 
 
-def test_several_models_on_several_tasks(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], two: tuple[Path, Path]
-) -> None:
+def test_several_models_on_several_tasks(layerprobe: Layerprobe, pair: Pair, two: tuple[Path, Path]) -> None:
     done = layerprobe("score", *pair, "-t", two[0], "-t", two[1], "--no-time")
     assert done.code == 0, done.err
     assert [line.split()[0] for line in done.table[2:10]] == ["electra"] * 4 + ["bert"] * 4
@@ -46,7 +44,7 @@ def test_several_models_on_several_tasks(
 
 
 def test_what_is_odd_about_embeddings_is_said_once_a_task(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], two: tuple[Path, Path], tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, two: tuple[Path, Path], tmp_path: Path
 ) -> None:
     page = tmp_path / "page.html"
     done = layerprobe("score", pair[0], "-t", two[0], "-t", two[1], "--max-length", "4", "--report", page)
@@ -55,7 +53,7 @@ def test_what_is_odd_about_embeddings_is_said_once_a_task(
         assert len(re.findall(rf"{task.name}: .* texts were cut at 4 tokens", page.read_text())) >= 1
 
 
-def test_a_build_can_check_a_threshold(layerprobe: Layerprobe, pair: tuple[Path, Path], two: tuple[Path, Path]) -> None:
+def test_a_build_can_check_a_threshold(layerprobe: Layerprobe, pair: Pair, two: tuple[Path, Path]) -> None:
     both = ("-t", two[0], "-t", two[1])
     last = layerprobe("score", pair[0], *both, "--json").json["layers"][-1]["score"]
     assert layerprobe("score", pair[0], *both, "--fail-below", f"{last - 0.01}").code == 0
@@ -68,13 +66,13 @@ def test_a_build_can_check_a_threshold(layerprobe: Layerprobe, pair: tuple[Path,
     ("given", "said"),
     [(["-t", "missing.csv"], "missing.csv"), (["--mteb", "x"], "expected a task: give --task FILE")],
 )
-def test_a_wrong_call_is_told(layerprobe: Layerprobe, pair: tuple[Path, Path], given: list[str], said: str) -> None:
+def test_a_wrong_call_is_told(layerprobe: Layerprobe, pair: Pair, given: list[str], said: str) -> None:
     result = layerprobe("score", pair[0], *given)
     assert result.code != 0
     assert said in result.err
 
 
-def test_other_commands_check_too(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+def test_other_commands_check_too(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     model, reference = pair
     last = layerprobe("score", model, "-t", pairs_file, "--json").json["scores"]["metrics"]["spearman"][-1]
     assert layerprobe("score", model, "-t", pairs_file, "--fail-below", f"{last - 0.01}").code == 0

@@ -9,7 +9,7 @@ import pytest
 
 from tests.toy_questions import squad_json, toy_questions
 
-from .conftest import Layerprobe
+from .conftest import Layerprobe, Pair
 
 SHORT = ("--epochs", "1", "--seeds", "1", "--learning-rate", "1e-2", "--max-length", "40")
 
@@ -22,7 +22,7 @@ def squad(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_score_scan_and_finetune(layerprobe: Layerprobe, pair: tuple[Path, Path], squad: Path, tmp_path: Path) -> None:
+def test_score_scan_and_finetune(layerprobe: Layerprobe, pair: Pair, squad: Path, tmp_path: Path) -> None:
     model, data, page = pair[1], ("-t", squad), tmp_path / "page.html"
     scored = layerprobe("score", model, *data, "--report", page)
     assert scored.code == 0, scored.err
@@ -41,9 +41,7 @@ def test_score_scan_and_finetune(layerprobe: Layerprobe, pair: tuple[Path, Path]
 
 
 @pytest.mark.slow
-def test_every_other_command_takes_it(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], squad: Path, tmp_path: Path
-) -> None:
+def test_every_other_command_takes_it(layerprobe: Layerprobe, pair: Pair, squad: Path, tmp_path: Path) -> None:
     model, data = pair[1], ("-t", squad)
     found = layerprobe("find", model, *data, *SHORT, "--json")
     assert found.code == 0, found.err
@@ -61,7 +59,7 @@ def test_every_other_command_takes_it(
     assert swept.json["curves"][0]["primary"] == "f1"
 
 
-def test_bad_questions_are_one_line(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_bad_questions_are_one_line(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
     data = squad_json(toy_questions(100, 0))
     data["data"][0]["paragraphs"][1]["qas"][0]["answers"][0]["answer_start"] += 1  # type: ignore[index]
     path = tmp_path / "squad.json"

@@ -20,7 +20,7 @@ from layerprobe_cli import shell
 
 from layerprobe.extraction import embed
 
-from .conftest import QUICK, Layerprobe
+from .conftest import QUICK, Layerprobe, Pair
 
 
 def refused(outcome: object, *words: str) -> None:
@@ -32,16 +32,14 @@ def refused(outcome: object, *words: str) -> None:
 # ---- models ----------------------------------------------------------------------------------------------
 
 
-def test_a_folder_without_a_tokenizer(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
-) -> None:
+def test_a_folder_without_a_tokenizer(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(pair[0], broken)
     (broken / "tokenizer.json").unlink()
     refused(layerprobe("extract", broken, "-t", pairs_file), "the tokenizer of")
 
 
-def test_missing_weights(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path) -> None:
+def test_missing_weights(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
     from safetensors.numpy import load_file, save_file
 
     broken = tmp_path / "broken"
@@ -55,7 +53,7 @@ def test_missing_weights(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_
     )
 
 
-def test_a_layer_that_is_nan(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path) -> None:
+def test_a_layer_that_is_nan(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
     from safetensors.numpy import load_file, save_file
 
     broken = tmp_path / "broken"
@@ -70,9 +68,7 @@ def test_a_layer_that_is_nan(layerprobe: Layerprobe, pair: tuple[Path, Path], pa
 # ---- data ------------------------------------------------------------------------------------------------
 
 
-def test_odd_texts_are_kept_or_cut_with_a_warning(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_odd_texts_are_kept_or_cut_with_a_warning(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("a b\n\n   \nc \x00 \x07 d\n" + "e " * 50_001 + "\ng h\ni j\n")
     refused = layerprobe("compare", *pair, "--texts", texts, "--json")
@@ -118,7 +114,7 @@ def test_odd_texts_are_kept_or_cut_with_a_warning(
 )
 def test_a_mistake_is_told_before_torch_is_loaded(
     layerprobe: Layerprobe,
-    pair: tuple[Path, Path],
+    pair: Pair,
     pairs_file: Path,
     monkeypatch: pytest.MonkeyPatch,
     arguments: tuple[str, ...],
@@ -137,13 +133,13 @@ def test_a_mistake_is_told_before_torch_is_loaded(
 
 
 @pytest.fixture
-def entry(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> Path:
+def entry(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> Path:
     return Path(layerprobe("extract", pair[0], "-t", pairs_file, "--json").json["folder"])
 
 
 @pytest.mark.parametrize("size", [0, 100, -1])
 def test_a_damaged_store_is_mended(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, entry: Path, size: int
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, entry: Path, size: int
 ) -> None:
     before = layerprobe("compare", *pair, "-t", pairs_file, "--json").json
     (shard,) = entry.glob("*.safetensors")
@@ -157,9 +153,7 @@ def test_a_damaged_store_is_mended(
     assert shard.read_bytes() == content
 
 
-def test_a_store_of_a_newer_version(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, entry: Path
-) -> None:
+def test_a_store_of_a_newer_version(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, entry: Path) -> None:
     manifest = json.loads((entry / "manifest.json").read_text())
     (entry / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
     refused(layerprobe("extract", pair[0], "-t", pairs_file), "99", "newer")
@@ -167,12 +161,7 @@ def test_a_store_of_a_newer_version(
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
 def test_a_full_disk_or_a_read_only_cache(
-    layerprobe: Layerprobe,
-    pair: tuple[Path, Path],
-    pairs_file: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    code: int,
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def fail(*args: object) -> None:
         raise OSError(code, os.strerror(code))
@@ -189,9 +178,7 @@ def test_a_full_disk_or_a_read_only_cache(
 # ---- interruptions ---------------------------------------------------------------------------------------
 
 
-def test_ctrl_c(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
@@ -211,7 +198,7 @@ def test_where_an_error_comes_from_is_shown_on_request(layerprobe: Layerprobe, t
 
 
 def test_progress_is_a_line_now_and_then_where_stderr_is_no_terminal(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, monkeypatch: pytest.MonkeyPatch
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = re.compile(r"embedding with electra: \d+% after \d+ s")
     assert not any(map(line.fullmatch, layerprobe("extract", pair[0], "-t", pairs_file).err.splitlines()))
@@ -220,9 +207,7 @@ def test_progress_is_a_line_now_and_then_where_stderr_is_no_terminal(
 
 
 @pytest.mark.slow
-def test_kill_9_while_fine_tuning(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
-) -> None:
+def test_kill_9_while_fine_tuning(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
     arguments = ["finetune", pair[0], "-t", pairs_file, "--epochs", "2", "--seeds", "2", "--layers", "0-2", "--json"]
     command = [str(Path(sys.executable).with_name("layerprobe")), *map(str, arguments)]
     environment = {**os.environ, "LAYERPROBE_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+import typer.main
 from layerprobe_cli.main import app
 from layerprobe_cli.names import GUESSED, RENAMED
 from typer.testing import CliRunner
@@ -25,7 +26,7 @@ from layerprobe.study.commands import next_commands
 from layerprobe.study.values import Finding, Study
 from tests.few import few
 
-from .conftest import QUICK, Layerprobe
+from .conftest import QUICK, Layerprobe, Outcome, Pair
 
 PANELS = {
     "Find the layer": ("demo", "find", "run", "predict", "doctor", "search"),
@@ -43,7 +44,9 @@ COMMANDS += [f"{group} {name}" for group, names in GROUPS.items() for name in na
 
 
 def help_of(*words: str) -> str:
-    return CliRunner().invoke(app, words, env={"COLUMNS": "80"}).stdout
+    with pytest.MonkeyPatch.context() as patch:  # a command that was called before leaves its panel
+        patch.setattr("typer.testing._get_command", typer.main.get_command)
+        return CliRunner().invoke(app, words, env={"COLUMNS": "80"}).stdout
 
 
 def test_help_has_a_line_a_command_on_80_columns() -> None:
@@ -96,12 +99,9 @@ def test_version(layerprobe: Layerprobe) -> None:
     assert layerprobe("--version").out.startswith("layerprobe 0.")
 
 
-def test_run_writes_report_and_study(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
-) -> None:
-    done = layerprobe("run", pair[0], "-r", pair[1], "-t", pairs_file, *QUICK, "-o", tmp_path / "out")
-    assert done.code == 0, done.err
-    study = from_json(Study, (tmp_path / "out" / "study.json").read_text())
+def test_run_writes_report_and_study(studied: tuple[Outcome, Path]) -> None:
+    done, out = studied
+    study = from_json(Study, (out / "study.json").read_text())
     assert study.finding is not None
     lines = done.out.splitlines()
     assert len(lines) <= 26
@@ -116,14 +116,16 @@ def test_run_writes_report_and_study(
         study.finding.drop_sentence,
         study.expectation,
         " ".join(filter(None, (study.finding.spent, study.finding.doubt))),
-        f"Report: {tmp_path / 'out' / 'report.html'}",
+        f"Report: {out / 'report.html'}",
         "Next:",
         *(f"  {command}" for command in next_commands(study)),
     )
     places = [lines.index(spelled(line, None)) for line in said]
     assert places == sorted(places)
     assert any(line.endswith(spelled(study.finding.proof_sentence, None)) for line in lines)
-    assert (tmp_path / "out" / "report.html").stat().st_size > 1_000_000
+    assert (out / "report.html").stat().st_size > 1_000_000
+    cost = done.err.index("note: Fine-tuning electra (3 blocks) takes at most")
+    assert cost < done.err.index("info: before fine-tuning: ")
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,7 @@ def test_the_next_commands_write_the_model_that_was_found(
     command: tuple[str, ...],
     names: list[str],
     layerprobe: Layerprobe,
-    pair: tuple[Path, Path],
+    pair: Pair,
     pairs_file: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -160,9 +162,7 @@ def test_the_next_commands_write_the_model_that_was_found(
     assert config["num_hidden_layers"] == int(kept[1] or kept[2])
 
 
-def test_find_prints_the_table_and_the_answer(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
-) -> None:
+def test_find_prints_the_table_and_the_answer(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     command = ("find", pair[0], "-t", pairs_file, *QUICK)
     finding = from_json(Finding, layerprobe(*command, "--json").out)
     lines = layerprobe(*command).out.splitlines()
@@ -180,9 +180,7 @@ def test_find_prints_the_table_and_the_answer(
 
 
 @pytest.mark.slow
-def test_find_compares_other_blocks(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
-) -> None:
+def test_find_compares_other_blocks(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
     command = ("find", pair[0], "-t", pairs_file, *QUICK)
     refused = layerprobe(*command, "--other-blocks", "1,9")
     assert "ascending, from 1 to 3, got 1, 9" in refused.error
@@ -210,11 +208,7 @@ def test_find_compares_other_blocks(
 
 
 def test_stages_alone_agree_with_run_and_are_not_done_again(
-    layerprobe: Layerprobe,
-    pair: tuple[Path, Path],
-    pairs_file: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, reference = pair
     data = ("-t", pairs_file)
@@ -252,7 +246,7 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
     assert (tmp_path / "again.html").read_bytes() == (out / "report.html").read_bytes()
 
 
-def test_predict_needs_no_labels(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_predict_needs_no_labels(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(f"{a} {b}" for a in "abcdef" for b in "ghij"))
     printed = layerprobe("predict", pair[0], "-r", pair[1], "--texts", texts, "--json")
@@ -262,9 +256,7 @@ def test_predict_needs_no_labels(layerprobe: Layerprobe, pair: tuple[Path, Path]
     assert set(only["prediction"]["baselines"]) == simple
 
 
-def test_models_are_called_as_the_command_line_says(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
-) -> None:
+def test_models_are_called_as_the_command_line_says(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     named = "--name", "our ELECTRA", "--reference-name", "our BERT"
     printed = layerprobe("predict", pair[0], "-r", pair[1], "-t", pairs_file, "--rule", "plateau of CKA", *named)
     assert "our ELECTRA" in printed.out
@@ -274,7 +266,7 @@ def test_models_are_called_as_the_command_line_says(
     assert "expected a --reference for each --reference-name, got 0" in refused.err
 
 
-def test_predict_by_another_rule(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+def test_predict_by_another_rule(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     (only,) = layerprobe("predict", *pair_of(pair), "-t", pairs_file, "--rule", "fall of zero-shot", "--json").json
     prediction = only["prediction"]
     assert prediction["rule"] == "fall of zero-shot"
@@ -285,7 +277,7 @@ def test_predict_by_another_rule(layerprobe: Layerprobe, pair: tuple[Path, Path]
     assert 'The rule "fall of effective rank" on DropBench, under converged fine-tuning: on 30 pretrained ' in said
 
 
-def test_predict_needs_no_reference(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+def test_predict_needs_no_reference(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     """The default rule reads the model alone, and says the same with a reference and without."""
     (alone,) = layerprobe("predict", pair[0], "-t", pairs_file, "--json").json
     (beside,) = layerprobe("predict", *pair_of(pair), "-t", pairs_file, "--json").json
@@ -301,9 +293,7 @@ def test_predict_needs_no_reference(layerprobe: Layerprobe, pair: tuple[Path, Pa
 
 
 @pytest.mark.parametrize("command", ["predict", "confirm", "run"])
-def test_what_needs_a_reference_says_so(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, command: str
-) -> None:
+def test_what_needs_a_reference_says_so(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, command: str) -> None:
     printed = layerprobe(command, pair[0], "-t", pairs_file, "--rule", "plateau of CKA")
     assert (printed.code, printed.error) == (
         1,
@@ -317,7 +307,7 @@ def test_what_needs_a_reference_says_so(
 
 @pytest.mark.slow
 def test_run_and_confirm_need_no_reference(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
 ) -> None:
     confirmed = layerprobe("confirm", pair[0], "-t", pairs_file, *QUICK)
     assert confirmed.code == 0, confirmed.err
@@ -336,11 +326,11 @@ def test_run_and_confirm_need_no_reference(
     assert "expected --reference with --reference-layers" in printed.err
 
 
-def pair_of(pair: tuple[Path, Path]) -> tuple[Path, str, Path]:
+def pair_of(pair: Pair) -> tuple[Path, str, Path]:
     return pair[0], "-r", pair[1]
 
 
-def test_a_model_against_its_random_twin(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+def test_a_model_against_its_random_twin(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     printed = layerprobe("compare", pair[0], pair[0], "--reference-random-init", "3", "-t", pairs_file, "--json").json[
         "comparisons"
     ][0]
@@ -348,9 +338,7 @@ def test_a_model_against_its_random_twin(layerprobe: Layerprobe, pair: tuple[Pat
     assert printed["map"]["values"][3][3] < 0.99
 
 
-def test_compare_prints_curve_and_map(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
-) -> None:
+def test_compare_prints_curve_and_map(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
     def printed(*options: str) -> list[str]:
         return layerprobe("compare", *pair, "-t", pairs_file, *options).out.partition("\nNext:")[0].splitlines()
 
@@ -374,7 +362,7 @@ def test_compare_prints_curve_and_map(
 
 
 def test_a_few_texts_that_decide_are_told_beside_the_numbers(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, monkeypatch: pytest.MonkeyPatch
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("layerprobe.similarity.cautions.LEAST_SHARE", 1.01)
     told = "layers 0 to 3 of electra: a few texts decide over the layer"
@@ -385,9 +373,7 @@ def test_a_few_texts_that_decide_are_told_beside_the_numbers(
     assert all(0 < share < 1 for shares in printed["map"]["effective_shares"] for share in shares)
 
 
-def test_compare_several_models(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
-) -> None:
+def test_compare_several_models(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
     model, reference = pair
     options = ("--reference-random-init", "1", "-t", pairs_file, "--parquet", tmp_path / "map.parquet")
     lines = layerprobe("compare", model, model, reference, *options, "--permutations", "19").out.splitlines()
@@ -403,12 +389,12 @@ def test_compare_several_models(
     assert table.p_value.notna().sum() == 32
 
 
-def test_compare_a_model_alone(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+def test_compare_a_model_alone(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     lines = layerprobe("compare", pair[0], "-t", pairs_file).out.splitlines()
     assert [line.split()[:2] for line in lines[2:6]] == [["0", "0"], ["1", "0"], ["2", "1"], ["3", "2"]]
 
 
-def test_compare_by_other_measures(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+def test_compare_by_other_measures(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     options = ("-t", pairs_file, "--measure", "mutual-knn", "--neighbours", "3", "--normalize", "zscore")
     assert "Similarity: mutual kNN (k = 3) of z-scored features, " in layerprobe("compare", *pair, *options).out
     for wrong in (("--kernel", "rbf"), ("--estimator", "biased"), ("--map", "--json")):
@@ -418,13 +404,13 @@ def test_compare_by_other_measures(layerprobe: Layerprobe, pair: tuple[Path, Pat
     assert layerprobe("compare", *pair, "-t", pairs_file, "--neighbours", "3").code == 2
 
 
-def test_predict_against_several_references(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+def test_predict_against_several_references(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     result = layerprobe("predict", pair[0], "-r", pair[1], "-r", pair[0], "-t", pairs_file).out.splitlines()
     by = ", by the plateau of CKA, as the other rule reads the model alone"
     assert [line for line in result if line.startswith("Against")] == [f"Against {pair[1]}:", f"Against {pair[0]}{by}:"]
 
 
-def test_documents_are_the_unit_of_intervals(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_documents_are_the_unit_of_intervals(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
     table = tmp_path / "texts.csv"
     rows = [f"{a} {b},{a}" for a in "abcdef" for b in "ghij"]
     table.write_text("\n".join(["text,document", *rows]))
@@ -437,11 +423,7 @@ def test_documents_are_the_unit_of_intervals(layerprobe: Layerprobe, pair: tuple
 
 
 def test_doctor_looks_at_data(
-    layerprobe: Layerprobe,
-    pair: tuple[Path, Path],
-    pairs_file: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for package in ("openvino", "onnxruntime"):  # it would make graphs
         monkeypatch.setitem(sys.modules, package, None)
@@ -458,7 +440,7 @@ def test_doctor_looks_at_data(
 
 
 def test_what_is_odd_about_data_is_said_before_the_work(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    layerprobe: Layerprobe, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.csv"
     path.write_text("".join(f"жзик {'abcdefgh'[i % 8]};лмн {'abcdefgh'[i % 7]};{i % 6},5\n" for i in range(60)))
@@ -483,7 +465,7 @@ def test_what_is_odd_about_data_is_said_before_the_work(
 
 
 def test_doctor_prints_every_check_and_says_which_backends_there_are(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    layerprobe: Layerprobe, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for package in ("openvino", "onnxruntime"):
         monkeypatch.setitem(sys.modules, package, None)
@@ -497,7 +479,7 @@ def test_doctor_prints_every_check_and_says_which_backends_there_are(
 
 
 def test_doctor_measures_backends_on_the_texts_that_are_given(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    layerprobe: Layerprobe, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = list[object]()
 
@@ -520,7 +502,7 @@ def test_doctor_measures_backends_on_the_texts_that_are_given(
 
 
 def test_a_backend_that_is_not_there_is_told_in_one_line(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, monkeypatch: pytest.MonkeyPatch
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)
     done = layerprobe("extract", pair[0], "-t", pairs_file, "--backend", "openvino")
@@ -532,7 +514,7 @@ def test_a_backend_that_is_not_there_is_told_in_one_line(
     assert layerprobe("extract", pair[0], "-t", pairs_file, "--backend", "tensorrt").code == 2
 
 
-def test_cache_commands(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+def test_cache_commands(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     assert layerprobe("cache", "list").out.endswith("cache: 0 B\n")
     fingerprint = layerprobe("extract", pair[0], "-t", pairs_file, "--json").json["fingerprint"]
     (entry,) = layerprobe("cache", "list", "--json").json
@@ -545,9 +527,7 @@ def test_cache_commands(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_f
     assert layerprobe("cache", "list", "--json").json == []
 
 
-def test_extract_block_by_block_says_what_that_takes(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
-) -> None:
+def test_extract_block_by_block_says_what_that_takes(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     command = "extract", pair[0], "-t", pairs_file
     planned = layerprobe(*command, "--blockwise", "--dry-run", "--json").json
     assert planned["block"] < planned["weights"]
@@ -560,7 +540,7 @@ def test_extract_block_by_block_says_what_that_takes(
 
 
 def test_extract_says_what_it_takes_before_it_begins(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, monkeypatch: pytest.MonkeyPatch
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = "extract", pair[0], "-t", pairs_file, "--store-dtype", "float16"
     planned = layerprobe(*command, "--dry-run", "--json").json
@@ -581,7 +561,7 @@ def test_extract_says_what_it_takes_before_it_begins(
 
 
 def test_cache_verify_reads_any_folder_or_file(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
 ) -> None:
     assert layerprobe("export", pair[0], tmp_path / "out", "--layer", "1").code == 0
     (tmp_path / "study.json").write_bytes(sealed({"x": 1}))
@@ -600,7 +580,7 @@ def test_cache_verify_reads_any_folder_or_file(
     assert "no extraction whose fingerprint begins with" in layerprobe("cache", "verify", tmp_path / "none").err
 
 
-def test_data_on_stdout_and_the_rest_on_stderr(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_data_on_stdout_and_the_rest_on_stderr(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
     """The installed command, in a process of its own."""
     texts = tmp_path / "texts.txt"
     texts.write_text("a b c\n\nd e f\n" + "g " * 500 + "\n")
@@ -625,7 +605,7 @@ def test_help_loads_no_model_library() -> None:
 
 
 def test_finetune_prints_every_seed_and_names_the_best_by_validation(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path
 ) -> None:
     arguments = ("finetune", pair[0], "-t", pairs_file, "--layers", "2", *QUICK)
     told = layerprobe(*arguments, "--json").json
@@ -652,7 +632,7 @@ def test_finetune_prints_every_seed_and_names_the_best_by_validation(
     ],
 )
 def test_the_format_of_files_is_one_option(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path, options: tuple[str, ...]
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     other = tmp_path / "pairs.csv"
     other.write_text(pairs_file.read_text().replace(",", ";").replace(".", ","))
@@ -664,7 +644,7 @@ def test_the_format_of_files_is_one_option(
 
 
 def test_warnings_of_the_data_are_on_the_page_also_where_they_are_not_printed(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
 ) -> None:
     said = "a difference between two layers of less than about"
     for command in ("score", "predict"):
@@ -677,7 +657,7 @@ def test_warnings_of_the_data_are_on_the_page_also_where_they_are_not_printed(
 
 
 def test_the_page_of_confirm_has_the_warnings_of_its_prediction(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
 ) -> None:
     page = tmp_path / "page.html"
     given = (pair[0], "-t", pairs_file, "--max-length", "3", "--epochs", "1", "--seeds", "1", "--report", page)

@@ -19,7 +19,7 @@ from layerprobe.similarity.registry import MEASURES
 from tests.plugins import install
 from tests.report.test_page import Page
 
-from .conftest import Layerprobe
+from .conftest import Layerprobe, Pair
 
 SOURCE = '''
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("toy")
-def test_a_measure_of_another_package(pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path) -> None:
+def test_a_measure_of_another_package(pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
     def layerprobe(*arguments: str | Path) -> str:
         command = [sys.executable, "-m", "layerprobe_cli.main", "compare", *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -94,7 +94,7 @@ def test_help_names_every_measure(layerprobe: Layerprobe) -> None:
     assert "{measures}" not in shown
 
 
-def test_a_measure_that_there_is_not(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+def test_a_measure_that_there_is_not(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     refused = layerprobe("compare", *pair, "-t", pairs_file, "--measure", "procrustess")
     assert (refused.code, "did you mean 'procrustes'" in refused.err) == (2, True)
 
@@ -110,7 +110,7 @@ def test_a_measure_that_there_is_not(layerprobe: Layerprobe, pair: tuple[Path, P
     ],
 )
 def test_options_that_a_measure_does_not_have(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, options: tuple[str, ...], message: str
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, options: tuple[str, ...], message: str
 ) -> None:
     refused = layerprobe("compare", *pair, "-t", pairs_file, *options)
     assert refused.code == 2
@@ -118,7 +118,7 @@ def test_options_that_a_measure_does_not_have(
 
 
 def test_an_option_goes_to_those_of_several_measures_that_have_it(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
 ) -> None:
     page, rows = tmp_path / "compared.html", tmp_path / "map.parquet"
     several = ("--measure", "cka", "--measure", "mutual-knn", "--kernel", "rbf", "--neighbours", "3")
@@ -138,7 +138,7 @@ def test_an_option_goes_to_those_of_several_measures_that_have_it(
 
 
 def test_an_option_that_none_of_several_measures_has_is_refused(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path
 ) -> None:
     options = ("--measure", "rsa", "--measure", "cka", "--neighbours", "3")
     refused = layerprobe("compare", *pair, "-t", pairs_file, *options)

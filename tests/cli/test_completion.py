@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -64,18 +64,25 @@ def test_tasks_are_names_data_files_and_folders(tmp_path: Path, monkeypatch: pyt
     assert tasks("missing/") == []
 
 
-@pytest.mark.parametrize("words", [("predict", "--rule", ""), ("compare", "--measure", ""), ("score", "-t", "")])
-def test_completion_loads_no_model_library(words: tuple[str, ...]) -> None:
-    code = (
-        "import sys\n"
-        "from layerprobe_cli.main import app\n"
-        "try:\n    app(prog_name='layerprobe')\n"
-        "finally:\n"
-        "    heavy = [name for name in ('torch', 'transformers', 'datasets', 'plotly') if name in sys.modules]\n"
-        "    print(heavy, file=sys.stderr)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **asked(*words)}, capture_output=True, text=True, check=False
-    )
-    assert done.stdout
+QUESTIONS = """
+import json, os, sys
+from layerprobe_cli.main import app
+for question in json.loads(sys.argv[1]):
+    os.environ.update(question)
+    try:
+        app(prog_name="layerprobe")
+    except SystemExit:
+        print("answered")
+print([name for name in ("torch", "transformers", "datasets", "plotly") if name in sys.modules], file=sys.stderr)
+"""
+
+
+def test_completion_loads_no_model_library() -> None:
+    questions = [
+        asked(*words) for words in (("predict", "--rule", ""), ("compare", "--measure", ""), ("score", "-t", ""))
+    ]
+    command = [sys.executable, "-c", QUESTIONS, json.dumps(questions)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "fall of InfoNCE" in done.stdout.partition("answered")[0]
+    assert done.stdout.count("answered") == 3
     assert done.stderr.strip() == "[]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from .conftest import QUICK, Layerprobe
+from .conftest import QUICK, Layerprobe, Pair
 
 
 def folder_of(err: str) -> Path:
@@ -14,7 +14,7 @@ def folder_of(err: str) -> Path:
     return Path(line.removeprefix("note: the runs are in "))
 
 
-def test_layers_of_a_scan(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path) -> None:
+def test_layers_of_a_scan(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
     scanned = layerprobe("finetune", "--scan", pair[0], "-t", pairs_file, *QUICK)
     assert scanned.code == 0, scanned.err
     runs = sorted(folder_of(scanned.err).glob("falling-seed-*"))
@@ -32,7 +32,7 @@ def test_layers_of_a_scan(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs
 
 
 def test_runs_by_themselves_and_what_does_not_fit(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
 ) -> None:
     tuned = layerprobe("finetune", pair[0], "-t", pairs_file, "--layers", "1,2", *QUICK)
     folder = folder_of(tuned.err)

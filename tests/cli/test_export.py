@@ -14,10 +14,10 @@ from layerprobe.files.serialisation import from_json
 from layerprobe.study.values import Study
 from tests.hub_server import environment, hub_server, use
 
-from .conftest import QUICK, Layerprobe
+from .conftest import QUICK, Layerprobe, Outcome, Pair
 
 
-def test_export(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_export(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = layerprobe("export", pair[0], out, "--layer", "2", "--pooling", "cls", "--prompt", "q: ")
     assert done.code == 0, done.err
@@ -33,7 +33,7 @@ def test_export(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path)
     assert (printed["layer"], printed["path"], printed["warnings"]) == (1, str(out), [])
 
 
-def test_export_without_some_blocks(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_export_without_some_blocks(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = layerprobe("export", pair[0], out, "--layer", "2", "--keep-blocks", "1,3", "--json").json
     assert (done["layer"], done["n_blocks"]) == (2, 2)
@@ -44,7 +44,7 @@ def test_export_without_some_blocks(layerprobe: Layerprobe, pair: tuple[Path, Pa
 
 
 @pytest.mark.slow
-def test_export_in_8_bits(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_export_in_8_bits(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     out = tmp_path / "out"
     done = layerprobe("export", pair[0], out, "--layer", "1", "--int8", "onnx")
@@ -63,7 +63,7 @@ def test_export_in_8_bits(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_p
 
 
 def test_a_model_of_somebody_else_is_never_offered_for_overwriting(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, tmp_path: Path
 ) -> None:
     before = {file: file.read_bytes() for file in pair[0].iterdir()}
     for further in ((), ("--overwrite",)):
@@ -77,7 +77,7 @@ def test_a_model_of_somebody_else_is_never_offered_for_overwriting(
         assert "--overwrite" not in layerprobe("export", model, tmp_path / "whole", "--layer", "1").error
 
 
-def test_what_is_wrong_is_one_line(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_what_is_wrong_is_one_line(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert "expected a layer to truncate at" in layerprobe("export", pair[0], out).error
     assert "expected layers from 0 to 3 of" in layerprobe("export", pair[0], out, "--layer", "9").error
@@ -92,7 +92,7 @@ def test_what_is_wrong_is_one_line(layerprobe: Layerprobe, pair: tuple[Path, Pat
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_fine_tuned_weights_are_kept_and_exported(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path, as_json: bool
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path, as_json: bool
 ) -> None:
     command = ("finetune", pair[0], "-t", pairs_file, *QUICK, "--layers", "1-2", "--save-models")
     done = layerprobe(*command, *(["--json"] if as_json else []))
@@ -111,11 +111,9 @@ def test_fine_tuned_weights_are_kept_and_exported(
 
 
 def test_a_run_and_its_evidence(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, studied: tuple[Outcome, Path], tmp_path: Path
 ) -> None:
-    done = layerprobe("run", pair[0], "-r", pair[1], "-t", pairs_file, *QUICK, "-o", tmp_path / "report")
-    assert done.code == 0, done.err
-    study = tmp_path / "report" / "study.json"
+    study = studied[1] / "study.json"
     assert layerprobe("export", pair[0], tmp_path / "out", "--layer", "2", "--study", study).code == 0
     headline = from_json(Study, study.read_text()).finding.heading  # type: ignore[union-attr]
     assert headline in (tmp_path / "out" / "README.md").read_text()
@@ -125,7 +123,7 @@ def test_a_run_and_its_evidence(
 
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 def test_an_export_goes_to_the_hub(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    layerprobe: Layerprobe, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, push = tmp_path / "out", ("--push-to-hub", "someone/small", "--commit-message", "a try")
     with hub_server() as hub:
@@ -159,7 +157,7 @@ def test_an_export_goes_to_the_hub(
 )
 def test_a_wrong_upload_is_one_line_before_anything_is_written(
     layerprobe: Layerprobe,
-    pair: tuple[Path, Path],
+    pair: Pair,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     given: tuple[str, ...],
@@ -177,7 +175,7 @@ def test_a_wrong_upload_is_one_line_before_anything_is_written(
 
 
 @pytest.mark.slow
-def test_the_installed_command_uploads(pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_installed_command_uploads(pair: Pair, tmp_path: Path) -> None:
     """By the environment alone, in a process of its own: nothing of the client is patched."""
     command = [sys.executable, "-m", "layerprobe", "export", str(pair[0]), "out", "--layer", "1"]
     with hub_server() as hub:

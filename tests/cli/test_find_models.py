@@ -10,11 +10,11 @@ from layerprobe.files.serialisation import from_json
 from layerprobe.results.terminal import spelled
 from layerprobe.study.models import FoundModels
 
-from .conftest import QUICK, Layerprobe
+from .conftest import QUICK, Layerprobe, Pair
 
 
 def test_it_names_model_and_layer_and_what_comes_next(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
 ) -> None:
     page = tmp_path / "found.html"
     command = ("find", *pair, "-t", pairs_file, "--name", "ours", *QUICK)
@@ -41,7 +41,7 @@ def test_it_names_model_and_layer_and_what_comes_next(
 
 @pytest.mark.slow
 def test_the_runs_are_those_of_each_model_by_itself(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
 ) -> None:
     both = from_json(FoundModels, layerprobe("find", *pair, "-t", pairs_file, *QUICK, "--json").out)
     alone = layerprobe("find", pair[0], "-t", pairs_file, *QUICK, "--json").json
@@ -53,7 +53,7 @@ def test_the_runs_are_those_of_each_model_by_itself(
     assert len(entries) >= 2
 
 
-def test_a_dry_run_says_the_cost_of_all(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+def test_a_dry_run_says_the_cost_of_all(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     done = layerprobe("find", *pair, "-t", pairs_file, *QUICK, "--dry-run")
     assert done.code == 0, done.err
     assert done.out.count("takes at most about") == 2
@@ -75,7 +75,7 @@ def test_a_dry_run_says_the_cost_of_all(layerprobe: Layerprobe, pair: tuple[Path
 )
 def test_what_cannot_be_is_one_line(
     layerprobe: Layerprobe,
-    pair: tuple[Path, Path],
+    pair: Pair,
     pairs_file: Path,
     others: tuple[str, ...],
     said: str,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.few import few
 
-from .conftest import QUICK, Layerprobe
+from .conftest import QUICK, Layerprobe, Pair
 
 CLASSES = ("same", "close", "apart")
 
@@ -48,13 +48,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ),
 )
 def test_run(
-    layerprobe: Layerprobe,
-    pair: tuple[Path, Path],
-    data: Path,
-    tmp_path: Path,
-    kind: str,
-    options: tuple[str, ...],
-    title: str,
+    layerprobe: Layerprobe, pair: Pair, data: Path, tmp_path: Path, kind: str, options: tuple[str, ...], title: str
 ) -> None:
     source = ("-t", data / f"{kind}.csv", *options)
     done = layerprobe("run", pair[0], "-r", pair[1], *source, *QUICK, "-o", tmp_path / "out")
@@ -67,7 +61,7 @@ def test_run(
     assert "best zero-shot layer" in predicted["prediction"]["baselines"]
 
 
-def test_the_kind_can_be_asked_for(layerprobe: Layerprobe, pair: tuple[Path, Path], data: Path) -> None:
+def test_the_kind_can_be_asked_for(layerprobe: Layerprobe, pair: Pair, data: Path) -> None:
     source = ("-t", data / "paraphrase.csv", "--columns", "a,b,label", "--kind", "entailment")
     run = layerprobe("finetune", pair[0], *source, *QUICK, "--layers", "1", "--json").json["runs"][0]
     assert (run["primary"], set(run["test"])) == ("macro f1", {"macro f1", "accuracy"})
@@ -76,7 +70,7 @@ def test_the_kind_can_be_asked_for(layerprobe: Layerprobe, pair: tuple[Path, Pat
     assert "expected a number as the score, got 'same'" in wrong.error
 
 
-def test_files_of_a_folder_are_merged(layerprobe: Layerprobe, pair: tuple[Path, Path], data: Path) -> None:
+def test_files_of_a_folder_are_merged(layerprobe: Layerprobe, pair: Pair, data: Path) -> None:
     printed = layerprobe("extract", pair[0], "-t", data / "words", "--merge", "--json").json
     assert "scaled 41 scores of one.csv from 0 .. 4 to 0 .. 1" in printed["notes"]
     assert any("into 57 train, 12 validation, 13 test" in note for note in printed["notes"])
@@ -85,9 +79,7 @@ def test_files_of_a_folder_are_merged(layerprobe: Layerprobe, pair: tuple[Path, 
 @pytest.mark.parametrize(
     "options", [("--merge", "--columns", "a,b,c"), ("--merge", "--kind", "paraphrase"), ("--kind", "no-such-kind")]
 )
-def test_options_that_do_not_fit(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], data: Path, options: tuple[str, ...]
-) -> None:
+def test_options_that_do_not_fit(layerprobe: Layerprobe, pair: Pair, data: Path, options: tuple[str, ...]) -> None:
     assert layerprobe("extract", pair[0], "-t", data / "words", *options).code == 2
 
 
@@ -95,7 +87,7 @@ def test_options_that_do_not_fit(
     "options", [("--kind", "entailment"), ("--query-prompt", "q: "), ("--document-prompt", "d: "), ("--keep-overlaps",)]
 )
 def test_texts_have_no_options_of_tasks(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], data: Path, options: tuple[str, ...]
+    layerprobe: Layerprobe, pair: Pair, data: Path, options: tuple[str, ...]
 ) -> None:
     printed = layerprobe("extract", pair[0], "--texts", data / "entailment.csv", *options)
     assert (printed.code, f"expected no {options[0]} with --texts" in printed.err) == (2, True)

@@ -27,7 +27,7 @@ from layerprobe.study.values import Finding, Study
 from layerprobe.tasks.loading import load_task
 from tests.models import given, save_tiny
 
-from .conftest import Layerprobe
+from .conftest import Layerprobe, Pair
 
 CLS = ("--pooling", "cls")
 
@@ -45,9 +45,7 @@ def said(model: Path) -> str:
     return f"layer 0 of {model} is left out: with cls pooling it is the same for all texts"
 
 
-def test_only_a_constant_layer_of_one_token_is_left_out(
-    pair: tuple[Path, Path], texts: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_only_a_constant_layer_of_one_token_is_left_out(pair: Pair, texts: tuple[str, ...], tmp_path: Path) -> None:
     embedded = embed(pair[0], texts, tmp_path)
     assert embedded.first_layer == 1
     assert embedded.warnings == (said(pair[0]),)
@@ -61,7 +59,7 @@ def test_only_a_constant_layer_of_one_token_is_left_out(
     assert embed(pair[0], texts[:1], tmp_path).first_layer == 0
 
 
-def test_the_last_token_is_left_out_where_texts_end_alike(pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_last_token_is_left_out_where_texts_end_alike(pair: Pair, tmp_path: Path) -> None:
     same, other = (
         tuple(f"{letter} {end}" for letter, end in zip("abcdef", ends, strict=True)) for ends in ("hhhhhh", "hhhhha")
     )
@@ -72,7 +70,7 @@ def test_the_last_token_is_left_out_where_texts_end_alike(pair: tuple[Path, Path
 
 
 def test_the_other_layers_are_those_of_embeddings_without_layer_0(
-    pair: tuple[Path, Path], texts: tuple[str, ...], tmp_path: Path
+    pair: Pair, texts: tuple[str, ...], tmp_path: Path
 ) -> None:
     model, reference = (embed(each, texts, tmp_path) for each in pair)
     comparison = compare(model, reference)
@@ -97,14 +95,14 @@ def test_the_other_layers_are_those_of_embeddings_without_layer_0(
 
 @pytest.mark.parametrize("alignment", ["best-match", "relative-depth", "previous-layer"])
 def test_no_layer_is_compared_with_one_that_is_left_out(
-    pair: tuple[Path, Path], texts: tuple[str, ...], tmp_path: Path, alignment: str
+    pair: Pair, texts: tuple[str, ...], tmp_path: Path, alignment: str
 ) -> None:
     model, reference = (embed(each, texts, tmp_path) for each in pair)
     comparison = compare(model, model if alignment == "previous-layer" else reference, alignment=alignment)  # type: ignore[arg-type]
     assert min(comparison.curve.reference_layers) >= 1
 
 
-def test_readings_leave_it_out(pair: tuple[Path, Path], texts: tuple[str, ...], tmp_path: Path) -> None:
+def test_readings_leave_it_out(pair: Pair, texts: tuple[str, ...], tmp_path: Path) -> None:
     options = Model(pooling="cls", cache_dir=tmp_path)
     curves = read_curves(given(pair[0], options), texts, alone())
     embedded = embed(pair[0], texts, tmp_path)
@@ -117,7 +115,7 @@ def test_readings_leave_it_out(pair: tuple[Path, Path], texts: tuple[str, ...], 
     np.testing.assert_allclose(curves["self CKA"].values[2:], by_hand, atol=1e-6)
 
 
-def test_no_rule_recommends_it(pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path) -> None:
+def test_no_rule_recommends_it(pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
     prediction = predict(
         given(pair[0], Model(pooling="cls", cache_dir=tmp_path)), load_task(pairs_file), reference=pair[1]
     )
@@ -139,9 +137,7 @@ def test_no_rule_recommends_it(pair: tuple[Path, Path], pairs_file: Path, tmp_pa
         assert drop.evidence is None or min(drop.evidence.plateau_layers) >= 1
 
 
-def test_compare_leaves_cells_blank(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
-) -> None:
+def test_compare_leaves_cells_blank(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
     table, page = tmp_path / "map.parquet", tmp_path / "page.html"
     done = layerprobe("compare", *pair, "-t", pairs_file, *CLS, "--permutations", "19", "--report", page)
     assert done.code == 0, done.err
@@ -176,9 +172,7 @@ def test_a_layer_alone_is_compared_with_nothing(layerprobe: Layerprobe, pairs_fi
     assert layerprobe("compare", model, "-t", pairs_file).code == 0
 
 
-def test_scores_and_metrics_leave_cells_blank(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
-) -> None:
+def test_scores_and_metrics_leave_cells_blank(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     done = layerprobe("score", pair[0], "-t", pairs_file, *CLS)
     assert done.err.count(said(pair[0])) == 1
     assert len(done.table[2].split()) == 3  # layer, parameters
@@ -192,9 +186,7 @@ def test_scores_and_metrics_leave_cells_blank(
     assert [len(line.split()) for line in done.out.splitlines()[2:6]] == [1, 2, 3, 3]
 
 
-def test_run_and_find_go_without_it(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
-) -> None:
+def test_run_and_find_go_without_it(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
     settings = (*CLS, "--epochs", "1", "--seeds", "1", "--batch-size", "16")
     done = layerprobe("run", pair[0], "-t", pairs_file, "--reference", pair[1], *settings, "-o", tmp_path / "study")
     assert done.code == 0, done.err
@@ -212,7 +204,7 @@ def test_run_and_find_go_without_it(
     assert from_json(Finding, json.dumps(again.json)).answer.first_layer == 1
 
 
-def test_mean_pooling_says_nothing_of_it(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+def test_mean_pooling_says_nothing_of_it(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     done = layerprobe("compare", *pair, "-t", pairs_file, "--json")
     assert "first_layer" not in done.out
     assert "left out" not in done.err

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from .conftest import QUICK
+from .conftest import QUICK, Pair
 
 OUTSIDE = Path(__file__).parents[1] / "outside"
 LETTERS = "abcdefghijklmnop"
@@ -61,9 +61,7 @@ for call in json.load(sys.stdin):
 
 
 @pytest.mark.slow
-def test_every_command_takes_it(
-    questions: Path, environment: dict[str, str], pair: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_every_command_takes_it(questions: Path, environment: dict[str, str], pair: Pair, tmp_path: Path) -> None:
     def layerprobe(*calls: Sequence[str | Path]) -> list[str]:
         given = json.dumps([[str(argument) for argument in call] for call in calls])
         command = [sys.executable, "-c", COMMANDS]
@@ -93,9 +91,7 @@ def test_every_command_takes_it(
     assert SentenceTransformer(str(tmp_path / "exported"), device="cpu").encode(["a b c"]).shape == (1, 16)
 
 
-def test_a_defect_of_its_file_is_one_line(
-    questions: Path, environment: dict[str, str], pair: tuple[Path, Path]
-) -> None:
+def test_a_defect_of_its_file_is_one_line(questions: Path, environment: dict[str, str], pair: Pair) -> None:
     questions.write_text("a b c d|a b c|e f g\n")
     command = [sys.executable, "-m", "layerprobe_cli.main", "score", str(pair[1]), "-t", str(questions)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)

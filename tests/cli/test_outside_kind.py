@@ -14,7 +14,7 @@ import pytest
 from layerprobe.kinds import KINDS as OWN
 from tests.toy_kind import toy_kind
 
-from .conftest import QUICK, Layerprobe
+from .conftest import QUICK, Layerprobe, Pair
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def in_a_process(folder: Path, *arguments: str | Path, code: int = 0) -> str:
 
 
 @pytest.mark.slow
-def test_a_process_knows_it(toy: None, pair: tuple[Path, Path], graded: Path, tmp_path: Path) -> None:
+def test_a_process_knows_it(toy: None, pair: Pair, graded: Path, tmp_path: Path) -> None:
     refused = in_a_process(tmp_path, "score", pair[1], "-t", graded, "--kind", "nonsense", code=2)
     assert all(name in refused for name in (*OWN, "grading"))
     table = in_a_process(tmp_path, "score", pair[1], "-t", graded, "--kind", "grading")
@@ -57,9 +57,7 @@ def test_a_process_knows_it(toy: None, pair: tuple[Path, Path], graded: Path, tm
     assert "toy fit" in table
 
 
-def test_every_command_takes_it(
-    toy: None, layerprobe: Layerprobe, pair: tuple[Path, Path], graded: Path, tmp_path: Path
-) -> None:
+def test_every_command_takes_it(toy: None, layerprobe: Layerprobe, pair: Pair, graded: Path, tmp_path: Path) -> None:
     scored = layerprobe("score", pair[1], "-t", graded, "--json")
     assert scored.code == 0, scored.err
     scores = scored.json["scores"]

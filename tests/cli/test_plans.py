@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Layerprobe
+from tests.cli.conftest import Layerprobe, Pair
 
 
 @pytest.mark.parametrize("command", ["run", "find", "finetune --scan", "finetune", "confirm"])
 def test_a_dry_run_fine_tunes_nothing_and_writes_nothing(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path, command: str
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path, command: str
 ) -> None:
     model, reference = pair
     out = ["--out", tmp_path / "report"] if command == "run" else []
@@ -28,7 +28,7 @@ def test_a_dry_run_fine_tunes_nothing_and_writes_nothing(
 
 @pytest.mark.parametrize("command", ["run", "find"])
 def test_seeds_to_compare_with_the_last_layer_are_as_many_as_are_given(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, command: str
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, command: str
 ) -> None:
     """3 blocks with a seed are 10 block-steps; only a second seed of two layers is beyond that sweep."""
     given = (command, pair[0], "-t", pairs_file, "--seeds", "1", "--dry-run", "--json")
@@ -39,9 +39,7 @@ def test_seeds_to_compare_with_the_last_layer_are_as_many_as_are_given(
     assert layerprobe(*given, "--against-last", "2").json["block_steps"] == 10 + 2 * 4
 
 
-def test_runs_of_the_reference_have_a_price_of_their_own(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
-) -> None:
+def test_runs_of_the_reference_have_a_price_of_their_own(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     given = ("run", pair[0], "-r", pair[1], "-t", pairs_file, "--seeds", "2", "--layers", "1", "--dry-run")
     alone = layerprobe(*given, "--json").json
     own, reference = layerprobe(*given, "--reference-layers", "1,3", "--json").json["plans"]
@@ -53,22 +51,7 @@ def test_runs_of_the_reference_have_a_price_of_their_own(
     assert "share this budget" not in said
 
 
-def test_a_dry_run_without_fine_tuning_is_refused(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
-) -> None:
+def test_a_dry_run_without_fine_tuning_is_refused(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     said = layerprobe("run", pair[0], "-t", pairs_file, "--no-fine-tuning", "--dry-run")
     assert said.code == 2
     assert "expected no --dry-run with --no-fine-tuning" in said.err
-
-
-def test_the_cost_and_the_prediction_are_said_before_fine_tuning(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
-) -> None:
-    said = layerprobe(
-        *("run", pair[0], "-t", pairs_file, "--out", tmp_path / "report", "--seeds", "1", "--epochs", "1"),
-        *("--against-last", "1"),
-    )
-    assert said.code == 0, said.err
-    cost = said.err.index("note: Fine-tuning electra (3 blocks) takes at most")
-    prediction = said.err.index("info: before fine-tuning: ")
-    assert cost < prediction

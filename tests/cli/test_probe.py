@@ -11,7 +11,7 @@ from layerprobe.scoring.score import score
 from layerprobe.tasks.loading import load_task
 from tests.probing.data import layered, scores_of
 
-from .conftest import Layerprobe
+from .conftest import Layerprobe, Pair
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_arrays_in_layer_out(layerprobe: Layerprobe, files: tuple[Path, Path], t
     assert set(found["candidates"]) & {2, 3, 4}
 
 
-def test_a_model_scores_what_score_does(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+def test_a_model_scores_what_score_does(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     done = layerprobe("probe", pair[0], "-t", pairs_file, "--device", "cpu", "--json")
     assert done.code == 0, done.err
     scored = score(str(pair[0]), load_task(pairs_file))

@@ -9,33 +9,18 @@ import pytest
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.profiling.values import Profile
 
-from .conftest import QUICK, Layerprobe
+from .conftest import Layerprobe, Outcome, Pair
 
-FEW = (
-    "--rounds",
-    "1",
-    "--repeats",
-    "2",
-    "--warmup",
-    "0",
-    "--lengths",
-    "4,8",
-    "--batch-sizes",
-    "1,2",
-    "--device",
-    "cpu",
-)
+FEW = ("--rounds", "1", "--repeats", "2", "--warmup", "0", "--lengths", "4,8", "--batch-sizes", "1,2")
 
 
 @pytest.fixture
-def study(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path) -> Path:
+def study(studied: tuple[Outcome, Path]) -> Path:
     """A study of the pair, with its fine-tuning."""
-    done = layerprobe("run", pair[0], "-r", pair[1], "-t", pairs_file, *QUICK, "-o", tmp_path)
-    assert done.code == 0, done.err
-    return tmp_path / "study.json"
+    return studied[1] / "study.json"
 
 
-def test_a_row_a_shape_and_layer(layerprobe: Layerprobe, pair: tuple[Path, Path]) -> None:
+def test_a_row_a_shape_and_layer(layerprobe: Layerprobe, pair: Pair) -> None:
     done = layerprobe("profile", pair[0], *FEW, "--layers", "1,3")
     assert done.code == 0, done.err
     head, _, *rows = (line.split() for line in done.out.splitlines())
@@ -44,14 +29,14 @@ def test_a_row_a_shape_and_layer(layerprobe: Layerprobe, pair: tuple[Path, Path]
     assert [(row[0], *row[3:5]) for row in rows[:8]] == [(layer, *shape) for shape in shapes for layer in ("1", "3")]
 
 
-def test_json_reads_back(layerprobe: Layerprobe, pair: tuple[Path, Path]) -> None:
+def test_json_reads_back(layerprobe: Layerprobe, pair: Pair) -> None:
     printed = layerprobe("profile", *pair, *FEW, "--json").json["profiles"]
     profiles = [from_json(Profile, to_json(each)) for each in printed]
     assert [each.model.architecture for each in profiles] == ["electra", "bert"]
     assert [[each.layer for each in one.layers] for one in profiles] == [[0, 1, 2, 3]] * 2
 
 
-def test_two_models_side_by_side(layerprobe: Layerprobe, pair: tuple[Path, Path]) -> None:
+def test_two_models_side_by_side(layerprobe: Layerprobe, pair: Pair) -> None:
     lines = layerprobe("profile", *pair, *FEW, "--layers", "0").out.splitlines()
     assert lines[0].split()[:3] == ["model", "layer", "parameters"]
     assert [line.split()[0] for line in lines[2:10]] == ["electra"] * 4 + ["bert"] * 4
@@ -59,7 +44,7 @@ def test_two_models_side_by_side(layerprobe: Layerprobe, pair: tuple[Path, Path]
 
 @pytest.mark.slow
 def test_scores_of_a_study_stand_beside_the_cost(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], study: Path, tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, study: Path, tmp_path: Path
 ) -> None:
     report = tmp_path / "new" / "cost.html"
     done = layerprobe("profile", pair[0], *FEW, "--study", study, "--report", report)
@@ -70,7 +55,7 @@ def test_scores_of_a_study_stand_beside_the_cost(
 
 
 def test_a_study_of_another_model_is_refused_before_anything_is_measured(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], study: Path, monkeypatch: pytest.MonkeyPatch
+    layerprobe: Layerprobe, pair: Pair, study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", None)
     outcome = layerprobe("profile", pair[0], "--random-init", "3", *FEW, "--study", study)
@@ -91,12 +76,12 @@ def test_a_study_of_another_model_is_refused_before_anything_is_measured(
     ],
 )
 def test_bad_input_is_reported_in_one_line(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], options: tuple[str, ...], code: int, words: str
+    layerprobe: Layerprobe, pair: Pair, options: tuple[str, ...], code: int, words: str
 ) -> None:
     outcome = layerprobe("profile", pair[0], *FEW, *options)
     assert outcome.code == code
     assert words in " ".join(outcome.err.replace("│", " ").split())
 
 
-def test_a_model_that_does_not_exist(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_model_that_does_not_exist(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
     assert "there is no folder" in layerprobe("profile", pair[0], tmp_path / "nothing", *FEW).error

@@ -12,10 +12,10 @@ from layerprobe.files.serialisation import from_json
 from layerprobe.readings.registry import READINGS, alone
 from layerprobe.readings.values import LayerCurve
 
-from .conftest import Layerprobe
+from .conftest import Layerprobe, Pair
 
 
-def test_a_row_a_layer(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+def test_a_row_a_layer(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     done = layerprobe("readings", pair[0], "-t", pairs_file, "--views", "2")
     lines = done.out.splitlines()
     units = {name: f" ({READINGS[name].unit})" if READINGS[name].unit else "" for name in alone()}
@@ -36,7 +36,7 @@ def test_a_row_a_layer(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_fi
     assert any(line.startswith("mean cosine: mean cosine of two texts: anisotropy; lower pro") for line in lines[6:])
 
 
-def test_readings_are_chosen_by_name(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+def test_readings_are_chosen_by_name(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     chosen = ("--reading", "zero-shot", "--reading", "effective rank")
     printed = json.loads(layerprobe("readings", pair[0], "-t", pairs_file, *chosen, "--json").out)
     assert list(printed["readings"]) == ["effective rank", "zero-shot"]
@@ -50,19 +50,19 @@ def test_readings_are_chosen_by_name(layerprobe: Layerprobe, pair: tuple[Path, P
     )
 
 
-def test_what_is_not_defined_is_told(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+def test_what_is_not_defined_is_told(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     done = layerprobe("readings", pair[0], "-t", pairs_file, "--reading", "H-score", "--reading", "kNN", "--json")
     assert list(json.loads(done.out)["readings"]) == ["kNN"]
     assert "warning: H-score is left out: it is not defined here" in done.err
 
 
-def test_labels_need_a_task(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_labels_need_a_task(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("a b c\nd e f\n")
     wrong = layerprobe("readings", pair[0], "--texts", tmp_path / "texts.txt", "--reading", "probe")
     assert "expected a task for probe, got texts alone" in wrong.error
 
 
-def test_bad_input_is_one_line(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_bad_input_is_one_line(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("a b c\n")
     wrong = layerprobe("readings", pair[0], "--texts", tmp_path / "one.txt", "--dropped", "1")
     assert "a share of dropped words between 0 and 1, got 4 views of 512 texts and 1" in " ".join(wrong.err.split())

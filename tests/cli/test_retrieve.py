@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Layerprobe
+from .conftest import Layerprobe, Pair
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +27,7 @@ def beir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_table_of_every_layer(layerprobe: Layerprobe, pair: tuple[Path, Path], beir: Path) -> None:
+def test_a_table_of_every_layer(layerprobe: Layerprobe, pair: Pair, beir: Path) -> None:
     done = layerprobe("score", pair[0], "-t", beir)
     assert done.code == 0, done.err
     lines = done.table
@@ -38,7 +38,7 @@ def test_a_table_of_every_layer(layerprobe: Layerprobe, pair: tuple[Path, Path],
     assert "note: left out 1 of 30 queries without a relevant document" in done.err
 
 
-def test_json_has_every_query(layerprobe: Layerprobe, pair: tuple[Path, Path], beir: Path) -> None:
+def test_json_has_every_query(layerprobe: Layerprobe, pair: Pair, beir: Path) -> None:
     options = ("--ranking", "dot", "--query-prompt", "a ", "--document-prompt", "b ", "--level", "0.9")
     found = layerprobe("score", *pair, "-t", beir, *options, "--no-time", "--json").json
     first, second = found["tasks"]
@@ -49,20 +49,20 @@ def test_json_has_every_query(layerprobe: Layerprobe, pair: tuple[Path, Path], b
     assert len(first["items"]["ids"]) == len(first["items"]["by_item"]["ndcg@10"][3]) == 29
 
 
-def test_two_models_are_compared(layerprobe: Layerprobe, pair: tuple[Path, Path], beir: Path) -> None:
+def test_two_models_are_compared(layerprobe: Layerprobe, pair: Pair, beir: Path) -> None:
     done = layerprobe("score", *pair, "-t", beir, "--quiet", "--no-time")
     assert [line.split()[0] for line in done.table[2:10]] == ["electra"] * 4 + ["bert"] * 4
     assert "the highest of its model" in done.out
 
 
-def test_a_table_of_pairs(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+def test_a_table_of_pairs(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     done = layerprobe("score", pair[0], "-t", pairs_file, "--columns", "0,1,2", "--relevant-from", "2.5")
     assert done.code == 0, done.err
     assert "60 documents" in done.out
 
 
 def test_what_cannot_be_done_is_one_line(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], beir: Path, pairs_file: Path, tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, beir: Path, pairs_file: Path, tmp_path: Path
 ) -> None:
     def refused(*arguments: str | Path) -> str:
         done = layerprobe("score", pair[0], *arguments)
@@ -87,7 +87,7 @@ def test_what_cannot_be_done_is_one_line(
 
 
 def test_a_model_that_cannot_read_a_collection_or_several_tasks_is_told(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], beir: Path, pairs_file: Path, tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, beir: Path, pairs_file: Path, tmp_path: Path
 ) -> None:
     greek = str.maketrans("cdefghijklmnop", "γδεζηθικλμνξοπ")
     for each in (folder := shutil.copytree(beir, tmp_path / "greek")).glob("*.jsonl"):

@@ -15,7 +15,7 @@ from layerprobe.tasks.values import Task
 from tests.models import save_tiny
 from tests.toy_task import toy_task_of
 
-from .conftest import Layerprobe
+from .conftest import Layerprobe, Pair
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 OWN = ("sts", "paraphrase", "entailment", "regression", "classification", "entities", "tags")
@@ -55,7 +55,7 @@ def hub_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("kind", OWN)
-def test_scores_need_no_weights_once_texts_are_embedded(
+def test_scores_are_a_table_and_need_no_weights_once_texts_are_embedded(
     layerprobe: Layerprobe, hub_model: Path, tmp_path: Path, kind: str
 ) -> None:
     folder = write(toy_task_of(kind), tmp_path / "task")
@@ -67,6 +67,15 @@ def test_scores_need_no_weights_once_texts_are_embedded(
     (hub_model / "model.safetensors").unlink()
     again = layerprobe(*command)
     assert again.json == first.json
+    done = layerprobe(*command[:-1])
+    header, _, *rows = done.table[:6]
+    note, sentence = done.table[6], done.out.splitlines()[0]
+    assert all(metric_title(metric) in header for metric in KINDS[kind].metrics)
+    assert [row.split()[0] for row in rows] == ["0", "1", "2", "3"]
+    assert sum(row.split("  ")[-1].strip().startswith("best") for row in rows) == (
+        not sentence.startswith("No layer predicts better")
+    )
+    assert note.partition(" x 100 by ")[0] in header
     other = layerprobe(*command, "--split", "validation")
     assert other.code == (0 if kind == "paraphrase" else 1), "expected that only its validation split is embedded"
 
@@ -82,23 +91,7 @@ def test_retrieval_needs_no_weights_once_texts_are_embedded(
     assert (refused.code, "org/tiny" in refused.error) == (1, True)
 
 
-@pytest.mark.parametrize("kind", OWN)
-def test_a_table_of_every_layer(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path, kind: str) -> None:
-    done = layerprobe("score", pair[0], "-t", write(toy_task_of(kind), tmp_path / "task"), "--kind", kind)
-    assert done.code == 0, done.err
-    header, _, *rows = done.table[:6]
-    note, sentence = done.table[6], done.out.splitlines()[0]
-    assert all(metric_title(metric) in header for metric in KINDS[kind].metrics)
-    assert [row.split()[0] for row in rows] == ["0", "1", "2", "3"]
-    assert sum(row.split("  ")[-1].strip().startswith("best") for row in rows) == (
-        not sentence.startswith("No layer predicts better")
-    )
-    assert note.partition(" x 100 by ")[0] in header
-
-
-def test_what_is_odd_about_data_is_said_as_by_find(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_what_is_odd_about_data_is_said_as_by_find(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     rows = [f"жзик {i} жзл;лмн {i} жзик;{i % 5},5" for i in range(60)]
     path.write_text("\n".join(["Erster Satz;Zweiter Satz;Ähnlichkeit", *rows]))
@@ -110,7 +103,7 @@ def test_what_is_odd_about_data_is_said_as_by_find(
         assert said.count("texts in Erster Satz and Zweiter Satz, target in Ähnlichkeit") == 1, said
 
 
-def test_the_best_layer_is_that_of_the_study(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+def test_the_best_layer_is_that_of_the_study(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     scores = layerprobe("score", pair[0], "-t", pairs_file, "--split", "validation", "--json").json["scores"]
     by_layer = scores["metrics"]["spearman"]
     (predicted,) = layerprobe("predict", pair[0], "-r", pair[1], "-t", pairs_file, "--json").json
@@ -119,7 +112,7 @@ def test_the_best_layer_is_that_of_the_study(layerprobe: Layerprobe, pair: tuple
     assert scores["split"] == "validation"
 
 
-def test_means_of_layers(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path) -> None:
+def test_means_of_layers(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
     page = tmp_path / "means.html"
     done = layerprobe("score", pair[0], "-t", pairs_file, "--layer-means", "--report", page)
     assert done.code == 0, done.err

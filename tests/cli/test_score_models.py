@@ -10,11 +10,11 @@ import pytest
 from layerprobe.profiling.values import ProfileSettings
 from tests.models import save_tiny
 
-from .conftest import Layerprobe
+from .conftest import Layerprobe, Pair
 
 
 @pytest.fixture
-def both(pair: tuple[Path, Path], pairs_file: Path) -> tuple[str | Path, ...]:
+def both(pair: Pair, pairs_file: Path) -> tuple[str | Path, ...]:
     return ("score", *pair, "-t", pairs_file)
 
 
@@ -42,7 +42,7 @@ def test_models_are_compared_layer_by_layer(
 
 
 def test_each_model_is_scored_as_alone_and_time_can_be_left_out(
-    layerprobe: Layerprobe, both: tuple[str | Path, ...], pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+    layerprobe: Layerprobe, both: tuple[str | Path, ...], pair: Pair, pairs_file: Path, tmp_path: Path
 ) -> None:
     found = layerprobe(*both, "--no-time", "--json", "--level", "0.9", "--split", "all").json
     assert not any("milliseconds" in each for each in found["layers"])
@@ -84,9 +84,7 @@ def test_what_several_models_do_not_have_is_said(
     assert said in " ".join(result.err.replace("│", "").split())
 
 
-def test_wrong_models_are_one_line(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
-) -> None:
+def test_wrong_models_are_one_line(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
     twice = layerprobe("score", pair[0], pair[0], "-t", pairs_file)
     assert twice.code == 1
     assert "expected different models, got" in twice.error
@@ -96,7 +94,7 @@ def test_wrong_models_are_one_line(
 
 
 def test_a_tokenizer_of_another_language_is_named(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
 ) -> None:
     """Its words are other letters than those of the task, which it reads as unknown."""
     foreign = save_tiny("bert", tmp_path / "foreign")

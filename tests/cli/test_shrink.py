@@ -9,7 +9,7 @@ import pytest
 
 from layerprobe.profiling.values import ProfileSettings
 
-from .conftest import Layerprobe
+from .conftest import Layerprobe, Pair
 
 TRAINING = ("--epochs", "1", "--batch-size", "16", "--learning-rate", "1e-3")
 
@@ -30,7 +30,7 @@ def random_weights_teach(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_shrink_chooses_trains_measures_and_exports(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, texts: Path, tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, texts: Path, tmp_path: Path
 ) -> None:
     out, page = tmp_path / "small", tmp_path / "small.html"
     how = ("--texts", texts, "-t", pairs_file, "--size", "2", "--dimensions", "4", *TRAINING)
@@ -61,7 +61,7 @@ def test_shrink_chooses_trains_measures_and_exports(
 
 
 def test_the_texts_of_the_task_serve_where_there_are_no_others(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path
 ) -> None:
     done = layerprobe("shrink", pair[1], "-t", pairs_file, "--size", "1,3", "--epochs", "1", "--batch-size", "8")
     assert done.code == 0, done.err
@@ -69,7 +69,7 @@ def test_the_texts_of_the_task_serve_where_there_are_no_others(
     assert "Next:\n  layerprobe export " in done.out
 
 
-def test_a_dry_run_trains_nothing(layerprobe: Layerprobe, pair: tuple[Path, Path], texts: Path, tmp_path: Path) -> None:
+def test_a_dry_run_trains_nothing(layerprobe: Layerprobe, pair: Pair, texts: Path, tmp_path: Path) -> None:
     done = layerprobe("shrink", pair[1], "--texts", texts, *TRAINING, "--dry-run")
     assert done.out.startswith("Making ")
     assert not (tmp_path / "cache" / "runs").exists()
@@ -87,7 +87,7 @@ def test_a_dry_run_trains_nothing(layerprobe: Layerprobe, pair: tuple[Path, Path
     ids=lambda value: "-".join(value)[:20] if isinstance(value, tuple) else "",
 )
 def test_wrong_options_are_one_line(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], texts: Path, options: tuple[str, ...], said: str
+    layerprobe: Layerprobe, pair: Pair, texts: Path, options: tuple[str, ...], said: str
 ) -> None:
     done = layerprobe("shrink", pair[1], *(str(texts) if word == "TEXTS" else word for word in options))
     assert done.code == 2
@@ -95,7 +95,7 @@ def test_wrong_options_are_one_line(
 
 
 def test_too_few_texts_and_blocks_that_do_not_exist(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], texts: Path, tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, texts: Path, tmp_path: Path
 ) -> None:
     few = tmp_path / "few.txt"
     few.write_text("a b\nc d\ne f\n")
@@ -105,7 +105,7 @@ def test_too_few_texts_and_blocks_that_do_not_exist(
 
 
 def test_texts_of_a_table_are_in_the_column_that_is_named(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], texts: Path, tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, texts: Path, tmp_path: Path
 ) -> None:
     table = tmp_path / "texts.csv"
     lines = texts.read_text().splitlines()
@@ -117,9 +117,7 @@ def test_texts_of_a_table_are_in_the_column_that_is_named(
         assert done.code == 0, done.err
 
 
-def test_every_command_takes_a_model_without_some_blocks(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
-) -> None:
+def test_every_command_takes_a_model_without_some_blocks(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     whole, cut = (
         layerprobe("score", pair[1], "-t", pairs_file, "--json", *extra).json
         for extra in ((), ("--keep-blocks", "1,3"))
@@ -131,9 +129,7 @@ def test_every_command_takes_a_model_without_some_blocks(
     assert "expected blocks of" in refused.error
 
 
-def test_texts_are_read_by_their_format(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], texts: Path, tmp_path: Path
-) -> None:
+def test_texts_are_read_by_their_format(layerprobe: Layerprobe, pair: Pair, texts: Path, tmp_path: Path) -> None:
     table = tmp_path / "texts.csv"
     table.write_text("\n".join(["title~body", *(f"a, b~{line}" for line in texts.read_text().splitlines())]) + "\n")
     read = ("--texts", table, "--columns", "body", "--format", "delimiter=~")

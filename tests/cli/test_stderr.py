@@ -18,7 +18,7 @@ from layerprobe_cli.main import main
 from layerprobe_cli.output import fail, print_json, progress_bar
 from layerprobe_cli.shell import Call, run
 
-from .conftest import Layerprobe
+from .conftest import Layerprobe, Pair
 
 
 def test_a_log_on_a_full_disk_ends_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +45,7 @@ def test_names_with_brackets_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> N
         report("embedding a[/b]", 2, 2)
 
 
-def test_no_fingerprint_is_no_extraction(layerprobe: Layerprobe, pairs_file: Path, pair: tuple[Path, Path]) -> None:
+def test_no_fingerprint_is_no_extraction(layerprobe: Layerprobe, pairs_file: Path, pair: Pair) -> None:
     assert layerprobe("extract", pair[0], "-t", pairs_file).code == 0
     refused = layerprobe("cache", "prune", "")
     assert (refused.code, refused.out) == (1, "")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.toy_task import toy_summaries
 
-from .conftest import QUICK, Layerprobe
+from .conftest import QUICK, Layerprobe, Pair
 
 
 @pytest.fixture(scope="session")
@@ -21,9 +21,7 @@ def articles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_table_beside_lead_and_oracle(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], articles: Path, tmp_path: Path
-) -> None:
+def test_a_table_beside_lead_and_oracle(layerprobe: Layerprobe, pair: Pair, articles: Path, tmp_path: Path) -> None:
     page = tmp_path / "summaries.html"
     done = layerprobe("score", pair[0], "-t", articles, "--report", page)
     assert done.code == 0, done.err
@@ -39,7 +37,7 @@ def test_a_table_beside_lead_and_oracle(
 
 
 def test_it_is_a_kind_of_task_like_the_others(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], articles: Path, tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, articles: Path, tmp_path: Path
 ) -> None:
     source = ("-t", articles)
     scored = layerprobe("score", pair[0], *source, "--prompt", "a ")
@@ -55,7 +53,7 @@ def test_it_is_a_kind_of_task_like_the_others(
     assert "expected a task that is scored by cosines or by a probe" in refused.error
 
 
-def test_run_and_confirm(layerprobe: Layerprobe, pair: tuple[Path, Path], articles: Path, tmp_path: Path) -> None:
+def test_run_and_confirm(layerprobe: Layerprobe, pair: Pair, articles: Path, tmp_path: Path) -> None:
     quick = ("--epochs", "1", "--seeds", "2", "--learning-rate", "1e-3")
     done = layerprobe("run", pair[0], "-r", pair[1], "-t", articles, *quick, "-o", tmp_path / "study")
     assert done.code == 0, done.err

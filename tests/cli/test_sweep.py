@@ -14,12 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from layerprobe.encoders.workers import workers_of
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import FailedRun
+from layerprobe.sweeps import run as sweeping
 from layerprobe.sweeps.values import SweepResult
 from layerprobe.versions import versions
 
-from .conftest import Layerprobe
+from .conftest import Layerprobe, Pair
 
 TOML = """
 layers = [0, 3]
@@ -43,13 +45,17 @@ SAME = ("--layers", "0,3", "--seeds", "2", "--epochs", "1", "--learning-rate", "
 
 
 @pytest.fixture
-def toml(pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path) -> Path:
+def toml(pair: Pair, pairs_file: Path, tmp_path: Path) -> Path:
     path = tmp_path / "sweep.toml"
     path.write_text(TOML.format(*pair, pairs_file))
     return path
 
 
-def test_a_sweep_from_toml(layerprobe: Layerprobe, toml: Path, pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_sweep_from_toml(
+    layerprobe: Layerprobe, toml: Path, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # tests/sweeps begins processes, each of which loads torch
+    monkeypatch.setattr(sweeping, "workers_of", lambda *given, local, **how: workers_of(*given, **how))
     planned = layerprobe("lab", "sweep", toml, "--dry-run")
     assert planned.code == 0, planned.err
     assert "6 runs, the longest first: 0 done, 0 failed, 6 left (100 % of the cost)" in planned.out
@@ -90,7 +96,7 @@ def test_a_sweep_from_toml(layerprobe: Layerprobe, toml: Path, pair: tuple[Path,
 
 
 def test_the_command_line_says_the_same_as_toml(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
 ) -> None:
     said = layerprobe("lab", "sweep", *pair, "-t", pairs_file, "-t", "stsb", *SAME, "--pooling", "cls", "--print-toml")
     assert said.code == 0, said.err
@@ -120,7 +126,7 @@ def test_the_command_line_says_the_same_as_toml(
 
 
 def test_a_model_in_the_current_folder_says_nothing_of_others(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, monkeypatch: pytest.MonkeyPatch
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(pair[0])
     said = layerprobe("lab", "sweep", "org/deep", "-t", pairs_file, "--layers", "9-12", "--print-toml")
@@ -160,7 +166,7 @@ BAD = {
 @pytest.mark.parametrize(("arguments", "code", "message"), BAD.values(), ids=BAD)
 def test_bad_input_is_one_line(
     layerprobe: Layerprobe,
-    pair: tuple[Path, Path],
+    pair: Pair,
     pairs_file: Path,
     toml: Path,
     arguments: tuple[str, ...],

@@ -10,7 +10,7 @@ from transformers import AutoModelForTokenClassification
 from layerprobe.kinds.tokens.kind import TaggedSentences
 from tests.toy_task import toy_task_of
 
-from .conftest import QUICK, Layerprobe
+from .conftest import QUICK, Layerprobe, Pair
 
 
 @pytest.fixture
@@ -27,9 +27,7 @@ def conll(tmp_path: Path) -> Path:
     return folder
 
 
-def test_every_command_takes_entities(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], conll: Path, tmp_path: Path
-) -> None:
+def test_every_command_takes_entities(layerprobe: Layerprobe, pair: Pair, conll: Path, tmp_path: Path) -> None:
     scored = layerprobe("score", pair[1], "-t", conll, "--json")
     assert scored.code == 0, scored.err
     assert (scored.json["kind"], scored.json["scores"]["primary"]) == ("entities", "entity f1")
@@ -48,7 +46,7 @@ def test_every_command_takes_entities(
     AutoModelForTokenClassification.from_pretrained(tmp_path / "exported", num_labels=3)
 
 
-def test_odd_labels_are_one_line(layerprobe: Layerprobe, pair: tuple[Path, Path], conll: Path) -> None:
+def test_odd_labels_are_one_line(layerprobe: Layerprobe, pair: Pair, conll: Path) -> None:
     file = conll / "dev.conll"
     file.write_text(file.read_text().replace("B-x", "x", 1))
     refused = layerprobe("find", pair[1], "-t", conll)

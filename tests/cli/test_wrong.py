@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import built_once
 from .wrong import SNAPSHOT, snapshot
 
 
 def test_every_wrong_call_is_answered_as_it_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("typer.testing._get_command", built_once)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.chdir(tmp_path)
     assert snapshot(tmp_path) == SNAPSHOT.read_text()

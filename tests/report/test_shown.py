@@ -311,34 +311,25 @@ def test_columns_without_a_value_are_not_shown_in_a_notebook() -> None:
     assert "band" not in comparison._repr_html_()
 
 
-def test_without_plotly_there_is_one_clear_line() -> None:
+def test_a_line_needs_no_plotly_no_pandas_and_no_torch_and_without_plotly_a_plot_is_one_clear_line() -> None:
     code = (
         "import sys\n"
-        "sys.modules['plotly'] = None\n"
+        "import layerprobe.study.values, layerprobe.scoring.values, layerprobe.prediction.values\n"
+        "from layerprobe.errors import LayerProbeError\n"
         "from layerprobe.readings.values import LayerCurve\n"
         "curve = LayerCurve(values=(1.0, 2.0))\n"
         "print(curve)\n"
-        "from layerprobe.errors import LayerProbeError\n"
+        "print([name for name in ('plotly', 'pandas', 'torch') if name in sys.modules])\n"
+        "sys.modules['plotly'] = None\n"
         "try:\n    curve.plot()\n"
         "except LayerProbeError as error:\n    print(error)\n"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
     assert out == [
         "<LayerCurve: 2 layers: 1 2>",
+        "[]",
         "expected plotly, which shows results, to be installed: pip install plotly",
     ]
-
-
-def test_a_line_needs_no_plotly_no_pandas_and_no_torch() -> None:
-    code = (
-        "import sys\n"
-        "import layerprobe.study.values, layerprobe.scoring.values, layerprobe.prediction.values\n"
-        "from layerprobe.readings.values import LayerCurve\n"
-        "repr(LayerCurve(values=(1.0, 2.0)))\n"
-        "print([name for name in ('plotly', 'pandas', 'torch') if name in sys.modules])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def page_without_figures(result: Shown) -> object:

@@ -160,12 +160,7 @@ def test_where_the_weights_are_or_will_be(six: Path, cache: Path, finding: Findi
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", few([1, 2, 3], lambda stop: stop == 2))
 def test_a_killed_search_goes_on_to_the_same_finding(
-    six: Path,
-    tmp_path: Path,
-    finding: Finding,
-    made: list[tuple[int, int]],
-    stop: int,
-    monkeypatch: pytest.MonkeyPatch,
+    six: Path, tmp_path: Path, finding: Finding, made: list[tuple[int, int]], stop: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = runs.save_finished
 

@@ -16,7 +16,7 @@ import layerprobe as lp
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import to_json
-from tests.cli.conftest import Layerprobe, layerprobe, pair, pairs_file
+from tests.cli.conftest import Layerprobe, Pair, layerprobe, pair, pairs_file
 from tests.models import given
 
 __all__ = ["layerprobe", "pair", "pairs_file"]
@@ -37,7 +37,7 @@ def snippet(model: Path, reference: Path, pairs: Path) -> str:
 
 def test_the_snippet_of_the_readme_gives_what_the_command_line_gives(
     layerprobe: Layerprobe,
-    pair: tuple[Path, Path],
+    pair: Pair,
     pairs_file: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -62,7 +62,7 @@ def test_the_snippet_of_the_readme_gives_what_the_command_line_gives(
     assert prediction.drop.rule in (out / "report.html").read_text()
 
 
-def test_texts_alone_and_several_references(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_texts_alone_and_several_references(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
     texts = ["the quick fox", "a lazy dog", "over and over", "jumps the fox", "dog and fox", "quick and lazy"]
     file = tmp_path / "texts.txt"
     file.write_text("\n".join(texts))
@@ -90,13 +90,13 @@ def test_texts_alone_and_several_references(layerprobe: Layerprobe, pair: tuple[
         ([], "expected texts to embed, got none"),
     ],
 )
-def test_what_is_no_list_of_texts_is_refused(pair: tuple[Path, Path], tmp_path: Path, texts: Any, message: str) -> None:
+def test_what_is_no_list_of_texts_is_refused(pair: Pair, tmp_path: Path, texts: Any, message: str) -> None:
     for function in (lp.extract, lp.predict):
         with pytest.raises(DataError, match=message):
             function(lp.Model(pair[0], cache_dir=tmp_path), texts)
 
 
-def test_texts_are_those_of_a_task_or_of_the_only_column_of_a_table(pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_texts_are_those_of_a_task_or_of_the_only_column_of_a_table(pair: Pair, tmp_path: Path) -> None:
     task, options = lp.embedded_task(train=8, validation=8, test=8), Model(cache_dir=tmp_path)
     texts = list(task.texts())
     expected = lp.extract(given(pair[0], options), texts).fingerprint
@@ -108,7 +108,7 @@ def test_texts_are_those_of_a_task_or_of_the_only_column_of_a_table(pair: tuple[
     assert all(to_json(prediction) == to_json(several[0]) for prediction in several)
 
 
-def test_a_task_that_was_not_loaded_is_refused(pair: tuple[Path, Path]) -> None:
+def test_a_task_that_was_not_loaded_is_refused(pair: Pair) -> None:
     with pytest.raises(
         DataError, match=r"expected a Task, got the text 'stsb': load it first, task = layerprobe\.load_task"
     ):

@@ -23,10 +23,7 @@ def texts(tmp_path: Path) -> Path:
 
 
 def test_the_folder_is_a_model_of_every_other_command(
-    layerprobe: Layerprobe,
-    folder: Path,
-    texts: Path,
-    tmp_path: Path,
+    layerprobe: Layerprobe, folder: Path, texts: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "adapted"
     done = layerprobe("lab", "adapt", folder, "--texts", texts, "--out", out, *QUICK, "--evaluate-every", "2")

@@ -26,7 +26,7 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.lab import dropbench
 from layerprobe.lab.dropbench.zoo import read_zoo
 from layerprobe.lab.studies.contest import load_contest, plan_contest, run_contest
-from tests.cli.conftest import Layerprobe, layerprobe, pair, pairs_file  # noqa: F401
+from tests.cli.conftest import Layerprobe, Pair, layerprobe, pair, pairs_file  # noqa: F401
 
 SHIPPED = Path(dropbench.__file__).with_name("contest.toml")
 OUTSIDE = Path(__file__).parents[2] / "outside"
@@ -95,7 +95,7 @@ def test_the_hours_are_those_of_all_runs() -> None:
 
 
 @pytest.fixture
-def toml(pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path) -> Path:  # noqa: F811
+def toml(pair: Pair, pairs_file: Path, tmp_path: Path) -> Path:  # noqa: F811
     """A contest of two tiny encoders on their own against each other."""
     path, (electra, bert) = tmp_path / "small.toml", pair
     path.write_text(f"""finetuning_seeds = 2
