@@ -56,6 +56,10 @@ def test_an_export_is_uploaded_whole_and_private(hub: Hub, bert: Path, tmp_path:
     assert f'SentenceTransformer("{NAME}")' in card
     assert "path/to/this/folder" not in card
     assert "path/to/this/folder" in (out / "README.md").read_text(), "the folder stays what it is"
+    data: Any = ModelCard(card).data
+    data = data.to_dict()
+    assert data["library_name"] == "sentence-transformers"
+    assert "model-index" not in data, "nothing was scored"
 
 
 def test_what_was_uploaded_loads(hub: Hub, bert: Path, tmp_path: Path) -> None:
@@ -70,11 +74,6 @@ def test_what_was_uploaded_loads(hub: Hub, bert: Path, tmp_path: Path) -> None:
     assert f'SentenceTransformer("{NAME}", revision="layer-2")' in (again / "README.md").read_text()
     exported = export_model(again, tmp_path / "third", layer=2)
     assert (exported.n_blocks, exported.difference) == (2, 0)
-
-
-def test_the_commit_says_what_is_asked_for(hub: Hub, bert: Path, tmp_path: Path) -> None:
-    export_model(bert, tmp_path / "out", layer=1, push_to_hub=Push(repo=NAME, message="first try"))
-    assert hub.repositories[NAME].commits[0]["summary"] == "first try"
 
 
 def test_a_finished_export_is_uploaded_as_it_is(hub: Hub, bert: Path, tmp_path: Path) -> None:
@@ -174,7 +173,8 @@ def test_nobody_is_there(hub: Hub, bert: Path, tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_public_repository_is_not_written_to_by_surprise(hub: Hub, bert: Path, tmp_path: Path) -> None:
-    export_model(bert, tmp_path / "out", layer=1, push_to_hub=Push(repo=NAME, public=True))
+    export_model(bert, tmp_path / "out", layer=1, push_to_hub=Push(repo=NAME, public=True, message="first try"))
+    assert hub.repositories[NAME].commits[0]["summary"] == "first try"
     with pytest.raises(HubError, match="is public: use --public"):
         export_model(bert, tmp_path / "two", layer=2, push_to_hub=NAME)
     assert len(hub.repositories[NAME].commits) == 1
@@ -257,11 +257,3 @@ def test_xet_that_the_server_does_not_have_is_one_line(
     assert "\n" not in str(caught.value)
     assert any("xet-write-token" in line for line in hub.asked)
     assert not list(folder_problems(tmp_path / "out", again=True))
-
-
-def test_the_card_that_is_uploaded_is_valid(hub: Hub, bert: Path, tmp_path: Path) -> None:
-    export_model(bert, tmp_path / "out", layer=1, push_to_hub=NAME)
-    data: Any = ModelCard(hub.files(NAME)["README.md"].decode()).data
-    data = data.to_dict()
-    assert data["library_name"] == "sentence-transformers"
-    assert "model-index" not in data, "nothing was scored"

@@ -68,6 +68,7 @@ def test_the_table_and_the_sentences(layerprobe: Layerprobe, chain_file: Path, t
 
 
 def test_json_is_the_result(layerprobe: Layerprobe, chain_file: Path) -> None:
+    chain_file.write_text(chain_file.read_text().replace("seeds = 2\ncontrol = [7]\n", "seeds = 1\n"))
     done = layerprobe("lab", "chain", chain_file, "--json", "--level", "0.9")
     result = from_json(ChainResult, done.out)
     assert result.level == 0.9

@@ -226,7 +226,7 @@ def test_a_sentence_lists_few_layers_and_of_many_the_certain_ones(whole: ChainRe
 
 
 def test_few_chains_without_an_effect_name_a_layer(whole: ChainResult) -> None:
-    rng, n_layers, n_chains = np.random.default_rng(0), 13, 400
+    rng, n_layers, n_chains = np.random.default_rng(0), 13, 200
     named = 0
     for _ in range(n_chains):
         differences = rng.normal(size=(n_layers, 5))
