@@ -14,8 +14,8 @@ from .conftest import QUICK, Layerprobe, Pair
 
 @pytest.fixture(scope="session")
 def articles(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A hundred documents of five sentences, one of which is the summary."""
-    toys, path = toy_summaries(100, 0), tmp_path_factory.mktemp("summaries") / "articles.jsonl"
+    """Sixty documents of five sentences, one of which is the summary."""
+    toys, path = toy_summaries(60, 0), tmp_path_factory.mktemp("summaries") / "articles.jsonl"
     rows = zip(toys.documents, toys.summaries, strict=True)
     path.write_text("".join(json.dumps({"document": list(a), "summary": list(b)}) + "\n" for a, b in rows))
     return path
@@ -53,6 +53,7 @@ def test_it_is_a_kind_of_task_like_the_others(
     assert "expected a task that is scored by cosines or by a probe" in refused.error
 
 
+@pytest.mark.slow  # as of the other kinds: classes, entities and answers go through the same commands
 def test_run_and_confirm(layerprobe: Layerprobe, pair: Pair, articles: Path, tmp_path: Path) -> None:
     quick = ("--epochs", "1", "--seeds", "2", "--learning-rate", "1e-3")
     done = layerprobe("run", pair[0], "-r", pair[1], "-t", articles, *quick, "-o", tmp_path / "study")

@@ -117,6 +117,7 @@ def attempt(home: Path, names: list[str], **settings: str) -> list[Any]:
     return lines
 
 
+@pytest.mark.slow  # two processes that load torch, and the waits of the hub's client
 def test_download_then_offline(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
     sentences = sentence_transformer(save_tiny("bert", tmp_path / "model"), "cls")
     names = ["org/tiny@v1", "org/tiny", "org/sentences", "org/nothing", "org/tiny@v9", "org/gated"]

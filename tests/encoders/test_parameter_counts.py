@@ -70,9 +70,9 @@ def test_projection_counts() -> None:
 
 
 def test_counting_allocates_nothing_and_leaves_the_configuration_alone() -> None:
-    huge = bert(96, 12288, 96)
+    huge = bert(12, 12288, 96)
     before, state = huge.to_dict(), torch.random.get_rng_state()
-    assert count_parameters(huge)[96] > 170e9
+    assert count_parameters(huge)[12] > 21e9
     assert huge.to_dict() == before
     assert torch.equal(torch.random.get_rng_state(), state)
 

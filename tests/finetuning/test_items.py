@@ -20,11 +20,19 @@ from tests.models import given
 from tests.toy_task import toy_task_of
 
 FAST = Protocol(epochs=1, learning_rate=1e-3)
+Tuned = tuple[Task, Model, list[FineTuningRun], list[Path]]
 
 
 def tuned(folder: Path, task: Task, options: Model) -> tuple[list[FineTuningRun], list[Path]]:
     runs = finetune(given(str(folder), options), task, [1, 3], seeds=(0, 1), protocol=FAST)
     return runs, saved_models(given(str(folder), options), runs, task)
+
+
+@pytest.fixture(scope="module")
+def of_sts(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+    """Pairs with scores, the options and the runs: read them, do not change them."""
+    task, options = toy_task_of("sts"), Model(device="cpu", cache_dir=tmp_path_factory.mktemp("sts"))
+    return task, options, *tuned(folder, task, options)
 
 
 @pytest.mark.parametrize("kind", ["sts", "paraphrase", "entailment", "classification"])
@@ -50,12 +58,13 @@ def test_influences_are_those_of_the_outputs_with_the_threshold_of_the_run(
     assert outcomes(runs, items)[0].mean == outcomes(runs)[0].mean
 
 
-def test_a_run_whose_outputs_are_damaged_is_said_to_be(folder: Path, tmp_path: Path) -> None:
-    task, options = toy_task_of("sts"), Model(device="cpu", cache_dir=tmp_path)
-    runs, directories = tuned(folder, task, options)
+def test_a_run_whose_outputs_are_damaged_is_said_to_be(folder: Path, of_sts: Tuned) -> None:
+    task, options, runs, directories = of_sts
+    whole = (directories[0] / OUTPUTS).read_bytes()
     (directories[0] / OUTPUTS).write_bytes(b"damaged")
     with pytest.raises(StoreError, match=r"was removed or damaged after its run was read, so intervals"):
         items_of(given(str(folder), options), runs, task)
+    (directories[0] / OUTPUTS).write_bytes(whole)
 
 
 def test_layers_of_a_joint_run_are_runs_in_its_directory(folder: Path, tmp_path: Path) -> None:
@@ -84,9 +93,8 @@ def test_layers_are_compared_with_the_best_of_them(folder: Path, tmp_path: Path,
     assert from_json(type(result), to_json(result)) == result
 
 
-def test_texts_of_one_document_are_linked(folder: Path, tmp_path: Path) -> None:
-    task, options = toy_task_of("sts"), Model(device="cpu", cache_dir=tmp_path)
-    runs, _ = tuned(folder, task, options)
+def test_texts_of_one_document_are_linked(folder: Path, of_sts: Tuned) -> None:
+    task, options, runs, _ = of_sts
     one = {text: f"document {i // 8}" for i, text in enumerate(task.test.texts)}
     apart, linked = (items_of(given(str(folder), options), runs, task, documents=each) for each in (None, one))
     assert linked.links["test"] is not None
