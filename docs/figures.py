@@ -37,6 +37,8 @@ DOCS = Path(__file__).parent
 IMAGES, GALLERY, DATA = DOCS / "images", DOCS / "gallery", DOCS / "results" / "data"
 PAIR = DOCS / "results" / "embedded-pair.md"
 CAPTIONS = DOCS.parent / "layerprobe" / "lab" / "dropbench" / "zoos" / "dropbench-captions.json"
+MOST_WRONG = 25
+"""Places of 100 between ranks, above which a page counts a pair as wrong."""
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 360, 56, 112, 48, 56
 COLOURS = {
     "ink": INK,
@@ -298,6 +300,47 @@ def comparison() -> str:
     return svg(title, parts)
 
 
+def explore() -> str:
+    """Return what the section of single items shows of two layers: outputs by gold score, and which are wrong."""
+    with (DATA / "explore-pairs.csv").open(encoding="utf-8", newline="") as lines:
+        rows = [{name: float(cell) for name, cell in row.items()} for row in csv.DictReader(lines)]
+    layers = [name.removesuffix(", cosine") for name in rows[0] if name.endswith(", cosine")]
+    wrong = [[row[f"{layer}, error"] > MOST_WRONG for row in rows] for layer in layers]
+    title = f"{len(rows)} pairs by two layers of rtd, not fine-tuned: cosine by gold score"
+    parts, size = [text((20, 20), title, "ink", bold=True)], (WIDTH - 2 * LEFT - 48) // 2
+    for panel, layer in enumerate(layers):
+        left, other = LEFT + panel * (size + 64), wrong[1 - panel]
+        low = math.floor(10 * min(row[f"{layer}, cosine"] for row in rows)) / 10
+        for tick in range(round(10 * low), 11):
+            y = round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP - 16) * (tick / 10 - low) / (1 - low), 1)
+            parts.append(f'<path d="M{left} {y}H{left + size}" stroke="var(--grid)"/>')
+            parts.append(text((left - 8, y + 4), f"{tick / 10:g}", anchor="end"))
+        for number, row in enumerate(rows):
+            x = left + 8 + (size - 16) * row["gold"] / 5
+            y = HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP - 16) * (row[f"{layer}, cosine"] - low) / (1 - low)
+            at = f'cx="{x:.1f}" cy="{y:.1f}"'
+            if not wrong[panel][number]:
+                parts.append(f'<circle {at} r="2" fill="var(--model)" opacity="0.5"/>')
+            else:
+                fill = "none" if other[number] else "var(--drop)"
+                parts.append(f'<circle {at} r="3" fill="{fill}" stroke="var(--drop)"/>')
+        parts += [
+            text((left + 8 + (size - 16) * score / 5, HEIGHT - BOTTOM + 20), f"{score}", anchor="middle")
+            for score in range(6)
+        ]
+        only = sum(ours and not theirs for ours, theirs in zip(wrong[panel], other, strict=True))
+        about = f"{'AB'[panel]}, {layer}: {sum(wrong[panel])} wrong, {only} only here"
+        parts.append(text((left, TOP), about, "ink", bold=True))
+    parts.append(
+        text(
+            (WIDTH / 2, HEIGHT - 10),
+            "gold score; filled: wrong only here; open: wrong at both layers",
+            anchor="middle",
+        )
+    )
+    return svg(title, parts)
+
+
 def mean(curves: Sequence[Sequence[float]]) -> list[float]:
     """Return the mean by layer."""
     return [sum(scores) / len(scores) for scores in zip(*curves, strict=True)]
@@ -334,7 +377,7 @@ def figures() -> dict[str, str]:
             *(Curve(scores=mean(captions(family)), colour=colour, name=family) for family, colour in families),
         ],
     )
-    first = {"question.svg": question, "report.svg": report(), "compare.svg": comparison()}
+    first = {"question.svg": question, "report.svg": report(), "compare.svg": comparison(), "explore.svg": explore()}
     sizes = front("MiniLM made smaller: test Spearman × 100 on STS-B against size", "minilm-sizes.csv")
     return first | {"tmft.svg": six, "dropbench.svg": pairs, "sizes.svg": sizes} | bench()
 
