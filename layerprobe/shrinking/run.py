@@ -43,6 +43,7 @@ from layerprobe.shrinking.order import N_TEXTS, kept_order
 from layerprobe.shrinking.points_lost import Compared, has_untrained_outputs, served
 from layerprobe.shrinking.teacher import TEACHER, Taught, agreement
 from layerprobe.shrinking.values import (
+    CORPUS,
     TRAINING,
     Removal,
     Served,
@@ -135,7 +136,9 @@ def shrink(
     work = _Work(model, texts, task, size, seeds, protocol, tune, settings, ray)
     target = work.target
     if settings.front and (work.whole.encoder.reader is not None or work.whole.encoder.device.type != "cpu"):
-        raise DataError("expected a model of texts on a CPU to measure backends and 8 bits: leave out front")
+        raise DataError(
+            f"expected a model of texts on a CPU to measure backends and 8 bits: leave out {option('front', True)}"
+        )
     work.check_teacher()
     work.teach()
     removals: tuple[Removal, ...] = ()
@@ -323,12 +326,13 @@ class _Work:
         if tune and task is None:
             raise DataError("expected a task to fine-tune on, got none")
         if tune and dimensions is not None:
-            raise DataError("expected fewer dimensions or tune, got both: fine-tuning has all dimensions")
+            given = f"{option('dimensions', str(dimensions))} and {option('tune', True)}"
+            raise DataError(f"expected fewer dimensions or fine-tuning, got {given}: fine-tuning has all dimensions")
         distinct = distinct_texts(texts.texts if isinstance(texts, TextFile) else texts)
         task = None if task is None else checked_task(task)
         self.texts, self.left_out = _apart(distinct, task)
         checkpoint = resolve(model, items=readable_as(distinct))
-        protocol, checkpoint = agreed(protocol or TRAINING, checkpoint)
+        protocol, checkpoint = agreed(TRAINING if protocol is None else protocol, checkpoint)
         # the whole model, the smaller one and what is exported of it read texts alike
         length = checkpoint.max_length or DEFAULT_MAX_LENGTH
         protocol = replace(protocol, max_length=length)
@@ -348,11 +352,14 @@ class _Work:
             uncut = checkpoint.with_options(max_length=None)  # fine-tuning cuts texts as its own protocol says
             tuning = agreed(None if tune is True else tune, uncut)[0] if tune else None
             if tuning is None and not has_untrained_outputs(task.kind):
-                raise DataError(f"a task of kind {task.kind} is scored after fine-tuning alone: expected tune")
+                raise DataError(
+                    f"a task of kind {task.kind} is scored after fine-tuning alone: give {option('tune', True)}"
+                )
             self.compared = Compared(whole=self.whole, task=task, tuning=tuning, margin=settings.within)
         root = Store(checkpoint.asked.cache_dir).root
         self.workers = HERE if ray is None else workers_of(checkpoint.asked, root, ray=ray)
-        self.checkpoint, self.protocol, self.seeds = checkpoint, protocol, tuple(check_seeds(seeds))
+        self.checkpoint, self.protocol = checkpoint, protocol
+        self.seeds = tuple(dict.fromkeys(check_seeds(seeds)))
         self.description, self.dimensions = self.whole.encoder.description, dimensions
         width = self.description.hidden_size
         if dimensions is not None and not 1 <= dimensions < width:
@@ -574,15 +581,27 @@ def _target(work: _Work, parsed: Any) -> int | tuple[int, ...] | None:
             check_blocks(work.checkpoint.config, parsed, name=name)
             if len(parsed) > most:
                 raise DataError(
-                    f"expected fewer than the {n_blocks} blocks of {name}, or a smaller vocabulary, got all of them"
+                    f"expected fewer than the {n_blocks} blocks of {name}, or a smaller vocabulary, "
+                    f"{option('vocabulary', CORPUS)}, got all of them"
                 )
             return parsed
         case _:
             return int(parsed)
     if not fits:
         size = f"{100 * least:g}%" if parsed[1] == "%" else f"{least:g}x"
-        raise DataError(f"expected a size that can be reached: {reached}, got {size}")
+        raise DataError(f"expected a size that can be reached: {reached}, got {size}{_tokens_that_fit(work, parsed)}")
     return max(fits)
+
+
+def _tokens_that_fit(work: _Work, wanted: tuple[float, str]) -> str:
+    """Return how many tokens, in hundreds, leave room for half of the blocks in a share of the parameters, in words."""
+    config, whole, blocks = work.checkpoint.config, work.description.parameters, work.n_blocks // 2
+    width = getattr(config, "embedding_size", work.description.hidden_size)
+    tokens = getattr(config, "vocab_size", 0)
+    room = int((wanted[0] * whole[-1] - whole[blocks] + tokens * width) / width) // 100 * 100
+    if wanted[1] != "%" or not 0 < room < tokens:
+        return ""
+    return f"; {blocks} of {work.n_blocks} blocks fit with {option('vocabulary', str(room))}"
 
 
 def _sought(work: _Work) -> int:

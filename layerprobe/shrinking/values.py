@@ -441,7 +441,8 @@ class Shrunk(Shown):
             return f"{self.kept}: {self._agreed}. That is no task: give one to know what it costs there."
         after = " after fine-tuning both" if small.tuned else ""
         about = f"{self.kept}: {loss.said} on {short_name(self.task)}{after}"
-        return margin_sentence(about, loss.verdict, self.within, loss.needed)
+        left_out = ["blocks"] * (len(small.blocks) < self.model.n_blocks) + ["tokens"] * (self.vocabulary is not None)
+        return margin_sentence(about, loss.verdict, self.within, loss.needed, left_out=" or ".join(left_out))
 
     @property
     def heading(self) -> str:

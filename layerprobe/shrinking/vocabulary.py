@@ -38,6 +38,11 @@ def tokens_to_keep(
         most = len(ids)
     else:
         most = round(vocabulary * len(ids)) if isinstance(vocabulary, float) else vocabulary
+        if len(kept) == len(ids):
+            raise DataError(
+                f"expected a model with tokens that can go, got {model.label}: all of its {len(ids):,} are "
+                "special ones or single letters"
+            )
         if not len(kept) <= most < len(ids):
             raise DataError(
                 f"expected {len(kept):,} to {len(ids) - 1:,} tokens of {model.label} to keep, of which special ones "

@@ -1001,14 +1001,16 @@ def margin_heading(what: str, verdict: MarginVerdict, most: float, margin: float
     return f"{what} {lose} {points(end)}"
 
 
-def margin_sentence(about: str, verdict: MarginVerdict, margin: float, needed: str = "") -> str:
+def margin_sentence(
+    about: str, verdict: MarginVerdict, margin: float, needed: str = "", *, left_out: str = "blocks"
+) -> str:
     """Return whether a loss is within the margin that was allowed, and what would settle it."""
+    advice = f"keep more {left_out}, or train on more texts"
     if verdict == "within":
         return f"{about}: within the {margin:g} that you allowed."
     if verdict == "worse":
-        return f"{about}: more than the {margin:g} that you allowed; keep more blocks, or train on more texts."
-    more = needed or "keep one more block, or train on more texts"
-    return f"{about}. We cannot yet rule out a loss of more than {points(margin)}: {more}."
+        return f"{about}: more than the {margin:g} that you allowed; {advice}."
+    return f"{about}. We cannot yet rule out a loss of more than {points(margin)}: {needed or advice}."
 
 
 def blocks_compared_sentence(blocks: Sequence[int], first: int, value: float, interval: Ends, metric: str) -> str:

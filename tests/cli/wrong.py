@@ -75,7 +75,7 @@ def answered(call: str) -> str:
     lines = [line.strip("│ ") for line in result.stderr.splitlines() if line.startswith(("│", "error: "))]
     assert len(lines) == 1, (call, result.stderr)
     assert not result.stdout, (call, result.stdout)
-    return f"{result.exit_code} {lines[0]}".replace(f"{Path.cwd()}/", "./")
+    return f"{result.exit_code} {lines[0]}".replace(f"{Path.cwd()}/", "./").replace(f"{Path.cwd().name}/", "")
 
 
 def calls() -> list[str]:

@@ -263,7 +263,7 @@ def test_after_fine_tuning_both(folder: str, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.slow
 def test_a_kind_that_needs_fine_tuning(folder: str) -> None:
-    with pytest.raises(DataError, match="scored after fine-tuning alone: expected tune"):
+    with pytest.raises(DataError, match="scored after fine-tuning alone: give --tune"):
         shrunk(folder, toy_task_of("entities"), size=2)
     loss = shrunk(folder, toy_task_of("entities"), size=2, tune=TUNING).smaller
     assert loss.as_it_is is None
@@ -641,6 +641,16 @@ def test_a_share_of_the_parameters_counts_the_tokens(tmp_path: Path) -> None:
     assert result.smaller.parameters <= 0.8 * result.model.parameters[-1]
 
 
+def test_a_share_that_blocks_do_not_reach_names_the_tokens_that_do(tmp_path: Path) -> None:
+    folder = str(vocabularies.save("wordpiece", tmp_path / "wordpiece"))
+    left = "expected a size that can be reached: a model of one block has .*, got 75%; 1 of 2 blocks fit with "
+    with pytest.raises(DataError, match=rf"^{left}--vocabulary \d00$") as refused:
+        of_sentences(folder, size="75%")
+    result = of_sentences(folder, size="75%", vocabulary=str(refused.value).split()[-1])
+    assert len(result.smaller.blocks) == 1
+    assert result.smaller.parameters <= 0.75 * result.model.parameters[-1]
+
+
 @pytest.mark.parametrize(
     ("how", "message"),
     [
@@ -648,7 +658,10 @@ def test_a_share_of_the_parameters_counts_the_tokens(tmp_path: Path) -> None:
         ({"vocabulary": 0}, "expected a number of tokens such as 16000, .*, got 0"),
         ({"vocabulary": True}, "expected a number of tokens such as 16000, .*, got True"),
         ({"vocabulary": 9}, r"of which special ones and single letters are \d+, got 9"),
-        ({"size": "all"}, "expected fewer than the 2 blocks of .*, or a smaller vocabulary, got all of them"),
+        (
+            {"size": "all"},
+            "expected fewer than the 2 blocks of .*, or a smaller vocabulary, --vocabulary corpus, got all",
+        ),
         ({"size": 3, "vocabulary": "corpus"}, "expected 1 to 2 blocks of .* to keep, got 3"),
     ],
 )

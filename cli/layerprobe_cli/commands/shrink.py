@@ -11,7 +11,7 @@ import typer
 import layerprobe as lp
 from layerprobe.checks import check_seeds
 from layerprobe.finetuning.values import Protocol
-from layerprobe.shrinking.values import TRAINING, ShrinkSettings, read_size
+from layerprobe.shrinking.values import TRAINING, ShrinkSettings, read_size, read_vocabulary
 from layerprobe_cli import options as o
 from layerprobe_cli.derive import group
 from layerprobe_cli.places import new_folder
@@ -31,7 +31,7 @@ def shrink(
             ShrinkSettings,
             "Size",
             "within dimensions vocabulary front",
-            vocabulary={"type": str | None, "metavar": "TOKENS"},
+            vocabulary={"type": str | None, "metavar": "TOKENS", "callback": o.checked(read_vocabulary)},
             front={"panel": "Report"},
         ),
     ],
@@ -67,9 +67,9 @@ def shrink(
     Args:
         texts: Texts to train on, labels are not needed: one per line in a .txt or .txt.gz file, or a table. Given
             again: further files. By default the task's training texts.
-        size: How many blocks are kept, such as 3, or which, such as 1,5,6; or 50% of the parameters at most; or 2x as
-            fast at least; or all, with --vocabulary. By default the fewest blocks that are --within; without a task,
-            half, or all with --vocabulary.
+        size: How many blocks are kept, such as 3, or which, such as 1,5,6; or as many as fit into 50% of the
+            parameters, which tokens that go leave room in; or 2x as fast at least; or all, with --vocabulary. By
+            default the fewest blocks that are --within; without a task, half, or all with --vocabulary.
         tune: Also fine-tune both on the task; the loss after that is what counts.
         seeds: How many seeds of the training, or a list such as 3,5,8.
         out: Also export the model to this folder.
