@@ -1,7 +1,5 @@
 """A few cases of a long table in `make test`, and all of them in `make test-slow`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -10,8 +10,6 @@ The second form also prints what differs from an earlier folder. Times, versions
 takes some minutes, and there is nothing to compare with but another revision.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import hashlib

@@ -3,8 +3,6 @@
 It answers as a server without Xet does: files above a size go by the protocol of Git LFS, others in the commit.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib
@@ -152,11 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def preupload(self, body: bytes, name: str, branch: str) -> tuple[int, Any]:
         modes = [
-            {
-                "path": each["path"],
-                "uploadMode": "lfs" if each["size"] > LARGE else "regular",
-                "shouldIgnore": False,
-            }
+            {"path": each["path"], "uploadMode": "lfs" if each["size"] > LARGE else "regular", "shouldIgnore": False}
             for each in json.loads(body)["files"]
         ]
         return 200, {"files": modes}

@@ -1,7 +1,5 @@
 """Digits as image files and tiny vision models, made on the spot."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ A case is a JSON list: what the file is, and its whole text, or texts in pairs o
 second in a file that is right.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable

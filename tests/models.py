@@ -1,7 +1,5 @@
 """Tiny checkpoints of many architectures, built from a configuration on the spot and saved with a tokenizer."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tensors that behave as on MPS, on machines without it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

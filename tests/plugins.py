@@ -1,7 +1,5 @@
 """A package from outside that brings something to a registry, made on the spot."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

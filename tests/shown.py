@@ -1,7 +1,5 @@
 """What every result that shows itself must do, whatever it is of."""
 
-from __future__ import annotations
-
 import csv
 import html
 import io

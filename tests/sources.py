@@ -1,7 +1,5 @@
 """Where the code of layerprobe and of its command line names something that stands in a registry."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """What an earlier version left on disk is read by the same names, and no work is repeated."""
 
-from __future__ import annotations
-
 import json
 import re
 import tarfile

@@ -1,7 +1,5 @@
 """The benchmark for a GPU, tried on the CPU: every part runs, and packed sequences compute what padded ones do."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

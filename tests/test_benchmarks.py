@@ -1,7 +1,5 @@
 """Every benchmark, tiny: it runs, and the ways that it compares agree, which each of them asserts itself."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """Every kind of file that is kept, damaged at one place and by a link: nothing is read in silence."""
 
-from __future__ import annotations
-
 import logging
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Calls that a user would make, see `benchmarks/attacks/calls.py`: each works, or ends in one line."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

@@ -1,7 +1,5 @@
 """Python takes the words of the command line: numbers, layers, seeds, shares and names as a text."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

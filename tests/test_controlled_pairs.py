@@ -1,7 +1,5 @@
 """The script of the controlled pairs, tried on the CPU: both ways to go on begin with the same weights."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Python blocks of a page share one namespace, the commands of console blocks one 
 the Hub or take long, so only their names and options are checked.
 """
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import itertools

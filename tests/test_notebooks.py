@@ -1,7 +1,5 @@
 """What notebooks keep: figures that are seen where no script runs, and nothing of where they were made."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import nbformat

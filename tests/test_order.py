@@ -1,7 +1,5 @@
 """What is named in a string is imported all the same: such references keep the order of packages, and exist."""
 
-from __future__ import annotations
-
 import ast
 import pkgutil
 import re

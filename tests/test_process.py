@@ -1,7 +1,5 @@
 """What belongs to the whole process: threads neither spoil it for each other nor leave it changed."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import multiprocessing

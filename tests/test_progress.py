@@ -1,7 +1,5 @@
 """Where progress shows: below the cell of a notebook while it runs."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import SimpleNamespace

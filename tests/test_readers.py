@@ -4,8 +4,6 @@ First any bytes at all, then files that are nearly right: documents with a part 
 of odd cells.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import gzip

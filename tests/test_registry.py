@@ -1,7 +1,5 @@
 """Registries: own rows and those of other packages, loaded when asked for, refused in one line."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path

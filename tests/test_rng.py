@@ -1,7 +1,5 @@
 """What belongs to the whole process is changed by one thread at a time."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """Every layer while the trainer of sentence-transformers trains, against its own evaluators on models that are cut."""
 
-from __future__ import annotations
-
 import csv
 import functools
 import importlib.util
@@ -382,12 +380,7 @@ def test_the_best_checkpoint_is_that_of_the_layer_that_counts(
 
 @pytest.mark.parametrize(
     ("primary", "expected"),
-    [
-        ("best", "dev_best"),
-        ("mean", "dev_mean"),
-        (0, "dev_layer_0"),
-        (np.int64(2), "dev_layer_2"),
-    ],
+    [("best", "dev_best"), ("mean", "dev_mean"), (0, "dev_layer_0"), (np.int64(2), "dev_layer_2")],
 )
 def test_the_primary_metric(primary: Any, expected: str, task: Task, model: Any) -> None:
     evaluator = LayerEvaluator(task, name="dev", primary=primary)

@@ -1,7 +1,5 @@
 """Values to JSON and back: nothing is lost, and what is no such value is refused in one line."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import json
@@ -109,17 +107,11 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "values": MATRIX,
         **dict.fromkeys(("sigma_squared", "effective_shares"), st.none() | st.tuples(THREE, THREE)),
     },
-    CurveUncertainty: {
-        **dict.fromkeys(("lower", "upper", "band_lower", "band_upper"), THREE),
-        "covariance": MATRIX,
-    },
+    CurveUncertainty: {**dict.fromkeys(("lower", "upper", "band_lower", "band_upper"), THREE), "covariance": MATRIX},
     BackendSurvey: {"findings": st.tuples(st.builds(BackendFinding, backend=st.just("torch")))},
     TextFile: {"texts": st.tuples(TEXTS, TEXTS), "documents": st.none() | st.tuples(TEXTS, TEXTS)},
     Comparisons: {"comparisons": st.tuples(st.deferred(lambda: values_of(Comparison))), "differences": st.just(())},
-    DropProbability: {
-        **dict.fromkeys(("by_layer", "recommended"), st.tuples(SHARE, SHARE, SHARE)),
-        "any_drop": SHARE,
-    },
+    DropProbability: {**dict.fromkeys(("by_layer", "recommended"), st.tuples(SHARE, SHARE, SHARE)), "any_drop": SHARE},
     Comparison: dict.fromkeys(("steps", "model_diagnostics", "reference_diagnostics"), st.just(())),
     Study: {**dict.fromkeys(("further_comparisons", "further_predictions"), st.just(())), "finding": st.none()},
     Prediction: {
@@ -216,10 +208,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "n_turning": st.tuples(LAYER, LAYER, LAYER),
     },
     Views: {"n_texts": st.integers(2, 9), "n_views": st.integers(2, 9), "dropped": st.floats(0.1, 0.9)},
-    ItemErrors: {
-        **{"common": TRIANGLE, "own": THREE},
-        **{"own_of_scan": st.just(()), "weighting": st.none()},
-    },
+    ItemErrors: {**{"common": TRIANGLE, "own": THREE}, **{"own_of_scan": st.just(()), "weighting": st.none()}},
     ScanScores: {
         "epochs": st.lists(MAYBE_THREE, max_size=2).map(tuple),
         **dict.fromkeys(("validation", "test"), MAYBE_THREE),
@@ -255,10 +244,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "sizes": st.dictionaries(st.just("s"), st.deferred(lambda: values_of(EncoderSize)), min_size=1),
         "budgets": st.dictionaries(st.just("b"), st.deferred(lambda: values_of(Protocol)), min_size=1),
     },
-    ShrinkSettings: {
-        "within": st.floats(0.1, 9),
-        "vocabulary": st.sampled_from([None, 16000, "50%", "corpus"]),
-    },
+    ShrinkSettings: {"within": st.floats(0.1, 9), "vocabulary": st.sampled_from([None, 16000, "50%", "corpus"])},
     ProbeSettings: {
         "folds": st.integers(3, 9),
         "foldings": st.integers(1, 9),
@@ -298,10 +284,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         **{"values": THREE, "other_layers": st.tuples(LAYER, LAYER, LAYER)},
         **dict.fromkeys(("lower", "upper"), st.none() | THREE),
     },
-    Profiles: {
-        "profiles": st.tuples(st.deferred(lambda: values_of(Profile))),
-        "scores": st.just(()),
-    },
+    Profiles: {"profiles": st.tuples(st.deferred(lambda: values_of(Profile))), "scores": st.just(())},
     Profile: {
         "model": st.builds(lambda: dataclasses.replace(model("m", 2), parameters=(7, 7, 7))),
         "layers": st.tuples(st.builds(LayerProfile, layer=LAYER, parameters=st.just(7), costs=st.just((COST,)))),
@@ -604,13 +587,7 @@ DIAGNOSTICS = to_dict(
 )
 STEP = to_dict(
     Difference(
-        label="layer 1 less layer 0",
-        value=0.1,
-        standard_error=0.1,
-        lower=-0.1,
-        upper=0.3,
-        level=0.95,
-        p_value=0.3,
+        label="layer 1 less layer 0", value=0.1, standard_error=0.1, lower=-0.1, upper=0.3, level=0.95, p_value=0.3
     )
 )
 # where in the study, what to write there, what to read
@@ -634,11 +611,7 @@ EDITS: list[tuple[str, Any, str]] = [
         },
         r"got \(1, 1\)",
     ),
-    (
-        "comparison.map.effective_shares",
-        [[0.5], [0.5, 0.5]],
-        r"expected an effective share for each of \(3, 2\)",
-    ),
+    ("comparison.map.effective_shares", [[0.5], [0.5, 0.5]], r"expected an effective share for each of \(3, 2\)"),
     ("comparison.map.uncertainty.lower", [[0.0]], r"expected lower of \(3, 2\) layers, as the map has"),
     ("comparison.map.uncertainty.standard_errors", [[0.0], [0.0, 1.0]], "expected standard errors of"),
     ("comparison.map.measure.name", "rsaa", "expected a measure, one of cka, .*, got 'rsaa'; did you mean 'rsa'"),

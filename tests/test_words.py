@@ -1,7 +1,5 @@
 """The command line and Python have the same words, and a wrong call in Python is answered by the right one."""
 
-from __future__ import annotations
-
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator

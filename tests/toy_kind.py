@@ -1,7 +1,5 @@
 """A kind of task from another package: the number that a text has, by a linear head."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

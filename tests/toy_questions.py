@@ -1,7 +1,5 @@
 """Questions about contexts of letters, which a tiny model answers at once: the answer is what stands about the z."""
 
-from __future__ import annotations
-
 import random
 
 from layerprobe.kinds.answers.kind import Answer, Questions

@@ -1,7 +1,5 @@
 """Tasks that a tiny model learns in seconds: words are letters, the gold score of a pair is the share in common."""
 
-from __future__ import annotations
-
 import random
 
 from layerprobe.kinds.retrieval.kind import RetrievalItems

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -63,8 +61,7 @@ def test_a_build_can_check_a_threshold(layerprobe: Layerprobe, pair: Pair, two: 
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
-    [(["-t", "missing.csv"], "missing.csv"), (["--mteb", "x"], "expected a task: give --task FILE")],
+    ("given", "said"), [(["-t", "missing.csv"], "missing.csv"), (["--mteb", "x"], "expected a task: give --task FILE")]
 )
 def test_a_wrong_call_is_told(layerprobe: Layerprobe, pair: Pair, given: list[str], said: str) -> None:
     result = layerprobe("score", pair[0], *given)

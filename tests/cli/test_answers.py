@@ -1,7 +1,5 @@
 """Questions that spans of contexts answer, through every command that takes a task."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

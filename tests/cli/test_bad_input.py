@@ -1,7 +1,5 @@
 """What goes wrong is said in one line on stderr, with exit code 1, or 2 for wrong usage."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

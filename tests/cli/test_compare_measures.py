@@ -1,7 +1,5 @@
 """A measure of another package, through the command line."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

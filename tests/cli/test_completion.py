@@ -1,7 +1,5 @@
 """What the shell completes, through the protocol by which it asks."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

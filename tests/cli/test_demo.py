@@ -1,7 +1,5 @@
 """The demo as a new user runs it. Takes minutes: a few scans, and fine-tuning where it decides."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Options are those of the library: their texts are found, and their defaults are those of the functions called."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 from typing import Any

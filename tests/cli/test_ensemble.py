@@ -1,7 +1,5 @@
 """layerprobe lab ensemble: by the directories that finetune names, with `--scan` and without."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`layerprobe find` of several models: one answer, the same files, and what is wrong in one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Tasks of every kind on the command line."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Where pooling takes one token, layer 0 can be the same for all texts: it is left out everywhere, and said so."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

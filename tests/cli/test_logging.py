@@ -1,7 +1,5 @@
 """What the library logs, on stderr, and what a stream that is not UTF-8 has of results."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

@@ -3,8 +3,6 @@
 The package is `tests/outside/toy_choice`; nothing of layerprobe knows it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """A kind of task with a metric of its own from another package, through the commands that take tasks."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

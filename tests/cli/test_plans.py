@@ -1,7 +1,5 @@
 """What is about to be spent is said before it is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

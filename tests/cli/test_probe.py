@@ -1,7 +1,5 @@
 """layerprobe probe: of arrays and of a model, through the shell's arguments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

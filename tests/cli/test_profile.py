@@ -1,7 +1,5 @@
 """`layerprobe profile`: table, JSON, report, and what it refuses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Labels drawn at random: no layer can be better than another, and `find` calls none worse."""
 
-from __future__ import annotations
-
 import csv
 import random
 from pathlib import Path

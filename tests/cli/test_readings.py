@@ -1,7 +1,5 @@
 """Label-free metrics on the command line."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """--report and --plotly: every command that computes a curve or a table writes it as a page, too."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """layerprobe score of retrieval."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

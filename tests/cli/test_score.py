@@ -1,7 +1,5 @@
 """layerprobe score; and scores of every kind of task from the store, without the weights of the model."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """layerprobe score with several models: which layer of which model."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

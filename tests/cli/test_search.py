@@ -1,7 +1,5 @@
 """The commands of a search with a trainer of one's own, from init to answer."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

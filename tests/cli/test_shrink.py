@@ -1,7 +1,5 @@
 """layerprobe shrink, and --keep-blocks of every command."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Progress and notes are no result: where they cannot be shown, the work goes on."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

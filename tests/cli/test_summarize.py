@@ -1,7 +1,5 @@
 """layerprobe score of summaries, and documents with summaries through the other commands."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """layerprobe lab sweep: one line for what is wrong, a table, JSON and a page for what came out."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

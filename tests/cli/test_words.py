@@ -1,7 +1,5 @@
 """Sentences with tags through the commands that take tasks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

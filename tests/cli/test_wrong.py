@@ -1,7 +1,5 @@
 """A wrong call is answered in one line, which says what was expected and what came, with exit code 2, or 1 for data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

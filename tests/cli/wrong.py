@@ -1,7 +1,5 @@
 """Wrong calls and what each is answered: `python -m tests.cli.wrong` writes the answers anew, to be read in review."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import shlex

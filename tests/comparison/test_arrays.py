@@ -1,7 +1,5 @@
 """Embeddings from memory and from every kind of file are the same layers; what is no embedding is one line."""
 
-from __future__ import annotations
-
 import sys
 import zipfile
 from pathlib import Path

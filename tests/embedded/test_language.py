@@ -1,7 +1,5 @@
 """The synthetic language: what it says, in which words, and how alike two sayings are."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from dataclasses import replace

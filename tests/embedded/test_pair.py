@@ -1,7 +1,5 @@
 """The encoders that ship with the package."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from safetensors import safe_open

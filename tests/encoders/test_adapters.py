@@ -1,7 +1,5 @@
 """Adapters in folders and around loaded models, and other wrappers: read as their libraries do, or refused by name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

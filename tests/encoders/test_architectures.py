@@ -1,7 +1,5 @@
 """Layers are what Hugging Face says they are, and truncated models output them, for every architecture."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import Mock
@@ -92,11 +90,7 @@ def test_a_text_without_tokens_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("side", "expected"),
-    [
-        ("right", [[2, 5, 3, 0], [2, 6, 7, 3]]),
-        ("left", [[0, 2, 5, 3], [2, 6, 7, 3]]),
-    ],
+    ("side", "expected"), [("right", [[2, 5, 3, 0], [2, 6, 7, 3]]), ("left", [[0, 2, 5, 3], [2, 6, 7, 3]])]
 )
 def test_collate_pads_on_the_side_of_the_tokenizer(side: str, expected: list[list[int]]) -> None:
     tokens = tokenize(tiny_tokenizer(padding_side=side), ["b c", "a b c d e", "a"], max_length=9, token_types=True)

@@ -1,7 +1,5 @@
 """A model of some blocks is what taking the other modules out of the list gives, whatever its architecture."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A folder whose files change while its model is in use."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

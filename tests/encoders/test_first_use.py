@@ -1,7 +1,5 @@
 """A model's layers are held against truncated models whenever it is first used, whatever uses it, and only then."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -125,10 +123,7 @@ def test_a_refusal_is_kept_and_loads_nothing(refused: str, tmp_path: Path, monke
 def test_another_version_looks_again(
     library: str, tmp_path: Path, looks: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, options = (
-        resolve(str(save_tiny("bert", tmp_path / "m"))),
-        Model(device="cpu", cache_dir=tmp_path),
-    )
+    model, options = (resolve(str(save_tiny("bert", tmp_path / "m"))), Model(device="cpu", cache_dir=tmp_path))
     load(given(model, options))
     # the module that it reads: another test may have loaded transformers again
     where: Any = {"torch": loading.torch, "transformers": loading.transformers, "layerprobe": loading}[library]

@@ -1,7 +1,5 @@
 """Flash attention takes 16 bits alone: models are looked at with another one, and computed with it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

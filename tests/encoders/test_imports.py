@@ -1,7 +1,5 @@
 """What importing the package costs, and which parts do without which library."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

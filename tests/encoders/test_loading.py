@@ -1,7 +1,5 @@
 """What loading gives: weights, precision, lengths and names; see test_loading_errors for what goes wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

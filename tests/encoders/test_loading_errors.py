@@ -1,7 +1,5 @@
 """Whatever is wrong with a checkpoint, the user reads one line that says so."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Loading by hub id with the real download code, against a stand-in for the hub on this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import http.server

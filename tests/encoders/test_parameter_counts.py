@@ -3,8 +3,6 @@
 Source: table 2 of Rep, Dukic and Snajder 2024 (arXiv 2402.13130), in millions without the pooler.
 """
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -9,14 +9,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
 from tokenizers.models import BPE
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoTokenizer,
-    BertTokenizer,
-    GPTNeoXTokenizer,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoConfig, AutoModel, AutoTokenizer, BertTokenizer, GPTNeoXTokenizer, PreTrainedTokenizerFast
 
 from layerprobe.encoders import encoder, recipe
 from layerprobe.encoders.loading import load_encoder, resolve, resolve_all

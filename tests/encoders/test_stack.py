@@ -1,7 +1,5 @@
 """Layers are found by looking, also where transformers hands out other hidden states than those of the layers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +35,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], Stack]] = {
         {"vocab_size": 61, "d_model": 16, "n_layer": N_BLOCKS, "n_head": 2, "d_inner": 24},
         Stack(blocks="layer", texts_second=True),
     ),
-    "opt": (
-        "opt",
-        OPT,
-        Stack(blocks="decoder.layers", tail=("decoder.final_layer_norm", "decoder.project_out")),
-    ),
+    "opt": ("opt", OPT, Stack(blocks="decoder.layers", tail=("decoder.final_layer_norm", "decoder.project_out"))),
     "opt, post-norm": (
         "opt",
         {**OPT, "do_layer_norm_before": False},

@@ -1,7 +1,5 @@
 """Taking tokens out of a model: what it says of texts whose tokens all stay is equal, in every family of tokenizers."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

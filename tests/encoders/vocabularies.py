@@ -1,7 +1,5 @@
 """Tokenizers of every family, trained on a few sentences of three languages on the spot."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What others make of an exported folder, and what layerprobe has of the layer."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from pathlib import Path

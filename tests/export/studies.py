@@ -1,7 +1,5 @@
 """A study of a tiny model made by hand."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from layerprobe.comparison.values import Comparison

@@ -1,7 +1,5 @@
 """Every architecture at layer 0, in the middle and at the end: transformers and sentence-transformers agree with us."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The model card: valid YAML, text that is only text, code that runs."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Pooling, prompt, length, sides and random weights reach the folder; the files are those that others read."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import get_args

@@ -1,7 +1,5 @@
 """An export on the Hub: the real client's upload against a stand-in on loopback."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator

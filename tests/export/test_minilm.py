@@ -1,7 +1,5 @@
 """A real model, fine-tuned on real data: sentence-transformers scores the exported folder as layerprobe does."""
 
-from __future__ import annotations
-
 import dataclasses
 import warnings
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs that keep their weights, and what is exported of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

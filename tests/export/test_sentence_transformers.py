@@ -1,7 +1,5 @@
 """An export of a sentence-transformers model encodes what that does with its blocks cut."""
 
-from __future__ import annotations
-
 import functools
 import json
 import shutil

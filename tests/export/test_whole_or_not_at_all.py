@@ -1,7 +1,5 @@
 """What is refused, what is replaced, and what an interruption leaves: nothing."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Texts of which a model reads the same tokens have one embedding, bit by bit, whatever batch and shard they are in."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Prompt entropy and curvature are their definitions, text by text, whatever the batches and the padding."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

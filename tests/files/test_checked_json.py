@@ -1,7 +1,5 @@
 """Kept results say what they are: no byte of them changes unnoticed."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

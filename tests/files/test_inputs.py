@@ -1,7 +1,5 @@
 """What users bring is read within limits that name themselves, and refused with little of it in memory."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from collections.abc import Callable

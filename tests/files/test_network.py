@@ -144,8 +144,7 @@ def busy(status: int, **headers: str) -> Callable[[Hub], bool]:
 
 
 @pytest.mark.parametrize(
-    "bad",
-    [busy(429, Retry_After="99999"), busy(503, Retry_After="9" * 40), busy(429, ratelimit='"api";r=0;t=36000')],
+    "bad", [busy(429, Retry_After="99999"), busy(503, Retry_After="9" * 40), busy(429, ratelimit='"api";r=0;t=36000')]
 )
 def test_a_pause_that_is_too_long_is_refused_at_once(hub: type[Hub], bad: Callable[[Hub], bool]) -> None:
     hub.bad = bad

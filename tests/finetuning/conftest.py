@@ -1,7 +1,5 @@
 """A tiny BERT on disk and in memory, and a toy task."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

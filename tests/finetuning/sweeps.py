@@ -3,8 +3,6 @@
 python -m tests.finetuning.sweeps MODEL ROOT PAUSE
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 import sys
@@ -21,15 +19,7 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.recipe import Recipe
 from layerprobe.encoders.workers import SharedModel
-from layerprobe.finetuning.runs import (
-    Run,
-    RunFolder,
-    RunJob,
-    RunSet,
-    RunWorker,
-    fine_tune_layers,
-    runs_plan,
-)
+from layerprobe.finetuning.runs import Run, RunFolder, RunJob, RunSet, RunWorker, fine_tune_layers, runs_plan
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.jobs.crew import Share, crew_of
 from layerprobe.jobs.execute import results

@@ -1,7 +1,5 @@
 """Low-rank adapters: what is trained, what is left, and that they are what the formula says."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from pathlib import Path

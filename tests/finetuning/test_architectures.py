@@ -1,7 +1,5 @@
 """Every architecture: truncated, fine-tuned, saved, loaded again with the same scores, and fine-tuned from there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 `python -m tests.finetuning.test_coverage_crossed` prints the table of coverage.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import sys

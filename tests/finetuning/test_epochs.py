@@ -1,7 +1,5 @@
 """An interrupted run goes on after its last epoch on disk: to the same numbers, and no epoch twice."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Influences of items on finished runs, from the outputs beside them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One run with a loss at every layer: the same losses and gradients as layer by layer, and a model to cut anywhere."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from pathlib import Path

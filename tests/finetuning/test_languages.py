@@ -1,7 +1,5 @@
 """The STS benchmark in four languages: read, tokenised without loss, and learnt from."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import unicodedata

@@ -1,7 +1,5 @@
 """What each kind of task trains: losses by hand, the head, and a whole run of each."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Outputs by example: kept beside the result, equal to the bit, and never read when they are damaged."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 from pathlib import Path

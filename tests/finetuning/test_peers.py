@@ -1,7 +1,5 @@
 """Fine-tuning beside the trainer of sentence-transformers: the same loss at every step where nothing is dropped out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -45,11 +43,7 @@ def test_every_step_has_the_loss_of_sentence_transformers(encoder: Encoder, nega
         columns[name] = [asked.documents[example[i]] for example in examples]
     model = TruncatedEncoder(encoder, 2).train()
     tuner = FineTuner(
-        encoder,
-        model,
-        PROTOCOL,
-        steps_per_epoch=N_STEPS,
-        criteria=[MultipleNegatives(width=16, n_labels=0)],
+        encoder, model, PROTOCOL, steps_per_epoch=N_STEPS, criteria=[MultipleNegatives(width=16, n_labels=0)]
     )
     prepared = MultipleNegatives.prepare(encoder, asked, max_length=PROTOCOL.max_length)
     ours = [tuner.update(prepared, step).item() for step in np.split(rows, N_STEPS)]

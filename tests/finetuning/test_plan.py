@@ -1,7 +1,5 @@
 """What fine-tuning will take: by block-steps, and by the time of a few steps."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One fine-tuning run: that it does what the protocol says, and what a naive loop does."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import random

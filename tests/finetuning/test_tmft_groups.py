@@ -1,7 +1,5 @@
 """Groups of like lengths: their gradients are those of one pass over the batch, for every kind and architecture."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a run does where memory runs out, or its loss is no number."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Any

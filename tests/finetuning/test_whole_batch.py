@@ -1,7 +1,5 @@
 """Losses of a whole step: the gradients of all groups together, one at a time, and of one plain pass, are the same."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

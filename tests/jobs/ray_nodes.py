@@ -1,7 +1,5 @@
 """A Ray cluster of some nodes on this machine, for tests."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

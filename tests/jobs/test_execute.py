@@ -1,7 +1,5 @@
 """One loop over jobs: what is there is left out, the longest comes first, a failure is a value."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

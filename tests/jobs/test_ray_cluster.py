@@ -1,7 +1,5 @@
 """Jobs on a Ray cluster: several nodes on this machine, which are killed, full, or see other files."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random
@@ -122,10 +120,7 @@ def begin(address: str, folder: Path) -> None:
 
 def test_ray_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(
-        LayerProbeError,
-        match=r"^the cluster local needs ray, .*: pip install 'layerprobe\[ray\]'$",
-    ):
+    with pytest.raises(LayerProbeError, match=r"^the cluster local needs ray, .*: pip install 'layerprobe\[ray\]'$"):
         begin("local", tmp_path)
 
 
@@ -381,10 +376,7 @@ def test_a_node_with_other_files_is_left_out_alone(
     store.mkdir()
     mounts, line = {
         "another file system": (f"mount -t tmpfs none {store}", "it sees another file system: expected the folder"),
-        "no writing": (
-            f"mount --bind {store} {store} && mount -o remount,ro,bind {store}",
-            r"Read-only file system",
-        ),
+        "no writing": (f"mount --bind {store} {store} && mount -o remount,ro,bind {store}", r"Read-only file system"),
     }[how]
     if subprocess.run(["unshare", "--mount", "--map-root-user", "sh", "-c", mounts], check=False).returncode:
         pytest.skip("no mount namespaces for this user")

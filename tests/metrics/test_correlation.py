@@ -1,7 +1,5 @@
 """Cosine scores of pairs, and their correlation with gold."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Influences against leaving one item out, by brute force, and against how scores vary over items that are drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

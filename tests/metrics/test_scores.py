@@ -1,7 +1,5 @@
 """Metrics against scikit-learn and by hand, and the threshold against all that there are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

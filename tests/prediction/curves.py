@@ -1,7 +1,5 @@
 """Curves with a known covariance of their errors."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -18,12 +16,7 @@ def uncertain(values: ArrayLike, covariance: ArrayLike, *, level: float = LEVEL)
         reference_layers=tuple(range(len(numbers))),
         alignment="same-index",
         uncertainty=CurveUncertainty(
-            level=level,
-            lower=lower,
-            upper=upper,
-            band_lower=lower,
-            band_upper=upper,
-            covariance=matrix(covariance),
+            level=level, lower=lower, upper=upper, band_lower=lower, band_upper=upper, covariance=matrix(covariance)
         ),
     )
 

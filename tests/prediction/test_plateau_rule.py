@@ -1,7 +1,5 @@
 """The rule that reads a drop off a curve: curves drawn by hand, noise, and what holds for every curve."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How certain a rule is: known errors, a second formula, and coverage."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The layer that L3Prune and TransformerRanker take, as they say it."""
 
-from __future__ import annotations
-
 import pytest
 
 from layerprobe.prediction.rule import ModelCurves, Rule, rules_for

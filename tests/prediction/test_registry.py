@@ -1,7 +1,5 @@
 """A rule of a user's own is tuned, scored and used as those that come with layerprobe are."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

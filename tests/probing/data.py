@@ -1,7 +1,5 @@
 """Embeddings of which some features carry a signal, more of it at some layers than at others."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Over new samples the set holds the best layer, and intervals the score, at their level; gains are rarely imagined."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

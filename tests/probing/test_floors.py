@@ -1,7 +1,5 @@
 """A trivial answer stands beside every score; where no layer is above it, none is best, sufficient or exported."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

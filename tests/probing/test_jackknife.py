@@ -1,7 +1,5 @@
 """What items add to a score, by probes that are fitted again without them, is what scikit-learn gives."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

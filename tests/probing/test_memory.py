@@ -1,7 +1,5 @@
 """A memory map larger than the memory that a process may have is probed, and would not fit as a copy."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

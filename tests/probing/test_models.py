@@ -1,7 +1,5 @@
 """A model and a task: every kind with a score without training, by the outputs that `score` has, or across folds."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

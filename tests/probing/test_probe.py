@@ -1,7 +1,5 @@
 """Arrays and targets in, the layer to use out: every kind of target, every combination, and what cannot be used."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ridge regression from sums and products is scikit-learn's, fitted fold by fold."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.linear_model import Ridge

@@ -1,7 +1,5 @@
 """What is measured of truncated models: counts are exact, times are only looked at for sense."""
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import itertools

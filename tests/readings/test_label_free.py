@@ -1,7 +1,5 @@
 """Label-free metrics of a model: from one forward pass, kept beside the embeddings, and no key of the store moves."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A reading of a user's own works wherever those that come with layerprobe do, and nothing else names one."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

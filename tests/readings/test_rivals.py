@@ -5,8 +5,6 @@ float32 (its first layer's score); the power law of `reptrix/alpha.py` of github
 of `np.cov` and the ranks that are said. KITE and what follows LRD have no public code that we know: second formulas.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """LogME, H-score, LinMSE, kNN and the contrastive loss of tasks of every kind, on the training items alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

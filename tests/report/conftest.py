@@ -1,7 +1,5 @@
 """Studies made by hand, as a reader would meet them."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -1,7 +1,5 @@
 """Comparisons made by hand with everything that a comparison can have: intervals, tests, diagnostics, a null."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The page in a real browser: drawn, quiet, alone on the network, and usable on a phone."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """What any result calls the best layer is chosen by validation: no page leads with the layer that is best on test."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Single items on pages: what two layers make of each, beside each other, in a browser; and when they stay away."""
 
-from __future__ import annotations
-
 import base64
 import copy
 import dataclasses

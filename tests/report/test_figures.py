@@ -1,7 +1,5 @@
 """What figures draw: of charts the numbers of the table's columns, and of a study what no table declares."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from itertools import pairwise
@@ -46,11 +44,7 @@ def test_a_line_has_the_numbers_intervals_and_seeds_of_its_columns() -> None:
     assert (list(mean.x), list(mean.y)) == ([0, 2, 3], [60.0, 70.0, 65.0])
     assert [
         (y - down, y + up) for y, down, up in zip(mean.y, mean.error_y.arrayminus, mean.error_y.array, strict=True)
-    ] == [
-        (58.0, 63.0),
-        (69.0, 72.0),
-        (65.0, 65.0),
-    ]
+    ] == [(58.0, 63.0), (69.0, 72.0), (65.0, 65.0)]
     assert list(seeds.y) == [59.0, 61.0, 70.0, 65.0]
     assert all(0 < x - layer < 0.5 for x, layer in zip(seeds.x, (0, 0, 2, 3), strict=True))
     assert (ring.name, list(ring.x), list(ring.y)) == ("to keep", [2], [70.0])

@@ -1,7 +1,5 @@
 """The HTML as text: complete, escaped, self-contained, and written whole."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import gzip

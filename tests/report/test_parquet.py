@@ -1,7 +1,5 @@
 """The table of all pairs of layers: one schema whatever was measured."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 
@@ -21,13 +19,7 @@ from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.values import Measure, SimilarityMap
 
 KNN = MutualKNN(neighbours=3)
-MEASURES = (
-    CKA(),
-    CKA(estimator="biased"),
-    RBFCKA(bandwidth_multiplier=1.0),
-    KNN,
-    RSA(),
-)
+MEASURES = (CKA(), CKA(estimator="biased"), RBFCKA(bandwidth_multiplier=1.0), KNN, RSA())
 BERT = ModelDescription(
     name="bert",
     revision="0" * 40,

@@ -1,7 +1,5 @@
 """Where a page has Plotly from: it carries it, or names the file of a CDN and its hash."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The page of profiles as text: complete, escaped, and scored by studies of the same model alone."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import io

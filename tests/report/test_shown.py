@@ -1,7 +1,5 @@
 """Results that show themselves: one line, a table, a plot and a page, whatever they are of."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json
@@ -51,8 +49,7 @@ from .test_sweep_page import RESULT
 def prediction(kind: str = "intervals") -> Prediction:
     study = STUDIES[kind]()
     return Prediction(
-        comparisons=(study.comparison, *study.further_comparisons),
-        drops=(study.prediction, *study.further_predictions),
+        comparisons=(study.comparison, *study.further_comparisons), drops=(study.prediction, *study.further_predictions)
     )
 
 

@@ -1,7 +1,5 @@
 """What every page says, in one file that is read in review: `python -m tests.report.test_snapshot` writes it."""
 
-from __future__ import annotations
-
 import html
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page of a sweep as text: complete and escaped, while it runs and after."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """Names and numbers as pages write them."""
 
-from __future__ import annotations
-
 from layerprobe.results.numbers import LABEL_LENGTH, label, labels
 
 

@@ -1,7 +1,5 @@
 """Tables: texts that a spreadsheet would run as formulas stay texts, dtypes depend on no value, 0 has no sign."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import replace

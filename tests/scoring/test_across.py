@@ -1,7 +1,5 @@
 """Several tasks: the layer that is best on all of them, and files that mteb reads."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """Means of layers against means that are made: cosines of every pair, choices by hand, gains with their errors."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

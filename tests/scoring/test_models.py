@@ -1,7 +1,5 @@
 """Several models on one task: scores as of each alone, paired errors, letters, cost and the front."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 
@@ -237,13 +235,7 @@ def result_of(
         ends = tuple((score - 1, score + 1) for _, _, score, *_ in rows)
         scores = tuple(score for _, _, score, *_ in rows)
         compared = AgainstBest(
-            scores=scores,
-            intervals=ends,
-            behind=behind,
-            candidates=candidates,
-            level=0.95,
-            tolerance=2.0,
-            floor=floor,
+            scores=scores, intervals=ends, behind=behind, candidates=candidates, level=0.95, tolerance=2.0, floor=floor
         )
     return Scores(
         models=(model_of(2, "org/small"), model_of(3, "org/large")),

@@ -1,7 +1,5 @@
 """JSON of scores that version 0.2.0 wrote, in its three shapes, is read as `Scores`."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from pathlib import Path

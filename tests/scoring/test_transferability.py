@@ -1,7 +1,5 @@
 """Estimates of transferability against second formulas, what they do not depend on, and what they refuse."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Ask and tell: the search of `find` with scores from outside, in a file that processes share and kills leave whole."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Searches of models whose true quality is known: what is said is true as often as it says."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Worlds where scores fall within few blocks: what is said of layers rests on runs of their own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """One budget for several models: where runs go, when the search ends, and what it says of models and layers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Worlds of every shape: a search says that a layer is worse where it is, and its set holds a best layer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a loss is at most is passed in about 5 %: of pairs drawn anew from a population whose loss is known."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The first blocks against others of the same number: the scores of fine-tuning, paired, and what follows of them."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from statistics import fmean

@@ -1,7 +1,5 @@
 """Blocks go one by one as trying out all of them says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Score against size and time: what is measured of models of some blocks and dimensions, and how it is drawn."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Agreement and its task against plain formulas."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The measures beside CKA, as tests run through them."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

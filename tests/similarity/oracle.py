@@ -1,7 +1,5 @@
 """The definitions of CKA, one whole Gram matrix at a time: what the tiled engine is compared with."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """The theorems: what CKA does not depend on, what it does, and second formulas for each estimator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Maps of layers against layers, and the curves that are read from them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Values from outside: oracles in long double, and the definition of unbiased HSIC written out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -53,12 +51,7 @@ def nine_rows() -> tuple[Any, Any]:
 
 def test_cka_is_that_of_the_oracle(case: Any) -> None:
     X, Y, oracle = case
-    values = [
-        linear_cka(X, Y, estimator="biased"),
-        linear_cka(X, Y),
-        rbf_cka(X, Y, estimator="biased"),
-        rbf_cka(X, Y),
-    ]
+    values = [linear_cka(X, Y, estimator="biased"), linear_cka(X, Y), rbf_cka(X, Y, estimator="biased"), rbf_cka(X, Y)]
     names = ["linear_biased", "linear_debiased", "rbf_biased exp(-d2/(2 sigma2))", "rbf_debiased"]
     np.testing.assert_allclose(values, [oracle[name] for name in names], rtol=0, atol=TOLERANCE)
 

@@ -4,8 +4,6 @@ Truth is the value of 200,000 samples, whose own error is a fifteenth of that at
 bounded by the wanted range and two Monte-Carlo standard errors, sqrt(p (1 - p) / repetitions) at p = 0.95.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 

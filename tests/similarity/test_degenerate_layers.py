@@ -1,7 +1,5 @@
 """Where a similarity is not defined, a message says so: no NaN, no epsilon."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

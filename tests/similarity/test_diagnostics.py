@@ -1,7 +1,5 @@
 """Each diagnostic is its definition, knows the answers that are known, and does not depend on what it should not."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tiled engine gives the numbers of the definitions, whatever the path, the tiles, the dtype and the scale."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import tracemalloc

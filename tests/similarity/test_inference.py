@@ -1,7 +1,5 @@
 """Standard errors, intervals, bands and tests against second formulas; `test_coverage` has their levels."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

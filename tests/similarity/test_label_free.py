@@ -1,7 +1,5 @@
 """Dataset entropy, InfoNCE, LiDAR and DiME are their definitions, and know the answers that are known."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Curves of the measures beside CKA: what their errors are, how far they are right, and where there are none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A second formula for each measure, written out in loops or by another route."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

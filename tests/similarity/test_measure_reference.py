@@ -3,8 +3,6 @@
 A peer that is wrong is reproduced to the last digit by its mistake, so that the cause is known and not guessed.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

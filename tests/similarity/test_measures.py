@@ -1,7 +1,5 @@
 """The registry of measures: what each declares is tested from the declaration; maps and z-scores."""
 
-from __future__ import annotations
-
 import typing
 from collections.abc import Callable
 from typing import Any

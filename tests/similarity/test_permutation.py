@@ -1,7 +1,5 @@
 """The null is that of shuffled arrays, rejects as often as it says, and knows the means that are known."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Values of ugly layers are those of the definitions in float64, and the same by every way to them."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Errors of effective ranks: the derivative that they are, a second way to count, and how ranks really vary."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

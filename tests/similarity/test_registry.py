@@ -1,7 +1,5 @@
 """Measures by name: in JSON, in JSON of before, and nowhere else in the code."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

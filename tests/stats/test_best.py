@@ -1,7 +1,5 @@
 """Scores compared with the best of them: what is said holds at its level, and of what was chosen, too."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Errors over items and seeds: by hand, by brute force, and by simulation with items and seeds drawn anew each time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

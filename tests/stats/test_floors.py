@@ -1,7 +1,5 @@
 """Floors: closed forms against the metrics themselves, of trivial answers and of many random orders."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

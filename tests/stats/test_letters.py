@@ -1,7 +1,5 @@
 """Which scores differ, over all pairs at once, and letters that say it."""
 
-from __future__ import annotations
-
 import itertools
 import string
 
@@ -38,11 +36,7 @@ def by_group(letters: tuple[str, ...]) -> set[frozenset[int]]:
         ("abc", ("bc",), ("ab", "a", "b")),
         ("abcd", ("ab", "ac", "bd"), ("a", "b", "bc", "ac")),
         # the documentation of R's cld: pairwise Wilcoxon tests of chickwts, casein to sunflower
-        (
-            "chlmsf",
-            ("ch", "cl", "cs", "hm", "hs", "hf", "lf", "sf"),
-            ("a", "b", "bc", "ac", "c", "a"),
-        ),
+        ("chlmsf", ("ch", "cl", "cs", "hm", "hs", "hf", "lf", "sf"), ("a", "b", "bc", "ac", "c", "a")),
         ("abc", (), ("a", "a", "a")),
         ("abc", ("ab", "ac", "bc"), ("a", "b", "c")),
     ],

@@ -1,7 +1,5 @@
 """All sentences are as they were last read: `python -m tests.stats.sentences` writes them anew."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

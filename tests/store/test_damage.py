@@ -60,8 +60,7 @@ def vouch_for(path) -> None:
 
 @pytest.mark.parametrize("name", [SHARD, "samples.json"])
 @pytest.mark.parametrize(
-    ("damage", "problem"),
-    [(cut, "bytes expected, .* found"), (empty, "0 found"), (delete, "the file is missing")],
+    ("damage", "problem"), [(cut, "bytes expected, .* found"), (empty, "0 found"), (delete, "the file is missing")]
 )
 def test_a_damaged_file_is_named_and_redone(store, texts, fill, key_of, values_of, name, damage, problem):
     path = fill(store, texts).directory / name

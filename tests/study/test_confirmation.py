@@ -1,7 +1,5 @@
 """The verdict over seeds: Student's t against scipy, the rule by hand, coverage by simulation."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Sequence
@@ -435,11 +433,7 @@ CLAIMS = {
         (3.0, 0.0, 1.0),
         "is inconclusive on whether the last layer, 6, scores lower than layer 4: ",
     ),
-    "none, lower": (
-        NO_DROP,
-        (2.0, 2.1, 1.9),
-        "refutes the prediction: the last layer, 6, scores lower than layer 5: ",
-    ),
+    "none, lower": (NO_DROP, (2.0, 2.1, 1.9), "refutes the prediction: the last layer, 6, scores lower than layer 5: "),
     "none, not lower": (
         NO_DROP,
         (0.0, 0.1, -0.1),

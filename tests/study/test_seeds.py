@@ -1,7 +1,5 @@
 """Scores over seeds, and which seed is the best."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What was found, in words, and how it compares with what was expected."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 

@@ -1,7 +1,5 @@
 """The pipeline on two tiny models and a toy task: end to end, twice, and where it has to refuse."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import logging
@@ -558,12 +556,7 @@ def test_a_null_is_made_where_it_is_asked_for(embedded: dict[str, Embeddings]) -
     assert few.map.null is not None
     assert few.map.null.permutations == 9
     with pytest.raises(DataError, match="expected permutations for cka alone, got 19 for RSA"):
-        compare(
-            embedded["electra"],
-            embedded["bert"],
-            measure=RSA(),
-            permutations=19,
-        )
+        compare(embedded["electra"], embedded["bert"], measure=RSA(), permutations=19)
 
 
 def test_warnings_name_the_model_as_its_caller_does(
@@ -783,10 +776,7 @@ def test_few_texts_have_ranks_without_errors(models: dict[str, str], options: Mo
 # ---- fine-tuning --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("layers", "message"),
-    [((4,), "got 4"), ((-1, 2), "got -1"), ((1, 7, 9), "got 7, 9")],
-)
+@pytest.mark.parametrize(("layers", "message"), [((4,), "got 4"), ((-1, 2), "got -1"), ((1, 7, 9), "got 7, 9")])
 def test_layers_that_are_not_there_are_refused(
     models: dict[str, str], task: Task, options: Model, layers: tuple[int, ...], message: str
 ) -> None:

@@ -1,7 +1,5 @@
 """The table of layers of a study: what each row says of its layer, and CSV that reads back as it."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import io

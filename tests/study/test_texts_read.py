@@ -1,7 +1,5 @@
 """A prediction reads as many texts as it needs, says how many, and embeds none of them again."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from pathlib import Path

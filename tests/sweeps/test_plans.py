@@ -1,7 +1,5 @@
 """Sweeps as TOML: what is read, what is written, and one line for what is wrong."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

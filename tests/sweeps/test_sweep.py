@@ -1,7 +1,5 @@
 """Sweeps: shared with `finetune`, with each other and with what a killed one left; what fails does not end them."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -3,8 +3,6 @@
 python -m tests.sweeps.tiny FOLDER CACHE WORKERS [RAY]
 """
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import logging

@@ -3,8 +3,6 @@
 A line of `refused.txt` that begins with `$` is a call in the names of this module; the line below is its error.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What could be understood in two ways is asked, and what was changed is said."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """What kinds of tasks say of trivial answers, against their own scores; and what is primary where a class is rare."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

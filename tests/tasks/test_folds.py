@@ -1,7 +1,5 @@
 """Folds: every labelled example validates once, and no text is on both sides."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

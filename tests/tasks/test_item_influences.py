@@ -1,7 +1,5 @@
 """Influences for every kind of task, also of metrics without a formula."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tasks of every kind from files and the Hub: found out, asked for, and refused."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Sequence
@@ -218,8 +216,7 @@ def test_classes_of_the_hub_go_by_their_names(monkeypatch: pytest.MonkeyPatch) -
     assert (task.kind, task.labels) == ("entailment", ("contradiction", "entailment", "neutral"))
     columns["label"] = [0, -1, 2, 1] * 2
     with pytest.raises(
-        TaskError,
-        match=r"6 rows cannot be used: .*snli train: 2 with an empty label \(rows 2, 6\); .*snli valid",
+        TaskError, match=r"6 rows cannot be used: .*snli train: 2 with an empty label \(rows 2, 6\); .*snli valid"
     ):
         load_from_hub(monkeypatch, "stanfordnlp/snli", names, **columns)
 

@@ -1,7 +1,5 @@
 """Which examples share texts, and the sums over linked pairs against all pairs by brute force."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Items that stand in two splits, of every kind of task: found, counted and left out of the earlier split."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 

@@ -1,7 +1,5 @@
 """Kinds of tasks: what each says of itself, one from another package, and that nothing else names them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Token ids of many texts, what is held out, and the batches of an epoch."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 from functools import partial
@@ -113,10 +111,7 @@ def test_no_files_and_missing_files(tmp_path: Path) -> None:
         load_corpus([tmp_path / "none.txt.gz"])
 
 
-@given(
-    lengths=st.lists(st.integers(2, 12), min_size=1, max_size=40),
-    max_length=st.integers(12, 40),
-)
+@given(lengths=st.lists(st.integers(2, 12), min_size=1, max_size=40), max_length=st.integers(12, 40))
 def test_packed_texts_keep_their_order_and_lose_their_first_tokens(lengths: list[int], max_length: int) -> None:
     """Each text is 1, its number, ..., 2; a sequence is one 1 and whole texts without theirs."""
     texts = [[1, *[10 + i] * (n - 2), 2] for i, n in enumerate(lengths)]

@@ -1,7 +1,5 @@
 """One optimiser set-up: which weights decay, and the learning rate at every step."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """A saved step is removed only where it is damaged, not where the disk refuses to read it."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

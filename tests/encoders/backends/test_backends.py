@@ -1,7 +1,5 @@
 """Embeddings by other libraries than torch: equal at every layer, kept and made again, refused in one line."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import shutil

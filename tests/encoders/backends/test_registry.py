@@ -1,7 +1,5 @@
 """Backends by name: one from another package, and that nothing outside the encoders names them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Questions in the layouts of SQuAD: files, tables, splits by context, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Training where answers begin and end: the loss beside transformers, grouping, and a toy that is learnt."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

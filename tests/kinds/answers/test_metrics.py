@@ -1,7 +1,5 @@
 """Exact match, F1 and the threshold of answers, by definition and by other formulas."""
 
-from __future__ import annotations
-
 import re
 import string
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The linear probe of where answers begin and end: one Newton step, and what it scores."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path

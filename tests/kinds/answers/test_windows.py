@@ -1,7 +1,5 @@
 """Windows of questions and contexts: what the tokenizer writes, where answers are, and the best span by brute force."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Why folders of images are read here and not by the imagefolder of `datasets`: which tasks that would change."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Queries, documents and relevance from folders, tables and a stand-in for the Hub."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ranks and what they are worth: by sorting, by hand, and by scikit-learn."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

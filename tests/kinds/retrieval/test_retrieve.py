@@ -1,7 +1,5 @@
 """Retrieval by every layer: from embeddings to scores, by hand."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -149,9 +147,7 @@ def test_prompts_stand_before_queries_and_documents(models: dict[str, str], opti
 
 def test_a_document_with_the_id_of_the_query_is_not_ranked(models: dict[str, str], options: Model) -> None:
     task = task_of(
-        queries=(PAIRS.second or ()),
-        query_ids=IDS[:40],
-        relevance=[(i, (i + 1) % 40, 1.0) for i in range(40)],
+        queries=(PAIRS.second or ()), query_ids=IDS[:40], relevance=[(i, (i + 1) % 40, 1.0) for i in range(40)]
     )
     assert items_of(task).own == tuple(40 - i for i in range(40))
     found = score(given(models["bert"], options), task)

@@ -1,7 +1,5 @@
 """Queries with documents as a kind of task: loaded, scored untrained as `retrieve` does, trained, in every command."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """A collection that a tiny model learns to search: a query is three letters of its documents."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

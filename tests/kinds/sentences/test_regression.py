@@ -1,7 +1,5 @@
 """Numbers of single texts: which files are of that kind, and what their outputs score."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Word similarity from several files, as the paper merges them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Documents with summaries: files, sentences, what outputs choose and what that scores."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

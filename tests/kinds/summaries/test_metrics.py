@@ -1,7 +1,5 @@
 """ROUGE against the library by itself, the greedy oracle against an exhaustive search."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import sys

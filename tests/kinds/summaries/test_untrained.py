@@ -1,7 +1,5 @@
 """Summaries by layer against the same by hand; the trained scorer against its formula."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sentences with tags from files: columns as of CoNLL, JSONL, what is in memory; and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

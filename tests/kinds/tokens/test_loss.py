@@ -1,7 +1,5 @@
 """Tasks of words: the loss is that of transformers' own model, and a tiny model learns them at every layer."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Entities and tags of words: the scores of seqeval and scikit-learn, and what each sentence adds to them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from seqeval import metrics as seqeval

@@ -1,7 +1,5 @@
 """The first token of every word: that of transformers' own recipe, for tokenizers of every sort."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The probe of token states: that of scikit-learn on states from memory, from the store, and in batches."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

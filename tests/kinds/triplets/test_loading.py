@@ -1,7 +1,5 @@
 """Triplets as a kind of task: loaded, scored untrained, and trained as sentence-transformers trains them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

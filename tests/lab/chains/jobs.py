@@ -3,8 +3,6 @@
 python -m tests.lab.chains.jobs MODEL DATA CACHE PAUSE
 """
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import sys

@@ -1,7 +1,5 @@
 """layerprobe lab chain: what it prints, in which order it refuses, and that nothing is done twice."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

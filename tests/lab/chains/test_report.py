@@ -1,7 +1,5 @@
 """The page of a chain: complete, escaped, and its data read back."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Chains of tiny models: what a step starts from, what is shared, what is left after a kill, and what is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import signal

@@ -1,7 +1,5 @@
 """Chains as values and as TOML: what is written reads back, and each mistake is one line."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Sequence

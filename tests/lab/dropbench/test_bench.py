@@ -1,7 +1,5 @@
 """The table of rules: known by hand, blind to the family that is scored, and with intervals that are redrawn ones."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The card of the zoos says what they hold, and their checksums are theirs."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What detects a drop and what looks like the test scores: by hand, and against scikit-learn."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Entries of other packages: they see what they pay for, and nothing that they are scored on."""
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path

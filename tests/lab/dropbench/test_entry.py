@@ -1,7 +1,5 @@
 """A tiny model becomes an entry of the zoo, from the store the second time; and the ridge probe on pairs."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

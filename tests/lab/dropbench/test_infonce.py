@@ -1,7 +1,5 @@
 """What a nat of InfoNCE is worth, by the curves of models: its likelihood by another formula, and a worth put in."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal

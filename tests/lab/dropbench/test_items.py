@@ -1,7 +1,5 @@
 """Errors over items of many runs, put together by arms: against loops over pairs of runs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

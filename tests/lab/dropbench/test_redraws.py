@@ -1,7 +1,5 @@
 """Percentiles of few clusters, expanded: they hold a mean about as often as they say."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

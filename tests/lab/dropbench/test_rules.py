@@ -1,7 +1,5 @@
 """Rules fitted to the zoos that come with layerprobe: they are what `prediction/rules.json` holds."""
 
-from __future__ import annotations
-
 import statistics
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What strategies lose and cost over models, by hand."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

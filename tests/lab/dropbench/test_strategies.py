@@ -1,7 +1,5 @@
 """What each strategy takes and pays, on records made by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is true of a model: scores drawn by hand, noise, ties, a single seed; and the price of looking."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """A zoo in a file: the same when it is read again, and refused in one line where it is none."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """Zoos made by hand, whose drops are known."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Ensembles of runs against the same by hand: averages, thresholds, gains, costs; what does not fit is refused."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Weights against an exhaustive search."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -3,8 +3,6 @@
 python -m tests.lab.pretraining.jobs OBJECTIVE|MODEL OUT PAUSE
 """
 
-from __future__ import annotations
-
 import dataclasses
 import random
 import sys
@@ -57,12 +55,7 @@ SIZE = EncoderSize(n_blocks=2, hidden_size=16, heads=2, intermediate_size=32)
 
 
 def adapted(model: Path, out: Path, *, options: Model = ON_CPU, **changes: Any) -> Adaptation:
-    how: dict[str, Any] = {
-        "protocol": PROTOCOL,
-        "checkpoint_every": CHECKPOINT_EVERY,
-        "evaluate_every": 4,
-        **changes,
-    }
+    how: dict[str, Any] = {"protocol": PROTOCOL, "checkpoint_every": CHECKPOINT_EVERY, "evaluate_every": 4, **changes}
     return adapt(given(model, options), how.pop("texts", TEXTS), out, **how)
 
 

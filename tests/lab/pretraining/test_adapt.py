@@ -1,7 +1,5 @@
 """From a model and texts to a folder: what is written, interrupted, refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

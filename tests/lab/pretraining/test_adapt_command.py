@@ -1,7 +1,5 @@
 """`layerprobe lab adapt` as a command."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Electric: its odds, its noise, and that the optimum of its loss is the true conditional probability."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """The embedded pair: how it is made, and the task that comes with it."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Heads for masked language modelling, architecture by architecture."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which tokens are masked, on batches made by hand, against the definition of Devlin et al. 2019."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from functools import partial

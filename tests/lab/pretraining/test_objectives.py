@@ -1,7 +1,5 @@
 """What the pretraining objectives compute, on batches made by hand."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

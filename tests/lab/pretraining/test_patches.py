@@ -1,7 +1,5 @@
 """Images as texts of patch codes."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """From texts and an objective to a folder: what is written, interrupted, refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path
@@ -101,7 +99,7 @@ def test_every_part_is_measured_and_its_loss_falls(name: str, made: Made) -> Non
         "mlm": {"mlm_loss", "mlm_accuracy"},
         "replace-mlm": {"mlm_loss", "mlm_accuracy", "generator_loss", "generator_accuracy"},
         "all-tokens-mlm": {
-            *("mlm_loss", "mlm_accuracy", "mlm_masked_accuracy", "generator_loss", "generator_accuracy"),
+            *("mlm_loss", "mlm_accuracy", "mlm_masked_accuracy", "generator_loss", "generator_accuracy")
         },
     }.get(
         name,

@@ -1,7 +1,5 @@
 """`layerprobe lab pretrain` as a command."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Objectives are rows: those that come with layerprobe, and one of another package through the command line."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Tokenizers: trained on texts alone, the same in every process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What pretraining and adaptation promise alike: the same weights after an interruption, and nothing else replaced."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import signal

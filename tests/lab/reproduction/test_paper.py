@@ -1,7 +1,5 @@
 """The paper's figures are those that were checked against the paper."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from importlib import resources

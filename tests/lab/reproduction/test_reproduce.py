@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json
@@ -150,11 +148,7 @@ def test_a_chain_costs_its_steps_and_the_hours_of_the_paper(layerprobe: Layerpro
 def test_a_chain_without_data_costs_nothing(layerprobe: Layerprobe, words: Path) -> None:  # noqa: F811
     arguments = ("lab", "reproduce", "table1", "--dry-run", "--models", BERT)
     planned = layerprobe(*arguments, "--json").json
-    assert [(layer["runs"], layer["gpu_hours"] > 0) for layer in planned["jobs"]] == [
-        (5, True),
-        (0, False),
-        (0, False),
-    ]
+    assert [(layer["runs"], layer["gpu_hours"] > 0) for layer in planned["jobs"]] == [(5, True), (0, False), (0, False)]
     assert (planned["runs"], planned["gpu_hours"]) == (5, planned["jobs"][0]["gpu_hours"])
     given = layerprobe(*arguments, "--words", words).out
     assert "--words FOLDER" not in given

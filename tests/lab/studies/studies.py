@@ -1,7 +1,5 @@
 """A lab study that takes seconds."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

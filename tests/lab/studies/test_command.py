@@ -1,7 +1,5 @@
 """layerprobe lab study: what it prints, what it leaves, and what it refuses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

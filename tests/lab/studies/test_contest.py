@@ -1,7 +1,5 @@
 """A contest of ready encoders: what it costs, and that it gives a zoo on which everything can be played."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What an objective changes against its twin: by hand, and paired."""
 
-from __future__ import annotations
-
 import pytest
 from scipy import stats
 

@@ -1,7 +1,5 @@
 """The page of a study: complete, escaped, its data read back, and drawn with what is there."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import statistics

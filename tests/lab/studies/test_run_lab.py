@@ -1,7 +1,5 @@
 """A study is done, done again for nothing, interrupted, shared, and goes on without what fails."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """Which models a study has, what each is compared with, and what a file may say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

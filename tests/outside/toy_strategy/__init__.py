@@ -1,7 +1,5 @@
 """A package from outside with entries for DropBench; nothing of layerprobe knows it."""
 
-from __future__ import annotations
-
 from layerprobe.lab.dropbench.door import Answer, Trial
 
 
