@@ -260,10 +260,10 @@ def test_groups_cost_the_least_and_have_every_row_once(lengths: list[int], budge
 
 @pytest.mark.parametrize("budget", [None, 10**9])
 def test_a_batch_that_is_not_worth_cutting_takes_no_time(budget: int | None) -> None:
-    """As on an accelerator, where the overhead is larger than any padding: a million rows have 10^12 pairs."""
-    lengths = np.random.default_rng(0).integers(5, 120, 10**6).tolist()
+    """As on an accelerator, where the overhead is larger than any padding: so many rows have 10^10 pairs."""
+    lengths = np.random.default_rng(0).integers(5, 120, 10**5).tolist()
     (group,) = padded_groups(lengths, budget=budget, overhead=tmft.WHOLE_BATCH)
-    assert len(group) == 10**6
+    assert len(group) == 10**5
     assert [lengths[row] for row in group] == sorted(lengths, reverse=True)
 
 

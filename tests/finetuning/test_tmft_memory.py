@@ -51,15 +51,15 @@ def out_of_memory_above(
     return sizes
 
 
-ERRORS = pytest.mark.parametrize(
-    "error",
-    [lambda: torch.OutOfMemoryError("CUDA out of memory"), lambda: RuntimeError(ON_CPU), MemoryError],
-    ids=["cuda", "cpu", "python"],
-)
+KINDS: dict[str, Callable[[], Exception]] = {
+    "cuda": lambda: torch.OutOfMemoryError("CUDA out of memory"),
+    "cpu": lambda: RuntimeError(ON_CPU),
+    "python": MemoryError,
+}
+ERRORS = pytest.mark.parametrize("error", KINDS.values(), ids=KINDS)
 
 
-@ERRORS
-@pytest.mark.parametrize("most", [12, 30, 60])
+@pytest.mark.parametrize(("most", "error"), zip((12, 30, 60), KINDS.values(), strict=True), ids=KINDS)
 def test_a_run_without_memory_has_the_numbers_of_one_with_it(
     encoder: Encoder,
     task: Task,
@@ -208,8 +208,10 @@ def test_a_limit_is_halved_from_what_was_tried() -> None:
 # ---- a loss that is no number -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("step", "epoch"), [(1, 1), (3, 1), (8, 1), (9, 2), (16, 2)])
-@pytest.mark.parametrize("looks_every", [1, 3, 100])
+@pytest.mark.parametrize(
+    ("step", "epoch", "looks_every"),
+    [(1, 1, 1), (16, 2, 1), (3, 1, 3), (8, 1, 3), (9, 2, 3), (1, 1, 100), (16, 2, 100)],
+)
 def test_the_first_step_without_a_finite_loss_is_named(
     encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch, step: int, epoch: int, looks_every: int
 ) -> None:
