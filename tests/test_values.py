@@ -369,7 +369,7 @@ def test_every_result_is_looked_at() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_json_gives_back_the_same_value(kind: type) -> None:
-    @settings(deadline=None)  # a study takes a second to make up
+    @settings(deadline=None, max_examples=settings.default.max_examples // 2)  # a study takes long to make up
     @given(value=values_of(kind))
     def check(value: Any) -> None:
         text = to_json(value)

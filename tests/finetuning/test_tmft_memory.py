@@ -59,7 +59,7 @@ KINDS: dict[str, Callable[[], Exception]] = {
 ERRORS = pytest.mark.parametrize("error", KINDS.values(), ids=KINDS)
 
 
-@pytest.mark.parametrize(("most", "error"), zip((12, 30, 60), KINDS.values(), strict=True), ids=KINDS)
+@pytest.mark.parametrize(("most", "error"), list(zip((12, 30, 60), KINDS.values(), strict=True)), ids=KINDS)
 def test_a_run_without_memory_has_the_numbers_of_one_with_it(
     encoder: Encoder,
     task: Task,
