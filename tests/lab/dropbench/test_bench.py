@@ -12,6 +12,7 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_dict, to_json
 from layerprobe.lab.dropbench.bench import bench_predictors, known_drops, outcomes_of, with_all_references
 from layerprobe.lab.dropbench.results import Row, Statistic
+from layerprobe.lab.dropbench.strategies import scan, sweep
 from layerprobe.lab.dropbench.truth import cost_share
 from layerprobe.lab.dropbench.zoo import Zoo, ZooEntry
 from layerprobe.prediction.rule import KnownDrop, Predictor, Rule, falls, leave_one_family_out
@@ -509,7 +510,7 @@ def test_without_labels_in_the_zoo_one_best_rule_is_scored() -> None:
 def test_rows_are_read_back_as_every_version_wrote_them() -> None:
     """Until 0.2 strategies had no letters; the names of the fields have not changed."""
     made = [recorded(f"m{k}", "ab"[k], (DROPPING, RISING)[k], seed=k, cka=RISING) for k in range(2)]
-    bench = bench_predictors(zoo(*made), draws=10)
+    bench = bench_predictors(zoo(*made), strategies=[sweep(1), scan("falling")], draws=10)
     plain = json.loads(to_json(bench))
     (budget,) = plain["budgets"]
     names = [next(iter(budget[rows][0])) for rows in ("rules", "strategies", "detectors", "curves", "joint")]
