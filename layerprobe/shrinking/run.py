@@ -27,7 +27,7 @@ from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError, option
 from layerprobe.extraction.embeddings import distinct_texts, extract
 from layerprobe.files.images import readable_as
-from layerprobe.finetuning.runs import RunJob, RunWorker, runs_plan
+from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, runs_plan
 from layerprobe.finetuning.saved import MODEL, directory_name
 from layerprobe.finetuning.tuning import agreed, plan_tuning, run_set
 from layerprobe.finetuning.values import FineTuningRun, Protocol
@@ -154,7 +154,7 @@ def shrink(
         if chosen not in work.kept:
             sizes = ", ".join(map(str, sorted(work.kept)))
             raise DataError(f"expected a number of blocks that a model can be made of, {sizes}, got {chosen}")
-        best = work.measured(chosen)
+        best = work.measured(chosen, "test", work.seeds)
         front = tuple(work.ways(chosen)) if settings.front else ()
     tried = [best if k == chosen else smaller for k, smaller in sorted({**work.tried, chosen: best}.items())]
     return Shrunk(
@@ -427,19 +427,20 @@ class _Work:
                 "--save-models`, export that, and make the export smaller"
             )
 
-    def trained(self, k: int, seeds: Sequence[int]) -> list[tuple[FineTuningRun, Path]]:
-        """Train the model of `k` blocks, or load finished runs; returns the runs and their directories."""
-        self.whole.forget()  # training loads its own
-        cut, taught, protocol = self.cut.of_blocks(self.kept[k]), self.taught, self.protocol
+    def runs(self, k: int, model: Resolved) -> RunSet:
+        """Return the runs of the training of a model of `k` blocks."""
+        taught, protocol = self.taught, self.protocol
         if self.untrained(k):
             # a step that changes nothing, for a run like any other
             few = Taught.of(taught.train.texts[: protocol.batch_size], taught.train.gold[: protocol.batch_size])
-            taught, protocol = (
-                replace(taught, train=few),
-                replace(protocol, epochs=1, evaluations=1, learning_rate=1e-30),
-            )
-        runs = run_set(SharedModel(cut, workers=self.workers), taught, protocol, save_models=True)
-        jobs = {RunJob(k, seed): 1.0 for seed in seeds}
+            taught = replace(taught, train=few)
+            protocol = replace(protocol, epochs=1, evaluations=1, learning_rate=1e-30)
+        return run_set(SharedModel(model, workers=self.workers), taught, protocol, save_models=True)
+
+    def trained(self, k: int, seeds: Sequence[int]) -> list[tuple[FineTuningRun, Path]]:
+        """Train the model of `k` blocks, or load finished runs; returns the runs and their directories."""
+        self.whole.forget()  # training loads its own
+        runs, jobs = self.runs(k, self.cut.of_blocks(self.kept[k])), {RunJob(k, seed): 1.0 for seed in seeds}
         with crew_of(RunWorker, (runs,), self.workers, most=len(jobs)) as crew:
             made = cast(list[FineTuningRun], [*results(runs_plan((runs,), jobs, unit="seeds"), crew).values()])
         return [(run, runs.folder.path / directory_name(run)) for run in made]
@@ -489,12 +490,11 @@ class _Work:
 
     def _finished(self, k: int, model: Resolved) -> list[SharedModel]:
         """Return the trained models of `k` blocks, one a seed, where all are in the store."""
-        runs = run_set(SharedModel(model), self.taught, self.protocol, save_models=True)
-        jobs = [RunJob(k, seed) for seed in self.seeds]
+        runs, jobs = self.runs(k, model), [RunJob(k, seed) for seed in self.seeds]
         return [self._saved(runs.directory(job), model.label) for job in jobs] if all(map(runs.read, jobs)) else []
 
-    def at(self, k: int, split: str, seeds: Sequence[int]) -> tuple[Smaller, SharedModel, Vectors | None]:
-        """Return the model of `k` blocks with the loss on a split where there is a task, and the first of its seeds."""
+    def measured(self, k: int, split: str, seeds: Sequence[int]) -> Smaller:
+        """Return the model of `k` blocks with its loss on a split of the task, and on test with its speed, too."""
         made = self.trained(k, seeds)
         models = [self.model_of(directory, k) for _, directory in made]
         ways = [(model, embedder(model, dense=weight)) for model, weight in models]
@@ -503,38 +503,29 @@ class _Work:
             held_out = self.taught.test
             vectors = [embed(tokenized(model, held_out.texts)).astype(np.float64) for model, embed in ways]
             alike = [evaluate_outputs(TEACHER.name, embeddings, held_out.gold).metrics for embeddings in vectors]
-        losses: dict[str, Any] = {}
-        if self.compared is not None:
-            as_it_is, tuned = self.compared.losses(ways, seeds, split)
-            losses = {"as_it_is": as_it_is, "tuned": tuned}
-            if split == "validation":
-                losses = {"chosen_by": tuned or as_it_is}
-        small = Smaller(
+        compared, on_task, speed = self.compared, None, None
+        as_it_is, tuned = (None, None) if compared is None else compared.losses(ways, seeds, split)
+        losses = {"chosen_by": tuned or as_it_is}
+        if split == "test":
+            losses = {"chosen_by": self.tried[k].chosen_by if k in self.tried else None}
+            losses |= {"as_it_is": as_it_is, "tuned": tuned}
+            if compared is not None:
+                self.item_source = compared.item_source()
+                both, texts = (ways[0], (self.whole, embedder(self.whole))), compared.some_texts(N_TEXTS)
+                on_task = 100 * agreement(*(embed(tokenized(model, texts)) for model, embed in both))
+            if k < self.n_blocks:  # tokens take no time
+                speed = self.speeds([k])[k]
+        return Smaller(
             blocks=self.kept[k],
             parameters=models[0][0].encoder.description.parameters[-1],
-            speed=None,
+            speed=speed and speed[0],
+            speed_range=speed and speed[1:],
             folders=tuple(str(directory) for _, directory in made),
             agreement=tuple(metrics["agreement"] for metrics in alike),
             neighbours=tuple(metrics["neighbours"] for metrics in alike),
-            on_task=None,
-            **{"chosen_by": None, **losses},
+            on_task=on_task,
+            **losses,
         )
-        return small, *models[0]
-
-    def measured(self, k: int) -> Smaller:
-        """Return the model of `k` blocks with test loss, speed and agreement."""
-        small, model, weight = self.at(k, "test", self.seeds)
-        on_task = None
-        if self.compared is not None:
-            self.item_source = self.compared.item_source()
-            texts, ways = self.compared.some_texts(N_TEXTS), ((model, weight), (self.whole, None))
-            on_task = 100 * agreement(*(embedder(model, dense=w)(tokenized(model, texts)) for model, w in ways))
-        chosen_by = self.tried[k].chosen_by if k in self.tried else None
-        small = replace(small, on_task=on_task, chosen_by=chosen_by)
-        if k == self.n_blocks:  # tokens take no time
-            return small
-        speed, low, high = self.speeds([k])[k]
-        return replace(small, speed=speed, speed_range=(low, high))
 
     def speeds(self, sizes: Sequence[int]) -> dict[int, Speedup]:
         """Return the speedup over the whole model, by number of blocks."""
@@ -615,7 +606,7 @@ def _sought(work: _Work) -> int:
         if k not in work.kept:
             low = k
             continue
-        work.tried[k] = work.at(k, "validation", work.seeds[:1])[0]
+        work.tried[k] = work.measured(k, "validation", work.seeds[:1])
         loss = work.tried[k].chosen_by
         logger.info("%d of %d blocks: %s on the validation split", k, work.n_blocks, "" if loss is None else loss.said)
         low, high = (low, k) if loss is not None and loss.verdict == "within" else (k, high)

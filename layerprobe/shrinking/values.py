@@ -472,8 +472,8 @@ class Shrunk(Shown):
     @property
     def table(self) -> Table:
         """One row per size that was tried, and one for the whole model."""
-        column = columns_of((*self.tried, None))
-        whole = self.model
+        column, whole, tokens = columns_of((*self.tried, None)), self.model, self._tokens
+        before = {removal.kept: removal.agreement for removal in self.removals}
 
         def scores(name: str, title: str, split: str) -> tuple[Column, ...]:
             rows = [getattr(size, name) for size in self.tried]
@@ -497,31 +497,25 @@ class Shrunk(Shown):
         return Table(
             columns=(
                 Column("blocks", [*(size.blocks for size in self.tried), tuple(range(1, whole.n_blocks + 1))]),
-                *self._tokens_column,
+                *([Column("tokens", [*[tokens[0]] * len(self.tried), tokens[1]], form=",")] if tokens else []),
                 Column("parameters", [*(e.parameters for e in self.tried), whole.parameters[-1]], form=millions),
                 column("speed", form=".1f", meaning="Times as fast as the whole model, the median over rounds."),
                 column("speed_range", title="range", form=".1f", interval=True),
-                Column("untrained", [*map(self._before, self.tried), None], "agreement before", ".1f"),
+                Column(
+                    "untrained", [*(before.get(size.blocks) for size in self.tried), None], "agreement before", ".1f"
+                ),
                 column("agreement", lambda size: fmean(size.agreement), form=".1f"),
                 column("neighbours", lambda size: fmean(size.neighbours), title="shared neighbours", form=".1f"),
                 *scores("chosen_by", f"validation {metric}", "validation"),
                 *scores("as_it_is", f"test {metric}", "test"),
                 *scores("tuned", f"TMFT {metric}", "test"),
-                Column(
-                    "left", [*(len(size.blocks) for size in self.tried), whole.n_blocks], "blocks kept", shown=False
-                ),
+                Column("left", [*(len(e.blocks) for e in self.tried), whole.n_blocks], "blocks kept", shown=False),
             ),
             title="Sizes",
             charts=self._losses,
             notes=tuple(notes),
             marks=tuple("chosen" if i == self.chosen else None for i in range(len(self.tried) + 1)),
         )
-
-    @property
-    def _tokens_column(self) -> tuple[Column, ...]:
-        if self._tokens is None:
-            return ()
-        return (Column("tokens", [*(self._tokens[0] for _ in self.tried), self._tokens[1]], form=","),)
 
     @property
     def _losses(self) -> tuple[Chart, ...]:
@@ -542,9 +536,6 @@ class Shrunk(Shown):
             for name, where in splits.items()
             if sum(getattr(size, name) is not None for size in self.tried) > 1
         )
-
-    def _before(self, small: Smaller) -> float | None:
-        return next((removal.agreement for removal in self.removals if removal.kept == small.blocks), None)
 
     @property
     def order(self) -> Table:
@@ -589,6 +580,11 @@ class Shrunk(Shown):
         over = drawn_anew_in_all(loss.error for loss in losses if loss and loss.error)
         level, mb = interval_title(0.95), dict[str, Any](form=".1f", unit="MB", scale=1e-6)
         served = Quantity(f"MB of the model and of {VECTORS:,} embeddings")
+        scores, of_whole = (
+            Quantity(f"{metric} × 100", "test", "higher"),
+            [loss and fmean(loss.whole) for loss in losses],
+        )
+        of_score = f"{level} of the difference from the whole model (its own: of its score)"
         better, what = ("scores higher on validation", "Score") if metric else ("agrees more", "Agreement")
         cost = Chart(
             lines=(Line("score", interval="score_interval") if metric else Line("agreement"),),
@@ -614,33 +610,16 @@ class Shrunk(Shown):
                 column("bytes", title="size", quantity=served, **mb),
                 column("agreement", form=".1f", quantity=Quantity("agreement × 100", "", "higher"), shown=not metric),
                 column("chosen_by", title=f"validation {metric}", form=".2f"),
-                column(
-                    "score", title=f"test {metric}", form=".2f", quantity=Quantity(f"{metric} × 100", "test", "higher")
-                ),
+                column("score", title=f"test {metric}", form=".2f", quantity=scores),
                 Column("loss", [loss and loss.value for loss in losses], form=".2f"),
                 Column("loss_interval", [loss and loss.interval for loss in losses], level, ".2f", interval=True),
-                column(
-                    "score_interval",
-                    title=f"{level} of the difference from the whole model (its own: of its score)",
-                    form=".2f",
-                    interval=True,
-                    over=over,
-                    shown=False,
-                ),
+                column("score_interval", title=of_score, form=".2f", interval=True, over=over, shown=False),
                 Column("front", fronts, meaning="No other is both cheaper and better."),
-                Column(
-                    "whole",
-                    [loss and fmean(loss.whole) for loss in losses],
-                    form=".2f",
-                    meaning="By the whole model.",
-                    shown=False,
-                ),
+                Column("whole", of_whole, form=".2f", meaning="By the whole model.", shown=False),
                 column("name", shown=False),
                 column("timed", lambda way: way.milliseconds is not None, shown=False),
                 column("sized", lambda way: way.weights is not None, shown=False),
-                Column(
-                    "listed", [bool(on or way.milliseconds) for on, way in zip(fronts, rows, strict=True)], shown=False
-                ),
+                Column("listed", [bool(f or w.milliseconds) for f, w in zip(fronts, rows, strict=True)], shown=False),
             ),
             title=f"{what} against size and time",
             charts=(size, time) if metric and any(way.weights for way in rows) else (time,),
@@ -656,9 +635,7 @@ class Shrunk(Shown):
     def account(self) -> str:
         """How it was made and measured, for a model card."""
         small, blocks = self.smaller, ", ".join(map(str, self.smaller.blocks))
-        parts = [
-            f"Of the {self.model.n_blocks} blocks of {short_name(self.model.name)}, {blocks} were kept.",
-        ]
+        parts = [f"Of the {self.model.n_blocks} blocks of {short_name(self.model.name)}, {blocks} were kept."]
         if self.vocabulary is not None:
             parts.append(
                 f"It knows {tokens_phrase(self.vocabulary.tokens)}: special ones, those of one letter, and the most "

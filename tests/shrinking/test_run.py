@@ -31,7 +31,7 @@ from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.correlation import cosine_scores, spearman
 from layerprobe.scoring.score import score
-from layerprobe.shrinking import order
+from layerprobe.shrinking import order, points_lost
 from layerprobe.shrinking import run as shrinking
 from layerprobe.shrinking.page import shrunk_page
 from layerprobe.shrinking.run import plan_shrinking, shrink
@@ -273,17 +273,17 @@ def test_a_kind_that_needs_fine_tuning(folder: str) -> None:
 @pytest.mark.slow
 def test_the_fewest_blocks_within_the_margin_are_sought(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     task, asked = toy_task_of("sts"), []
-    at = shrinking._Work.at
+    measured = shrinking._Work.measured
 
     def known(work: Any, k: int, split: str, seeds: Any) -> Any:
         asked.append((k, split))
-        small, *model = at(work, k, split, seeds)
+        small = measured(work, k, split, seeds)
         if split == "validation":
             error = dataclasses.replace(small.chosen_by.error, interval=(0.0, 3.0 if k < 3 else 0.5))
             small = dataclasses.replace(small, chosen_by=dataclasses.replace(small.chosen_by, error=error, failure=0.0))
-        return small, *model
+        return small
 
-    monkeypatch.setattr(shrinking._Work, "at", known)
+    monkeypatch.setattr(shrinking._Work, "measured", known)
     result = shrunk(folder, task, within=1.0)
     assert asked == [(2, "validation"), (3, "validation"), (3, "test")]
     assert len(result.smaller.blocks) == 3
@@ -615,6 +615,19 @@ def test_a_vocabulary_that_the_texts_need_loses_nothing(tmp_path: Path, family: 
     assert f"{small.parameters:,} instead of {result.model.parameters[-1]:,}" in card
     (warning,) = extract(str(out), vocabularies.GREEK).warnings
     assert "of their tokens were taken out of its vocabulary" in warning
+
+
+def test_what_needs_no_training_is_timed_beside_the_whole_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(points_lost, "_graphs", lambda *_, **__: {})
+    monkeypatch.setattr(choice, "SECONDS", 0.0)
+    whole, small = of_sentences(families(tmp_path), vocabulary="corpus", front=True).front
+    assert whole.milliseconds is not None
+    assert small.milliseconds is not None
+    assert (whole.seeds, small.seeds) == (0, 1)
+    assert (small.blocks, small.tokens < whole.tokens, small.weights < whole.weights) == (whole.blocks, True, True)
+    assert small.agreement == pytest.approx(100)
 
 
 def test_a_smaller_vocabulary_is_healed_with_the_blocks(tmp_path: Path) -> None:
