@@ -1,6 +1,8 @@
 """Tiny checkpoints of many architectures, built from a configuration on the spot and saved with a tokenizer."""
 
 import dataclasses
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -134,10 +136,27 @@ def tiny_model(name: str, *, seed: int = 0, **changes: Any) -> PreTrainedModel:
 
 
 def save_tiny(name: str, folder: Path, *, tokenizer: Any = None, **changes: Any) -> Path:
-    """Write a tiny model with its tokenizer to `folder` and return it."""
-    tiny_model(name, **changes).save_pretrained(folder)
-    (tokenizer or tiny_tokenizer()).save_pretrained(folder)
+    """Write a tiny model with its tokenizer to `folder` and return it; the files of each are made once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = dict(_files_of(f"{name} {sorted(changes.items())}", lambda: tiny_model(name, **changes)))
+    if tokenizer is None:
+        files |= _files_of("tokenizer", tiny_tokenizer)
+    else:
+        tokenizer.save_pretrained(folder)
+    for file, content in files.items():
+        (folder / file).write_bytes(content)
     return folder
+
+
+_FILES: dict[str, dict[str, bytes]] = {}
+
+
+def _files_of(key: str, make: Callable[[], Any]) -> dict[str, bytes]:
+    if key not in _FILES:
+        with tempfile.TemporaryDirectory() as folder:
+            make().save_pretrained(folder)
+            _FILES[key] = {file.name: file.read_bytes() for file in Path(folder).iterdir()}
+    return _FILES[key]
 
 
 def given(model: Any, options: Model) -> Model | Resolved:
