@@ -32,7 +32,7 @@ from layerprobe.study.run import run
 from layerprobe.study.values import Study
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Examples, Task, check_task
-from tests.models import given, tiny_model, tiny_tokenizer
+from tests.models import given, save_tiny
 from tests.toy_task import toy_task_of
 
 LABELLED: tuple[str, ...] = ("paraphrase", "entailment", "classification")
@@ -43,8 +43,7 @@ SHORT = Protocol(learning_rate=3e-3, epochs=1, batch_size=16)
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     root = tmp_path_factory.mktemp("models")
     for seed, name in enumerate(("bert", "electra")):
-        tiny_model(name, seed=seed).save_pretrained(root / name)
-        tiny_tokenizer().save_pretrained(root / name)
+        save_tiny(name, root / name, seed=seed)
     return {name: str(root / name) for name in ("bert", "electra")}
 
 

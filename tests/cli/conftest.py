@@ -10,7 +10,7 @@ import pytest
 from layerprobe_cli.main import app
 from typer.testing import CliRunner
 
-from tests.models import tiny_model, tiny_tokenizer
+from tests.models import save_tiny
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     paths = []
     for name in ("electra", "bert"):
         path = folder / name
-        tiny_model(name, seed=len(name)).save_pretrained(path)
-        tiny_tokenizer().save_pretrained(path)
+        save_tiny(name, path, seed=len(name))
         paths.append(path)
     return paths[0], paths[1]
 

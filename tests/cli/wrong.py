@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from layerprobe_cli.main import app
 from typer.testing import CliRunner
 
-from tests.models import tiny_model, tiny_tokenizer
+from tests.models import save_tiny
 
 SNAPSHOT = Path(__file__).with_name("wrong.txt")
 LABELS = {
@@ -31,8 +31,7 @@ TABLES = {
 
 def made(folder: Path) -> None:
     """Write what the calls name: a model, pairs, texts, and a study that is none."""
-    tiny_model("bert", seed=0).save_pretrained(folder / "model")
-    tiny_tokenizer().save_pretrained(folder / "model")
+    save_tiny("bert", folder / "model", seed=0)
     rows = [
         (f"{a} {b} c", f"{b} d {a}", (i + j) % 6) for i, a in enumerate("abcdef") for j, b in enumerate("ghijklmnop")
     ]

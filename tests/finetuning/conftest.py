@@ -8,7 +8,7 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.values import Task
-from tests.models import tiny_model, tiny_tokenizer
+from tests.models import save_tiny
 from tests.toy_task import toy_task
 
 
@@ -16,8 +16,7 @@ from tests.toy_task import toy_task
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkpoint of a tiny BERT."""
     path = tmp_path_factory.mktemp("models") / "bert"
-    tiny_model("bert").save_pretrained(path)
-    tiny_tokenizer().save_pretrained(path)
+    save_tiny("bert", path)
     return path
 
 

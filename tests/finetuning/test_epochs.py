@@ -26,7 +26,7 @@ from layerprobe.training.artifact import SavedSteps
 from tests.few import few
 from tests.finetuning.finished import outputs_of
 from tests.finetuning.sweeps import folder_of, one_run, runs_of
-from tests.models import tiny_model, tiny_tokenizer
+from tests.models import save_tiny
 from tests.toy_task import OF_EXAMPLES, toy_task_of
 
 # so fast that an early epoch can be the best one
@@ -58,8 +58,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def dropping(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A model with dropout; the blocks of ALBERT share their weights."""
     path = tmp_path_factory.mktemp("models") / request.param
-    tiny_model(request.param, hidden_dropout_prob=0.2).save_pretrained(path)
-    tiny_tokenizer().save_pretrained(path)
+    save_tiny(request.param, path, hidden_dropout_prob=0.2)
     return path
 
 

@@ -26,7 +26,7 @@ from layerprobe.tasks.values import Task
 from tests.few import few_architectures
 from tests.finetuning.sweeps import one_run, runs_of
 from tests.finetuning.test_tmft import STS, broken, trainer_of, without_dropout
-from tests.models import ARCHITECTURES, MIXES_PADDING, tiny_model, tiny_tokenizer
+from tests.models import ARCHITECTURES, MIXES_PADDING, save_tiny
 from tests.toy_task import TOY_KINDS, toy_task_of
 
 SHORT = Protocol(learning_rate=1e-3, epochs=3, batch_size=8)
@@ -47,8 +47,7 @@ def numbers(run: JointRun) -> JointRun:
 
 @pytest.mark.parametrize("name", few_architectures(sorted(ARCHITECTURES)))
 def test_every_layer_is_what_the_truncated_model_outputs(tmp_path: Path, name: str) -> None:
-    tiny_model(name).save_pretrained(tmp_path)
-    tiny_tokenizer().save_pretrained(tmp_path)
+    save_tiny(name, tmp_path)
     encoder = load_encoder(str(tmp_path), device="cpu")
     assert encoder.padding_invariant == (name not in MIXES_PADDING)
     texts = encoder.tokenize(["one two three", "four five"])
@@ -60,8 +59,7 @@ def test_every_layer_is_what_the_truncated_model_outputs(tmp_path: Path, name: s
 
 def test_the_norm_is_that_of_the_copy(tmp_path: Path) -> None:
     """Training the copy must train its own final norm, and leave the encoder's as it is."""
-    tiny_model("gpt2").save_pretrained(tmp_path)
-    tiny_tokenizer().save_pretrained(tmp_path)
+    save_tiny("gpt2", tmp_path)
     encoder = load_encoder(str(tmp_path), device="cpu")
     model = EveryLayer(encoder)
     batch = collate(encoder.tokenize(["one two"]), [0])

@@ -26,7 +26,7 @@ from layerprobe.tasks.values import Examples, Task
 from tests.few import few_architectures
 from tests.finetuning.finished import tuned
 from tests.finetuning.test_tmft import numbers, without_dropout
-from tests.models import ARCHITECTURES, MIXES_PADDING, tiny_model, tiny_tokenizer
+from tests.models import ARCHITECTURES, MIXES_PADDING, save_tiny, tiny_model, tiny_tokenizer
 from tests.toy_task import OF_EXAMPLES
 
 # Lengths from 3 to 12 tokens; the two texts of a pair are not of one length.
@@ -132,8 +132,7 @@ def test_a_step_after_a_step_has_the_gradient_of_one_pass_too(encoder: Encoder) 
 def test_every_architecture_has_the_gradient_of_texts_alone(tmp_path: Path, name: str) -> None:
     """Also where padding would change a text's states: there nothing is padded, as in evaluation."""
     config = tiny_model(name).config
-    tiny_model(name, **{option: 0.0 for option in DROPOUTS if hasattr(config, option)}).save_pretrained(tmp_path)
-    tiny_tokenizer().save_pretrained(tmp_path)
+    save_tiny(name, tmp_path, **{option: 0.0 for option in DROPOUTS if hasattr(config, option)})
     encoder = load_encoder(str(tmp_path), device="cpu")
     assert encoder.padding_invariant == (name not in MIXES_PADDING)
     prepared = prepared_sides(encoder, examples("sts"), max_length=64)
@@ -163,8 +162,13 @@ def test_every_architecture_has_the_gradient_of_texts_alone(tmp_path: Path, name
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_on_either_side_does_not_matter(tmp_path: Path, side: str) -> None:
-    tiny_model("bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).save_pretrained(tmp_path)
-    tiny_tokenizer(padding_side=side).save_pretrained(tmp_path)
+    save_tiny(
+        "bert",
+        tmp_path,
+        tokenizer=tiny_tokenizer(padding_side=side),
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
     encoder = load_encoder(str(tmp_path), device="cpu")
     prepared = prepared_sides(encoder, examples("sts"), max_length=64)
     assert prepared.texts.padding_side == side

@@ -72,12 +72,9 @@ def test_every_figure_has_a_place_and_words(any_study: Study) -> None:
         assert len(attributes["aria-label"] or "") > 30
 
 
-def test_plotly_is_inside_exactly_once(plain: Study) -> None:
+def test_plotly_is_inside_exactly_once_and_a_page_is_smaller_than_it(plain: Study) -> None:
     (packed,) = re.findall(r'<script type="application/gzip;base64" id="plotly">(.*?)</script>', rendered(plain))
     assert gzip.decompress(base64.b64decode(packed)).decode() == get_plotlyjs()
-
-
-def test_a_page_is_smaller_than_plotly(plain: Study) -> None:
     assert len(rendered(plain)) < 0.5 * len(get_plotlyjs())
 
 
@@ -103,13 +100,10 @@ def test_names_of_further_references_and_searches_cannot_add_elements(kind: str)
     assert HOSTILE in read.text
 
 
-def test_names_cannot_add_elements(hostile: Study) -> None:
+def test_names_cannot_add_elements_and_are_shown_as_they_are(hostile: Study) -> None:
     safe = dataclasses.replace(STUDIES["confirmed"](), provenance=hostile.provenance)
     tags = [tag for tag, _ in Page(rendered(hostile)).elements]
     assert tags == [tag for tag, _ in Page(rendered(safe)).elements]
-
-
-def test_names_and_warnings_are_shown_as_they_are(hostile: Study) -> None:
     text = Page(rendered(hostile)).text
     assert "evil/<script>al" in text
     assert text.count(HOSTILE) >= 3
@@ -150,11 +144,17 @@ def test_warnings_of_the_comparison_are_shown_once(measured: Study) -> None:
     assert text.index("Similarity to the reference") < text.index("of the task") < text.index(caution)
 
 
-def test_every_convention_of_the_similarity_is_told(measured: Study) -> None:
+def test_conventions_references_and_layers_of_the_similarity_are_told(measured: Study) -> None:
+    text = Page(rendered(measured)).text
     assert (
         "linear kernel; debiased HSIC (Song et al. 2012); raw features; 2552 texts; 95\u00a0% intervals from the "
         "influence of each sample; 200 permutations for what chance reaches; same-index alignment"
-    ) in Page(rendered(measured)).text
+    ) in text
+    # what each reference alone would predict
+    assert "mlm (this report)plateau of CKA870.160 [0.140, 0.178]>99\u00a0%" in text
+    assert "random-initplateau of CKAnone8" in text
+    assert "layerparametersCKA95\u00a0% intervalflagged intest zero-shottest Spearmanstdseedsflag" in text
+    assert "880.54\u00a0M0.22000.2004 to 0.2396>99\u00a0%" in text
 
 
 def test_documents_are_told_where_they_are_the_units(measured: Study) -> None:
@@ -171,18 +171,6 @@ def test_another_measure_than_cka_is_told(plain: Study) -> None:
     found = dataclasses.replace(plain.comparison.map, measure=measure)
     study = dataclasses.replace(plain, comparison=dataclasses.replace(plain.comparison, map=found))
     assert "RSA; raw features; 2552 texts; no intervals; same-index alignment" in Page(rendered(study)).text
-
-
-def test_each_reference_says_what_it_alone_would_predict(measured: Study) -> None:
-    text = Page(rendered(measured)).text
-    assert "mlm (this report)plateau of CKA870.160 [0.140, 0.178]>99\u00a0%" in text
-    assert "random-initplateau of CKAnone8" in text
-
-
-def test_the_table_of_layers_has_intervals_and_probabilities(measured: Study) -> None:
-    text = Page(rendered(measured)).text
-    assert "layerparametersCKA95\u00a0% intervalflagged intest zero-shottest Spearmanstdseedsflag" in text
-    assert "880.54\u00a0M0.22000.2004 to 0.2396>99\u00a0%" in text
 
 
 def test_what_rounds_to_nothing_has_no_sign() -> None:

@@ -15,7 +15,7 @@ from layerprobe.files.serialisation import digest
 from layerprobe.scoring.mteb import write_mteb
 from layerprobe.scoring.score import across_tasks, score
 from layerprobe.scoring.values import LayerScores, Scores, TaskScores
-from tests.models import given, tiny_model, tiny_tokenizer
+from tests.models import given, save_tiny
 from tests.toy_task import toy_task_of
 
 CURVES = [[50.0, 70.0, 69.0, 60.0], [40.0, 61.0, 62.5, 48.0], [30.0, 52.0, 53.0, 47.0]]
@@ -149,8 +149,7 @@ def test_models_are_compared_over_tasks() -> None:
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("models") / "bert"
-    tiny_model("bert").save_pretrained(path)
-    tiny_tokenizer().save_pretrained(path)
+    save_tiny("bert", path)
     return path
 
 

@@ -42,7 +42,7 @@ from layerprobe.study.predict import DEFAULT_RULE, WORDLESS_RULE, default_rule, 
 from layerprobe.study.run import run
 from layerprobe.study.values import Study
 from layerprobe.tasks.values import Examples, Task
-from tests.models import given, tiny_model, tiny_tokenizer
+from tests.models import given, save_tiny, tiny_model, tiny_tokenizer
 from tests.similarity.beside_cka import measured
 from tests.similarity.oracle import map_by_cka
 from tests.toy_task import toy_pairs, toy_task
@@ -397,8 +397,7 @@ def test_a_moved_model_is_known_by_its_content(
 def test_another_model_at_the_same_place_is_another(tmp_path: Path) -> None:
     result = []
     for seed in (0, 1):
-        tiny_model("bert", seed=seed).save_pretrained(tmp_path / "model")
-        tiny_tokenizer().save_pretrained(tmp_path / "model")
+        save_tiny("bert", tmp_path / "model", seed=seed)
         options = Model(device="cpu", cache_dir=tmp_path / "cache")
         result.append(extract(given(str(tmp_path / "model"), options), TEXTS))
     assert result[0].fingerprint != result[1].fingerprint

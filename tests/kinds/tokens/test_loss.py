@@ -20,7 +20,7 @@ from layerprobe.kinds.tokens.loss import WordClasses
 from layerprobe.tasks.evaluation import evaluate_outputs
 from tests.finetuning.finished import tuned
 from tests.finetuning.test_tmft import numbers, without_dropout
-from tests.models import given, tiny_model, tiny_tokenizer
+from tests.models import given, save_tiny, tiny_tokenizer
 from tests.toy_task import toy_sentences, toy_task_of
 
 LONG = Protocol(learning_rate=1e-2, epochs=10, batch_size=8)
@@ -90,8 +90,7 @@ def test_words_that_are_cut_off_count_as_outside(
 def test_left_padding_changes_nothing(tmp_path: Path) -> None:
     scores = []
     for side in ("left", "right"):
-        tiny_model("llama").save_pretrained(tmp_path / side)
-        tiny_tokenizer(padding_side=side).save_pretrained(tmp_path / side)
+        save_tiny("llama", tmp_path / side, tokenizer=tiny_tokenizer(padding_side=side))
         encoder = load_encoder(str(tmp_path / side), device="cpu")
         task = toy_task_of("tags")
         torch.manual_seed(0)
