@@ -75,17 +75,9 @@ def test_counting_allocates_nothing_and_leaves_the_configuration_alone() -> None
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
-def test_a_configuration_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configuration_is_looked_at_once_and_so_is_one_of_another_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     config = bert(3, 24, 2, vocabulary=99)
-    counts = count_parameters(config)
-    monkeypatch.setattr("layerprobe.encoders.architecture.empty_model", pytest.fail)
-    assert count_parameters(copy.deepcopy(config)) == counts
-
-
-def test_so_is_one_of_another_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = bert(3, 24, 2, vocabulary=98)
-    counts = count_parameters(config)
-    moved = copy.deepcopy(config)
+    counts, moved = count_parameters(config), copy.deepcopy(config)
     moved._name_or_path = "elsewhere"
     monkeypatch.setattr("layerprobe.encoders.architecture.empty_model", pytest.fail)
-    assert count_parameters(moved) == counts
+    assert count_parameters(copy.deepcopy(config)) == count_parameters(moved) == counts

@@ -62,14 +62,10 @@ def test_length(bert: Path, tmp_path: Path) -> None:
     assert AutoTokenizer.from_pretrained(out).model_max_length == 5
 
 
-def test_the_length_of_the_model_is_the_default(bert: Path, tmp_path: Path) -> None:
+def test_the_length_of_the_model_is_the_default_and_similarity_is_the_cosine(bert: Path, tmp_path: Path) -> None:
     assert export_model(bert, tmp_path / "out", layer=1).max_length == 64
-    assert sentence_transformer(tmp_path / "out").max_seq_length == 64
-
-
-def test_similarity_is_the_cosine(bert: Path, tmp_path: Path) -> None:
-    export_model(bert, tmp_path / "out", layer=1)
     judge = sentence_transformer(tmp_path / "out")
+    assert judge.max_seq_length == 64
     assert judge.similarity_fn_name == "cosine"
     assert judge.get_embedding_dimension() == HIDDEN
 
