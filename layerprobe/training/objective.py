@@ -95,7 +95,7 @@ def with_masked_lm_head(checkpoint: Resolved, encoder: Encoder, *, seed: int) ->
         )
     setattr(model, model.base_model_prefix, encoder.model)
     model.tie_weights()
-    model.to(encoder.device)  # type: ignore[arg-type]
+    model.to(encoder.device)
     return MaskedLanguageModel(model=model.train(False), fresh=fresh)
 
 

@@ -189,7 +189,7 @@ def _finished(tokenizer: Tokenizer, *, max_length: int) -> PreTrainedTokenizerFa
         pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",
         special_tokens=[(token, tokenizer.token_to_id(token)) for token in (CLS, SEP)],
     )
-    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         model_max_length=max_length,
         **{f"{token.strip('[]').lower()}_token": token for token in SPECIAL_TOKENS},
