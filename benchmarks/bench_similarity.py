@@ -177,7 +177,7 @@ def compare(arguments: argparse.Namespace) -> None:
     """Print times, ratios, memory and errors of all ways."""
     n, d, n_layers = arguments.samples, arguments.features, arguments.layers
     a, b = layers_of(n, d, n_layers, seed=1), layers_of(n, d, n_layers, seed=2)
-    errors = check(a, b)  # loads the peers before the clock starts
+    errors = check(a, b, peers=not arguments.no_peers)  # loads the peers before the clock starts
     few = min(SHOWN_PAIRS, n_layers)
     ways: dict[str, Callable[[], object]] = {
         "linear  ours": lambda: ours(a, b, LINEAR, level=None),
@@ -186,7 +186,7 @@ def compare(arguments: argparse.Namespace) -> None:
         **({"linear  torch_cka": lambda: torch_cka(a[:few], b[:few])} if "torch_cka" in errors else {}),
         "rbf     ours": lambda: ours(a, b, RBF, level=None),
         "rbf     ours, SE": lambda: ours(a, b, RBF, level=0.95),
-        "rbf     one by one": lambda: one_by_one(a, b),
+        **({} if arguments.no_peers else {"rbf     one by one": lambda: one_by_one(a, b)}),
     }
     times: dict[str, list[float]] = {name: [] for name in ways}
     peaks: dict[str, float] = {}
@@ -221,8 +221,8 @@ def compare(arguments: argparse.Namespace) -> None:
     print("largest distance from float64 on the first pairs: " + ", ".join(f"{k} {v:.1e}" for k, v in errors.items()))
 
 
-def check(a: Layers, b: Layers) -> dict[str, float]:
-    """Return how far each way is from float64."""
+def check(a: Layers, b: Layers, *, peers: bool) -> dict[str, float]:
+    """Return how far our way is from float64, and how far each peer's."""
     x, y = ([layer.astype(np.float64) for layer in layers[:2]] for layers in (a, b))
     linear = np.array([[linear_cka(i, j) for j in y] for i in x])
     rbf = np.array([[rbf_cka(i, j) for j in y] for i in x])
@@ -230,7 +230,7 @@ def check(a: Layers, b: Layers) -> dict[str, float]:
         "linear ours": float(np.abs(ours(a[:2], b[:2], LINEAR, level=None) - linear).max()),
         "rbf ours": float(np.abs(ours(a[:2], b[:2], RBF, level=None) - rbf).max()),
     }
-    for name, way in {"pytorch-cka": pytorch_cka, "torch_cka": torch_cka}.items():
+    for name, way in {"pytorch-cka": pytorch_cka, "torch_cka": torch_cka}.items() if peers else ():
         try:
             errors[name] = float(np.abs(way(a[:2], b[:2]) - linear).max())
         except ImportError as error:
@@ -322,10 +322,11 @@ def main(given: Sequence[str] | None = None) -> None:
         metavar="SIZE",
         help="also the memory of a map of deep models: samples, features and layers, 10000 4096 49 by default",
     )
-    parser.add_argument("--no-peers", action="store_true", help="leave out the comparison with peers")
+    parser.add_argument("--no-peers", action="store_true", help="no peers; with another part, that part alone")
     arguments = parser.parse_args(given)
     torch.set_num_threads(arguments.threads)
-    if not arguments.no_peers:
+    others = arguments.permutations or arguments.sizes or arguments.deep is not None or arguments.million
+    if not (arguments.no_peers and others):
         compare(arguments)
     if arguments.permutations:
         permuted(arguments)

@@ -30,6 +30,7 @@ TINY = {
     "bench_scale": "--tiny --tokens 128 --sizes 60",
     "bench_shrinking": "--rounds 1 --steps 1",
     "bench_similarity": "--samples 120 --features 8 --layers 2 --rounds 1 --permutations 5",
+    "bench_similarity alone": "--samples 120 --features 8 --layers 2 --rounds 1 --no-peers",
     "bench_tables": "--rounds 1",
 }
 """What each is called with, besides `bench_gpu`, which has a test of its own."""
@@ -47,6 +48,7 @@ SAYS = {
     "bench_scale": r"^MiniLM and random, n = 60: width",
     "bench_shrinking": r"^peer takes \d",
     "bench_similarity": r"^rbf +one by one +takes",
+    "bench_similarity alone": r"^linear: the needed products are \d",
     "bench_tables": r"^to_pandas: ",
 }
 """A line of what each prints."""

@@ -95,6 +95,7 @@ class _Accumulator:
             return torch.zeros(shape, dtype=dtype, device=device)
 
         self.layers, self.grams, self.pairs, self.per_sample = layers, grams, pairs, per_sample
+        self.turned = zeros(0, dtype=layers[0].dtype)
         shapes = {pair: (a.stop - a.start, b.stop - b.start) for pair, (a, b) in pairs.items()}
         self.own_inner = zeros(len(layers))
         # Of how many samples one counts for fourth moments, and for how many pairs a pair of them does.
@@ -112,13 +113,17 @@ class _Accumulator:
         """Centre a tile of products, and add what is above the diagonal and its mirror image."""
         for value, gram in zip(values, self.grams, strict=False):
             u_centre(value, gram, rows, columns)
-        self._add_rows(values, rows)
-        if self.per_sample:
-            height = max(1, (CUDA_CHUNK if values.is_cuda else CPU_CHUNK) // values.shape[2])
-            for start in range(0, values.shape[1], height):
-                self._add_rows(_turned(values[:, start : start + height]), columns)
-            across, down = -columns.start % self.step, -rows.start % self.step
-            self._add_moments(values[: len(self.layers), down :: self.step, across :: self.step])
+        if not self.per_sample:
+            self._add_rows(values, rows)
+            return
+        height = max(1, (CUDA_CHUNK if values.is_cuda else CPU_CHUNK) // values.shape[2])
+        for start in range(0, values.shape[1], height):
+            # Both images while a cache holds them.
+            some = values[:, start : start + height]
+            self._add_rows(some, slice(rows.start + start, rows.start + start + some.shape[1]))
+            self._add_rows(self._turned(some), columns)
+        across, down = -columns.start % self.step, -rows.start % self.step
+        self._add_moments(values[: len(self.layers), down :: self.step, across :: self.step])
 
     def _add_rows(self, values: Tensor, rows: slice) -> None:
         weight = 1 if self.per_sample else 2  # without parts of samples also for the mirror image
@@ -135,7 +140,9 @@ class _Accumulator:
                 self.samples[pair][rows] += products
 
     def _add_moments(self, values: Tensor) -> None:
-        first = values.flatten(start_dim=1)
+        first = values.new_empty(values.shape)
+        _copied(values, first)
+        first = first.flatten(start_dim=1)
         second = first * first
         third = second * first
         self.own_fourth += self.weight * torch.linalg.vector_norm(second, dim=1).double().square()
@@ -143,6 +150,15 @@ class _Accumulator:
             moments = ((second[a], second[b]), (third[a], first[b]), (first[a], third[b]))
             for total, factors in zip(self.moments[pair], moments, strict=True):
                 total += self.weight * inner_products(*factors)
+
+    def _turned(self, values: Tensor) -> Tensor:
+        """Return the (layers, columns, rows) mirror image, in the same memory every time."""
+        if self.turned.numel() < values.numel():
+            self.turned = values.new_zeros(values.numel())
+        turned = self.turned[: values.numel()].view(values.mT.shape)
+        some = len(self.layers)  # what lies behind them is multiplied, too, and left out
+        _copied(values[:some].mT, turned[:some])
+        return turned
 
     def sums(self) -> tuple[list[LayerSums], dict[tuple[int, int], PairSums]]:
         """Return what was accumulated."""
@@ -169,9 +185,12 @@ class _Accumulator:
         return PairSums(inner=inner, per_sample=samples, moments=(both, left, right))
 
 
-def _turned(values: Tensor) -> Tensor:
-    """Return the (layers, columns, rows) mirror image; numpy copies it in half of torch's time."""
-    return values.mT.contiguous() if values.is_cuda else torch.from_numpy(values.numpy().swapaxes(1, 2).copy("C"))
+def _copied(values: Tensor, to: Tensor) -> None:
+    """Copy numbers that do not lie one after the other; numpy does it in half of torch's time."""
+    if values.is_cuda:
+        to.copy_(values)
+    else:
+        np.copyto(to.numpy(), values.numpy())
 
 
 def _widened(layers: slice) -> slice:

@@ -24,7 +24,10 @@ from layerprobe.similarity.values import Normalize
 Chosen = slice | NDArray[np.intp]
 
 BLOCK, NUMBERS = 1024, 2**20
-"""Rows, and numbers, read at once while a layer is centred."""
+"""Rows, and numbers, read at once."""
+
+CACHED_NUMBERS = 2**18
+"""Numbers at once while the mean and the norms of a layer are computed: a processor's caches hold a copy of them."""
 
 HELD_NUMBERS = 2**24
 """Numbers at once, of a layer whose rows are all on the device."""
@@ -286,7 +289,7 @@ def _blocks(
         for rows in row_blocks(*held.shape, most=len(held), numbers=HELD_NUMBERS):
             yield rows, held[rows]
         return
-    for rows in row_blocks(*source.shape):
+    for rows in row_blocks(*source.shape, numbers=CACHED_NUMBERS):
         yield rows, _tensor(source[rows], dtype=dtype, device=device)
 
 
