@@ -8,9 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
+
+import torch
 
 from layerprobe.context import part
 from layerprobe.encoders.architecture import declared_dtype
@@ -113,6 +115,8 @@ class RunJob:
     """Which of several sets."""
     scan: bool = False
     """All blocks are kept, and there is a loss at every layer."""
+    alone: bool = field(default=False, compare=False)
+    """No other run is made meanwhile: its worker takes the processors of all."""
 
     @property
     def label(self) -> str:
@@ -226,12 +230,16 @@ class RunWorker:
         self.model: SharedModel | None = None
         self.checked: set[tuple[SharedModel, str, frozenset[str]]] = set()
         self.advice = "" if share.device is None else "fewer workers, "
+        self.all_threads = torch.get_num_threads()
         for runs in sets:
             runs.model.take_over(share)
+        self.threads = torch.get_num_threads()
 
     @plain_torch()
     def __call__(self, job: RunJob) -> Run | None:
         """Return a run, read or made; None where another process is at it."""
+        if self.threads != self.all_threads:
+            torch.set_num_threads(self.all_threads if job.alone else self.threads)
         try:
             return self.sets[job.of].make(job, lambda: self._load(job.of))
         except (MemoryError, RuntimeError) as error:

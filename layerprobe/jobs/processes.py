@@ -2,6 +2,9 @@
 
 A process that is killed costs the job it was at; one whose parent is gone ends.
 
+On Linux, those that compute on a CPU are forked from one process that has done nothing but import what they need, which
+takes seconds: once, and beside other work. CUDA, and libraries of macOS, do not work in a forked process.
+
 No library keeps all of this (tests/jobs/test_processes.py, tried in 2026): processes of loky 3.7 and pebble 5.2 outlive
 a killed parent, all get one setting and forward no logs, and loky gives up every job where one process is killed; Ray
 2.60 takes seconds to begin and does not say how a process ended (for many machines: `layerprobe.jobs.ray_cluster`).
@@ -11,9 +14,11 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
@@ -41,6 +46,7 @@ class Processes(Crew):
         if getattr(multiprocessing.current_process(), "_inheriting", False):  # reads the script of its parent anew
             os._exit(_UNGUARDED)
         super().__init__(workers, begin, setting, most=most)
+        import_ahead(begin.__module__, workers)
         self.free = shares(workers, most)
         self.n_at_a_time = len(self.free)
         self.unready = 0
@@ -98,21 +104,33 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def import_ahead(module: str, workers: Workers) -> None:
+    """Begin to import a module in the process that workers are forked from, where they are; returns at once."""
+    if workers.executor == "processes" and all(map(_is_forked, workers.devices)):
+        with contextlib.suppress(OSError), _sigint_ignored():
+            forkserver.set_forkserver_preload([module])  # has no effect once it runs
+            forkserver.ensure_running()
+
+
+def _is_forked(device: str | None) -> bool:
+    return device == "cpu" and sys.platform == "linux"
+
+
 class _Process(Worker):
     """A process, seen from its parent."""
 
     def __init__(self, begin: Begin, setting: Any, share: Share) -> None:
         super().__init__()
         self.share = share
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        alive, self.alive = context.Pipe(duplex=False)
+        self.pipe, theirs = multiprocessing.Pipe()
+        alive, self.alive = multiprocessing.Pipe(duplex=False)
         work = ForkingPickler.dumps((begin, setting, share))
-        self.process: BaseProcess = context.Process(
-            target=_serve, args=(theirs, alive, ON_COMMAND_LINE.get()), daemon=True
-        )
+        inherited = theirs, alive, ON_COMMAND_LINE.get(), dict(os.environ)
         with _sigint_ignored():  # which a new process inherits: Ctrl-C is for the parent, which ends the others
-            self.process.start()
+            try:
+                self.process = _begun("forkserver" if _is_forked(share.device) else "spawn", *inherited)
+            except EOFError:  # the process that forks has ended, as where memory ran out
+                self.process = _begun("spawn", *inherited)
         theirs.close()
         alive.close()
         # a pipe takes little before the process has begun, which takes seconds: processes begin side by side
@@ -134,6 +152,12 @@ class _Process(Worker):
         return self.process.exitcode or 0
 
 
+def _begun(how: str, *inherited: Any) -> BaseProcess:
+    process: BaseProcess = multiprocessing.get_context(how).Process(target=_serve, args=inherited, daemon=True)  # type: ignore[attr-defined]
+    process.start()
+    return process
+
+
 @contextlib.contextmanager
 def _sigint_ignored() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
@@ -149,8 +173,10 @@ def _sigint_ignored() -> Iterator[None]:
 # ---- in the process -----------------------------------------------------------------------------------
 
 
-def _serve(pipe: Connection, alive: Connection, on_command_line: bool) -> None:
+def _serve(pipe: Connection, alive: Connection, on_command_line: bool, environment: dict[str, str]) -> None:
     ON_COMMAND_LINE.set(on_command_line)
+    os.environ.clear()
+    os.environ.update(environment)  # the parent's of today, not of when the process that forks began
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
 

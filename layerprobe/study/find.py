@@ -29,7 +29,7 @@ from layerprobe.encoders.loading import ModelLike, Resolved, resolve, resolve_al
 from layerprobe.encoders.timing import timed
 from layerprobe.encoders.workers import SharedModel, leave_gpus, workers_of
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
-from layerprobe.extraction.embeddings import left_out_layer
+from layerprobe.extraction.embeddings import as_read, extract_read, left_out_layer
 from layerprobe.finetuning.outcomes import difference, outcomes
 from layerprobe.finetuning.outputs import RunItems, outputs_in, run_items
 from layerprobe.finetuning.runs import Run, RunFolder, RunJob, RunSet, RunWorker, fine_tune_layers, is_marked, runs_plan
@@ -39,7 +39,7 @@ from layerprobe.finetuning.tuning import agreed, plan_tuning, run_folder, run_se
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, Weighting
 from layerprobe.jobs.crew import Workers, crew_of
 from layerprobe.jobs.execute import execute
-from layerprobe.jobs.processes import available_cores
+from layerprobe.jobs.processes import available_cores, import_ahead
 from layerprobe.metrics.names import bounded
 from layerprobe.readings.registry import INFONCE, SELF_CKA
 from layerprobe.readings.source import read_curves
@@ -199,6 +199,7 @@ def find(
         "here" if at_a_time == 1 else "processes",
     )
     machines = workers_of(agreements[0][1].asked, *sorted(folders), count=at_a_time, ray=rare.get("ray"), local=local)
+    import_ahead(RunWorker.__module__, machines)  # beside the readings
     runs, folds = _Runs(machines), search_folds(task, seeds, rare.get("cross_validation"))
     tuned = [
         _ModelRuns(
@@ -327,8 +328,10 @@ def _search(
     ends: dict[PlannedRun, float] = {}
     now = 0.0
     while True:
-        for run in search.ask(at_a_time - len(ends)):
-            ends[run] = now + tuned[run.model].request(run)
+        asked = search.ask(at_a_time - len(ends))
+        alone = len(asked) + len(ends) == 1 and not most and runs.workers.executor == "processes"
+        for run in asked:
+            ends[run] = now + tuned[run.model].request(run, alone=alone)
         evidence = search.state.models[0]
         room = min(at_a_time - len(ends), most - one.ahead) if ends else 0
         if room > 0 and evidence.scored and posterior(evidence).best_layer != one.n_blocks:
@@ -379,7 +382,8 @@ class _ModelRuns:
         self.every, self.first = runs, len(runs.sets)
         runs.sets += self.sets
         looked_at = drawn_from(task, (LOOKED_AT,) * 3)
-        read = read_curves(checkpoint, looked_at.split("all"), _readings(task))
+        self.looked_at = looked_at.split("all")
+        read = read_curves(checkpoint, self.looked_at, _readings(task))
         first_layer = max(read[SELF_CKA].first_layer - 1, 0)  # such a curve begins a layer later
         unsaved = without_checkpoint(model.encoder) if save_models else ""
         self.runs: list[MadeRun] = []
@@ -399,7 +403,8 @@ class _ModelRuns:
             model=self.first // len(folds),
             block_cost=cost,
         )
-        if KINDS[task.kind].zero_shot == "cosine" and not KINDS[task.kind].fits:  # of what the readings embedded
+        self.by_cosines = KINDS[task.kind].zero_shot == "cosine" and not KINDS[task.kind].fits
+        if self.by_cosines:  # of what the readings embedded
             self.failures += score_split(checkpoint, looked_at, split="all")[0].warnings
         if first_layer:
             self.failures.append(left_out_layer(checkpoint.label, checkpoint.pooling))
@@ -412,14 +417,14 @@ class _ModelRuns:
         one = len(self.sets) == 1
         return self.sets[0].folder if one else run_folder(self.model.checkpoint, self.task, self.protocol)
 
-    def job(self, layer: int, seed: int, *, scan: bool = False) -> RunJob:
+    def job(self, layer: int, seed: int, *, scan: bool = False, alone: bool = False) -> RunJob:
         """Return a run as a job of all."""
-        return RunJob(layer, seed, self.first + seed % len(self.sets), scan=scan)
+        return RunJob(layer, seed, self.first + seed % len(self.sets), scan=scan, alone=alone)
 
-    def request(self, run: PlannedRun) -> float:
+    def request(self, run: PlannedRun, *, alone: bool = False) -> float:
         """Request a run, unless it was requested before; return what it costs."""
         cost = self.begun.block_cost * run.cost
-        self.every.requested.setdefault(self.job(run.layer, run.seed, scan=run.scan), cost)
+        self.every.requested.setdefault(self.job(run.layer, run.seed, scan=run.scan, alone=alone), cost)
         return cost
 
     def scores(self, run: PlannedRun) -> list[tuple[Score, Array | None]]:
@@ -497,8 +502,12 @@ class _ModelRuns:
 
     def _untrained(self) -> Scored | None:
         """Return the test scores by layer before any fine-tuning; None where there are none."""
+        checkpoint = self.model.checkpoint
+        if self.by_cosines:  # texts that the readings embedded are not embedded again
+            looked_at, whole = as_read(checkpoint, self.looked_at).texts, as_read(checkpoint, self.task).texts
+            extract_read(as_read(checkpoint, self.task.test)._replace(earlier=(looked_at,)), whole=whole)
         try:
-            scored = score_split(self.model.checkpoint, self.task, split="test")
+            scored = score_split(checkpoint, self.task, split="test")
         except DataError:
             return None
         return scored if scored[0].primary == self.folds[0].primary else None

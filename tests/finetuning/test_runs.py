@@ -606,6 +606,20 @@ def test_only_one_of_several_workers_is_told_to_use_fewer(
             RunWorker((runs,), share)(RunJob(1, 0))
 
 
+def test_a_run_that_is_made_alone_has_the_threads_of_all(
+    encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RunSet, "make", lambda *_: torch.get_num_threads())
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        worker = RunWorker((runs_of(lambda: encoder, RunFolder(path=tmp_path), TASK, PROTOCOL),), Share())
+        worker.threads = 1  # of a share of the processors
+        assert [worker(RunJob(1, 0, alone=alone)) for alone in (False, True, False)] == [1, 3, 1]
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_a_mark_of_other_versions_is_none(finished: RunFolder) -> None:
     failed = FailedRun(layer=9, seed=0, message="no", step=None, versions={**versions(), "torch": "0.1"})
     mark_failed(finished, failed)

@@ -37,6 +37,11 @@ def doubling(setting: str, share: Share) -> Callable[[int], tuple[str, int]]:
     return lambda job: (share.device or setting, 2 * job)
 
 
+def of_environment(setting: str, share: Share) -> Callable[[str], str | None]:
+    """Jobs that say what a variable is."""
+    return lambda job: os.environ.get(job, "")
+
+
 def later_at_first(folder: Path, share: Share) -> Callable[[str], str | None]:
     """Jobs that are not to be done when they are first seen."""
 

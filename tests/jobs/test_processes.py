@@ -10,12 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from layerprobe.errors import LayerProbeError, LostWorkerError, StoreError
 from layerprobe.jobs import execute as module
+from layerprobe.jobs import processes
 from layerprobe.jobs.crew import HERE, Workers
 from tests.jobs import pool_jobs
 from tests.jobs.pool_jobs import done
@@ -144,6 +147,33 @@ def test_a_script_without_a_guard_ends_in_one_line(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert ended.stderr.count("Traceback") == 1, "expected that of the script's own call alone"
     assert ended.stderr.rstrip().endswith('in a script, make the call under `if __name__ == "__main__":`')
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["forked", "begun afresh"])
+def test_processes_have_the_environment_of_today(monkeypatch: pytest.MonkeyPatch, lost: bool) -> None:
+    """Whoever begins them: the process that forks is as old as the first of them, and may have ended."""
+    begun, ways = processes._begun, list[str]()
+
+    def beginning(how: str, *inherited: Any) -> Any:
+        ways.append(how)
+        if lost and how == "forkserver":
+            raise EOFError
+        return begun(how, *inherited)
+
+    list(done(pool_jobs.of_environment, "", ["TODAY"]))
+    monkeypatch.setattr(processes, "_begun", beginning)
+    for value in ("1", "2"):
+        monkeypatch.setenv("TODAY", value)
+        assert list(done(pool_jobs.of_environment, "", ["TODAY"])) == [("TODAY", value)]
+    assert ways == (["forkserver", "spawn"] if lost else ["forkserver"]) * 2
+
+
+@pytest.mark.parametrize(("device", "platform"), [("cuda:0", "linux"), ("cpu", "darwin")])
+def test_only_what_works_in_a_fork_is_forked(monkeypatch: pytest.MonkeyPatch, device: str, platform: str) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(forkserver, "ensure_running", lambda: pytest.fail("expected none that forks"))
+    processes.import_ahead("layerprobe.errors", on("cpu", device))
+    assert not processes._is_forked(device)
 
 
 def test_what_processes_log_is_logged_here(caplog: pytest.LogCaptureFixture) -> None:

@@ -24,7 +24,7 @@ from layerprobe.finetuning.outputs import read_outputs
 from layerprobe.finetuning.saved import load_saved_run
 from layerprobe.finetuning.tuning import finetune, run_folder
 from layerprobe.finetuning.values import Protocol
-from layerprobe.jobs.crew import HERE
+from layerprobe.jobs.crew import HERE, crew_of
 from layerprobe.readings.source import read_curves
 from layerprobe.search.ask import score_errors
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance, pooled_covariance
@@ -223,6 +223,28 @@ def test_whatever_is_asked_for_beside_others_counts(
     assert finding.answer.spent - finding.proof_cost <= 0.3 * finding.answer.full_sweep
     assert (finding.best_layer == 6) == (best == 6)
     assert (finding.against_last is None) == (spoilt or best == 6)
+
+
+def test_a_run_beside_which_no_other_is_made_has_all_processors(
+    six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans, most = list[dict[runs.RunJob, float]](), iter((2, 0, 1, 1))
+    ask = find_module.LayerSearch.ask
+
+    def planned(sets: Any, jobs: Any) -> Any:
+        plans.append(jobs)
+        return runs.runs_plan(sets, jobs)
+
+    def asking(search: Any, n: int) -> Any:
+        at_most = min(n, next(most, 0))
+        return ask(search, at_most) if at_most else []
+
+    monkeypatch.setattr(find_module.LayerSearch, "ask", asking)
+    monkeypatch.setattr(find_module, "runs_plan", planned)
+    monkeypatch.setattr(find_module, "import_ahead", lambda *_: None)
+    monkeypatch.setattr(find_module, "crew_of", lambda begin, sets, *_, **__: crew_of(begin, sets))
+    found(six, tmp_path, budget=0.3, jobs=2)
+    assert [job.alone for job in plans[0]] == [False, False, True, True]
 
 
 def test_each_seed_is_validated_by_its_own_fold(six: Path, cache: Path, finding: Finding) -> None:
