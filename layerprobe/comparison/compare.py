@@ -133,7 +133,7 @@ def item_source(data: object, models: Sequence[Embeddings], split: TextSplit = "
         return None
     groups = []
     for embeddings, name in zip(models, distinct_names([one.model.name for one in models]), strict=True):
-        layers = range(embeddings.first_layer, embeddings.n_layers)
+        layers = embeddings.layers
         try:
             outputs = [outputs_of_layer(embeddings.layer(layer), embeddings.rows, data, items) for layer in layers]
             scored = [evaluate_outputs(data.kind, one, items.gold) for one in outputs]
@@ -228,7 +228,7 @@ def compare_all(
         raise DegenerateLayerError(
             f"expected at least {MIN_SAMPLES} distinct texts to compare models on, got {len(model.distinct)}"
         )
-    if alignment == "previous-layer" and model.n_layers - model.first_layer < 2:
+    if alignment == "previous-layer" and len(model.layers) < 2:
         raise DataError(
             f"{model.model.name}: expected two layers that differ between texts to compare with each other, got one"
         )
@@ -310,20 +310,23 @@ def _compared(
     estimates = _estimates(model, references, measure, level=level, clusters=clusters, device=device)
     first, second = estimates[: len(references)], estimates[len(references) :]
     curves = [
-        _partners_from(reference.first_layer, estimate.curve(alignment))
+        _with_partners(reference, estimate.curve(alignment))
         for estimate, reference, alignment in zip(first, references, alignments, strict=True)
     ]
     comparisons = []
     for number, (estimate, reference, curve) in enumerate(zip(first, references, curves, strict=True)):
-        first_layers = model.first_layer, reference.first_layer
-        other = dataclasses.replace(second[number].map, first_layers=first_layers) if second else None
+        left_out: dict[str, Any] = {
+            "first_layers": (model.first_layer, reference.first_layer),
+            "collapsed": (model.collapsed, reference.collapsed),
+        }
+        other = dataclasses.replace(second[number].map, **left_out) if second else None
         comparisons.append(
             Comparison(
                 model=model.model,
                 reference=reference.model,
                 texts_digest=model.stored.manifest.key.texts_digest,
                 pooling=model.pooling,
-                map=dataclasses.replace(estimate.map, first_layers=first_layers),
+                map=dataclasses.replace(estimate.map, **left_out),
                 curve=curve,
                 other_normalization=other,
                 steps=estimate.steps(curve),
@@ -339,9 +342,9 @@ def _compared(
     return Comparisons(comparisons=tuple(comparisons), differences=tuple(differences) if all(differences) else ())
 
 
-def _partners_from(first: int, curve: SimilarityCurve) -> SimilarityCurve:
+def _with_partners(reference: Embeddings, curve: SimilarityCurve) -> SimilarityCurve:
     """Name the layer of the reference that stands for one that is left out."""
-    return dataclasses.replace(curve, reference_layers=tuple(max(layer, first) for layer in curve.reference_layers))
+    return dataclasses.replace(curve, reference_layers=tuple(map(reference.nearest, curve.reference_layers)))
 
 
 def other_normalization(measure: CKA) -> CKA:
@@ -463,7 +466,7 @@ def _warnings(
         n_clusters=n_documents,
         alignment=comparison.curve.alignment,
         effective_shares=comparison.map.effective_shares,
-        first_layers=comparison.map.first_layers,
+        layers=comparison.map.layers,
     )
     if model.settings == reference.settings:
         return warnings
@@ -476,7 +479,7 @@ def _warnings(
 
 
 def _layers(embeddings: Embeddings) -> list[StoredLayer]:
-    return [embeddings.stored.rows(max(layer, embeddings.first_layer)) for layer in range(embeddings.n_layers)]
+    return [embeddings.stored.rows(embeddings.nearest(layer)) for layer in range(embeddings.n_layers)]
 
 
 def _check_same_texts(model: Embeddings, reference: Embeddings) -> None:

@@ -10,7 +10,7 @@ from layerprobe.files.images import Modality
 from layerprobe.files.serialisation import IN_MEMORY
 from layerprobe.names import distinct_names, in_percent, plural, short_name, short_names
 from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.shown import Shown, brief, from_layer
+from layerprobe.results.shown import Shown, brief, of_layers
 from layerprobe.results.table import Bounds, Column, Table, p_value, stacked
 from layerprobe.similarity.values import Difference, LayerDiagnostics, SimilarityCurve, SimilarityMap
 
@@ -55,7 +55,12 @@ class Comparison(Shown):
     @property
     def first_layer(self) -> int:
         """The first layer of the model that is not left out: what others have before it repeats its own."""
-        return self.map.first_layers[0]
+        return self.layers.start
+
+    @property
+    def layers(self) -> range:
+        """Those of the model that are not left out."""
+        return self.map.layers[0]
 
     @property
     def alone(self) -> bool:
@@ -65,8 +70,8 @@ class Comparison(Shown):
     @property
     def changes(self) -> dict[int, Difference]:
         """The curve's change from the layer before, by layer; none where the layer before is compared with itself."""
-        first = self.first_layer + 1 + self.alone
-        return {layer: step for layer, step in enumerate(self.steps, start=1) if layer >= first}
+        layers = self.layers[1 + self.alone :]
+        return {layer: step for layer, step in enumerate(self.steps, start=1) if layer in layers}
 
     def __post_init__(self) -> None:
         expected = self.model.n_layers, self.reference.n_layers
@@ -90,7 +95,7 @@ class Comparison(Shown):
         model, reference = short_names(self.model.name, self.reference.name)
         against = "with the layer before" if self.alone else f"with {reference}"
         about = f"{model} {against}, {self._what}"
-        return f"{about}: {brief(from_layer(self.first_layer, self.curve.values))}"
+        return f"{about}: {brief(of_layers(self.layers, self.curve.values))}"
 
     @property
     def _what(self) -> str:
@@ -103,7 +108,7 @@ class Comparison(Shown):
 
     def among(self, differences: Sequence[Difference], label: Callable[[str], str] = short_name) -> Table:
         """Return the table next to those of other references: differences by layer to the first, names by `label`."""
-        curve, errors, null, first = self.curve, self.curve.uncertainty, self.map.null, self.first_layer
+        curve, errors, null = self.curve, self.curve.uncertainty, self.map.null
         pairs, level = tuple(enumerate(curve.reference_layers)), in_percent(errors.level, " % ") if errors else ""
         against = "the layer before" if self.alone else "each reference" if differences else "the reference"
         columns = (
@@ -134,7 +139,7 @@ class Comparison(Shown):
                 Column("reference", (self.reference.name,) * len(pairs), form=label, shown=False),
                 Column("layer", range(len(pairs))),
                 *(
-                    replace(column, values=from_layer(first, column.values or (None,) * len(pairs)))
+                    replace(column, values=of_layers(self.layers, column.values or (None,) * len(pairs)))
                     for column in columns
                 ),
             ),

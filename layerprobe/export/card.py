@@ -12,7 +12,7 @@ from layerprobe.encoders.model import ModelDescription, Pooling
 from layerprobe.export.layout import Int8File, Layout
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, in_percent, short_name
-from layerprobe.results.shown import from_layer
+from layerprobe.results.shown import of_layers
 from layerprobe.stats.sentences import percents, tokens_phrase
 from layerprobe.stats.values import SeedScores
 from layerprobe.study.values import Study
@@ -419,11 +419,11 @@ def _evidence_columns(study: Study, layer: int) -> dict[str, list[str]]:
         }
         columns |= {name: [""] * first + column[first:] for name, column in cells.items()}
     columns[study.comparison.map.measure.title] = [
-        "" if value is None else f"{value:.4f}" for value in from_layer(study.comparison.first_layer, curve.values)
+        "" if value is None else f"{value:.4f}" for value in of_layers(study.comparison.layers, curve.values)
     ]
     if untrained is not None:
         columns[f"Zero-shot {metric_title(untrained.primary)}"] = [
-            "" if score is None else f"{score:.2f}" for score in from_layer(untrained.first_layer, untrained.scores)
+            "" if score is None else f"{score:.2f}" for score in of_layers(untrained.layers, untrained.scores)
         ]
     marks = {
         "exported": [layer],

@@ -32,6 +32,7 @@ from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import (
     DamagedStoreError,
     DataError,
+    DegenerateLayerError,
     LayerProbeError,
     LostWorkerError,
     MisalignedSamplesError,
@@ -58,8 +59,8 @@ from layerprobe.jobs.execute import execute
 from layerprobe.lazy import cached_property
 from layerprobe.names import counted, short_name, some
 from layerprobe.results.estimate import Estimate
-from layerprobe.similarity.checks import rounding
-from layerprobe.stats.sentences import missing_sentence
+from layerprobe.similarity.checks import constant_layer, rounding
+from layerprobe.stats.sentences import layer_span, missing_sentence
 from layerprobe.store.manifest import Manifest, StoredFile, StoreKey, first_rows, sample_ids, texts_digest
 from layerprobe.store.shards import ShardWriter, StoredEmbeddings, StoredLayer, write_shard
 from layerprobe.store.store import Store
@@ -110,6 +111,9 @@ class Embeddings:
     first_layer: int = 0
     """1 where pooling takes one token that is the same in all texts before the first block: measures leave layer 0 out,
     and what has a value for every layer repeats that of layer 1."""
+    collapsed: int = 0
+    """How many of the last layers give all texts one embedding, as after a training that collapsed: they are left out,
+    and what has a value for every layer repeats that of the layer before them."""
     _places: NDArray[np.intp] | None = None
     """Which distinct text each given one is; None where all are distinct."""
 
@@ -153,14 +157,32 @@ class Embeddings:
         """Blocks and the embedding output."""
         return self.stored.n_layers
 
+    @property
+    def layers(self) -> range:
+        """Those that are not left out."""
+        return range(self.first_layer, self.n_layers - self.collapsed)
+
+    @property
+    def complete(self) -> Embeddings:
+        """The same, for what compares every layer; raises DegenerateLayerError where last ones are left out."""
+        if self.collapsed:
+            raise DegenerateLayerError(
+                constant_layer(len(self.distinct), name=f"layer {self.layers.stop} of {self.model.name}")
+            )
+        return self
+
     def layer(self, layer: int) -> NDArray[np.float32]:
         """Return one layer, (text, feature), read-only."""
         values = self.stored.layer(layer)
         return values if self._places is None else values[self._places]
 
     def measured(self, layer: int) -> NDArray[np.float32]:
-        """Return one layer as `layer` does, or the first one after it that is not left out."""
-        return self.layer(max(layer, self.first_layer))
+        """Return one layer as `layer` does, or the nearest one that is not left out."""
+        return self.layer(self.nearest(layer))
+
+    def nearest(self, layer: int) -> int:
+        """Return a layer, or the nearest one that is not left out."""
+        return min(max(layer, self.layers[0]), self.layers[-1])
 
     def rows(self, texts: Iterable[str]) -> NDArray[np.int64]:
         """Return the row of every text, the first of several.
@@ -337,12 +359,11 @@ def extract_read(
                 stored = writer.finish()
     recipe, pooling = model.recipe, model.pooling
     settings = {name: value for name, value in model.settled.changed(PLAIN).items() if name in EMBEDDING_OPTIONS}
-    constant = pooling in ONE_TOKEN and len(distinct) > 1 and _is_constant(stored)
+    layers = _varying(stored) if len(distinct) > 1 else range(stored.n_layers)
     warnings = [f"{warning} for {model.label}" for warning in _warnings(stored)]
     notes = [note for prompt in read.prompts or (model.prompt,) for note in recipe.notes(pooling, prompt)]
     warnings += dict.fromkeys(f"{model.label} is read with {note}" for note in notes)
-    if constant:
-        warnings.append(left_out_layer(model.label, pooling))
+    warnings += left_out_layers(model.label, pooling, layers, stored.n_layers)
     return Embeddings(
         # the user's own name for the model: a moved folder has the same fingerprint
         model=replace(from_dict(ModelDescription, stored.manifest.description["model"]), **model.naming),
@@ -355,23 +376,43 @@ def extract_read(
         settings=settings | ({"end_token": recipe.end_token} if recipe.end_token else {}),
         warnings=tuple(warnings),
         _rows=_RowOf(distinct),
-        first_layer=int(constant),
+        first_layer=layers.start,
+        collapsed=stored.n_layers - layers.stop,
     )
 
 
-def left_out_layer(model: str, pooling: Pooling) -> str:
-    """Return the warning that layer 0 of a model is left out, and why."""
-    return f"layer 0 of {model} is left out: with {pooling} pooling it is the same for all texts"
+def left_out_layers(model: str, pooling: Pooling, layers: range, n_layers: int) -> list[str]:
+    """Return warnings of the first and the last layers of a model that are left out, and why."""
+    warnings = []
+    if layers.start:
+        are, they = ("is", "it is") if layers.start == 1 else ("are", "they are")
+        first = f"{layer_span(range(layers.start))} of {model} {are} left out"
+        warnings.append(f"{first}: with {pooling} pooling {they} the same for all texts")
+    if layers.stop < n_layers:
+        are = "is" if layers.stop == n_layers - 1 else "are"
+        last = f"{layer_span(range(layers.stop, n_layers))} of {model} {are} left out"
+        warnings.append(f"{last}: all texts have one embedding there, as after a training that collapsed")
+    return warnings
 
 
-def _is_constant(stored: StoredEmbeddings) -> bool:
-    """Return whether layer 0 is the same for all texts up to rounding."""
-    rows = stored.rows(0)
+def _varying(stored: StoredEmbeddings) -> range:
+    """Return the layers from the first to the last one that is not the same for all texts; all where none differs."""
+    layers = range(stored.n_layers)
+    first = next((layer for layer in layers if not _is_constant(stored, layer)), None)
+    if first is None:
+        return layers
+    return range(first, next(layer for layer in reversed(layers) if not _is_constant(stored, layer)) + 1)
+
+
+def _is_constant(stored: StoredEmbeddings, layer: int) -> bool:
+    """Return whether a layer is the same for all texts up to rounding."""
+    rows = stored.rows(layer)
     one = rows[0:1].astype(np.float64)
     # two rows within the rounding of their mean differ by no more than twice that
     floor = 2 * rounding(np.abs(one[0]), math.sqrt(float(np.mean(one**2))), rows.dtype)
-    starts = range(0, rows.shape[0], TEXTS_A_PASS)
-    return all((np.abs(rows[start : start + TEXTS_A_PASS] - one) <= floor).all() for start in starts)
+    # the second row tells of almost every layer that it is not
+    chunks = (slice(1, 2), *(slice(start, start + TEXTS_A_PASS) for start in range(2, rows.shape[0], TEXTS_A_PASS)))
+    return all((np.abs(rows[chunk] - one) <= floor).all() for chunk in chunks)
 
 
 def extract_split(checkpoint: Resolved, task: Task, split: TextSplit) -> Embeddings:
@@ -523,19 +564,23 @@ def _taken(texts: Sequence[str], rows: NDArray[np.intp]) -> Sequence[str]:
 
 
 def _token_metrics(entropies: NDArray[np.float64], curvatures: NDArray[np.float64], name: str) -> TokenMetrics:
-    """Take means over the texts of (layer, text) numbers."""
+    """Take means over the texts of (layer, text) numbers; last layers without a curvature repeat the one before."""
     turning = ~np.isnan(curvatures)
-    if not turning.any(axis=1).all():
-        layer = int((~turning.any(axis=1)).argmax())
+    n_turning = turning.sum(axis=1)
+    defined = n_turning > 0
+    last = int(np.flatnonzero(defined).max(initial=0))
+    if not defined[: last + 1].all():
+        layer = int((~defined).argmax())
         raise DataError(f"no text has a curvature at layer {layer} of {name}: expected texts of at least three tokens")
-    turns = [row[defined] for row, defined in zip(curvatures, turning, strict=True)]
+    layers = np.minimum(np.arange(len(curvatures)), last)
+    turns = [row[of_layer] for row, of_layer in zip(curvatures[layers], turning[layers], strict=True)]
     return TokenMetrics(
         n_texts=entropies.shape[1],
         prompt_entropy=tuple(entropies.mean(axis=1).tolist()),
         prompt_entropy_errors=tuple(map(_standard_error, entropies)),
         curvature=tuple(float(row.mean()) for row in turns),
         curvature_errors=tuple(map(_standard_error, turns)),
-        n_turning=tuple(len(row) for row in turns),
+        n_turning=tuple(n_turning.tolist()),
     )
 
 

@@ -168,8 +168,12 @@ class TunedRule:
         (layer,) = self.predict(model)
         return layer
 
-    def probability(self, model: ModelCurves, *, draws: int = DRAWS, seed: int = 0) -> DropProbability | None:
+    def probability(
+        self, model: ModelCurves, *, most: int | None = None, draws: int = DRAWS, seed: int = 0
+    ) -> DropProbability | None:
         """Return what the rule predicts of a model when what it reads is redrawn within its errors, so many times.
+
+        Layers behind `most` are flagged whatever the rule says.
 
         Returns:
             None where the rule reads several curves, whose errors go together, or one of unknown errors.
@@ -189,6 +193,7 @@ class TunedRule:
             layers = self.predict.layers(drawn)
         else:
             layers = np.array([layer(values) for values in drawn.tolist()])
+        layers = layers if most is None else np.minimum(layers, most)
         return drop_probability(1 + layers, n_layers=model.n_blocks + 1, seed=seed)
 
 

@@ -9,7 +9,7 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.readings.values import DIGITS
 from layerprobe.results import numbers
 from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.shown import Shown, from_layer
+from layerprobe.results.shown import Shown, of_layers
 from layerprobe.results.table import Column, Table, chance
 from layerprobe.similarity.values import CurveUncertainty
 from layerprobe.stats import sentences
@@ -176,6 +176,8 @@ class DropPrediction(Shown):
     """How far these may be off, where that is known."""
     first_layer: int = field(default=0, metadata=RARE)
     """The first layer that is not left out: none before it is recommended, and what was read there repeats its own."""
+    collapsed: int = field(default=0, metadata=RARE)
+    """How many of the last layers give all texts one embedding: they are flagged without a reading."""
     n_texts: tuple[int, int] | None = None
     """How many texts were read, and how many there are; None in files of before."""
 
@@ -222,6 +224,11 @@ class DropPrediction(Shown):
         redrawn = () if self.probability is None else self.probability.by_layer
         return max(max(named) + 1, len(redrawn), *(len(values) for values in self.read.values()), 1)
 
+    @property
+    def layers(self) -> range:
+        """Those that are not left out."""
+        return range(self.first_layer, self.n_layers - self.collapsed)
+
     def flag(self, layer: int) -> str | None:
         """Return what follows for a layer: flagged or recommended; None for the others."""
         if layer in self.drop_layers:
@@ -232,14 +239,14 @@ class DropPrediction(Shown):
     def read_columns(self) -> Iterator[Column]:
         """What the rule read besides CKA, with its interval where that is known."""
         for name, values in self.read.items():
-            yield Column(name, from_layer(self.first_layer, values), form=DIGITS, meaning="Read by the rule.")
+            yield Column(name, of_layers(self.layers, values), form=DIGITS, meaning="Read by the rule.")
             if (errors := self.read_uncertainty.get(name)) is not None:
-                yield errors.interval_column(f"{name}_interval", first=self.first_layer, form=DIGITS)
+                yield errors.interval_column(f"{name}_interval", self.layers, form=DIGITS)
 
     def flag_columns(self, n_layers: int) -> tuple[Column, ...]:
         """Return what it says of so many layers: how often redraws flag each, and which ones it flags."""
         layers, redrawn = range(n_layers), self.probability
-        shares = [None] * n_layers if redrawn is None else from_layer(self.first_layer, redrawn.by_layer)
+        shares = [None] * n_layers if redrawn is None else of_layers(self.layers, redrawn.by_layer)
         flagged, recommended = ([self.flag(layer) == flag for layer in layers] for flag in ("flagged", "recommended"))
         return (
             Column(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from layerprobe.comparison.arrays import Layer, Rows
 from layerprobe.context import part
 from layerprobe.encoders.loading import Resolved, resolve
-from layerprobe.extraction.embeddings import Embeddings, extract_items, left_out_layer
+from layerprobe.extraction.embeddings import Embeddings, extract_items, left_out_layers
 from layerprobe.metrics.names import split_title
 from layerprobe.probing.probes import SCORED_AS, Problem
 from layerprobe.probing.run import Board, probe_layers
@@ -58,11 +58,10 @@ def _by_rows(
     items: Items, embeddings: Embeddings, task: Task, about: dict[str, Any], *, combinations: bool | None
 ) -> Probing:
     kind, settings = KINDS[task.kind], about["settings"]
+    given = range(embeddings.first_layer, embeddings.n_layers)  # a constant one behind is noticed by the probes
     layers = [
         Layer(name=f"layer {number}", shape=stored.shape, read=stored.__getitem__)
-        for number, stored in (
-            (layer, embeddings.stored.rows(layer)) for layer in range(embeddings.first_layer, embeddings.n_layers)
-        )
+        for number, stored in ((layer, embeddings.stored.rows(layer)) for layer in given)
     ]
     links = links_of(items)
     if kind.zero_shot == "probe":
@@ -80,7 +79,7 @@ def _by_rows(
     problem = replace(problem.folded(groups, settings), links=links, scored_as=task.kind)
     with part(start=EMBEDDED, share=1 - EMBEDDED, whole=1):
         about["model"] = embeddings.model
-        return probe_layers(layers, problem, about, combinations=combinations, left_out=_left_out(embeddings))
+        return probe_layers(layers, problem, about, combinations=combinations, left_out=_left_out(embeddings, given))
 
 
 def _kept_together(items: Items, links: Links | None, folds: int) -> tuple[NDArray[np.intp] | None, tuple[str, ...]]:
@@ -101,9 +100,12 @@ def _kept_together(items: Items, links: Links | None, folds: int) -> tuple[NDArr
     return copies, (f"{linked}: only copies of an item are kept in one fold, so that folds share texts",)
 
 
-def _left_out(embeddings: Embeddings) -> dict[str, str]:
-    reason = left_out_layer(embeddings.model.name, embeddings.pooling).partition(": ")[2]
-    return {f"layer {number}": reason for number in range(embeddings.first_layer)}
+def _left_out(embeddings: Embeddings, layers: range) -> dict[str, str]:
+    n_layers = embeddings.n_layers
+    spans = filter(None, (range(layers.start), range(layers.stop, n_layers)))
+    warnings = left_out_layers(embeddings.model.name, embeddings.pooling, layers, n_layers)
+    reasons = [warning.partition(": ")[2] for warning in warnings]
+    return {f"layer {number}": reason for span, reason in zip(spans, reasons, strict=True) for number in span}
 
 
 def _features(layer: Layer, probe: Probe, sides: list[NDArray[np.int64]]) -> Layer:
@@ -141,9 +143,9 @@ def _by_outputs(checkpoint: Resolved, task: Task, split: TextSplit, about: dict[
         links=links_of(task.split(split)),
         about=about,
         began=began,
-        left_out=_left_out(embeddings) if scores.first_layer else {},
+        left_out=_left_out(embeddings, scores.layers),
     )
-    for number in range(scores.first_layer, len(scores.scores)):
+    for number in scores.layers:
         board.add(f"layer {number}", number, embeddings.model.hidden_size, [number])
     board.left_out[SEVERAL] = f"they are not compared for the kind {task.kind}"
     return board.result(last=len(scores.scores) - 1)

@@ -150,7 +150,7 @@ def _probe(source: Source) -> LayerCurve | None:
 
 
 def _curve(scores: LayerScores) -> LayerCurve:
-    return LayerCurve(values=scores.scores, first_layer=scores.first_layer)
+    return LayerCurve(values=scores.scores, first_layer=scores.first_layer, collapsed=scores.collapsed)
 
 
 ZERO_SHOT = Reading(

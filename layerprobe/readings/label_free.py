@@ -63,7 +63,11 @@ CURVATURE = Reading(
     unit="radians",
     direction=None,
     needs="tokens",
-    compute=lambda source: LayerCurve(values=source.tokens.curvature, standard_errors=source.tokens.curvature_errors),
+    compute=lambda source: LayerCurve(
+        values=source.tokens.curvature,
+        standard_errors=source.tokens.curvature_errors,
+        collapsed=source.tokens.n_turning.count(0),
+    ),
     source=f"Hosseini and Fedorenko 2023 (arXiv 2311.04930); {SKEAN}",
 )
 DATASET_ENTROPY = Reading(

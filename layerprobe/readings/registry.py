@@ -69,10 +69,10 @@ def alone() -> list[str]:
     return [name for name, reading in READINGS.usable().items() if reading.alone]
 
 
-def course(curves: Mapping[str, Sequence[float]], *, first: int = 0) -> str:
-    """Return where each of some curves is highest, from a layer on, and where it ends, with the units of readings."""
+def course(curves: Mapping[str, Sequence[float]], *, layers: range) -> str:
+    """Return where each of some curves is highest, of some layers, and where it ends, with the units of readings."""
     units = {name: READINGS[name].unit for name in curves if name in READINGS}
-    return highest_and_last(curves, first=first, units=units)
+    return highest_and_last(curves, layers=layers, units=units)
 
 
 def curves_table(curves: Mapping[str, LayerCurve]) -> Table:

@@ -25,6 +25,7 @@ from layerprobe.extraction.embeddings import (
 from layerprobe.files.images import readable_as
 from layerprobe.lazy import cached_property
 from layerprobe.metrics.names import Split
+from layerprobe.readings.reading import Need
 from layerprobe.readings.registry import READINGS
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.similarity.values import LayerDiagnostics
@@ -89,6 +90,12 @@ class Source:
         """The first layer of the altered copies that is not left out."""
         return self._copies[0].first_layer
 
+    def collapsed(self, needs: Need) -> int:
+        """Return how many of the last layers are left out of what a reading needs."""
+        if needs in ("two views", "views"):
+            return self._copies[0].collapsed
+        return self.embeddings.collapsed if needs == "embeddings" else 0
+
     @property
     def labels(self) -> Task:
         """The task; raises DataError if there is none."""
@@ -112,6 +119,14 @@ class Source:
         names = (f"layer {layer} of {self.checkpoint.label}" for layer in range(self.n_layers))
         values = tuple(number(layer, name) for layer, name in enumerate(names))
         return LayerCurve(values=values, first_layer=first_layer)
+
+
+def layers_read(curves: Mapping[str, LayerCurve]) -> tuple[range, int]:
+    """Return the layers of a model that its curves do not leave out, at least one curve, and how many layers it has."""
+    n_layers = max(len(curve.values) for curve in curves.values())
+    # a curve of changes from layer to layer begins later than the others
+    first = min(filter(None, (curve.first_layer for curve in curves.values())), default=0)
+    return range(first, n_layers - max(curve.collapsed for curve in curves.values())), n_layers
 
 
 def text_views(texts: Sequence[str], views: Views) -> list[tuple[str, ...]]:
@@ -186,7 +201,12 @@ def read_curves(
         views=views,
     )
     curves = {name: reading.compute(source) for name, reading in readings.items() if reading.compute is not None}
-    available = {name: curve for name, curve in curves.items() if curve is not None}
+    available = {
+        # a curve of labels has what its own texts leave out
+        name: replace(curve, collapsed=source.collapsed(readings[name].needs) or curve.collapsed)
+        for name, curve in curves.items()
+        if curve is not None
+    }
     for name, curve in available.items():
         if len(curve.values) != source.n_layers:
             raise DataError(f"expected {name} at each of {source.n_layers} layers, got {len(curve.values)} values")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
-from layerprobe.results.shown import Shown, brief, from_layer
+from layerprobe.results.shown import Shown, brief, of_layers
 from layerprobe.results.table import Column, Table
 from layerprobe.similarity.values import CurveUncertainty
 
@@ -53,6 +53,8 @@ class LayerCurve(Shown):
     """How the errors of layers go together; None where it is not known. What a zoo holds has none."""
     first_layer: int = field(default=0, metadata=RARE)
     """The first layer that is not left out; values before it repeat its own."""
+    collapsed: int = field(default=0, metadata=RARE)
+    """How many of the last layers give all texts one embedding and are left out; they repeat the value before them."""
 
     def __post_init__(self) -> None:
         if self.standard_errors is not None and len(self.standard_errors) != len(self.values):
@@ -79,6 +81,11 @@ class LayerCurve(Shown):
         return cls(values=values, standard_errors=uncertainty.standard_errors, uncertainty=uncertainty)
 
     @property
+    def layers(self) -> range:
+        """Those that are not left out."""
+        return range(self.first_layer, len(self.values) - self.collapsed)
+
+    @property
     def table(self) -> Table:
         """A row a layer: the number and its standard error."""
         layers = Column("layer", tuple(range(len(self.values))), meaning="Blocks kept.")
@@ -88,13 +95,13 @@ class LayerCurve(Shown):
         self, name: str, *, first: int = 0, n_layers: int = 0, unit: str = "", meaning: str = ""
     ) -> Iterator[Column]:
         """Yield the number and its standard error under a name, from a first layer on, for as many layers or more."""
-        first = max(first, self.first_layer)
+        layers = self.layers[max(first - self.first_layer, 0) :]
         for title, values in ((name, self.values), (f"{name} standard error", self.standard_errors)):
-            errors = () if values is None else from_layer(first, values)
+            errors = () if values is None else of_layers(layers, values)
             filled = (*errors, *[None] * (max(n_layers, len(self.values)) - len(errors)))
             yield Column(title, filled, form=DIGITS, unit=unit, meaning=meaning, shown=title == name)
 
     @property
     def summary(self) -> str:
         """The result in one line."""
-        return f"{len(self.values)} layers: {brief(from_layer(self.first_layer, self.values), DIGITS)}"
+        return f"{len(self.values)} layers: {brief(of_layers(self.layers, self.values), DIGITS)}"

@@ -157,8 +157,9 @@ def _alone(comparison: Comparison) -> str:
 def _one(compared: Compared, comparison: Comparison) -> str:
     """Return where a model is most and least like its reference."""
     values, last = comparison.curve.values, len(comparison.curve.values) - 1
-    most, least = (pick(range(comparison.first_layer, last + 1), key=values.__getitem__) for pick in (max, min))
-    ending = "" if last in (most, least) else f"; at its last layer, {last}, it is {_value(comparison, last)}"
+    most, least = (pick(comparison.layers, key=values.__getitem__) for pick in (max, min))
+    at_last = f"; at its last layer, {last}, it is {_value(comparison, last)}"
+    ending = at_last if last in comparison.layers and last not in (most, least) else ""
     return (
         f"{compared.model} is most like {compared.references[0]} at layer {most}"
         f" ({_value(comparison, most)}) and least at layer {least} ({_value(comparison, least)}){ending}."
@@ -168,7 +169,7 @@ def _one(compared: Compared, comparison: Comparison) -> str:
 def _several(compared: Compared, result: Comparisons) -> str:
     """Return which reference is closest at which layers."""
     curves = [comparison.curve.values for comparison in result.comparisons]
-    layers = range(result.comparisons[0].first_layer, len(curves[0]))
+    layers = result.comparisons[0].layers
     closest = {layer: max(range(len(curves)), key=lambda index: curves[index][layer]) for layer in layers}
     spans = [
         f"to {compared.references[index]} at {numbers.counted_layers(list(span))}"
@@ -180,11 +181,12 @@ def _several(compared: Compared, result: Comparisons) -> str:
 
 def last_and_fall(result: Comparisons) -> str:
     """Return how similar the last layers are, and where the first curve falls most from one layer to the next."""
-    last = len(result.comparisons[0].curve.values) - 1
+    last, n_layers = result.comparisons[0].layers[-1], len(result.comparisons[0].curve.values)
+    end = f"at the last layer, {last}" if last == n_layers - 1 else f"at layer {last}, the last one before the collapse"
     names = compared_models([result]).references
     ends = (f"{name} {_value(one, last)}" for name, one in zip(names, result.comparisons, strict=True))
     value = _value(result.comparisons[0], last) if len(names) == 1 else ", ".join(ends)
-    sentence = f"{_measure(result.comparisons[0].map)} at the last layer, {last}: {value}."
+    sentence = f"{_measure(result.comparisons[0].map)} {end}: {value}."
     falls = {layer: step for layer, step in result.comparisons[0].changes.items() if step.upper < 0}
     if not falls:
         return sentence
@@ -199,8 +201,7 @@ def _measure(heatmap: SimilarityMap) -> str:
 
 def _least_like_before(comparison: Comparison) -> int:
     """Return the layer that is least like the one before, of a model alone."""
-    values = comparison.curve.values
-    return min(range(comparison.first_layer + 1, len(values)), key=values.__getitem__)
+    return min(comparison.layers[1:], key=comparison.curve.values.__getitem__)
 
 
 def _agreement(compared: Compared) -> Iterator[str]:
@@ -210,8 +211,7 @@ def _agreement(compared: Compared) -> Iterator[str]:
     by_layer: dict[int, list[str]] = {}
     for result in compared.measured:
         first = result.comparisons[0]
-        start = first.first_layer + (1 if compared.alone else 0)
-        least = min(range(start, len(first.curve.values)), key=first.curve.values.__getitem__)
+        least = min(first.layers[compared.alone :], key=first.curve.values.__getitem__)
         by_layer.setdefault(least, []).append(first.map.measure.short_name)
     what = "the layer before" if compared.alone else compared.references[0]
     if len(by_layer) == 1:
@@ -267,9 +267,9 @@ def _map(compared: Compared, number: int, title: str, one: Comparison, lowest: f
 def diagnosed(compared: Compared) -> Section:
     """Return the diagnostics of the layers of the model and its references."""
     first, others = compared.first, () if compared.alone else compared.measured[0].comparisons
-    models = [(compared.model, first.model_diagnostics, first.first_layer)]
+    models = [(compared.model, first.model_diagnostics, first.layers)]
     models += [
-        (name, other.reference_diagnostics, other.map.first_layers[1])
+        (name, other.reference_diagnostics, other.map.layers[1])
         for name, other in zip(compared.references, others, strict=False)
     ]
     return diagnostics(models)

@@ -92,31 +92,31 @@ def models(*described: ModelDescription | None) -> tuple[Part, ...]:
     return (facts_table("Models", names, list(map(model_facts, present))),) if present else ()
 
 
-def diagnostics(models: Iterable[tuple[str, Sequence[LayerDiagnostics], int]]) -> Section:
-    """Return a table of layer diagnostics for each model, from its first included layer on."""
+def diagnostics(models: Iterable[tuple[str, Sequence[LayerDiagnostics], range]]) -> Section:
+    """Return a table of layer diagnostics for each model, without those that are left out."""
     folds = [
-        folded(f"Layers of {name}", table_of(replace(diagnostics_table(layers, first), title=f"Diagnostics of {name}")))
-        for name, layers, first in models
-        if layers
+        folded(f"Layers of {name}", table_of(replace(diagnostics_table(rows, layers), title=f"Diagnostics of {name}")))
+        for name, diagnosed, layers in models
+        if (rows := [diagnosed[layer] for layer in layers if diagnosed])
     ]
     intro = ("Properties of each layer, and what can distort its similarity.",) if folds else ()
     return section("diagnostics", "Diagnostics of the layers", *intro, *folds)
 
 
-def diagnostics_table(layers: Sequence[LayerDiagnostics], first: int = 0) -> Table:
-    """Return the diagnostics of each layer from `first` on, one row per layer."""
-    listed_layers, share = layers[first:], numbers.percent
+def diagnostics_table(diagnosed: Sequence[LayerDiagnostics], layers: Sequence[int]) -> Table:
+    """Return the diagnostics of some layers, one row per layer."""
+    share = numbers.percent
     return Table(
         columns=(
-            Column("layer", range(first, len(layers))),
-            Column("texts", [layer.n_samples for layer in listed_layers]),
-            Column("features", [layer.n_features for layer in listed_layers]),
-            Column("copies", [layer.duplicates for layer in listed_layers]),
-            Column("mean_cosine", [layer.mean_cosine for layer in listed_layers], form=".3f"),
-            Column("top_feature", [layer.top_dimension_share for layer in listed_layers], form=share),
-            Column("top_three", [layer.top_three_share for layer in listed_layers], form=share),
-            Column("effective_rank", [layer.effective_rank for layer in listed_layers], form=".1f"),
-            Column("intrinsic_dimension", [layer.intrinsic_dimension for layer in listed_layers], form=".1f"),
-            Column("chance_cka", [layer.chance_cka for layer in listed_layers], "chance CKA", ".3f"),
+            Column("layer", layers),
+            Column("texts", [layer.n_samples for layer in diagnosed]),
+            Column("features", [layer.n_features for layer in diagnosed]),
+            Column("copies", [layer.duplicates for layer in diagnosed]),
+            Column("mean_cosine", [layer.mean_cosine for layer in diagnosed], form=".3f"),
+            Column("top_feature", [layer.top_dimension_share for layer in diagnosed], form=share),
+            Column("top_three", [layer.top_three_share for layer in diagnosed], form=share),
+            Column("effective_rank", [layer.effective_rank for layer in diagnosed], form=".1f"),
+            Column("intrinsic_dimension", [layer.intrinsic_dimension for layer in diagnosed], form=".1f"),
+            Column("chance_cka", [layer.chance_cka for layer in diagnosed], "chance CKA", ".3f"),
         )
     )

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.results import numbers
 from layerprobe.results.draw import drawn
-from layerprobe.results.shown import from_cell
+from layerprobe.results.shown import of_cells
 from layerprobe.results.style import INK, NEGATIVE, PAPER, SEQUENTIAL, square_axis, styled, text
 from layerprobe.results.values import Figure
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
@@ -58,12 +58,12 @@ def map_figure(
 
 def map_finding(heatmap: SimilarityMap, *, alone: bool = False) -> str:
     """Return what a map shows; alone: of a model with itself."""
-    rows, (first, column) = heatmap.values, heatmap.first_layers
+    layers, others = heatmap.layers
     cells = [
         (value, i, j)
-        for i, row in enumerate(rows)
+        for i, row in enumerate(heatmap.values)
         for j, value in enumerate(row)
-        if i >= first and j >= column and (not alone or j < i)
+        if i in layers and j in others and (not alone or j < i)
     ]
     (low, low_i, low_j), (high, high_i, high_j) = min(cells), max(cells)
     if alone:
@@ -71,11 +71,12 @@ def map_finding(heatmap: SimilarityMap, *, alone: bool = False) -> str:
             f"Of different layers, {high_j} and {high_i} are the most similar ({numbers.number(high, 3)}), {low_j} and"
             f" {low_i} the least ({numbers.number(low, 3)}).{_chance(heatmap)}"
         )
-    closest, j = max((value, j) for value, i, j in cells if i == len(rows) - 1)
+    closest, j = max((value, j) for value, i, j in cells if i == layers[-1])
+    end = "last layer" if layers[-1] == len(heatmap.values) - 1 else f"layer {layers[-1]}"
     return (
         f"The most similar pair is layer {high_i} of the model and layer {high_j} of the reference"
         f" ({numbers.number(high, 3)}), the least similar layer {low_i} and layer {low_j} ({numbers.number(low, 3)})."
-        f" The model's last layer is closest to layer {j} of the reference ({numbers.number(closest, 3)})."
+        f" The model's {end} is closest to layer {j} of the reference ({numbers.number(closest, 3)})."
         f"{_chance(heatmap)}"
     )
 
@@ -106,8 +107,8 @@ def both_normalizations(comparison: Comparison, names: tuple[str, str]) -> list[
 
 def lowest_value(maps: Sequence[SimilarityMap]) -> float:
     """Return the lowest value of some maps, from which they share one scale of colours."""
-    rows = (row[heatmap.first_layers[1] :] for heatmap in maps for row in heatmap.values[heatmap.first_layers[0] :])
-    return min(value for row in rows for value in row)
+    rows = (row for heatmap in maps for row in of_cells(heatmap.layers, heatmap.values))
+    return min(value for row in rows for value in row if value is not None)
 
 
 def similarity_map(
@@ -129,8 +130,8 @@ def similarity_map(
     legend = "" if title.lower().startswith(measure.lower()) else measure
     pair = "layer %{y}, layer %{x}" if alone else "model layer %{y}, reference layer %{x}"
     heat = go.Heatmap(
-        z=from_cell(heatmap.first_layers, heatmap.values),
-        hoverongaps=False if any(heatmap.first_layers) else None,
+        z=of_cells(heatmap.layers, heatmap.values),
+        hoverongaps=False if any((*heatmap.first_layers, *heatmap.collapsed)) else None,
         customdata=cells,
         name=f"{measure} map",
         zmin=min(0.0, lowest),
@@ -141,7 +142,7 @@ def similarity_map(
         colorbar={"thickness": 12, "outlinewidth": 0, "len": 1, "title": {"text": legend}, "tickfont": {"size": 11}},
         hovertemplate=f"{pair}<br>{measure} %{{z:.4f}}{template}<extra></extra>",
     )
-    figure = go.Figure([heat, *([] if compared is None else [_dots(compared, heatmap.first_layers[0])])])
+    figure = go.Figure([heat, *([] if compared is None else [_dots(compared, heatmap.layers[0])])])
     square_axis(figure.layout.xaxis, f"Layer of {text(reference)}", columns)
     square_axis(figure.layout.yaxis, f"Layer of<br>{text(model)}", rows)
     styled(figure)
@@ -151,10 +152,10 @@ def similarity_map(
     return figure.update_yaxes(tickfont_size=11)
 
 
-def _dots(compared: SimilarityCurve, first: int) -> go.Scatter:
+def _dots(compared: SimilarityCurve, layers: range) -> go.Scatter:
     return go.Scatter(
-        x=list(compared.reference_layers[first:]),
-        y=list(range(first, len(compared.values))),
+        x=[compared.reference_layers[layer] for layer in layers],
+        y=list(layers),
         name="compared in the curve",
         mode="markers",
         marker={"color": PAPER, "size": 6, "line": {"color": INK, "width": 1.2}},

@@ -29,7 +29,7 @@ def prediction_page(prediction: Prediction) -> Page:
     other = "the layer before" if compared.alone else compared.references[0]
     name = f"{compared.first.map.measure.short_name} with {other}"
     # alone, the first layer has none before it and is compared with itself
-    finding = course({name: curve.values}, first=drop.first_layer + compared.alone)
+    finding = course({name: curve.values}, layers=compared.first.layers[compared.alone :])
     figure = curve_figure(compared.measured[0], "curve", f"{numbers.capitalised(finding)}.")
     page = drop_page(drop, prediction.table)
     against = f"Similarity to the {'layer before' if compared.alone else 'reference'}, layer by layer"

@@ -1,6 +1,6 @@
 """Pages of numbers by layer before fine-tuning: scores, readings, and what was found of several models."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import plotly.graph_objects as go
@@ -166,7 +166,9 @@ def readings_page(curves: Mapping[str, LayerCurve], *, model: str = "") -> Page:
     readings = {reading: READINGS[reading] for reading in curves if reading in READINGS}
     table = curves_table(curves)
     bounds = {name: curve.uncertainty for name, curve in curves.items() if curve.uncertainty is not None}
-    drawable = table.with_columns(*(e.interval_column(f"{name} ends", first=0) for name, e in bounds.items()))
+    drawable = table.with_columns(
+        *(e.interval_column(f"{name} ends", curves[name].layers) for name, e in bounds.items())
+    )
     figures = [
         drawn(
             drawable,
@@ -198,7 +200,7 @@ def _promised(curves: Mapping[str, LayerCurve], readings: Mapping[str, Reading])
     for name, reading in readings.items():
         if reading.direction is not None:
             values = [reading.direction * value for value in curves[name].values]
-            layers: Sequence[int] = range(_first_layer(name, curves[name]), len(values))
+            layers = _layers(name, curves[name])
             by_layer.setdefault(max(layers, key=values.__getitem__), []).append(name)
     if not by_layer:
         return f"{numbers.capitalised('; '.join(_course(name, curve) for name, curve in curves.items()))}."
@@ -207,9 +209,9 @@ def _promised(curves: Mapping[str, LayerCurve], readings: Mapping[str, Reading])
 
 
 def _course(name: str, curve: LayerCurve) -> str:
-    return course({name: curve.values}, first=_first_layer(name, curve))
+    return course({name: curve.values}, layers=_layers(name, curve))
 
 
-def _first_layer(name: str, curve: LayerCurve) -> int:
-    """Return the first layer that has a value of its own."""
-    return max(READINGS[name].first if name in READINGS else 0, curve.first_layer)
+def _layers(name: str, curve: LayerCurve) -> range:
+    """Return the layers that have a value of their own."""
+    return range(max(READINGS[name].first if name in READINGS else 0, curve.first_layer), curve.layers.stop)

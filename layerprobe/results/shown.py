@@ -6,7 +6,7 @@ import abc
 import html
 import importlib.util
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -177,20 +177,20 @@ def clauses(sentence: str) -> tuple[str, str]:
     return heading, further[:1].upper() + further[1:]
 
 
-def from_layer(first: int, values: Sequence[T]) -> list[T | None]:
-    """Return values by layer with None for the layers before the first one that has a value of its own.
+def of_layers(layers: Collection[int], values: Sequence[T]) -> list[T | None]:
+    """Return values by layer with None for the layers that are left out.
 
     Examples:
-        >>> from_layer(1, (0.5, 0.5, 0.4))
-        [None, 0.5, 0.4]
+        >>> of_layers(range(1, 3), (0.5, 0.5, 0.4, 0.4))
+        [None, 0.5, 0.4, None]
     """
-    return [None if layer < first else value for layer, value in enumerate(values)]
+    return [value if layer in layers else None for layer, value in enumerate(values)]
 
 
-def from_cell(first: tuple[int, int], values: Sequence[Sequence[float]]) -> list[list[float | None]]:
-    """Return a map of layers with None in the rows and columns before the first that have values of their own."""
-    row, column = first
-    return [from_layer(len(line) if i < row else column, line) for i, line in enumerate(values)]
+def of_cells(layers: tuple[range, range], values: Sequence[Sequence[float]]) -> list[list[float | None]]:
+    """Return a map of layers with None in the rows and columns of layers that are left out."""
+    rows, columns = layers
+    return [of_layers(columns if i in rows else (), line) for i, line in enumerate(values)]
 
 
 def brief(values: Sequence[float | None], form: str = ".2f") -> str:

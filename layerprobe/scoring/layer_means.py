@@ -55,7 +55,7 @@ def layer_means(checkpoint: Resolved, task: Task) -> LayerMeans:
     embedded = {split: extract_split(checkpoint, task, split) for split in splits}
     test = embedded["test"]
     outputs = _by_probe(embedded, task) if kind.zero_shot == "probe" else _by_cosines(embedded, task)
-    layers = range(test.first_layer, test.n_layers)
+    layers = test.layers
     if len(layers) < 2:
         raise DataError(f"expected at least two layers to average, got those of {test.model.name}")
     pairs = list(itertools.combinations(layers, 2))
@@ -235,6 +235,6 @@ def _mean(layers: Sequence[_Side], form: MeanForm, pair: Pair) -> Embedded:
 def _layers(embeddings: Embeddings, examples: Examples) -> tuple[list[_Side], list[_Side]]:
     """Return the embeddings by layer of first texts and of second ones; an empty list for single texts."""
     sides = [embeddings.rows(side) for side in examples.sides]
-    stored = [embeddings.stored.rows(max(layer, embeddings.first_layer)) for layer in range(embeddings.n_layers)]
+    stored = [embeddings.stored.rows(embeddings.nearest(layer)) for layer in range(embeddings.n_layers)]
     first, *second = ([_Side(layer, rows) for layer in stored] for rows in sides)
     return first, second[0] if second else []

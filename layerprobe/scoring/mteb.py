@@ -36,7 +36,7 @@ def write_mteb(result: Scores, folder: str | Path) -> list[Path]:
         raise DataError(f"expected tasks of different names, got {', '.join(names)}: rename a file")
     name = _mteb_name(model)
     revision = Path(folder) / "results" / name.replace("/", "__") / _revision(model)
-    for layer in range(result.first_layer, model.n_layers):
+    for layer in (one.layer for one in result.layers):
         experiment = _experiment(result, layer)
         place = revision / "experiments" / "__".join(f"{key}_{value}" for key, value in sorted(experiment.items()))
         make_directory(place)

@@ -139,7 +139,7 @@ def _on_task(
     several, level, kind = len(checkpoints) > 1, current().level, KINDS[task.kind]
     scored = [_scored(checkpoint, task, split) for checkpoint in checkpoints]
     by_model, described = [scores for scores, _ in scored], [embeddings.model for _, embeddings in scored]
-    rows = [(i, layer) for i, one in enumerate(by_model) for layer in range(one.first_layer, len(one.scores))]
+    rows = [(i, layer) for i, one in enumerate(by_model) for layer in one.layers]
     values = [by_model[i].scores[layer] for i, layer in rows]
     influences = [by_model[i].influences[layer] for i, layer in rows if by_model[i].influences]
     if len(influences) < len(rows) and (several or all_pairs):
@@ -201,15 +201,16 @@ def untrained_layers(task: Task, split: TextSplit, checkpoint: Resolved, scored:
 
     def outputs() -> Sequence[tuple[Any, float | None]]:
         if scores.outputs:
-            return scores.outputs[scores.first_layer :]
+            return scores.outputs[scores.layers.start : scores.layers.stop]
         with settings(by_item=False, outputs=True):
-            return score_split(checkpoint, task, split=split)[0].outputs[scores.first_layer :]
+            scored = score_split(checkpoint, task, split=split)[0]
+            return scored.outputs[scores.layers.start : scores.layers.stop]
 
     return LayerOutputs(
         name=label,
-        layers=range(scores.first_layer, len(scores.scores)),
+        layers=scores.layers,
         outputs=outputs,
-        scores=scores.scores[scores.first_layer :],
+        scores=[scores.scores[layer] for layer in scores.layers],
         vectors=embeddings.vectors,
     )
 
@@ -280,12 +281,11 @@ def _over_tasks(
 
 def _compared(scores: LayerScores, task: Task, split: TextSplit) -> AgainstBest | None:
     """Return the layers of a model on one of several tasks, compared with the best, where that is possible."""
-    first = scores.first_layer
     if not scores.influences:
         return None
     return against_best(
-        scores.scores[first:],
-        scores.influences[first:],
+        [scores.scores[layer] for layer in scores.layers],
+        [scores.influences[layer] for layer in scores.layers],
         metric=scores.primary,
         links=links_of(task.split(split)),
         level=current().level,
@@ -319,7 +319,8 @@ def across_tasks(
     rows = [
         (i, layer)
         for i, model in enumerate(models)
-        for layer in range(max(of_models[i].scores.first_layer for of_models in by_task), model.n_layers)
+        for layer in range(model.n_layers)
+        if all(layer in of_models[i].scores.layers for of_models in by_task)
     ]
     curves = [[of_models[i].scores.scores[layer] for of_models in by_task] for i, layer in rows]
     means = list(map(fmean, curves))

@@ -13,7 +13,7 @@ from layerprobe.metrics.names import check_primary, metric_title, points, split_
 from layerprobe.names import counted, distinct_names, in_percent, plural, short_name
 from layerprobe.results.blocks import Blocks
 from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.shown import Shown, brief, from_layer
+from layerprobe.results.shown import Shown, brief, of_layers
 from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
 from layerprobe.similarity.values import Difference, Interval
 from layerprobe.stats.sentences import (
@@ -52,6 +52,8 @@ class LayerScores(Shown):
     """By layer, x 100."""
     first_layer: int = field(default=0, metadata=RARE)
     """The first layer that is not left out; scores before it repeat its own."""
+    collapsed: int = field(default=0, metadata=RARE)
+    """How many of the last layers give all texts one embedding and are left out; they repeat the score before them."""
     influences: tuple[tuple[float, ...], ...] = field(default=(), metadata=RARE)
     """By layer, what each item adds to the primary metric, see `layerprobe.metrics.influence`; empty where that was not
     kept."""
@@ -80,14 +82,19 @@ class LayerScores(Shown):
         """The primary metric by layer, x 100."""
         return self.metrics[self.primary]
 
+    @property
+    def layers(self) -> range:
+        """Those that are not left out."""
+        return range(self.first_layer, len(self.scores) - self.collapsed)
+
     def own(self, layer: int) -> float | None:
         """Return the primary metric of a layer, x 100; None where it is left out."""
-        return self.scores[layer] if layer >= self.first_layer else None
+        return self.scores[layer] if layer in self.layers else None
 
     @property
     def best_layer(self) -> int:
         """The layer with the highest primary metric, the earlier one of equals."""
-        return self.first_layer + best_of(self.scores[self.first_layer :])
+        return self.layers[best_of([self.scores[layer] for layer in self.layers])]
 
     @property
     def on_floor(self) -> bool:
@@ -97,7 +104,7 @@ class LayerScores(Shown):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader should know: about the embeddings, and what speaks against the labels."""
-        if max(self.scores[self.first_layer :]) >= REVERSED:
+        if self.scores[self.best_layer] >= REVERSED:
             return self.cautions
         what = f"every layer has a {metric_title(self.primary)} x 100 below {REVERSED:g}"
         advice = "the labels may be distances, not similarities; reverse them (highest score minus each)"
@@ -117,7 +124,7 @@ class LayerScores(Shown):
     @property
     def summary(self) -> str:
         """What it says, in one line."""
-        return f"{self.what}: {self.sentence} By layer: {brief(from_layer(self.first_layer, self.scores))}"
+        return f"{self.what}: {self.sentence} By layer: {brief(of_layers(self.layers, self.scores))}"
 
     @property
     def sentence(self) -> str:
@@ -129,11 +136,12 @@ class LayerScores(Shown):
         best, last = self.best_layer, len(self.scores) - 1
         score = f"{self.scores[best]:.2f}" if compared is None else score_of_best(compared)
         which = f"The last layer, {last}," if best == last else f"Layer {best}"
-        ahead = "" if best == last else f"; the last layer, {last}, {self.scores[last]:.2f}"
+        tail = "gives all texts one embedding" if self.collapsed else f"{self.scores[last]:.2f}"
+        ahead = "" if best == last else f"; the last layer, {last}, {tail}"
         headline = f"{which} scores best without fine-tuning: {metric_title(self.primary)} {score}{ahead}"
         if compared is None:
             return f"{headline}."
-        names = [str(layer) for layer in range(self.first_layer, last + 1)]
+        names = [str(layer) for layer in self.layers]
         return best_sentence(compared, names, headline, metric=self.primary)
 
 
@@ -212,7 +220,7 @@ def _table_of_layers(
     """
     one = models[0]
     places = [(model, layer) for model, scores in enumerate(models) for layer in range(len(scores.scores))]
-    included = {place: row for row, place in enumerate(p for p in places if p[1] >= models[p[0]].first_layer)}
+    included = {place: row for row, place in enumerate(p for p in places if p[1] in models[p[0]].layers)}
     rows = [included.get(place) for place in places]
     of_place = columns_of(place if place in included else None for place in places)
     scored = [
@@ -305,7 +313,7 @@ class ItemScores:
         """Yield, by layer, the intervals of further metrics, and how the primary one differs from the last layer's."""
         for metric, means in self.means.items():
             if metric != scores.primary:
-                yield columns_of(from_layer(scores.first_layer, means))(
+                yield columns_of(of_layers(scores.layers, means))(
                     f"{metric}_interval",
                     attrgetter("lower", "upper"),
                     title=interval_title(means[0].level),
@@ -313,7 +321,8 @@ class ItemScores:
                     interval=True,
                     shown=False,
                 )
-        less = columns_of([*from_layer(scores.first_layer, self.differences), None])
+        # a last layer that is left out has no difference to it
+        less = columns_of([*of_layers(() if scores.collapsed else scores.layers, self.differences), None])
         yield less("less_last", attrgetter("value"), title="difference to the last", form="+.2f")
         yield less(
             "less_last_interval",
@@ -351,6 +360,8 @@ class Ways:
     """What an item is called."""
     first_layer: int
     """The first layer that is not left out."""
+    collapsed: int = field(default=0, metadata=RARE)
+    """As of `LayerScores`."""
     baselines: dict[str, dict[str, float]]
     """By name and metric, on test, x 100: first what the ways are compared with."""
     ways: tuple[Way, ...]
@@ -358,8 +369,13 @@ class Ways:
     @property
     def best(self) -> tuple[Way, int]:
         """The way and layer with the highest primary metric on the validation split, the earlier of equals."""
-        layers = range(self.first_layer, len(self.ways[0].validation))
-        return max(((way, layer) for way in self.ways for layer in layers), key=lambda row: row[0].validation[row[1]])
+        pairs = ((way, layer) for way in self.ways for layer in self.layers)
+        return max(pairs, key=lambda row: row[0].validation[row[1]])
+
+    @property
+    def layers(self) -> range:
+        """Those that are not left out."""
+        return range(self.first_layer, len(self.ways[0].validation) - self.collapsed)
 
     @property
     def lead(self) -> tuple[str, float]:
@@ -370,7 +386,7 @@ class Ways:
     @property
     def table(self) -> Table:
         """One row per layer: test scores of each way and their gain over the first baseline."""
-        layers = range(self.first_layer, len(self.ways[0].validation))
+        layers = self.layers
         (best, best_layer), (name, lead) = self.best, self.lead
         drawn = sorted(self.ways, key=lambda way: way is not best)
         return Table(
@@ -908,7 +924,7 @@ class Scores(Shown):
         tasks = counted(len(self.names), "task") if self.several_tasks else self.tasks[0].task
         if len(self.models) > 1:
             return f"{len(self.models)} models on {tasks}: {self.sentence}"
-        by_layer = brief(from_layer(self.first_layer, self.scores))
+        by_layer = brief(of_layers([layer.layer for layer in self.of_model(0)], self.scores))
         curve = "" if self.ways is not None else f" By layer: {by_layer}"
         return f"{short_name(self.models[0].name)} on {tasks}: {self.sentence}{curve}"
 

@@ -47,7 +47,7 @@ def zero_shot(
             if kind.fitted_on not in (None, split):
                 threshold = _cosines(fitted or embeddings, layer, task, kind.fitted_on).threshold
             by_layer.append(_cosines(embeddings, layer, task, split, threshold=threshold))
-    return layer_scores(task, split, "cosine", by_layer, embeddings.first_layer)
+    return layer_scores(task, split, "cosine", by_layer, embeddings.first_layer, embeddings.collapsed)
 
 
 def probed(
@@ -81,7 +81,7 @@ def probed(
             gold = np.array(examples.targets)
             by_layer.append(evaluate_outputs(task.kind, outputs, gold, primary=task.primary))
         report(f"probing {embeddings.model.name}", layer + 1, embeddings.n_layers)
-    scores = layer_scores(task, split, "probe", by_layer, embeddings.first_layer)
+    scores = layer_scores(task, split, "probe", by_layer, embeddings.first_layer, embeddings.collapsed)
     embeddings.store.save_result(probe.kept, key, scores)
     return scores
 
@@ -118,9 +118,14 @@ def score_by_item(checkpoint: Resolved, task: Task, *, split: TextSplit) -> tupl
 
 
 def layer_scores(
-    task: Task, split: TextSplit, method: ScoreMethod, by_layer: list[Evaluation], first_layer: int
+    task: Task,
+    split: TextSplit,
+    method: ScoreMethod,
+    by_layer: list[Evaluation],
+    first_layer: int,
+    collapsed: int = 0,
 ) -> LayerScores:
-    """Combine the evaluations of all layers into a `LayerScores`."""
+    """Combine the evaluations of all layers into a `LayerScores`; those left out are as of `Embeddings`."""
     return LayerScores(
         split=split,
         method=method,
@@ -130,6 +135,7 @@ def layer_scores(
             for name in dict.fromkeys((task.primary, *KINDS[task.kind].metrics))
         },
         first_layer=first_layer,
+        collapsed=collapsed,
         influences=tuple(tuple(one.influences.tolist()) for one in by_layer if one.influences is not None),
         outputs=tuple((one.outputs, one.threshold) for one in by_layer if one.outputs is not None),
     )

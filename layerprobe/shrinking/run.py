@@ -410,7 +410,7 @@ class _Work:
         self.whole.forget()  # extraction loads its own
         with part(start=0, share=1, whole=10):
             stored = extract(self.checkpoint, self.texts)
-        last = np.asarray(stored.measured(stored.n_layers - 1), dtype=np.float32)
+        last = np.asarray(stored.layer(stored.n_layers - 1), dtype=np.float32)
         self.taught = _split(self.texts, last[stored.rows(self.texts)], "texts")
 
     def order(self) -> tuple[Removal, ...]:

@@ -1,6 +1,7 @@
 """Warnings about similarities, in plain words. Knows diagnostics and measures; knows no arrays."""
 
 import itertools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from layerprobe.errors import option
@@ -41,6 +42,8 @@ FEW_DOCUMENTS = 100
 """Below, pairs within documents raise debiased CKA visibly: 20 documents of 10 sentences showed 0.62 for 0.50."""
 
 
+ALL = range(sys.maxsize)
+"""Every layer of any model."""
 Layers = Mapping[int, LayerDiagnostics]
 """What layers are like, by their number."""
 
@@ -54,7 +57,7 @@ def cautions(
     n_clusters: int | None = None,
     alignment: Alignment | None = None,
     effective_shares: tuple[Sequence[float], Sequence[float]] | None = None,
-    first_layers: tuple[int, int] = (0, 0),
+    layers: tuple[range, range] = (ALL, ALL),
 ) -> tuple[str, ...]:
     """Return warnings of what distorts similarities of these layers, one line per cause and model.
 
@@ -70,7 +73,7 @@ def cautions(
         n_clusters: Documents that intervals take as units; None where texts are.
         alignment: Of the curve, where there is one.
         effective_shares: Of the map, by layer of the model and of the reference.
-        first_layers: The first layer of the model and of the reference that is not left out.
+        layers: Those of the model and of the reference that are not left out; by default none is.
 
     Returns:
         Sentences without a line break that say where, what, why it matters and what to do; none where nothing is
@@ -93,12 +96,12 @@ def cautions(
     lines = _of_samples(measure, n_samples, n_clusters, chosen=alignment == "best-match" and len(reference[1]) != 1)
     if model[1] and reference[1]:
         lines.append(measure.chance(n_samples, model, reference))
-    for (name, layers), first in zip((model, reference), first_layers, strict=True):
-        measured = {i: layer for i, layer in enumerate(layers) if i >= first}
+    for (name, diagnosed), numbers in zip((model, reference), layers, strict=True):
+        measured = {i: layer for i, layer in enumerate(diagnosed) if i in numbers}
         lines += [check(measure, name, measured) for check in CHECKS]
-    for (name, _), shares, first in zip((model, reference), effective_shares or ((), ()), first_layers, strict=True):
+    for (name, _), shares, numbers in zip((model, reference), effective_shares or ((), ()), layers, strict=True):
         units = "texts" if n_clusters is None else "documents"
-        lines.append(_few_decide(measure, name, shares, first, units=units))
+        lines.append(_few_decide(measure, name, shares, numbers, units=units))
     return tuple(dict.fromkeys(line for line in lines if line))
 
 
@@ -123,8 +126,8 @@ def _of_samples(measure: Measure, n: int, n_clusters: int | None, *, chosen: boo
     return lines
 
 
-def _few_decide(measure: Measure, name: str, shares: Sequence[float], first: int, *, units: str) -> str | None:
-    where = [i for i, share in enumerate(shares) if i >= first and share < LEAST_SHARE]
+def _few_decide(measure: Measure, name: str, shares: Sequence[float], layers: range, *, units: str) -> str | None:
+    where = [i for i, share in enumerate(shares) if i in layers and share < LEAST_SHARE]
     if not where:
         return None
     worst = min(where, key=lambda i: shares[i])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from layerprobe.checks import check_choice
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE, to_dict
-from layerprobe.results.shown import Shown, from_cell
+from layerprobe.results.shown import Shown, of_cells, of_layers
 from layerprobe.results.table import Column, Form, Table, interval_title
 from layerprobe.similarity.registry import MEASURES
 
@@ -283,6 +284,8 @@ class SimilarityMap(Shown):
     """What chance shows; None where no permutations were requested."""
     first_layers: tuple[int, int] = field(default=(0, 0), metadata=RARE)
     """The first layer of the model and of the reference that is not left out; those before repeat what it has."""
+    collapsed: tuple[int, int] = field(default=(0, 0), metadata=RARE)
+    """How many of the last layers of each give all texts one embedding and are left out; they repeat the one before."""
 
     def __post_init__(self) -> None:
         widths = sorted({len(row) for row in self.values})
@@ -304,14 +307,21 @@ class SimilarityMap(Shown):
         return len(self.values), len(self.values[0])
 
     @property
+    def layers(self) -> tuple[range, range]:
+        """Those of the model and of the reference that are not left out."""
+        sides = zip(self.first_layers, self.shape, self.collapsed, strict=True)
+        rows, columns = (range(first, n - collapsed) for first, n, collapsed in sides)
+        return rows, columns
+
+    @property
     def summary(self) -> str:
         """The result in one line."""
-        first, column = self.first_layers
-        values = [value for row in self.values[first:] for value in row[column:]]
+        layers, columns = self.layers
+        values = [self.values[i][j] for i in layers for j in columns]
         lowest, highest = min(values), max(values)
-        rows, columns = self.shape
+        n_rows, n_columns = self.shape
         spread = f"{lowest:.2f} to {highest:.2f}, {self.n_samples} samples"
-        return f"{self.measure.title} of {rows} by {columns} layers, {spread}"
+        return f"{self.measure.title} of {n_rows} by {n_columns} layers, {spread}"
 
     @property
     def table(self) -> Table:
@@ -328,14 +338,14 @@ class SimilarityMap(Shown):
         return self._square(halves, f"Half-widths of the {interval_title(errors.level)}s")
 
     def _square(self, values: Sequence[Sequence[float]], title: str) -> Table:
-        columns = zip(*from_cell(self.first_layers, values), strict=True)
+        columns = zip(*of_cells(self.layers, values), strict=True)
         others = (Column(str(layer), column, form=".4f") for layer, column in enumerate(columns))
         return Table(columns=(Column("layer", range(len(values))), *others), title=title)
 
     @property
     def pairs(self) -> Table:
         """A row a pair of layers that are not left out, with the same columns whatever was measured, for files."""
-        rows, columns = (range(first, n) for first, n in zip(self.first_layers, self.shape, strict=True))
+        rows, columns = self.layers
         cells = [(i, j) for i in rows for j in columns]
         n, settings, errors, null = len(cells), to_dict(self.measure), self.uncertainty, self.null
         sigma = self.sigma_squared or tuple([None] * n_layers for n_layers in self.shape)
@@ -402,12 +412,12 @@ class CurveUncertainty:
         """Of the values."""
         return tuple(math.sqrt(row[layer]) for layer, row in enumerate(self.covariance))
 
-    def interval_column(self, name: str, *, first: int = 0, form: Form = ".4f") -> Column:
-        """Return the pointwise interval of every layer for the table of a result, empty before the first layer."""
-        ends = zip(self.lower[first:], self.upper[first:], strict=True)
+    def interval_column(self, name: str, layers: Collection[int], *, form: Form = ".4f") -> Column:
+        """Return the pointwise intervals of some layers for the table of a result, empty of the others."""
+        ends = list(zip(self.lower, self.upper, strict=True))
         return Column(
             name,
-            (*(None,) * first, *ends),
+            of_layers(layers, ends),
             title=interval_title(self.level),
             form=form,
             interval=True,

@@ -763,14 +763,20 @@ def no_drop_sentence(model: str, last: int, grounds: str = "") -> str:
     return f"No drop of {model} is expected{grounds and f' ({grounds})'}; {keep}"
 
 
-def look_first_sentence(model: str, grounds: str, flagged: range) -> str:
-    """Return where to look first, why, and that a flag is no more than that."""
-    are, they = ("is", "it scores") if len(flagged) == 1 else ("are", "they score")
-    return (
-        f"{LOOK_FIRST}: layer {flagged[0] - 1} of {model}. {grounds and f'{capitalised(grounds)}. '}"
-        f"{capitalised(layer_span(flagged))} {are} flagged; whether {they} lower after fine-tuning, only fine-tuning "
-        "can say."
-    )
+def look_first_sentence(model: str, grounds: str, flagged: range, *, collapsed: range = range(0)) -> str:
+    """Return where to look first, why, and that a flag is no more than that; the last flagged ones may be collapsed."""
+    parts, fallen = [f"{LOOK_FIRST}: layer {flagged[0] - 1} of {model}."], flagged[: len(flagged) - len(collapsed)]
+    if fallen:
+        are, they = ("is", "it scores") if len(fallen) == 1 else ("are", "they score")
+        doubt = f"whether {they} lower after fine-tuning, only fine-tuning can say."
+        parts += [grounds and f"{capitalised(grounds)}.", f"{capitalised(layer_span(fallen))} {are} flagged; {doubt}"]
+    if collapsed:
+        give, are = ("gives", "is") if len(collapsed) == 1 else ("give", "are")
+        also = ", too" if fallen else ""
+        parts.append(f"{capitalised(layer_span(collapsed))} {give} all texts one embedding and {are} flagged{also}.")
+    if not fallen:
+        parts.append(f"Of the layers before, no drop is expected{grounds and f' ({grounds})'}.")
+    return " ".join(filter(None, parts))
 
 
 def plateau_sentence(
@@ -786,9 +792,13 @@ def plateau_sentence(
     threshold: float,
     onset: int,
     last: int,
+    n_blocks: int,
 ) -> str:
-    """Return what the decline of a similarity says; an onset behind the last layer is no drop."""
-    if onset > last:
+    """Return what the decline of a similarity says; an onset behind the last layer is no drop.
+
+    Layers behind `last` are flagged without a similarity.
+    """
+    if onset > last == n_blocks:
         return (
             f"No drop is expected: {measure} of {model} with {reference} falls no more in the final layers than it "
             f"varies before them ({last_value:.2f} at layer {last}); layer {last}, the last one, is recommended; "
@@ -797,28 +807,31 @@ def plateau_sentence(
     by = ""
     if decline_interval is not None:
         by = f"by {decline:.2f} [{decline_interval[0]:.2f}, {decline_interval[1]:.2f}], "
-    return look_first_sentence(
-        model,
+    falls = (
         f"{measure} with {reference} falls from {plateau:.2f} ({layer_span(plateau_layers)}) to {last_value:.2f} at "
-        f"layer {last}, {by}where {threshold:.2f} counts as a fall",
-        range(onset, last + 1),
+        f"layer {last}, {by}where {threshold:.2f} counts as a fall"
     )
+    if onset > last:
+        falls = f"{last_value:.2f} at layer {last}"
+    return look_first_sentence(model, falls, range(onset, n_blocks + 1), collapsed=range(last + 1, n_blocks + 1))
 
 
 def highest_and_last(
-    curves: Mapping[str, Sequence[float]], *, first: int = 0, units: Mapping[str, str] | None = None
+    curves: Mapping[str, Sequence[float]], *, layers: range, units: Mapping[str, str] | None = None
 ) -> str:
-    """Return where each of some curves is highest, from a layer on, and where it ends.
+    """Return where each of some curves is highest, of some layers, and where it ends.
 
     Examples:
-        >>> highest_and_last({"InfoNCE": (1.0, 2.0, 1.5), "LiDAR": (3.0, 4.0, 5.0)}, units={"InfoNCE": "nats"})
+        >>> curves = {"InfoNCE": (1.0, 2.0, 1.5), "LiDAR": (3.0, 4.0, 5.0)}
+        >>> highest_and_last(curves, layers=range(3), units={"InfoNCE": "nats"})
         'InfoNCE falls by 0.5 nats, from 2 at layer 1 to 1.5 at layer 2; LiDAR is highest at the last layer, 2, 5'
     """
     phrases = []
     for name, values in curves.items():
-        highest, last = max(range(first, len(values)), key=values.__getitem__), len(values) - 1
+        highest, last = max(layers, key=values.__getitem__), layers[-1]
         if values[highest] == values[last]:
-            phrases.append(f"{name} is highest at the last layer, {last}, {values[last]:.4g}")
+            end = f"the last layer, {last}" if last == len(values) - 1 else f"layer {last}"
+            phrases.append(f"{name} is highest at {end}, {values[last]:.4g}")
             continue
         fall = f"{values[highest] - values[last]:.4g} {(units or {}).get(name, '')}".strip()
         ends = f"from {values[highest]:.4g} at layer {highest} to {values[last]:.4g} at layer {last}"

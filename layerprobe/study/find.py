@@ -29,7 +29,7 @@ from layerprobe.encoders.loading import ModelLike, Resolved, resolve, resolve_al
 from layerprobe.encoders.timing import timed
 from layerprobe.encoders.workers import SharedModel, leave_gpus, workers_of
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
-from layerprobe.extraction.embeddings import as_read, extract_read, left_out_layer
+from layerprobe.extraction.embeddings import as_read, extract_read, left_out_layers
 from layerprobe.finetuning.outcomes import difference, outcomes
 from layerprobe.finetuning.outputs import RunItems, outputs_in, run_items
 from layerprobe.finetuning.runs import Run, RunFolder, RunJob, RunSet, RunWorker, fine_tune_layers, is_marked, runs_plan
@@ -43,8 +43,9 @@ from layerprobe.jobs.processes import available_cores, import_ahead
 from layerprobe.metrics.names import bounded
 from layerprobe.readings.registry import INFONCE, SELF_CKA
 from layerprobe.readings.source import read_curves
+from layerprobe.readings.values import LayerCurve
 from layerprobe.results.estimate import Estimate, together
-from layerprobe.results.shown import from_layer
+from layerprobe.results.shown import of_layers
 from layerprobe.scoring.score import Scored, check_different, untrained_layers
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.search.ask import LayerSearch, SearchState, begun_evidence
@@ -59,6 +60,7 @@ from layerprobe.search.values import (
     SearchAnswer,
     SearchSettings,
 )
+from layerprobe.stats.sentences import layer_span
 from layerprobe.stats.values import CrossedInterval, Floor
 from layerprobe.store.store import Store
 from layerprobe.study.models import FoundModels
@@ -385,6 +387,7 @@ class _ModelRuns:
         self.looked_at = looked_at.split("all")
         read = read_curves(checkpoint, self.looked_at, _readings(task))
         first_layer = max(read[SELF_CKA].first_layer - 1, 0)  # such a curve begins a layer later
+        collapsed = range(read[SELF_CKA].layers.stop, self.n_blocks + 1)
         unsaved = without_checkpoint(model.encoder) if save_models else ""
         self.runs: list[MadeRun] = []
         self.failures: list[str] = []
@@ -395,7 +398,7 @@ class _ModelRuns:
         self._tested: dict[tuple[int, int], Array] = {}  # influences of the test items, by layer and seed
         self.begun = begun_evidence(
             self.n_blocks,
-            read,
+            {name: _with_collapse(name, curve) for name, curve in read.items()},
             start=start,
             n_items=sum(len(fold.validation) for fold in folds),
             n_folds=len(folds),
@@ -406,8 +409,13 @@ class _ModelRuns:
         self.by_cosines = KINDS[task.kind].zero_shot == "cosine" and not KINDS[task.kind].fits
         if self.by_cosines:  # of what the readings embedded
             self.failures += score_split(checkpoint, looked_at, split="all")[0].warnings
+        if collapsed:
+            give = "gives" if len(collapsed) == 1 else "give"
+            without = f"{give} all texts one embedding: no reading speaks for fine-tuning there"
+            self.failures.append(f"{layer_span(collapsed)} of {checkpoint.label} {without}")
         if first_layer:
-            self.failures.append(left_out_layer(checkpoint.label, checkpoint.pooling))
+            first = range(first_layer, self.n_blocks + 1)
+            self.failures += left_out_layers(checkpoint.label, checkpoint.pooling, first, self.n_blocks + 1)
         elif unsaved:
             self.failures.append(f"layer 0 of {checkpoint.label} is left out: {unsaved}")
 
@@ -496,7 +504,7 @@ class _ModelRuns:
             weights=self._weights(answered.best_layer),
             failures=tuple(self.failures),
             floor=_floor(self.folds[0]),
-            untrained=() if untrained is None else tuple(from_layer(untrained[0].first_layer, untrained[0].scores)),
+            untrained=() if untrained is None else tuple(of_layers(untrained[0].layers, untrained[0].scores)),
             item_source=self._item_source(answered.best_layer, untrained),
         )
 
@@ -697,6 +705,17 @@ def _stated(answered: SearchAnswer, task: Task) -> SearchAnswer:
     if n:
         answered = replace(answered, spoilt=n, chance=1 / len(choices), candidates=choices, smallest_sufficient=None)
     return answered.worded
+
+
+def _with_collapse(name: str, curve: LayerCurve) -> tuple[float, ...]:
+    """Return a reading with the values of layers that give all texts one embedding, where it has none of its own.
+
+    They say nothing of two copies of a text, so their InfoNCE is 0 nats, and no more than that of other layers; the
+    first of them is unlike the layer before, and the others are alike.
+    """
+    read, n = curve.values[: curve.layers.stop], curve.collapsed
+    constant = (0.0, *(1.0,) * n)[:n] if name == SELF_CKA else (min(0.0, *read),) * n
+    return read + constant
 
 
 def _at(outcome: Run | LayerProbeError, layer: int) -> FineTuningRun | None:

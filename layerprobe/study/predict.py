@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import ndtri
@@ -231,7 +231,7 @@ def scored_untrained(
 
 def settled(scores: LayerScores, drop: DropPrediction) -> bool:
     """Return whether 95% intervals say if a flagged layer is so far ahead that the labels contradict a prediction."""
-    flagged, chosen = list(drop.drop_layers), drop.recommended_layer
+    flagged, chosen = [layer for layer in drop.drop_layers if layer in scores.layers], drop.recommended_layer
     if not flagged or not scores.influences:
         return True
     influences = np.array(scores.influences)
@@ -285,8 +285,11 @@ def predict_drop(
     Zero-shot scores choose a baseline next to the prediction, and no part of it.
     """
     model, reference = short_names(comparison.model.name, comparison.reference.name)
-    n_blocks, first = comparison.model.n_blocks, comparison.first_layer
-    check_depth(n_blocks + 1, model)
+    n_blocks, layers = comparison.model.n_blocks, comparison.layers
+    # one that is left out at the beginning is no less
+    check_depth(
+        layers.stop - max(layers.start - 1, 0), f"{model} before its collapse" if layers[-1] < n_blocks else model
+    )
     by_name = dict(curves or {})
     if ranks := tuple(layer.effective_rank for layer in comparison.model_diagnostics):
         by_name = {**dict.fromkeys(rule_curves(WORDLESS_RULE), LayerCurve(values=ranks)), **by_name}
@@ -295,8 +298,8 @@ def predict_drop(
     seen, tuned = ModelCurves(n_blocks=n_blocks, curves=by_name), tuned_rule(rule)
 
     def recommended(by: TunedRule) -> int:
-        """Apply a rule; excluded layers take the values of the first one included."""
-        return max(by(seen), first)
+        """Apply a rule; excluded layers take the values of the nearest one included."""
+        return min(max(by(seen), layers[0]), layers[-1])
 
     layer = recommended(tuned)
     baselines = {"last layer": last_layer(n_blocks), "fixed fraction of depth": fixed_fraction(n_blocks)}
@@ -305,16 +308,17 @@ def predict_drop(
     for other in DEFAULT_RULE, WORDLESS_RULE:
         if rule != other and set(rule_curves(other)) <= by_name.keys():
             baselines[other] = recommended(tuned_rule(other))
+    left_out: dict[str, Any] = {"first_layer": layers.start, "collapsed": n_blocks + 1 - layers.stop}
     record, by_plateau = None if _unlike_fitted(comparison, rule) else tuned.record, None
     if not comparison.alone:
         measure = comparison.map.measure.short_name
-        by_plateau = plateau_rule(comparison.curve, model=model, reference=reference, measure=measure, first=first)
+        by_plateau = plateau_rule(comparison.curve, model=model, reference=reference, measure=measure, layers=layers)
         if rule == PLATEAU:
-            return replace(by_plateau, baselines=baselines, record=record, first_layer=first)
+            return replace(by_plateau, baselines=baselines, record=record, **left_out)
         baselines[PLATEAU] = by_plateau.recommended_layer
     read = {name: by_name[name] for name in tuned.rule.curves if name != CKA}
     values = {name: curve.values for name, curve in read.items()}
-    grounds = course(values, first=max(first, 1))
+    grounds = course(values, layers=range(max(layers.start, 1), layers.stop))
     flagged = range(layer + 1, n_blocks + 1)
     return DropPrediction(
         drop_layers=tuple(flagged),
@@ -322,15 +326,15 @@ def predict_drop(
         recommended_layer=layer,
         rule=rule,
         evidence=by_plateau.evidence if by_plateau else None,
-        sentence=look_first_sentence(model, grounds, flagged)
+        sentence=look_first_sentence(model, grounds, flagged, collapsed=flagged[layers[-1] - layer :])
         if flagged
         else no_drop_sentence(model, n_blocks, grounds),
         baselines=baselines,
-        probability=tuned.probability(seen),
+        probability=tuned.probability(seen, most=layers[-1]),
         record=record,
         read=values,
         read_uncertainty={name: curve.uncertainty for name, curve in read.items() if curve.uncertainty},
-        first_layer=first,
+        **left_out,
     )
 
 

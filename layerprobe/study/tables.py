@@ -15,7 +15,7 @@ from layerprobe.finetuning.values import outcome_columns
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.results import numbers
 from layerprobe.results.charts import Chart, Line
-from layerprobe.results.shown import from_layer
+from layerprobe.results.shown import of_layers
 from layerprobe.results.table import Column, Table, chance, columns_of, interval_title, layer_columns
 from layerprobe.scoring.values import floor_columns
 from layerprobe.search.values import LayerBelief, SearchSettings
@@ -154,13 +154,13 @@ def study_table(study: Study) -> Table:
 
 def _similarity_columns(comparison: Comparison) -> tuple[Column, ...]:
     """Return the similarity of each layer to the one that it is compared with; empty of layers that are left out."""
-    curve, first, errors = comparison.curve, comparison.first_layer, comparison.curve.uncertainty
+    curve, layers, errors = comparison.curve, comparison.layers, comparison.curve.uncertainty
     title = f"{comparison.map.measure.short_name}{' with layer before' if comparison.alone else ''}"
-    name, others = "cka_interval", from_layer(first, curve.reference_layers)
+    name, others = "cka_interval", of_layers(layers, curve.reference_layers)
     empty = Column(name, [None] * len(others), interval=True)
     return (
-        Column("cka", from_layer(first, curve.values), title, ".4f", meaning=f"{comparison.map.measure.title}."),
-        empty if errors is None else errors.interval_column(name, first=first),
+        Column("cka", of_layers(layers, curve.values), title, ".4f", meaning=f"{comparison.map.measure.title}."),
+        empty if errors is None else errors.interval_column(name, layers),
         Column("compared_layer", others, shown=False, meaning="The layer that this one is compared with."),
     )
 
@@ -169,7 +169,8 @@ def _search_columns(finding: Finding | None, n_layers: int) -> tuple[Column, ...
     """Return the columns of a search; empty without one, and for excluded layers."""
     settings, beliefs = SearchSettings(), list[LayerBelief | None]([None] * n_layers)
     if finding is not None:
-        settings, beliefs = finding.answer.settings, from_layer(finding.answer.first_layer, finding.answer.layers)
+        answer = finding.answer
+        settings, beliefs = answer.settings, of_layers(range(answer.first_layer, n_layers), answer.layers)
 
     by_layer: dict[int, list[float]] = {}
     for run in () if finding is None else finding.fine_tuned:

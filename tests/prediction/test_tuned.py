@@ -114,7 +114,7 @@ RECORD = {"budget": "long", "families": 2, "models": 9, "drops": 5, "caught": 4,
 
 
 def test_what_a_rule_read_is_told_with_its_unit() -> None:
-    assert course({"InfoNCE": (9.0, 2.0, 1.5, 0.5)}, first=1) == (
+    assert course({"InfoNCE": (9.0, 2.0, 1.5, 0.5)}, layers=range(1, 4)) == (
         "InfoNCE falls by 1.5 nats, from 2 at layer 1 to 0.5 at layer 3"
     )
 

@@ -186,7 +186,7 @@ def test_the_biased_estimator_is_told_its_chance_level() -> None:
     assert cautions(DEBIASED, 2758, *models) == ()
     # layer 0, which is left out, repeats layer 1
     without = ("electra", layers(0, 1, chance_cka=0.4)), ("bert", layers(0, 1, chance_cka=0.1))
-    (line,) = cautions(BIASED, 2758, *without, first_layers=(1, 1))
+    (line,) = cautions(BIASED, 2758, *without, layers=(range(1, 2), range(1, 2)))
     assert line.startswith("layer 1 of electra and layer 1 of bert: ")
 
 

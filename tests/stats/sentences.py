@@ -139,10 +139,14 @@ def of_losses() -> Iterator[Line]:
 def of_predictions() -> Iterator[Line]:
     """Yield what is said of predictions before training."""
     curves, units = {"InfoNCE": (9.0, 2.0, 1.5, 0.5), "LiDAR": (3.0, 4.0, 5.0, 6.0)}, {"InfoNCE": "nats"}
-    read = sentences.highest_and_last(curves, first=1, units=units)
+    read = sentences.highest_and_last(curves, layers=range(1, 4), units=units)
     for flagged in range(2, 4), range(3, 4):
         for grounds in "", read:
             yield f"flagged {flagged}", sentences.look_first_sentence("electra", grounds, flagged)
+            for first in range(flagged.start, 4):
+                collapsed = range(first, 4)
+                sentence = sentences.look_first_sentence("electra", grounds, flagged, collapsed=collapsed)
+                yield f"flagged {flagged}, collapsed {collapsed}", sentence
     for grounds in "", read:
         yield "no drop", sentences.no_drop_sentence("electra", 3, grounds)
     for onset, ends in (5, None), (3, None), (3, (0.2, 0.4)):
@@ -160,6 +164,7 @@ def of_predictions() -> Iterator[Line]:
                 threshold=0.05,
                 onset=onset,
                 last=4,
+                n_blocks=4,
             ),
         )
     flags = {"models": 9, "drops": 5, "caught": 4, "false_alarms": 1}

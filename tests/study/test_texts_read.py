@@ -102,7 +102,8 @@ def test_what_is_in_the_store_is_opened_once_for_all_new_shards(
     checkpoint = resolve(model)
     few = extract_read(as_read(checkpoint, TEXTS).drawn(20))
     assert len(few.stored.manifest.shards) == 3
-    assert opened == Counter(range(few.n_layers))
+    # and of what was made, the ends: do they differ between texts?
+    assert opened == Counter(range(few.n_layers)) + Counter([0, few.n_layers - 1])
 
 
 def test_a_number_is_what_was_requested(model: lp.Model) -> None:

@@ -108,8 +108,7 @@ def compare(
     if parquet is not None:
         stacked([result.pairs for result in measured]).save(parquet)
     curves = [comparison.curve.values for result in measured for comparison in result.comparisons]
-    first = tested.first_layer
-    least, layer = min((value, layer) for values in curves for layer, value in enumerate(values) if layer >= first)
+    least, layer = min((values[layer], layer) for values in curves for layer in tested.layers)
     table = stacked([result.table for result in measured], by=("measure", "reference"))
     return Done(
         result=measured,

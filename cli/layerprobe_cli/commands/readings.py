@@ -45,8 +45,8 @@ def readings(
         usage(READINGS.check, name)
     data = source.load()
 
-    from layerprobe.extraction.embeddings import left_out_layer
-    from layerprobe.readings.source import read_curves
+    from layerprobe.extraction.embeddings import left_out_layers
+    from layerprobe.readings.source import layers_read, read_curves
 
     (checkpoint,) = o.resolved(model)
     curves = read_curves(
@@ -58,8 +58,8 @@ def readings(
         views=views,
     )
     left_out = [f"{name} is left out: it is not defined here" for name in reading or () if name not in curves]
-    if any(curve.first_layer for curve in curves.values()):
-        left_out.append(left_out_layer(checkpoint.label, checkpoint.pooling))
+    if curves:
+        left_out += left_out_layers(checkpoint.label, checkpoint.pooling, *layers_read(curves))
     return Done(
         result=curves,
         parts=[curves_table(curves)],

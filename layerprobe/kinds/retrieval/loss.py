@@ -106,7 +106,7 @@ def untrained_retrieval(checkpoint: Resolved, task: Task, *, split: TextSplit) -
         for layer in range(embeddings.n_layers)
     ]
     of_queries = {metric: tuple(tuple(layer.tolist()) for layer in layers) for metric, layers in scores.items()}
-    result = layer_scores(task, split, items.ranking, by_layer, embeddings.first_layer)
+    result = layer_scores(task, split, items.ranking, by_layer, embeddings.first_layer, embeddings.collapsed)
     return replace(result, by_item=of_queries if by_item else None)
 
 

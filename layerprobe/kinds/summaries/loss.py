@@ -113,7 +113,7 @@ def central_sentences(checkpoint: Resolved, task: Task, *, split: TextSplit) -> 
         evaluate_outputs(task.kind, central(embeddings.measured(layer), embeddings.rows, items), items)
         for layer in range(embeddings.n_layers)
     ]
-    return layer_scores(task, split, "centrality", by_layer, embeddings.first_layer)
+    return layer_scores(task, split, "centrality", by_layer, embeddings.first_layer, embeddings.collapsed)
 
 
 def summary_ways(checkpoint: Resolved, task: Task) -> Ways:
@@ -149,6 +149,7 @@ def summary_ways(checkpoint: Resolved, task: Task) -> Ways:
         n_items=len(test),
         unit=unit,
         first_layer=embedded["test"].first_layer,
+        collapsed=embedded["test"].collapsed,
         baselines={"first sentence" if test.keep == 1 else f"first {test.keep} sentences": lead, "oracle": oracle},
         ways=tuple(ways),
     )

@@ -64,7 +64,7 @@ def untrained_triplets(checkpoint: Resolved, task: Task, *, split: TextSplit) ->
         with naming_layer(layer, embeddings):
             outputs = triplet_outputs(embeddings.measured(layer), embeddings.rows, items)
             by_layer.append(evaluate_outputs(task.kind, outputs, items.gold))
-    return layer_scores(task, split, "cosine", by_layer, embeddings.first_layer)
+    return layer_scores(task, split, "cosine", by_layer, embeddings.first_layer, embeddings.collapsed)
 
 
 def triplet_outputs(values: NDArray[np.float32], rows: Rows, items: Items) -> NDArray[np.float64]:

@@ -327,7 +327,7 @@ def _embed_start(loaded: _LoadedChain) -> tuple[tuple[Embeddings, ...], ChainCur
     """
     checkpoints = (loaded.start,) if loaded.reference is None else (loaded.start, loaded.reference)
     texts = loaded.tasks[-1].test.texts
-    start, *reference = (extract(step, texts) for step in checkpoints)
+    start, *reference = (extract(step, texts).complete for step in checkpoints)
     if not reference:
         return (start,), None
     (comparison,) = compare_all(start, reference, device=loaded.options.device).comparisons
@@ -349,7 +349,7 @@ def _similarities(
     trainings += [(label, layer, seed, trained[layer, seed]) for layer in sorted(loaded.layers)]
     similarities = []
     for after, layer, seed_of, checkpoint in trainings:
-        embeddings = extract(checkpoint, texts)
+        embeddings = extract(checkpoint, texts).complete
         # of the whole map: a truncated model has fewer layers than what it is compared with
         comparisons = compare_all(embeddings, before, device=loaded.options.device).comparisons
         similarities.append(

@@ -66,8 +66,8 @@ def zoo_entry(
     checkpoint = resolve(model, items=task.readable)
     n_blocks = count_blocks(checkpoint.config)
     texts = task.test.texts[:TEXTS]
-    tested = extract(checkpoint, texts)
-    bases = [extract(other, texts) for other in resolve_all([checkpoint, *references.values()])[1:]]
+    tested = extract(checkpoint, texts).complete
+    bases = [extract(other, texts).complete for other in resolve_all([checkpoint, *references.values()])[1:]]
     itself = [what for what, base in zip(references, bases, strict=True) if base.fingerprint == tested.fingerprint]
     if itself:
         raise DataError(

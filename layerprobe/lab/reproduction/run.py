@@ -353,7 +353,7 @@ def _compared(
     done = []
     for pair in pairs:
         model, reference = (
-            extract(Model.of(models[name], options), task.test.texts) for name in (pair.model, pair.reference)
+            extract(Model.of(models[name], options), task.test.texts).complete for name in (pair.model, pair.reference)
         )
         curve, biased = (
             compare(model, reference, measure=CKA(estimator=estimator), device=options.device).curve

@@ -91,7 +91,7 @@ def plateau_rule(
     measure: str = "CKA",
     draws: int = DRAWS,
     seed: int = 0,
-    first: int = 0,
+    layers: range | None = None,
 ) -> DropPrediction:
     """Flag the final layers that lie below the plateau before them by more than the curve wobbles.
 
@@ -108,8 +108,8 @@ def plateau_rule(
     Where the curve has intervals, the rule is also applied to curves redrawn within its errors: `probability` counts
     what it says of them. Layers are flagged on the observed curve alone.
 
-    The sentence calls things as model, reference and measure say. Layers before `first` are left out: the rule sees
-    the curve from there on.
+    The sentence calls things as model, reference and measure say. The rule sees the curve at
+    `layers`; those before them are left out, and those behind them flagged.
 
     Examples:
         >>> values = (0.90, 0.91, 0.90, 0.89, 0.70, 0.55)
@@ -118,25 +118,26 @@ def plateau_rule(
         (4, 5)
     """
     values = np.array(curve.values)
-    n_blocks = len(values) - 1
+    n_blocks, layers = len(values) - 1, range(len(values)) if layers is None else layers
+    first, seen = layers.start, slice(layers.start, layers.stop)
     check_depth(len(values), model)
     if not np.isfinite(values).all():
         raise DataError(f"expected finite {measure} at every layer of {model}, got {curve.values}")
-    declines = _declines(values[None, first:])
+    declines = _declines(values[None, seen])
     onset = first + int(_onsets(declines)[0])
-    dropping = onset <= n_blocks
+    dropping = onset < layers.stop
     measured = onset - first if dropping else EARLIEST + int(declines[-1][0].argmax())
-    evidence = _evidence(values, declines, measured, first)
+    evidence = _evidence(values[seen], declines, measured, first)
     probability = None
     if curve.uncertainty is not None:
         drawn = redraw(curve.values, curve.uncertainty.covariance, draws=draws, seed=seed)
-        probability = drop_probability(first + plateau_onsets(drawn[:, first:]), n_layers=len(values), seed=seed)
+        probability = drop_probability(first + plateau_onsets(drawn[:, seen]), n_layers=len(values), seed=seed)
         level = curve.uncertainty.level
-        ends = decline_interval(drawn, evidence.plateau_layers, level=level)
+        ends = decline_interval(drawn[:, : layers.stop], evidence.plateau_layers, level=level)
         evidence = replace(evidence, decline_interval=ends, level=level)
     return DropPrediction(
         drop_layers=tuple(range(onset, n_blocks + 1)),
-        onset=onset if dropping else None,
+        onset=onset if onset <= n_blocks else None,
         recommended_layer=onset - 1,
         rule=PLATEAU,
         evidence=evidence,
@@ -146,12 +147,13 @@ def plateau_rule(
             reference=reference,
             plateau=evidence.plateau,
             plateau_layers=evidence.plateau_layers,
-            last_value=curve.values[-1],
+            last_value=curve.values[layers[-1]],
             decline=evidence.decline,
             decline_interval=evidence.decline_interval,
             threshold=evidence.threshold,
             onset=onset,
-            last=n_blocks,
+            last=layers[-1],
+            n_blocks=n_blocks,
         ),
         baselines={"last layer": last_layer(n_blocks), "fixed fraction of depth": fixed_fraction(n_blocks)},
         probability=probability,
