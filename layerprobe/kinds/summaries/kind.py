@@ -18,6 +18,7 @@ from layerprobe.metrics.influence import Influences, mean_influences
 from layerprobe.names import counted
 from layerprobe.tasks.discovery import folder_splits
 from layerprobe.tasks.examples import Cells
+from layerprobe.tasks.explored import ItemView, ReadOutputs
 from layerprobe.tasks.kind import Kind
 from layerprobe.tasks.loading import TaskSource, load_rows
 from layerprobe.tasks.tables import first_columns
@@ -138,6 +139,26 @@ def document_scores(outputs: Array, gold: SummaryItems) -> dict[str, Array]:
     return {name: np.array([by_metric[name] for by_metric in scores]) for name in ROUGE}
 
 
+def summary_view(task: Task, items: SummaryItems) -> ItemView:
+    """Return how documents are shown: what is chosen of each, and its ROUGE-L beside that of the greedy oracle."""
+    reachable = np.maximum(document_scores(items.best(), items)[PRIMARY], 1e-9)
+
+    def read(outputs: Array, threshold: float | None) -> ReadOutputs:
+        scores = document_scores(outputs, items)[PRIMARY]
+        errors = 100 * (1 - np.minimum(scores / reachable, 1))
+        return ReadOutputs((100 * scores).tolist(), errors, list(map(" ".join, items.chosen(outputs))))
+
+    return ItemView(
+        form="shares",
+        texts={"Document": list(map(" ".join, items.documents))},
+        gold=list(map(" ".join, items.summaries)),
+        output="summary",
+        error="100 less ROUGE-L in percent of what the greedy oracle scores",
+        limit=50.0,
+        read=read,
+    )
+
+
 Document = tuple[tuple[str, ...], tuple[str, ...]]
 """Its sentences, and those of its summary."""
 _BETWEEN = re.compile(r"(?<=[.!?])\s+|\n+")
@@ -228,6 +249,7 @@ SUMMARIZATION = Kind(
     untrained="layerprobe.kinds.summaries.loss:central_sentences",
     outputs="layerprobe.kinds.summaries.loss:central",
     ways="layerprobe.kinds.summaries.loss:summary_ways",
+    view="layerprobe.kinds.summaries.kind:summary_view",
     one_target=True,
     items="layerprobe.kinds.summaries.kind:SummaryItems",
     item="document",

@@ -12,6 +12,7 @@ from layerprobe.kinds.summaries.kind import SummaryItems, document_scores, is_su
 from layerprobe.kinds.summaries.metrics import rouge
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.formats import Format
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Task
 from tests.toy_task import toy_summaries
@@ -108,6 +109,20 @@ def test_scores_are_means_over_documents_and_so_are_influences() -> None:
     scores = document_scores(outputs, gold)["rouge-l"]
     np.testing.assert_allclose(item_influences("summarization", outputs, gold), 100 * (scores - scores.mean()))
     assert evaluate_outputs("summarization", gold.best(), gold).metrics["rouge-1"] == pytest.approx(100)
+
+
+def test_a_page_shows_what_is_chosen_and_how_far_it_is_from_the_oracle() -> None:
+    gold = toy_summaries(20, 0)
+    task = Task(name="toy", kind="summarization", train=gold, validation=gold, test=gold)
+    view = KINDS["summarization"].load("view")(task, gold)
+    best, random = (
+        view.read(outputs, None) for outputs in (gold.best(), np.random.default_rng(0).normal(size=(20, 5)))
+    )
+    np.testing.assert_allclose(best.errors, 0, atol=1e-9)
+    assert list(best.words) == [" ".join(chosen) for chosen in gold.chosen(gold.best())]
+    assert random.errors.max() > view.limit
+    assert (np.array(random.values) <= np.array(best.values)).all()
+    assert len(view.texts["Document"]) == len(view.gold) == 20
 
 
 def test_a_first_line_without_an_end_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
