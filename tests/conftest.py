@@ -17,7 +17,6 @@ from layerprobe.errors import ON_COMMAND_LINE
 settings.register_profile("few", deadline=None, max_examples=25)  # no deadline: a busy machine is no failure
 settings.register_profile("many", deadline=None, max_examples=200)
 settings.load_profile("few")
-os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # to hand a tiny weight to another thread takes longer than to read it
 ON_COMMAND_LINE.set(True)  # messages are tested as they are written; tests/test_words.py has those of Python
 
 
