@@ -24,7 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-VOLATILE = re.compile(r"seconds|speed|created|peak_memory|per_second|versions|hardware|^path$|folder|directory")
+VOLATILE = re.compile(
+    r"seconds|speed|created|peak_memory|per_second|versions|hardware|^path$|folder|directory|^rounds_by_layer$"
+)
 """Keys whose values may differ from run to run."""
 QUICK = "--epochs 1 --learning-rate 1e-3 --batch-size 8"
 COMMANDS = {

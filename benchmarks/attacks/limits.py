@@ -33,6 +33,7 @@ from benchmarks.attacks.terminals import QUICK, Ended, Outcome, Place, run_attac
 
 SCORE = "score rtd -t pairs.csv --json"
 FIND = f"find rtd -t pairs.csv --budget 20% --against-last 0 --seeds 2 {QUICK} --json"
+LIMITED = {"score": SCORE, "find": FIND, "find with two jobs": f"{FIND} --jobs 2"}
 
 
 def answered(ended: Ended) -> str:
@@ -74,7 +75,7 @@ def limits(place: Place) -> Iterator[Outcome]:
     """Yield how a command ends under limits of memory, files and processes."""
     for name, (kind, values) in LIMITS.items():
         for value in values:
-            for line in (SCORE, FIND):
+            for command, line in LIMITED.items():
                 fresh(place)
                 ended = place.run(line, preexec_fn=functools.partial(resource.setrlimit, kind, (value, value)))
                 after = place.run(SCORE)
@@ -83,12 +84,12 @@ def limits(place: Place) -> Iterator[Outcome]:
                 early = b"layerprobe_cli" not in ended.err and b"Fatal Python error" in ended.err
                 early |= b"memory allocation of " in ended.err
                 problem = "" if early and not lost else answered(ended) or lost
-                yield Outcome(attack="limits of the system", name=f"{name} {value}: {line.split()[0]}", problem=problem)
+                yield Outcome(attack="limits of the system", name=f"{name} {value}: {command}", problem=problem)
     for left in (0, 1, 2, 5, 20):
-        for line in (SCORE, FIND, f"{FIND} --jobs 2"):
+        for command, line in LIMITED.items():
             fresh(place)
             problem = answered(patched(place, NO_MORE.format(left), line)) or right(place.run(SCORE))
-            yield Outcome(attack="limits of the system", name=f"{left} threads: {line[:5]}", problem=problem)
+            yield Outcome(attack="limits of the system", name=f"{left} threads: {command}", problem=problem)
 
 
 def fresh(place: Place) -> None:
