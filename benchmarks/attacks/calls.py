@@ -196,7 +196,6 @@ WRONG: dict[str, tuple[Call, str]] = {
     "extract(no such model)": (lambda x: lp.extract("./no-such-model", TEXTS), "no-such-model"),
     "extract(number)": (lambda x: lp.extract(5, TEXTS), "the name of a model"),
     "score(model, name)": (lambda x: lp.score(x.m, "stsb"), "expected a Task, got the text 'stsb'"),
-    "score(models, tasks, all_pairs)": (lambda x: lp.score([x.m, x.r], [x.task, x.other], all_pairs=True), "one task"),
     "score(no models)": (lambda x: lp.score([], x.task), "expected at least one model"),
     "score(model twice)": (lambda x: lp.score([x.m, x.m], x.task), "which are the same"),
     "score(no model in a list)": (lambda x: lp.score([x.m, 3], x.task), "expected"),

@@ -84,8 +84,6 @@ def _account(result: Scores) -> Iterator[str]:
             "At most behind: points that the best is ahead at most, all layers at once at "
             f"{level}, by paired differences over {items}."
         )
-        if any(layer.letters for layer in result.layers):
-            yield f"Layers that share a letter do not differ significantly, all pairs at once at {level}."
 
 
 def _provenance(result: Scores) -> dict[str, str | None]:

@@ -21,8 +21,6 @@ TERMS = {
     "Bootstrap": "The curve drawn again within its sampling errors (parametric bootstrap). The share of samples"
     " that flag a layer says what other texts like these would flag, not how likely a drop after fine-tuning is.",
     "Pareto front": "The layers that no other beats in both cost and score.",
-    "Letters": "Two layers, of one model or of two, share a letter if their paired difference over items is not"
-    " significant; all pairs at once (compact letter display), so that layers may be chosen by the same scores.",
     # searches
     "Scan": "One fine-tuning run with a loss at every layer: it gives the whole curve for the cost of one run.",
     "Expected score": "What a layer, fine-tuned by itself, is expected to score with other seeds on other examples like"
@@ -103,7 +101,6 @@ WORDS = {
     "Interval of the mean": r"interval of the mean|interval over new \w+ and new seeds",
     "Zero-shot": r"zero-shot|(without|before)( any)? fine-tuning",
     "Drop layer": r"drop layers?|flagged",
-    "Letters": r"letters|share a letter",
     "Top feature, top three": r"top feature",
     "Within half a point": r"enough",
     "FLOPs": r"G?FLOPs",

@@ -26,7 +26,7 @@ from layerprobe.scoring.layer_means import layer_means as means_of_layers
 from layerprobe.scoring.values import ItemScores, LayerOfModel, LayerScores, Scores, TaskScores
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.similarity.values import Difference, Interval
-from layerprobe.stats.best import against_best, compact_letters, differing
+from layerprobe.stats.best import against_best
 from layerprobe.stats.crossed import crossed, least_variance
 from layerprobe.stats.values import TOLERANCE, AgainstBest, best_of
 from layerprobe.tasks.evaluation import links_of
@@ -50,7 +50,6 @@ def score(
     split: TextSplit | None = None,
     timing: Timing | None = None,
     tolerance: float = TOLERANCE,
-    all_pairs: bool = False,
     layer_means: bool = False,
 ) -> Scores:
     """Return how well the pretrained embeddings of every layer of a model, or of several, do a task, or several.
@@ -69,7 +68,6 @@ def score(
         split: train, validation, test, or all.
         timing: What measures milliseconds, such as `layerprobe.profiling.run.milliseconds`.
         tolerance: Points that a smaller layer may be behind the best, on one task.
-        all_pairs: Whether letters say which of all layers differ from which, on one task.
         layer_means: Whether the mean of every two layers is scored as an embedding, too: of one model on the test
             split of one task, see `layerprobe.scoring.layer_means.layer_means`.
 
@@ -83,8 +81,8 @@ def score(
     models = model if isinstance(model, list) else [model]
     several_tasks = isinstance(task, Sequence) and not isinstance(task, str)
     tasks = list(task) if isinstance(task, Sequence) and not isinstance(task, str) else [task]
-    if several_tasks and (all_pairs or layer_means):
-        raise DataError("expected one task with all_pairs or layer_means, got a list of tasks")
+    if several_tasks and layer_means:
+        raise DataError("expected one task with layer_means, got a list of tasks")
     if layer_means and (len(models) != 1 or split not in (None, "test")):
         raise DataError("expected one model and its test split with layer_means: validation chooses the layers")
     tasks = [checked_task(one) for one in tasks]
@@ -97,7 +95,7 @@ def score(
     if several_tasks:
         return _over_tasks(checkpoints, tasks, split or "test", timing)
     split = split or ("test" if layer_means else default_split(tasks[0], len(checkpoints)))
-    scored = _on_task(checkpoints, tasks[0], split, timing=timing, tolerance=tolerance, all_pairs=all_pairs)
+    scored = _on_task(checkpoints, tasks[0], split, timing=timing, tolerance=tolerance)
     if layer_means:
         scored = replace(scored, means=means_of_layers(checkpoints[0], tasks[0]))
     return scored
@@ -134,7 +132,6 @@ def _on_task(
     *,
     timing: Timing | None,
     tolerance: float,
-    all_pairs: bool,
 ) -> Scores:
     several, level, kind = len(checkpoints) > 1, current().level, KINDS[task.kind]
     scored = [_scored(checkpoint, task, split) for checkpoint in checkpoints]
@@ -142,18 +139,22 @@ def _on_task(
     rows = [(i, layer) for i, one in enumerate(by_model) for layer in one.layers]
     values = [by_model[i].scores[layer] for i, layer in rows]
     influences = [by_model[i].influences[layer] for i, layer in rows if by_model[i].influences]
-    if len(influences) < len(rows) and (several or all_pairs):
+    if len(influences) < len(rows) and several:
         raise DataError(
             f"expected a kind of task that says what each item adds to a score, got {task.kind}: use score of one model"
         )
-    links, compared, letters = links_of(task.split(split)), None, [""] * len(rows)
+    compared = None
     if influences:
-        floor = by_model[0].floor
-        about: dict[str, Any] = {"links": links, "level": level}
-        compared = against_best(values, influences, metric=task.primary, tolerance=tolerance, floor=floor, **about)
-        if all_pairs and compared is not None:
-            letters = list(compact_letters(differing(values, influences, **about), values))
-    if compared is None and (several or all_pairs):
+        compared = against_best(
+            values,
+            influences,
+            metric=task.primary,
+            tolerance=tolerance,
+            floor=by_model[0].floor,
+            links=links_of(task.split(split)),
+            level=level,
+        )
+    if compared is None and several:
         raise DataError(
             f"expected at least two {plural(kind.unit)} that share no text, by which layers can be compared"
         )
@@ -167,7 +168,6 @@ def _on_task(
                 layer=layer,
                 score=values[row],
                 interval=None if compared is None else compared.intervals[row],
-                letters=letters[row],
                 parameters=described[i].parameters[layer],
                 **times(i, layer),
             )

@@ -589,8 +589,6 @@ class LayerOfModel:
     """What one text or image takes, the median over rounds; None where it was not measured."""
     milliseconds_range: tuple[float, float] | None = field(default=None, metadata=RARE)
     """Of the rounds."""
-    letters: str = field(default="", metadata=RARE)
-    """Two share one where they do not differ, see `compact_letters`; empty where not all pairs were compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -607,7 +605,7 @@ class Scores(Shown):
     layers: tuple[LayerOfModel, ...]
     """By model and layer, without those that are left out."""
     level: float
-    """Of each interval, and of all that is said of the best, or by letters, together."""
+    """Of each interval, and of all that is said of the best together."""
     compared: AgainstBest | None = field(default=None, metadata=RARE)
     """The layers on one task, in their order; None where nothing is known of the errors, and of several tasks."""
     ways: Ways | None = field(default=None, metadata=RARE)
@@ -840,12 +838,11 @@ class Scores(Shown):
                 ),
             ]
         counts = [counted(self.tasks[0].n_items, self.tasks[0].unit), *(f"{n:,} {what}" for what, n in facts.items())]
-        letters = column("letters", meaning="Who shares one does not differ significantly, all pairs at once.")
         table = _table_of_layers(
             self.of_task(),
             self.compared,
             first=self._first_columns,
-            further=(letters, *further),
+            further=further,
             costs=self._costs,
             charts=self._charts,
         )

@@ -85,7 +85,6 @@ class FoundModels(Shown):
                 layer=belief.layer,
                 score=belief.mean,
                 interval=belief.interval,
-                letters="",
                 parameters=finding.parameters[belief.layer],
             )
             for i, finding in enumerate(self.findings)

@@ -156,7 +156,6 @@ def models(hostile: str = "google/electra-base-discriminator", task: str = HOSTI
                 layer=layer,
                 score=score,
                 interval=(score - 1, score + 1.5),
-                letters="ab" if layer == 3 else "a" if layer > 3 else "b",
                 parameters=described[i].parameters[layer],
                 milliseconds=None if hostile == HOSTILE else 1.0 + layer,
                 milliseconds_range=None if hostile == HOSTILE else (0.9 + layer, 1.3 + layer),

@@ -1,4 +1,4 @@
-"""Several models on one task: scores as of each alone, paired errors, letters, cost and the front."""
+"""Several models on one task: scores as of each alone, paired errors, cost and the front."""
 
 import dataclasses
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_scores_of_every_kind_are_those_of_each_model_alone(models: list[Model],
     assert score(models, task) == both
 
 
-def test_intervals_and_letters_are_of_paired_errors_over_items(scored: Scores, models: list[Model]) -> None:
+def test_intervals_are_of_paired_errors_over_items(scored: Scores, models: list[Model]) -> None:
     task, rows = toy_task_of("sts"), []
     for model in models:
         embeddings = score_split(model, task)[1]
@@ -67,15 +67,6 @@ def test_intervals_and_letters_are_of_paired_errors_over_items(scored: Scores, m
         best = each == scored.best_of_each[0]  # was chosen, so that its lower end is lower
         assert each.interval[best] == pytest.approx(alone.interval[best], abs=0.5)
         assert (each.interval[0] < alone.interval[0] - 0.5) == best
-    assert scored.layers[0].letters == "", "only where all pairs are asked for"
-    scored = score(models, task, all_pairs=True)
-    # whoever shares a letter is not further apart than the paired error of one pair allows, times at least Student's t
-    psi = np.array(rows)
-    for i, one in enumerate(scored.layers):
-        for j, other in enumerate(scored.layers[:i]):
-            error = np.sqrt(np.square(psi[i] - psi[j]).sum() / (psi.shape[1] * (psi.shape[1] - 1)))
-            if not set(one.letters) & set(other.letters):
-                assert abs(one.score - other.score) > 1.9 * error
 
 
 def test_a_kept_probe_without_influences_is_fitted_again(tmp_path: Path) -> None:
@@ -158,8 +149,8 @@ def test_what_cannot_be_compared_is_one_line(models: list[Model], tmp_path: Path
         score([bert, dataclasses.replace(bert, display_name="again")], task)
     with pytest.raises(DataError, match="expected at least one model, got none"):
         score([], task)
-    with pytest.raises(DataError, match="expected one task with all_pairs or layer_means, got a list of tasks"):
-        score(models, [task, toy_task_of("classification")], all_pairs=True)
+    with pytest.raises(DataError, match="expected one task with layer_means, got a list of tasks"):
+        score(models, [task, toy_task_of("classification")], layer_means=True)
     with pytest.raises(DataError, match="expected one model and its test split with layer_means"):
         score(models, task, layer_means=True)
     with pytest.raises(DataError, match="score takes the model first"):
@@ -210,7 +201,7 @@ def test_retrieval_has_the_means_of_its_queries(models: list[Model]) -> None:
 # ---- what a result says ---------------------------------------------------------------------------------
 
 
-def task_scores(model: int, n_layers: int, rows: list[tuple[int, int, float, str, int, float | None]]) -> TaskScores:
+def task_scores(model: int, n_layers: int, rows: list[tuple[int, int, float, int, float | None]]) -> TaskScores:
     """Return the scores of a model, of which layers before the first row are left out."""
     by_layer = {layer: score for _, layer, score, *_ in rows}
     metrics = {"spearman": tuple(by_layer.get(layer, 0.0) for layer in range(n_layers))}
@@ -223,7 +214,7 @@ def task_scores(model: int, n_layers: int, rows: list[tuple[int, int, float, str
 
 
 def result_of(
-    *rows: tuple[int, int, float, str, int, float | None],
+    *rows: tuple[int, int, float, int, float | None],
     behind: tuple[float, ...] = (),
     candidates: tuple[int, ...] = (),
     floor: Floor | None = None,
@@ -248,21 +239,20 @@ def result_of(
                 layer=layer,
                 score=score,
                 interval=(score - 1, score + 1),
-                letters=letters,
                 parameters=parameters,
                 milliseconds=time,
                 milliseconds_range=None if time is None else (0.9 * time, 1.2 * time),
             )
-            for model, layer, score, letters, parameters, time in rows
+            for model, layer, score, parameters, time in rows
         ),
     )
 
 
 MADE = result_of(
-    (0, 1, 60.0, "c", 10, 1.0),
-    (0, 2, 79.0, "ab", 20, 2.0),
-    (1, 2, 70.0, "b", 30, 1.5),
-    (1, 3, 80.0, "a", 40, 3.0),
+    (0, 1, 60.0, 10, 1.0),
+    (0, 2, 79.0, 20, 2.0),
+    (1, 2, 70.0, 30, 1.5),
+    (1, 3, 80.0, 40, 3.0),
     behind=(22.0, 1.9, 11.5, 0.5),
     candidates=(1, 3),
     floor=Floor(value=50.0, by="always answering 1"),
@@ -278,7 +268,7 @@ def test_the_sentence_names_the_best_and_the_smallest_within_the_tolerance() -> 
         "small at layer 2 is the smallest shown to be within 2 points of the best: 79.00, at most 1.90 behind. "
         "Always answering 1 scores 50.00."
     )
-    rows = (0, 2, 50.0, "", 20, None), (1, 3, 80.0, "", 40, None)
+    rows = (0, 2, 50.0, 20, None), (1, 3, 80.0, 40, None)
     alone = result_of(*rows, behind=(33.0, 0.0), candidates=(1,))
     assert "50.00, at most 33.00 behind. It is the best layer at 95% confidence. No smaller" in alone.sentence
     assert result_of(*rows).sentence.endswith("the highest of its model, 50.00."), "of files without a comparison"
@@ -286,7 +276,7 @@ def test_the_sentence_names_the_best_and_the_smallest_within_the_tolerance() -> 
 
 
 def test_nothing_is_recommended_on_the_floor() -> None:
-    rows = (0, 2, 79.0, "", 20, None), (1, 3, 80.0, "", 40, None)
+    rows = (0, 2, 79.0, 20, None), (1, 3, 80.0, 40, None)
     floor = Floor(value=79.5, by="always naming the largest class")
     low = result_of(*rows, behind=(1.5, 0.5), candidates=(0, 1), floor=floor)
     assert low.on_floor
@@ -313,8 +303,8 @@ def test_the_fronts_are_of_size_and_of_time() -> None:
     ]
     assert {front[i] or flag[i] for i in (0, 3, 4)} == {None}, "of layers that are left out"
     # what the ranges do not tell apart beats nothing, but for the same model size measured once
-    near = result_of((0, 1, 60.0, "c", 10, 2.0), (0, 2, 79.0, "ab", 20, 2.0), (1, 2, 70.0, "b", 30, 2.1))
+    near = result_of((0, 1, 60.0, 10, 2.0), (0, 2, 79.0, 20, 2.0), (1, 2, 70.0, 30, 2.1))
     assert [(each.model, each.layer) for each in near.front("milliseconds")] == [(0, 2), (1, 2)]
-    unmeasured = result_of((0, 2, 50.0, "b", 20, None), (1, 3, 80.0, "a", 40, None))
+    unmeasured = result_of((0, 2, 50.0, 20, None), (1, 3, 80.0, 40, None))
     assert unmeasured.front("milliseconds") == ()
     assert "milliseconds" not in [column.name for column in unmeasured.table.shown]

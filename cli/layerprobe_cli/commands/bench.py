@@ -128,8 +128,7 @@ def _parts(result: Bench, *, tuned: bool, n_known: int, everything: bool) -> Ite
         f"\nIntervals: {in_percent(result.level)}, of a bootstrap ({result.draws} draws). {parameters} Regret: points "
         "below the best layer on the test items; crossed: below the layer that other seeds choose on other items; "
         "held: chance that the stated set holds the best layer; enough: chance that the smallest layer said to be "
-        "within half a point of it is so; seen seeds: scored on seeds that it looked at. Rows that share a letter do "
-        "not differ significantly, all pairs at once."
+        "within half a point of it is so; seen seeds: scored on seeds that it looked at."
     )
     if everything:
         yield (

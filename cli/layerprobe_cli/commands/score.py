@@ -36,7 +36,6 @@ def score(
     mteb: Annotated[Path | None, {"metavar": "FOLDER", "callback": folder_to_write}] = None,
     timed: Annotated[bool, {"flags": ("--time/--no-time",)}] = True,
     tolerance: float = TOLERANCE,
-    all_pairs: bool = False,
     level: o.Level = LEVEL,
     fail_below: Annotated[float | None, {"callback": o.finite}] = None,
 ) -> Done:
@@ -66,7 +65,6 @@ def score(
         mteb: Write results in mteb's layout, every layer as an experiment of the model.
         timed: Measure how long one text takes at each layer of several models.
         tolerance: Points that you accept to lose for a smaller model.
-        all_pairs: Of several models, compare all pairs of layers by letters.
         fail_below: Exit with code 3 if the last layer scores less than this.
     """
     old, names = call.context.meta.get(OLD_NAME), [model.name, *(others or ())]
@@ -116,7 +114,6 @@ def score(
         split=chosen,
         timing=milliseconds if timed and len(checkpoints) > 1 else None,
         tolerance=tolerance,
-        all_pairs=all_pairs,
         layer_means=layer_means,
     )
     files = {}

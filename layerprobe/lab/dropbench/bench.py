@@ -9,7 +9,7 @@ import numpy as np
 
 from layerprobe.context import current
 from layerprobe.errors import DataError
-from layerprobe.lab.dropbench.results import Bench, BudgetScores, Row, RuleOutcome, shown_strategies
+from layerprobe.lab.dropbench.results import Bench, BudgetScores, Row, RuleOutcome
 from layerprobe.lab.dropbench.scores import (
     Redraws,
     alikeness,
@@ -17,7 +17,6 @@ from layerprobe.lab.dropbench.scores import (
     detectors,
     expanded,
     joint_scores,
-    lettered,
     redrawn,
     score_strategies,
 )
@@ -183,7 +182,7 @@ def _scored(
     known_curves = curves(readings_in(present))
     truths = [model.truth for model in models]
     scored.sort(key=lambda row: (row.labelled, row.mean_regret.value))
-    whole = BudgetScores(
+    return BudgetScores(
         budget=budget,
         clusters=clustered_by,
         truths={model.name: model.truth for model in models},
@@ -194,9 +193,6 @@ def _scored(
         curves=alikeness(recorded, known_curves, redraws),
         joint=joint_scores(recorded, redraws),
     )
-    letters = lettered(shown_strategies(whole), clusters, level=level)
-    rows = (replace(row, values={**row.values, "letters": letters.get(row.name, "")}) for row in whole.strategies)
-    return replace(whole, strategies=tuple(rows))
 
 
 def _clusters(entries: Sequence[ZooEntry]) -> tuple[list[str], str]:

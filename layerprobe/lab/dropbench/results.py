@@ -106,7 +106,7 @@ FIELDS: dict[RowKind, dict[str, Any]] = {
         **dict.fromkeys(["precision", "recall", "f1", "onset_error", "mean_regret", "median_regret", "cost"], _SCORE),
     },
     "strategy": {
-        **{"source": str, "needs": Needs, "fresh": bool, "letters": str, "outcomes": tuple[StrategyOutcome, ...]},
+        **{"source": str, "needs": Needs, "fresh": bool, "outcomes": tuple[StrategyOutcome, ...]},
         **dict.fromkeys(["items_error", "seeds_error", "set_size"], float | None),
         **dict.fromkeys(["mean", "median", "ninth", "regret", "cost", "coverage", "sufficient"], _SCORE),
         "worst": float,
@@ -142,12 +142,11 @@ class Row:
 
     @classmethod
     def class_of(cls, values: dict[str, Any]) -> tuple[type[Self], dict[str, Any]]:
-        """Return what JSON says, as `as_plain` writes it; until 0.2 strategies had no letters."""
+        """Return what JSON says, as `as_plain` writes it."""
         kind = next((kind for kind in FIELDS if kind in values), None)
         if kind is None:
             raise DataError(f"expected a row of one of {', '.join(FIELDS)}, got {', '.join(values) or 'nothing'}")
-        given = {"letters": ""} if kind == "strategy" else {}
-        given |= {name: value for name, value in values.items() if name != kind}
+        given = {name: value for name, value in values.items() if name != kind}
         check_keys(given, FIELDS[kind], key=kind)
         if missing := FIELDS[kind].keys() - given.keys():
             raise DataError(f"expected {min(missing)} of the {kind} {values[kind]}, got none")
@@ -287,16 +286,12 @@ def strategies_table(strategies: Sequence[Row], title: str = "Strategies") -> Ta
     return _scores_table(
         strategies,
         title,
-        "strategy:name needs models regret:mean* letters items:items_error seeds:seeds_error median ninth worst "
+        "strategy:name needs models regret:mean* items:items_error seeds:seeds_error median ninth worst "
         "crossed:regret* cost held:coverage set_size enough:sufficient seen source",
         models={"of": lambda row: len(row.outcomes), "form": ""},
         regret={
             "meaning": "Points below the best layer on the test items, the mean.",
             "quantity": Quantity("mean regret, points", "test", "lower"),
-        },
-        letters={
-            "meaning": "Rows that share a letter do not differ significantly, all pairs at once; none for rows that "
-            "lack models, or stand in the whole table alone."
         },
         items={"meaning": "Error of the regret over test items, at most: as if all models of a task erred alike."},
         seeds={"meaning": "Error of the regret over seeds, which are the models' own."},

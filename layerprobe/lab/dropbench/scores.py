@@ -31,7 +31,6 @@ from layerprobe.metrics.correlation import spearman
 from layerprobe.prediction.rule import falls
 from layerprobe.prediction.values import Truth
 from layerprobe.readings.reading import Reading
-from layerprobe.stats.best import compact_letters
 
 Array = NDArray[np.float64]
 Curve = Callable[[Recorded], Array | None]
@@ -165,35 +164,6 @@ def score_strategies(models: Sequence[Recorded], strategies: Sequence[Strategy],
     return tuple(sorted(scored, key=lambda row: (row.cost.value, row.mean.value)))
 
 
-def lettered(rows: Sequence[Row], clusters: Sequence[str], *, level: float) -> dict[str, str]:
-    """Return letters by strategy: two that share one do not differ significantly in mean regret, all pairs at once.
-
-    Rows differ where |m_r - m_s| > c e_rs, with e_rs the error of the paired difference of their means over clusters
-    and c of Student's t with a degree of freedom less than there are clusters, by Bonferroni for all pairs. Six
-    families say little so; with quantiles of a bootstrap of six, most contests of equal rows have a pair that differs.
-
-    Args:
-        rows: To compare. Those that did not play all models get no letters.
-        clusters: What has much in common with each model, such as its family.
-        level: Of the statement.
-    """
-    rows, names = [row for row in rows if len(row.outcomes) == len(clusters)], list(dict.fromkeys(clusters))
-    if len(rows) < 2 or len(names) < 2:
-        return {}
-    lost = np.array(
-        [[_mean(outcome.distances) for outcome in row.outcomes if isinstance(outcome, StrategyOutcome)] for row in rows]
-    )
-    means, members = lost.mean(axis=1), np.array([[cluster == name for name in names] for cluster in clusters])
-    influences = (lost - means[:, None]) @ members * len(names) / len(clusters)
-    covariance = influences @ influences.T / (len(names) * (len(names) - 1))
-    variances = np.diagonal(covariance)
-    errors = np.sqrt(np.maximum(variances[:, None] + variances - 2 * covariance, 0))
-    pairs = len(rows) * (len(rows) - 1) / 2
-    width = stats.t.isf((1 - level) / 2 / pairs, len(names) - 1)
-    different = np.abs(means[:, None] - means) > np.maximum(width * errors, ROUNDING)
-    return dict(zip((row.name for row in rows), compact_letters(different, (-means).tolist()), strict=True))
-
-
 def _outcome(model: Recorded, choices: Sequence[Answer]) -> StrategyOutcome:
     tuned = model.tuned
     seeds = [_scored_on(choice, model) for choice in choices]
@@ -279,7 +249,6 @@ def _scores(
         "coverage": redraws.mean_of_some([outcome.coverage for outcome in outcomes]),
         "set_size": _mean(sizes) if sizes else None,
         "sufficient": redraws.mean_of_some([outcome.sufficient for outcome in outcomes]),
-        "letters": "",
         "outcomes": tuple(outcomes),
     }
     return Row(kind="strategy", name=strategy.name, values=values)

@@ -507,8 +507,7 @@ def test_without_labels_in_the_zoo_one_best_rule_is_scored() -> None:
 # ---- as JSON ----------------------------------------------------------------------------------------------------
 
 
-def test_rows_are_read_back_as_every_version_wrote_them() -> None:
-    """Until 0.2 strategies had no letters; the names of the fields have not changed."""
+def test_rows_are_read_back() -> None:
     made = [recorded(f"m{k}", "ab"[k], (DROPPING, RISING)[k], seed=k, cka=RISING) for k in range(2)]
     bench = bench_predictors(zoo(*made), strategies=[sweep(1), scan("falling")], draws=10)
     plain = json.loads(to_json(bench))
@@ -516,12 +515,9 @@ def test_rows_are_read_back_as_every_version_wrote_them() -> None:
     names = [next(iter(budget[rows][0])) for rows in ("rules", "strategies", "detectors", "curves", "joint")]
     assert names == ["rule", "strategy", "detector", "curve", "weighting"]
     assert budget["rules"][0]["outcomes"][0].keys() >= {"model", "drop", "called", "recommended", "regret"}
-    for strategy in budget["strategies"]:
-        del strategy["letters"]
     read = from_json(json.dumps(plain))
     assert read.budgets[0].detectors == bench.budgets[0].detectors
     assert [row.regret for row in read.budgets[0].strategies] == [row.regret for row in bench.budgets[0].strategies]
-    assert {row.letters for row in read.budgets[0].strategies} == {""}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.results import Row, shown_strategies, worth_printing
-from layerprobe.lab.dropbench.scores import Redraws, lettered, redrawn, score_strategies, weighted_quantiles
+from layerprobe.lab.dropbench.scores import Redraws, score_strategies, weighted_quantiles
 from layerprobe.lab.dropbench.strategies import Answer, Recorded, Strategy, find, scan, sweep
 from layerprobe.lab.dropbench.truth import chances_of_best, chances_within, item_variance, seed_variance
 
@@ -160,63 +160,3 @@ def test_at_most_fifteen_rules_are_worth_printing() -> None:
         "best layer by kNN",
     ]
     assert worth_printing(["plateau of CKA", "fall of CKA"]) == ["plateau of CKA", "fall of CKA"]
-
-
-# ---- which rows differ -----------------------------------------------------------------------------------------
-
-
-def letters_of(models: list[Recorded], *strategies: Strategy, level: float = 0.95) -> dict[str, str]:
-    names = [each.entry.family for each in models]
-    counts = np.vstack([np.ones(len(models)), redrawn(names, draws=500, seed=0)])
-    return lettered(score_strategies(models, strategies, Redraws(counts=counts, level=level)), names, level=level)
-
-
-def test_rows_that_share_a_letter_do_not_differ(models: list[Recorded]) -> None:
-    """The best layer and its copy share one, the worst layer has another; the best has the first letter."""
-    good, same, bad = (taking(Answer(layer=layer, cost=0.0), name=f"{layer}") for layer in (4, 4, 0))
-    letters = letters_of(models, good, replace(same, name="copy"), bad)
-    assert letters == {"4": "a", "copy": "a", "0": "b"}
-
-
-def test_a_row_that_wins_as_often_as_it_loses_does_not_differ() -> None:
-    """Paired over models: +1 and -1 in turn is nothing, +1 everywhere is something."""
-    qualities = [DROPPING, (*DROPPING[:3], 80.0, 75.0, *DROPPING[5:])]
-    made = [recorded(f"m{n}", f"f{n}", qualities[n % 2], seed=n, seed_error=0.0, item_error=0.05) for n in range(8)]
-    models = [Recorded(entry=each, tuned=each.budgets["converged"]) for each in made]
-    rows = [taking(Answer(layer=layer, cost=0.0), name=f"layer {layer}") for layer in (3, 4, 2)]
-    letters = letters_of(models, *rows)
-    assert set(letters["layer 3"]) & set(letters["layer 4"])
-    assert not set(letters["layer 2"]) & set(letters["layer 4"])
-
-
-@pytest.mark.parametrize(("n", "families"), [(20, 20), pytest.param(24, 6, marks=pytest.mark.slow)])
-def test_equal_strategies_are_rarely_said_to_differ(n: int, families: int) -> None:
-    """One statement of all pairs: of 60 contests of six strategies that choose by lot, few have any two that differ."""
-    rng, wrong = np.random.default_rng(0), 0
-    made = [recorded(f"m{number}", f"f{number % families}", DROPPING, seed=number) for number in range(n)]
-    models = [Recorded(entry=each, tuned=each.budgets["converged"]) for each in made]
-    for _ in range(60):
-        drawn = rng.integers(7, size=(6, n))
-        rows = [
-            Strategy(
-                name=str(number),
-                source="lot",
-                needs="nothing",
-                choose=lambda model, layers=layers: [Answer(layer=int(layers[int(model.entry.name[1:])]), cost=0.0)],
-            )
-            for number, layers in enumerate(drawn)
-        ]
-        wrong += len(set(letters_of(models, *rows).values())) > 1
-    assert wrong <= 5
-
-
-def test_rows_that_lack_models_have_no_letter(models: list[Recorded]) -> None:
-    some = Strategy(
-        name="some",
-        source="hand",
-        needs="training",
-        choose=lambda model: [Answer(layer=1, cost=0.0)] if model is models[0] else [],
-    )
-    rows = [taking(Answer(layer=layer, cost=0.0), name=f"{layer}") for layer in (4, 0)]
-    assert letters_of(models, *rows, some).keys() == {"4", "0"}
-    assert letters_of(models, rows[0]) == {}
