@@ -18,7 +18,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import SharedModel
 
 HOLDERS = (Model, Resolved, SharedModel)
-ASIDE = {"checks", "lazy", "encoders.model", "files.serialisation"}
+ASIDE = {"lazy", "encoders.model", "files.serialisation"}
 """Modules that look at every value, or at a model's own fields."""
 
 

@@ -1,23 +1,17 @@
 """Checks of arguments at the public boundary. Knows no stage."""
 
 import dataclasses
-import functools
 import importlib.util
-import inspect
 import math
-import os
-import pkgutil
 import re
 import types
 import typing
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Real
 from operator import index
 from typing import Any
 
-from layerprobe.errors import CallError, DataError, MissingPackageError
-from layerprobe.names import nearest
-from layerprobe.process import FORKS
+from layerprobe.errors import DataError, MissingPackageError
 
 S = typing.TypeVar("S")
 MOST_NUMBERS, MOST_SEEDS = 10_000, 1000
@@ -246,123 +240,3 @@ def one_layer(layer: object) -> int:
     if len(layers) != 1:
         raise DataError(f"expected one layer, got {layers}")
     return layers[0]
-
-
-# ---- calls of what Python users call ---------------------------------------------------------------------
-
-
-HOMES = {
-    "layerprobe.encoders.model:Model": "it is a setting of the model, lp.Model(name, {}=...)",
-    "layerprobe.finetuning.values:Protocol": "it is a setting of fine-tuning, protocol=lp.Protocol({}=...)",
-    "layerprobe.tasks.loading:load_task": "it is said of the data, lp.load_task(source, {}=...)",
-    "layerprobe.context:settings": "it holds for all calls in lp.settings({}=...)",
-    "layerprobe.similarity.measures.cka:CKA": "it is a setting of the measure, measure=CKA({}=...)",
-    "layerprobe.probing.values:ProbeSettings": "it is a setting of probes, settings=ProbeSettings({}=...)",
-    "layerprobe.shrinking.values:ShrinkSettings": "it is a setting of lp.shrink, settings=ShrinkSettings({}=...)",
-    "layerprobe.study.find:find": "lp.find(model, task, {}=...) takes it",
-    "layerprobe.study.predict:predict": "lp.predict(model, data, {}=...) takes it",
-    "layerprobe.comparison.compare:compare": "lp.compare(model, reference, texts, {}=...) takes it",
-    "layerprobe.export.run:export_model": "lp.export_model(model, out, {}=...) takes it",
-    "layerprobe.results.shown:write_report": "lp.write_report(result, path, {}=...) takes it",
-}
-"""Where keywords belong, in the order in which they are looked for."""
-OPTIONS = {
-    "keep_blocks": "blocks",
-    "split_seed": "seed",
-    "bandwidth": "bandwidth_multiplier",
-    "fine_tune": "fine_tuning",
-    "report": "path",
-    "measures": "measure",
-}
-"""Options of the command line, with underscores, that are called otherwise in Python."""
-Callee = typing.TypeVar("Callee", bound=typing.Callable[..., Any])
-
-
-def public(called: Callee) -> Callee:
-    """Have a function or a class answer a wrong call in one line: where a keyword belongs, what comes first.
-
-    Its annotations are shown by `help` as the source has them.
-    """
-    function: Any = called.__init__ if isinstance(called, type) else called  # type: ignore[misc]
-
-    @functools.wraps(function)
-    def answered(*values: Any, **keywords: Any) -> Any:
-        _check_call(called, function, values, keywords)
-        try:
-            with FORKS.call():
-                return function(*values, **keywords)
-        except TypeError as error:
-            if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
-                raise  # one of its own
-            needed = ", ".join(name for name, needed in _parameters(function).items() if needed)
-            message = str(error).replace(f"{function.__qualname__}()", called.__name__)
-            raise CallError(f"{message}: it is {called.__name__}({needed}, ...)") from None
-
-    if isinstance(called, type):
-        called.__init__ = answered  # type: ignore[misc]
-        return called
-    signature = inspect.signature(function)
-    parameters = (p.replace(annotation=_AsWritten(p.annotation)) for p in signature.parameters.values())
-    returned = _AsWritten(signature.return_annotation)
-    answered.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=list(parameters), return_annotation=returned
-    )
-    return typing.cast(Callee, answered)
-
-
-class _AsWritten(str):
-    """An annotation that is shown without quotes."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
-def _check_call(called: Any, function: Any, values: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
-    """Raise CallError for a keyword that is not taken, and for a task or texts in the place of the model."""
-    names = _parameters(function)
-    for keyword in keywords:
-        if keyword not in names:
-            raise CallError(f"{called.__name__} takes no {keyword!r}{_home(keyword, function, names)}")
-    if (
-        len(values) > 1
-        and next(iter(names)) in ("model", "embeddings")
-        and _is_model(values[1])
-        and _is_data(values[0])
-    ):
-        raise CallError(f"{called.__name__} takes the model first: {called.__name__}({', '.join([*names][:2])}, ...)")
-
-
-def _home(keyword: str, function: Any, names: Collection[str]) -> str:
-    """Return what to say of a keyword that a function does not take."""
-    name = OPTIONS.get(keyword, keyword)
-    if name in names:
-        return f": it is {name}= in Python"
-    for place, what in HOMES.items():
-        if name in _parameters(pkgutil.resolve_name(place)):
-            return f": {what.format(name)}"
-    return nearest(keyword, names)
-
-
-@functools.cache
-def _parameters(function: Any) -> dict[str, bool]:
-    """Return the names of what a function takes, keywords of `Unpack` among them, and whether each is needed."""
-    named: dict[str, bool] = {}
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-            named[parameter.name] = parameter.default is inspect.Parameter.empty
-        elif unpacked := re.search(r"Unpack\[(\w+)\]", str(parameter.annotation)):
-            kind = inspect.unwrap(function).__globals__[unpacked[1]]
-            named |= dict.fromkeys(typing.get_type_hints(kind), False)
-    named.pop("self", None)
-    return named
-
-
-def _is_data(value: object) -> bool:
-    texts = isinstance(value, list | tuple) and len(value) > 1 and all(isinstance(text, str) for text in value)
-    return texts or type(value).__name__ in ("Task", "TextFile")
-
-
-def _is_model(value: object) -> bool:
-    return isinstance(value, str | os.PathLike) or type(value).__name__ in ("Model", "Resolved")

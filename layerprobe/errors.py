@@ -50,10 +50,6 @@ class DataError(LayerProbeError, ValueError):
     """Texts, files or scores that cannot be used."""
 
 
-class CallError(DataError, TypeError):
-    """A function was called with arguments that it does not take."""
-
-
 class TaskError(DataError):
     """A task's file, columns, scores or splits are not what they should be."""
 

@@ -16,7 +16,6 @@ ROOT = Path(__file__).parents[1]
 REFERENCE = re.compile(r"(?:layerprobe|layerprobe_cli)(?:\.\w+)+(?::\w+)?")
 QUOTED = re.compile(f'"{REFERENCE.pattern}"')
 REGISTRIES = {
-    "layerprobe.checks": "where the keywords of wrong calls belong",
     "layerprobe.report": "rows of pages, those of features above it among them",
     "layerprobe.results.kept": "the classes that JSON can be of",
     "layerprobe.results.shown": "where the rows of pages are",

@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from layerprobe.checks import as_declared, public
+from layerprobe.checks import as_declared
 from layerprobe.encoders.backends.backend import TORCH, check_backend
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.serialisation import RARE
@@ -99,7 +99,6 @@ def labelled(
     return f"{name} ({'; '.join(parts)})" if parts else name
 
 
-@public
 @dataclass(frozen=True)
 class Model:
     """A model, and how it is loaded and run: the first argument of every function that computes with one.

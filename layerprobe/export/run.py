@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from layerprobe.checks import one_layer, public
+from layerprobe.checks import one_layer
 from layerprobe.encoders.architecture import auto_class, check_layer, count_blocks, declared_dtype, pooler_option
 from layerprobe.encoders.backends.int8 import check_int8
 from layerprobe.encoders.encoder import Encoder
@@ -29,12 +29,13 @@ from layerprobe.finetuning.saved import SavedRun, load_saved_run, runs_of_layer
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_name
+from layerprobe.process import FORKS
 from layerprobe.stats.values import seed_scores
 from layerprobe.study.values import Finding, Study
 from layerprobe.tasks.kind import KINDS
 
 
-@public
+@FORKS.call()
 def export_model(
     model: ModelLike | Finding | Study,
     out: str | Path,

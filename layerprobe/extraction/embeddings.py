@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.checks import public
 from layerprobe.context import part
 from layerprobe.encoders.backends.backend import TORCH
 from layerprobe.encoders.backends.choice import graph_of
@@ -58,6 +57,7 @@ from layerprobe.jobs.crew import HERE, Plan, Share, Workers, crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.lazy import cached_property
 from layerprobe.names import counted, short_name, some
+from layerprobe.process import FORKS
 from layerprobe.results.estimate import Estimate
 from layerprobe.similarity.checks import constant_layer, rounding
 from layerprobe.stats.sentences import layer_span, missing_sentence
@@ -257,7 +257,7 @@ class Read(NamedTuple):
         return self._replace(texts=texts, bare=bare, earlier=(self.texts, *fewer))
 
 
-@public
+@FORKS.call()
 def extract(
     model: ModelLike,
     texts: Sequence[str] | TextFile | Items | Task,

@@ -17,7 +17,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from layerprobe.checks import Seeds, as_layers, check_choice, check_seeds, public, settings_or_default
+from layerprobe.checks import Seeds, as_layers, check_choice, check_seeds, settings_or_default
 from layerprobe.context import current, duration
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.batching import token_batches
@@ -39,6 +39,7 @@ from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, R, R
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import results
 from layerprobe.names import counted, short_name
+from layerprobe.process import FORKS
 from layerprobe.results.estimate import Estimate
 from layerprobe.rng import plain_torch, seeded
 from layerprobe.stats.values import TOLERANCE
@@ -50,7 +51,7 @@ from layerprobe.tasks.values import Items, Task
 PAPER_SEEDS = (0, 1, 2, 3, 4)
 
 
-@public
+@FORKS.call()
 def finetune(
     model: ModelLike,
     task: Task,
@@ -91,7 +92,7 @@ def finetune(
     return _result(checkpoint, task, made, of_layers, tolerance)
 
 
-@public
+@FORKS.call()
 def scan(
     model: ModelLike,
     task: Task,

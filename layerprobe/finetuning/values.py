@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
-from layerprobe.checks import as_declared, public
+from layerprobe.checks import as_declared
 from layerprobe.encoders.model import Model, Pooling
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
@@ -29,7 +29,6 @@ MARGIN = 0.5
 """Points of the primary metric x 100: less than this does not justify another layer."""
 
 
-@public
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
     """How a truncated model is fine-tuned; the defaults are those of arXiv 2402.13130."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from layerprobe.checks import public, settings_or_default
+from layerprobe.checks import settings_or_default
 from layerprobe.comparison.arrays import Layer, as_layers
 from layerprobe.context import current, report
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
@@ -25,6 +25,7 @@ from layerprobe.probing.jackknife import jackknife
 from layerprobe.probing.probes import UNITS, Fitted, Problem
 from layerprobe.probing.targets import as_groups, as_targets
 from layerprobe.probing.values import METHODS, SEVERAL, TOGETHER, ProbedLayer, ProbeSettings, Probing, TargetKind
+from layerprobe.process import FORKS
 from layerprobe.stats.best import compared_with_best, of_highest
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance
 from layerprobe.stats.links import Links
@@ -193,7 +194,7 @@ class Board:
         )
 
 
-@public
+@FORKS.call()
 def probe(
     embeddings: object,
     targets: object = None,

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from layerprobe.checks import public
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.files import serialisation
 from layerprobe.files.atomic import replace_file
@@ -25,7 +24,6 @@ RESULTS: Registry[type] = Registry(
 logger = logging.getLogger(__name__)
 
 
-@public
 def save(result: Shown, path: str | Path) -> Path:
     """Save a result, as the file is named, and return the path.
 
@@ -54,7 +52,6 @@ def save(result: Shown, path: str | Path) -> Path:
     return target
 
 
-@public
 def load(path: str | Path) -> Any:
     """Return the result that a file holds: what `save` wrote, a study.json, or what --json printed.
 
@@ -76,7 +73,6 @@ def load(path: str | Path) -> Any:
 def from_json(kind: type[T], text: str) -> T: ...
 @overload
 def from_json(kind: str) -> Any: ...
-@public
 def from_json(kind: type[Any] | str, text: str | None = None) -> Any:
     """Return what `to_json` wrote.
 

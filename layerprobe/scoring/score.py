@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from layerprobe.checks import check_tolerance, public
+from layerprobe.checks import check_tolerance
 from layerprobe.context import current, settings
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all
 from layerprobe.encoders.model import DEFAULTS, ModelDescription
@@ -22,6 +22,7 @@ from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings
 from layerprobe.metrics.names import METRICS, bounded
 from layerprobe.names import distinct_names, plural
+from layerprobe.process import FORKS
 from layerprobe.scoring.layer_means import layer_means as means_of_layers
 from layerprobe.scoring.values import ItemScores, LayerOfModel, LayerScores, Scores, TaskScores
 from layerprobe.scoring.zero_shot import score_split
@@ -42,7 +43,7 @@ _SAME = 1e-9
 """Scores x 100 that differ by no more are the same."""
 
 
-@public
+@FORKS.call()
 def score(
     model: ModelLike | list[Any],
     task: Task | Sequence[Task],

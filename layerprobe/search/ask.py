@@ -16,7 +16,7 @@ from typing import Any, Self, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from layerprobe.checks import Seeds, check_count, one_layer, public
+from layerprobe.checks import Seeds, check_count, one_layer
 from layerprobe.context import current
 from layerprobe.errors import DataError, StoreError
 from layerprobe.files.atomic import from_home, locked, replace_file
@@ -121,7 +121,6 @@ class SearchState:
         return answer(self.models[model], self.settings, decision)
 
 
-@public
 class LayerSearch:
     """The search of `find` for a trainer of your own: it names layers and seeds to train, and reads their scores.
 

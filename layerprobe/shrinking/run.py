@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.checks import Seeds, check_seeds, public, settings_or_default
+from layerprobe.checks import Seeds, check_seeds, settings_or_default
 from layerprobe.context import part, report
 from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.backends.choice import MEASURED_TEXTS, SECONDS
@@ -35,6 +35,7 @@ from layerprobe.jobs.crew import HERE, crew_of
 from layerprobe.jobs.execute import results
 from layerprobe.metrics.names import Split
 from layerprobe.names import counted, short_name, times_as_fast
+from layerprobe.process import FORKS
 from layerprobe.profiling.measuring import profile_layers
 from layerprobe.profiling.values import ProfileSettings
 from layerprobe.results.estimate import Estimate
@@ -89,7 +90,7 @@ TOKENS = 32
 TIMED = ProfileSettings(batch_sizes=(32,), rounds=ROUNDS, repeats=3, max_seconds=0.5)
 
 
-@public
+@FORKS.call()
 def shrink(
     model: ModelLike,
     texts: Texts,

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from layerprobe.checks import LEVEL, Seeds, check_level, check_seeds, public
+from layerprobe.checks import LEVEL, Seeds, check_level, check_seeds
 from layerprobe.context import current
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import ModelLike, resolve
@@ -18,6 +18,7 @@ from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, Pr
 from layerprobe.names import counted
 from layerprobe.prediction.rule import compared_layers
 from layerprobe.prediction.values import DropPrediction
+from layerprobe.process import FORKS
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.sentences import claim_phrase, confirmation_sentences, saved_seeds_sentence, spoilt_sentence
 from layerprobe.stats.values import ClaimVerdict
@@ -53,7 +54,7 @@ def claim_of(result: object) -> DropPrediction:
     return claim
 
 
-@public
+@FORKS.call()
 def confirm(
     model: ModelLike,
     task: Task,

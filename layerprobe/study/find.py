@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from layerprobe.checks import Seeds, check_count, one_layer, public
+from layerprobe.checks import Seeds, check_count, one_layer
 from layerprobe.context import current, report
 from layerprobe.context import settings as with_settings
 from layerprobe.encoders.architecture import count_blocks, count_parameters
@@ -41,6 +41,7 @@ from layerprobe.jobs.crew import Workers, crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.jobs.processes import available_cores, import_ahead
 from layerprobe.metrics.names import bounded
+from layerprobe.process import FORKS
 from layerprobe.readings.registry import INFONCE, SELF_CKA
 from layerprobe.readings.source import read_curves
 from layerprobe.readings.values import LayerCurve
@@ -121,7 +122,7 @@ def find(
     save_models: bool = False,
     **settings: Unpack[FindSettings],
 ) -> FoundModels: ...
-@public
+@FORKS.call()
 def find(
     model: ModelLike | list[Any],
     task: Task,

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import ndtri
 
-from layerprobe.checks import LEVEL, check_choice, public
+from layerprobe.checks import LEVEL, check_choice
 from layerprobe.comparison.compare import compare_all
 from layerprobe.comparison.values import Comparison
 from layerprobe.context import settings
@@ -32,6 +32,7 @@ from layerprobe.prediction.rule import ModelCurves, fixed_fraction, last_layer
 from layerprobe.prediction.rules.plateau import check_depth, plateau_rule
 from layerprobe.prediction.tuned import TunedRule, rule_curves, tuned_rule
 from layerprobe.prediction.values import PLATEAU, DropPrediction
+from layerprobe.process import FORKS
 from layerprobe.readings.frozen import layer_curve
 from layerprobe.readings.registry import CKA, INFONCE, READINGS, SELF_CKA, course
 from layerprobe.readings.source import read_curves
@@ -69,7 +70,7 @@ References = ModelLike | Sequence[ModelLike] | None
 NumberOfTexts = int | Literal["all"] | None
 
 
-@public
+@FORKS.call()
 def predict(
     model: ModelLike,
     data: Task | TextFile | Sequence[str],

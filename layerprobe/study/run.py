@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Unpack
 
-from layerprobe.checks import LEVEL, check_count, public
+from layerprobe.checks import LEVEL, check_count
 from layerprobe.context import current
 from layerprobe.encoders.device import resolve_device
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all
 from layerprobe.errors import DataError
 from layerprobe.finetuning.tuning import agreed, check_layers, finetune, pooled_by
 from layerprobe.finetuning.values import LayerOutcome, Protocol
+from layerprobe.process import FORKS
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.search.values import SEEDS, SearchSettings
 from layerprobe.similarity.values import Alignment, Measure
@@ -45,7 +46,7 @@ class RunSettings(FindSettings, total=False):
     """The command line that fine-tunes so; from Python there is none."""
 
 
-@public
+@FORKS.call()
 def run(
     model: ModelLike,
     task: Task,

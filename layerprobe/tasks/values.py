@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from layerprobe.checks import as_declared, public
+from layerprobe.checks import as_declared
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.files.images import Readable, prompted, readable_as
@@ -343,7 +343,6 @@ class TextFile:
             raise DataError(f"expected a document for each of {len(self.texts)} texts, got {len(self.documents)}")
 
 
-@public
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSettings:
     """Where a task comes from and how it is read: what `load_task` or `load_word_similarity` is given."""

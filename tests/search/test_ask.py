@@ -251,7 +251,6 @@ def test_a_wrong_call_is_one_line_and_changes_nothing(name: str, arguments: Any,
         ({"n_blocks": 6, "folds": 0}, "expected at least one fold"),
         ({"n_blocks": 6, "readings": {"InfoNCE": [1.0]}}, "expected InfoNCE at 7 layers, 0 to 6, got 1 numbers"),
         ({"n_blocks": 6, "readings": [1.0]}, "expected readings as numbers by layer under their names"),
-        ({"n_blocks": 6, "tolerence": 1}, "LayerSearch takes no 'tolerence'.*tolerance"),
         ({}, "expected n_blocks="),
     ],
 )
