@@ -183,7 +183,6 @@ COMMANDS: dict[str, str] = {
     "predict-documents": "predict RTD --texts documents.csv --documents source",
     "predict-plateau": "predict RTD -r MLM -r RTD --texts texts.txt --rule plateau^of^CKA",
     "predict-several": "predict RTD -r MLM -r RTD --texts texts.txt",
-    "predict-logistic": "predict RTD --texts texts.txt --rule logistic^on^InfoNCE,^effective^rank,^mean^cosine",
     "predict-labels": "predict RTD -t pairs-train.csv --rule best^layer^by^probe",
     "metrics": "readings RTD --texts texts.txt",
     "score-sts": "score RTD -t pairs-train.csv",

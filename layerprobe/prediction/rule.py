@@ -254,7 +254,6 @@ RULES = Registry(
         "best layer": "layerprobe.prediction.rules.simple:best_layer_rules",
         "published": "layerprobe.prediction.rules.simple:published_rules",
         "fall": "layerprobe.prediction.rules.simple:fall_rules",
-        "logistic": "layerprobe.prediction.rules.logistic:rules",
         LAST: "layerprobe.prediction.rules.simple:best_rule_rules",
     },
 )

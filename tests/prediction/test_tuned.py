@@ -103,11 +103,8 @@ def test_small_errors_leave_a_rule_sure() -> None:
     assert (shares.any_drop, shares.recommended[3], shares.by_layer[4]) == (1.0, 1.0, 1.0)
 
 
-def test_no_probability_without_errors_or_of_several_curves() -> None:
+def test_no_probability_without_errors() -> None:
     assert tuned_rule(RANK).probability(seen(effective_rank=[5.0, 10.0, 10.0, 10.0, 1.0])) is None
-    several = "logistic on self CKA, effective rank, mean cosine"
-    curves = {name: uncertain_curve([0.9] * 7, 0.1) for name in rule_curves(several)}
-    assert tuned_rule(several).probability(ModelCurves(n_blocks=6, curves=curves)) is None
 
 
 RECORD = {"budget": "long", "families": 2, "models": 9, "drops": 5, "caught": 4, "false_alarms": 1}

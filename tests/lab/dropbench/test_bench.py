@@ -16,7 +16,6 @@ from layerprobe.lab.dropbench.strategies import scan, sweep
 from layerprobe.lab.dropbench.truth import cost_share
 from layerprobe.lab.dropbench.zoo import Zoo, ZooEntry
 from layerprobe.prediction.rule import KnownDrop, Predictor, Rule, falls, leave_one_family_out
-from layerprobe.prediction.rules.logistic import logistic
 from layerprobe.prediction.rules.plateau import plateau, plateau_rule
 from layerprobe.prediction.rules.simple import best_rule, fall
 from layerprobe.readings.registry import reading_of
@@ -46,10 +45,6 @@ def known(*entries: ZooEntry) -> list[KnownDrop]:
 
 def fall_of(name: str) -> Rule:
     return fall(name, reading_of(name))
-
-
-def logistic_on(names: Sequence[str]) -> Rule:
-    return logistic({name: reading_of(name) for name in names})
 
 
 # ---- tables known by hand -----------------------------------------------------------------------------------
@@ -226,50 +221,6 @@ def test_a_rise_of_a_small_mean_cosine_is_a_small_fall() -> None:
     )
     rule = fall_of("mean cosine")
     assert value(scores_of(data, rule.name, rules=[rule]).f1) == 1
-
-
-def three_curves(*, drops: bool) -> dict[str, Sequence[float]]:
-    low = (1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.4)
-    flat = (1.0, 1.01, 1.0, 0.99, 1.0, 1.0, 1.01)
-    return {
-        "self CKA": low if drops else flat,
-        "effective rank": flat,
-        "mean cosine": [2.0 - each for each in (low if drops else flat)],
-    }
-
-
-def test_a_combination_learns_what_goes_with_a_drop() -> None:
-    names = tuple(three_curves(drops=True))
-    data = zoo(
-        *(entry(f"{family}0", family, DROPPING, metrics=three_curves(drops=True)) for family in "abc"),
-        *(entry(f"{family}1", family, RISING, metrics=three_curves(drops=False)) for family in "abc"),
-    )
-    scores = scores_of(data, logistic_on(names).name, rules=[logistic_on(names)])
-    assert value(scores.f1) == 1
-    assert value(scores.onset_error) == 0
-    assert value(scores.mean_regret) == 0
-
-
-def test_a_score_of_zero_at_one_layer_does_not_break_a_combination() -> None:
-    names = ("zero-shot", "effective rank", "mean cosine")
-
-    def made(family: str, *, drops: bool, first: float) -> ZooEntry:
-        metrics = three_curves(drops=drops)
-        labels = {"zero-shot": [first, -6.0, *(40 * each for each in metrics["self CKA"][2:])]}
-        scores = DROPPING if drops else RISING
-        return entry(f"{family}{drops}", family, scores, metrics=metrics, labelled=labels)
-
-    data = zoo(*(made(family, drops=drops, first=0.0) for family in "abc" for drops in (True, False)))
-    rule = logistic_on(names)
-    assert value(scores_of(data, rule.name, rules=[rule]).f1) == 1
-
-
-def test_a_combination_learns_from_models_that_do_not_differ() -> None:
-    names = tuple(three_curves(drops=True))
-    data = zoo(*(entry(name, name, RISING, metrics=three_curves(drops=False)) for name in "abc"))
-    assert {
-        outcome.called for outcome in scores_of(data, logistic_on(names).name, rules=[logistic_on(names)]).outcomes
-    } == {0}
 
 
 def test_the_direction_of_a_metric_nobody_knows_is_tuned() -> None:
@@ -559,6 +510,6 @@ def test_numbers_that_are_not_finite_are_refused() -> None:
 
 def test_a_tuned_rule_asks_for_other_families() -> None:
     models = known(entry("a", "a", cka=LEVEL_CURVE))
-    for rule in (fall_of(CURVE), logistic_on((CURVE,)), best_rule([fall_of(CURVE)])):
+    for rule in (fall_of(CURVE), best_rule([fall_of(CURVE)])):
         with pytest.raises(DataError, match=f"expected models of other families to tune '{rule.name}' on, got none"):
             leave_one_family_out(rule, models)
