@@ -53,7 +53,7 @@ def survives(read: Reader, path: Path) -> None:
 TABLES: dict[str, Reader] = {
     "task": load_task,
     "texts": load_texts,
-    "chosen texts": lambda path: load_texts(path, columns="0", documents="1"),
+    "chosen texts": lambda path: load_texts(path, columns="0", groups="1"),
     "corpus": lambda path: load_corpus([path]),
     "words": load_word_similarity,
     "pairs": load_retrieval,

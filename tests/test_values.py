@@ -109,7 +109,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     },
     CurveUncertainty: {**dict.fromkeys(("lower", "upper", "band_lower", "band_upper"), THREE), "covariance": MATRIX},
     BackendSurvey: {"findings": st.tuples(st.builds(BackendFinding, backend=st.just("torch")))},
-    TextFile: {"texts": st.tuples(TEXTS, TEXTS), "documents": st.none() | st.tuples(TEXTS, TEXTS)},
+    TextFile: {"texts": st.tuples(TEXTS, TEXTS), "groups": st.none() | st.tuples(TEXTS, TEXTS)},
     Comparisons: {"comparisons": st.tuples(st.deferred(lambda: values_of(Comparison))), "differences": st.just(())},
     DropProbability: {**dict.fromkeys(("by_layer", "recommended"), st.tuples(SHARE, SHARE, SHARE)), "any_drop": SHARE},
     Comparison: dict.fromkeys(("steps", "model_diagnostics", "reference_diagnostics"), st.just(())),

@@ -49,7 +49,7 @@ PYTHON = {
     "reference prediction": "likewise",
     "protocol settings": "settings, whose fields are options",
     "measure": "an option of compare alone, as rules are fitted to CKA",
-    "start enough on_plan timing command finetune_command dense made documents": "for calls from code",
+    "start enough on_plan timing command finetune_command dense made groups": "for calls from code",
     "column": "--target",
 }
 """Keywords that are no options."""

@@ -81,8 +81,8 @@ RIGHT: dict[str, Call] = {
     "Model(blocks as a text)": lambda x: lp.Model(x.r, blocks="1,2"),
     "predict(texts from a generator)": lambda x: lp.predict(x.m, (text for text in x.task.train.texts)).sentence,
     "compare(texts from a generator)": lambda x: lp.compare(x.m, x.r, (text for text in TEXTS)).summary,
-    "predict(documents of some of the texts)": lambda x: lp.predict(
-        x.m, x.texts, n_texts=16, documents={text: i // 3 for i, text in enumerate(x.texts)}
+    "predict(groups of some of the texts)": lambda x: lp.predict(
+        x.m, x.texts, n_texts=16, groups={text: i // 3 for i, text in enumerate(x.texts)}
     ),
     "compare(frames)": lambda x: lp.compare(x.frame, x.frame),
     "finetune(NumPy's numbers)": lambda x: lp.finetune(
@@ -176,9 +176,9 @@ WRONG: dict[str, tuple[Call, str]] = {
     "compare(masked arrays)": (lambda x: lp.compare(x.masked, x.masked), "no masked values, got some in layer 0"),
     "linear_cka(masked array)": (lambda x: lp.linear_cka(x.masked, x.masked), "no masked values, got some in X"),
     "cka_interval(no level)": (lambda x: lp.cka_interval(x.frame, x.frame, level=None), "a confidence level between"),
-    "cka_interval(missing documents)": (
-        lambda x: lp.cka_interval(x.frame, x.frame, clusters=[None, *range(11)]),
-        "a cluster for every row, got None in row 0",
+    "cka_interval(missing groups)": (
+        lambda x: lp.cka_interval(x.frame, x.frame, groups=[None, *range(11)]),
+        "a group for every row, got None in row 0",
     ),
     "predict(split)": (lambda x: lp.predict(x.m, x.task, split="tset"), "split is 'tset', expected one of"),
     "scan(weighting)": (lambda x: lp.scan(x.m, x.task, weighting="equall"), "weighting is 'equall', expected one of"),

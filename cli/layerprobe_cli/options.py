@@ -256,8 +256,8 @@ class Texts:
     task: TaskSettings | None = None
     file: TaskSettings | None = None
     """Where texts without scores are, and how they are read."""
-    documents: str | None = None
-    """Column that names the document of a text."""
+    groups: str | None = None
+    """Column that names the group of a text."""
     split: TextSplit = "all"
 
     def __bool__(self) -> bool:
@@ -272,27 +272,27 @@ class Texts:
         if self.file is None:
             return load(self.task)
         read = {name: getattr(self.file, name) for name in ("columns", "format", "skip_empty", "skip_broken")}
-        return load_texts(self.file.source, documents=self.documents, **read)
+        return load_texts(self.file.source, groups=self.groups, **read)
 
     def items(self, data: Any) -> Any:
         """Return the items of the split of a task, or the texts."""
         return data.split(self.split) if self.task else data
 
-    def document_of(self, data: Any) -> dict[str, str] | None:
+    def group_of(self, data: Any) -> dict[str, str] | None:
         """Return where each text comes from, where that is known."""
-        return getattr(data, "document_of", None)
+        return getattr(data, "group_of", None)
 
 
-def _texts(*, texts: Path | None, documents: str | None, split: TextSplit, **values: Any) -> Texts:
-    if texts is None and documents is not None:
-        raise typer.BadParameter("expected --texts TABLE with --documents")
+def _texts(*, texts: Path | None, groups: str | None, split: TextSplit, **values: Any) -> Texts:
+    if texts is None and groups is not None:
+        raise typer.BadParameter("expected --texts TABLE with --groups")
     if texts is None:
         return Texts(task=task_settings(**values), split=split)
     defaults = {field.name: field.default for field in dataclasses.fields(TaskSettings)} | {"split": "all"}
     for name in OF_LABELS.split():
         if (values | {"split": split})[name] != defaults[name]:
             raise typer.BadParameter(f"expected no --{name.replace('_', '-')} with --texts: it is of a --task")
-    return Texts(task=task_settings(**values), file=task_settings(**values | {"source": texts}), documents=documents)
+    return Texts(task=task_settings(**values), file=task_settings(**values | {"source": texts}), groups=groups)
 
 
 _TEXTS: dict[str, dict[str, Any]] = {
@@ -302,14 +302,14 @@ _TEXTS: dict[str, dict[str, Any]] = {
         "help": "Texts without scores: one per line of a text file, or a table; or images: a folder, a Parquet file, "
         "or a table of their paths, with captions or without.",
     },
-    "documents": {
+    "groups": {
         "type": str | None,
         "metavar": "COLUMN",
-        "help": "Column of the --texts table that names the document of a text: intervals then treat documents, not "
-        "texts, as independent.",
+        "help": "Column of the --texts table that names the group of a text, such as its document: intervals then "
+        "treat groups, not texts, as independent.",
     },
 }
-TEXTS = f"{TASK} split texts documents"
+TEXTS = f"{TASK} split texts groups"
 TextSource = Annotated[Texts, group(TaskSettings, "Data", TASK, make=_texts, **_TASK | _TEXTS)]
 TextColumn = Annotated[
     str | None, option("Data", "--columns", "--column", help="The text column of a table. By default detected.")

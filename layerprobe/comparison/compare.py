@@ -54,7 +54,7 @@ class HowCompared(TypedDict, total=False):
     measure: Measure | str | None
     alignment: Alignment | None
     intervals: bool
-    documents: Mapping[str, str] | None
+    groups: Mapping[str, str] | None
     permutations: int
     device: str
 
@@ -197,7 +197,7 @@ def compare_all(
     measure: Measure | str | None = None,
     alignment: Alignment | None = None,
     intervals: bool = True,
-    documents: Mapping[str, str] | None = None,
+    groups: Mapping[str, str] | None = None,
     permutations: int = 0,
     device: str = "auto",
 ) -> Comparisons:
@@ -211,14 +211,14 @@ def compare_all(
             relative-depth where the depths differ.
         intervals: Whether there are intervals, bands and paired differences between references; they take time and
             memory.
-        documents: Which document each text is from, if texts of one document are not independent.
+        groups: Which group each text is from, such as a document, if texts of one group are not independent.
         permutations: cka: shuffles of the texts for the null distribution; none by default.
         device: auto, cpu, cuda or cuda:1: where CKA is computed.
 
     Raises:
         MisalignedSamplesError: If the texts are not the same.
         DegenerateLayerError: If a layer has no similarity: constant, or fewer than four texts.
-        DataError: If there is no reference, no document for a text, or the alignment does not fit: previous-layer
+        DataError: If there is no reference, no group for a text, or the alignment does not fit: previous-layer
             takes two layers that differ between texts.
     """
     measure, level = as_measure(measure), current().level if intervals else None
@@ -233,7 +233,7 @@ def compare_all(
             f"{model.model.name}: expected two layers that differ between texts to compare with each other, got one"
         )
     if permutations:
-        check_permutations(permutations, measure, level=current().level, documents=documents is not None)
+        check_permutations(permutations, measure, level=current().level, groups=groups is not None)
     for reference in references:
         _check_same_texts(model, reference)
         if alignment == "same-index" and model.n_layers != reference.n_layers:
@@ -241,7 +241,7 @@ def compare_all(
                 f"{model.model.name} has {model.n_layers} layers and {reference.model.name} {reference.n_layers}, "
                 "expected equally many for same-index: use relative-depth or best-match"
             )
-    clusters = None if documents is None else cluster_numbers(model.bare, documents)
+    numbers = None if groups is None else groups_of(model.bare, groups)
     key = digest(
         [
             SIMILARITY_VERSION,
@@ -249,7 +249,7 @@ def compare_all(
             measure,
             alignment,
             level,
-            clusters,
+            numbers,
         ]
     )
     result = model.store.load_result("similarity", key, Comparisons)
@@ -263,7 +263,7 @@ def compare_all(
                 for reference in references
             ],
             level=level,
-            clusters=None if clusters is None else np.array(clusters),
+            groups=None if numbers is None else np.array(numbers),
             device=device,
         )
         model.store.save_result("similarity", key, result)
@@ -288,9 +288,7 @@ def compare_all(
             reference=reference.model,
             settings=model.settings,
             reference_settings=reference.settings,
-            warnings=_warnings(
-                comparison, model, reference, n_documents=None if clusters is None else max(clusters) + 1
-            ),
+            warnings=_warnings(comparison, model, reference, n_groups=None if numbers is None else max(numbers) + 1),
         )
         for comparison, reference in zip(result.comparisons, references, strict=True)
     ]
@@ -304,10 +302,10 @@ def _compared(
     *,
     alignments: Sequence[Alignment],
     level: float | None,
-    clusters: NDArray[np.intp] | None,
+    groups: NDArray[np.intp] | None,
     device: str,
 ) -> Comparisons:
-    estimates = _estimates(model, references, measure, level=level, clusters=clusters, device=device)
+    estimates = _estimates(model, references, measure, level=level, groups=groups, device=device)
     first, second = estimates[: len(references)], estimates[len(references) :]
     curves = [
         _with_partners(reference, estimate.curve(alignment))
@@ -359,7 +357,7 @@ def _estimates(
     measure: Measure,
     *,
     level: float | None,
-    clusters: NDArray[np.intp] | None,
+    groups: NDArray[np.intp] | None,
     device: str,
 ) -> Sequence[Estimate]:
     """Return an estimate a reference, and for CKA then one a reference of the other normalization."""
@@ -372,7 +370,7 @@ def _estimates(
                     _layers(reference),
                     measure,
                     level=level,
-                    clusters=clusters,
+                    groups=groups,
                     model_name=model.model.name,
                     reference_name=reference.model.name,
                 )
@@ -386,7 +384,7 @@ def _estimates(
         measures=[measure, other_normalization(measure)],
         pairs=[(0, position.get(reference.fingerprint, 0)) for reference in references],
         level=level,
-        clusters=clusters,
+        groups=groups,
         device=_torch_device(device),
     )
 
@@ -409,23 +407,23 @@ def diagnostics(embeddings: Embeddings) -> tuple[LayerDiagnostics, ...]:
     return by_layer
 
 
-def cluster_numbers(texts: Sequence[str], documents: Mapping[str, str]) -> list[int]:
-    """Return which document each text is of, counted from 0.
+def groups_of(texts: Sequence[str], groups: Mapping[str, str]) -> list[int]:
+    """Return which group each text is of, counted from 0.
 
     Raises:
-        DataError: If they are no mapping, or there is no document for a text.
+        DataError: If they are no mapping, or there is no group for a text.
     """
-    if not isinstance(documents, Mapping):
+    if not isinstance(groups, Mapping):
         raise DataError(
-            f"expected documents as a mapping of texts to documents, got a {type(documents).__name__}: pass "
-            "dict(zip(texts, documents))"
+            f"expected groups as a mapping of texts to groups, got a {type(groups).__name__}: pass "
+            "dict(zip(texts, groups))"
         )
     numbers: dict[str, int] = {}
     for text in texts:
-        if text not in documents:
-            raise DataError(f"expected a document for every text, got none for {text[:60]!r}")
-        numbers.setdefault(documents[text], len(numbers))
-    return [numbers[documents[text]] for text in texts]
+        if text not in groups:
+            raise DataError(f"expected a group for every text, got none for {text[:60]!r}")
+        numbers.setdefault(groups[text], len(numbers))
+    return [numbers[groups[text]] for text in texts]
 
 
 def _null(
@@ -456,14 +454,14 @@ def _null(
 
 
 def _warnings(
-    comparison: Comparison, model: Embeddings, reference: Embeddings, *, n_documents: int | None
+    comparison: Comparison, model: Embeddings, reference: Embeddings, *, n_groups: int | None
 ) -> tuple[str, ...]:
     warnings = cautions(
         comparison.map.measure,
         comparison.map.n_samples,
         (model.model.name, comparison.model_diagnostics),
         (reference.model.name, comparison.reference_diagnostics),
-        n_clusters=n_documents,
+        n_groups=n_groups,
         alignment=comparison.curve.alignment,
         effective_shares=comparison.map.effective_shares,
         layers=comparison.map.layers,

@@ -140,12 +140,12 @@ NO_ITEMS = RunItems()
 
 
 def run_items(
-    task: Task, runs: Iterable[tuple[FineTuningRun, Path]], *, documents: Mapping[str, str] | None = None
+    task: Task, runs: Iterable[tuple[FineTuningRun, Path]], *, groups: Mapping[str, str] | None = None
 ) -> RunItems:
     """Return the influences of the validation and test items of a task on its runs, from the runs' directories.
 
     A layer of a joint run is a run in the directory of that, see `JointRun.truncated`. Items
-    that share a text count as linked, and where `documents` says which document a text is from, also those of one.
+    that share a text count as linked, and where `groups` says which group a text is from, also those of one.
 
     Raises:
         StoreError: If the outputs of a run are not there any more, or damaged, as nothing would be known of its errors.
@@ -158,5 +158,5 @@ def run_items(
             influences[split][run.layer, run.seed] = item_influences(
                 task.kind, outputs.of(run.layer, split), gold, metric=run.primary, threshold=run.threshold
             )
-    links = {split: links_of(task.split(split), documents) for split in SCORED}
+    links = {split: links_of(task.split(split), groups) for split in SCORED}
     return RunItems(unit=KINDS[task.kind].unit, influences=influences, links=links)

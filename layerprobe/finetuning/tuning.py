@@ -190,17 +190,17 @@ def saved_models(model: ModelLike, runs: Sequence[FineTuningRun | JointRun], tas
 
 
 def items_of(
-    model: ModelLike, runs: Sequence[FineTuningRun], task: Task, *, documents: Mapping[str, str] | None = None
+    model: ModelLike, runs: Sequence[FineTuningRun], task: Task, *, groups: Mapping[str, str] | None = None
 ) -> RunItems:
     """Return what each item adds to the scores of runs that `finetune` made with the same arguments.
 
-    With it, `outcomes` and `confirmation` know the error over items; for documents see `run_items`.
+    With it, `outcomes` and `confirmation` know the error over items; for groups see `run_items`.
 
     Raises:
         StoreError: If the disk does not let outputs be read.
     """
     task, directories = checked_task(task), saved_models(model, runs, task)
-    return run_items(task, zip(runs, directories, strict=True), documents=documents)
+    return run_items(task, zip(runs, directories, strict=True), groups=groups)
 
 
 def run_folder(checkpoint: Resolved, task: Task, protocol: Protocol) -> RunFolder:

@@ -31,22 +31,22 @@ def _diagnosed(field: str) -> Callable[[Source], LayerCurve | None]:
     return compute
 
 
-def rank_curve(embeddings: Embeddings, *, level: float, documents: Mapping[str, str] | None = None) -> LayerCurve:
+def rank_curve(embeddings: Embeddings, *, level: float, groups: Mapping[str, str] | None = None) -> LayerCurve:
     """Return the effective rank of every layer, with its errors; made once for stored embeddings.
 
     Returns:
-        Without errors where there are fewer than five texts or documents.
+        Without errors where there are fewer than five texts or groups.
     """
-    from layerprobe.comparison.compare import cluster_numbers, diagnostics  # loads torch, which rules do without
+    from layerprobe.comparison.compare import diagnostics, groups_of  # loads torch, which rules do without
 
     values = tuple(layer.effective_rank for layer in diagnostics(embeddings))  # refuses layers that have no rank
-    clusters = None if documents is None else cluster_numbers(embeddings.bare, documents)
-    key = digest([RANK_VERSION, embeddings.fingerprint, level, clusters])
+    numbers = None if groups is None else groups_of(embeddings.bare, groups)
+    key = digest([RANK_VERSION, embeddings.fingerprint, level, numbers])
     stored = embeddings.store.load_result("ranks", key, LayerCurve)
     if stored is not None:
         return stored
     influences = [rank_influences(embeddings.measured(layer))[1] for layer in range(embeddings.n_layers)]
-    curve = LayerCurve.of(values, influences, level=level, clusters=clusters)
+    curve = LayerCurve.of(values, influences, level=level, groups=numbers)
     curve = replace(curve, first_layer=embeddings.first_layer)
     embeddings.store.save_result("ranks", key, curve)
     return curve
@@ -62,7 +62,7 @@ MEAN_COSINE = Reading(
 EFFECTIVE_RANK = Reading(
     description="effective rank of the centred embeddings",
     direction=1,
-    compute=lambda source: rank_curve(source.embeddings, level=current().level, documents=source.documents),
+    compute=lambda source: rank_curve(source.embeddings, level=current().level, groups=source.groups),
     source="Roy and Vetterli 2007 (EUSIPCO)",
 )
 INTRINSIC_DIMENSION = Reading(
@@ -97,7 +97,7 @@ def _with_layer_before(source: Source) -> LayerCurve:
         embedded,
         embedded,
         alignment="previous-layer",
-        documents=source.documents,
+        groups=source.groups,
         device=source.checkpoint.asked.device,
     )
     curve = layer_curve(comparison.curve)

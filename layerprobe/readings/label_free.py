@@ -39,7 +39,7 @@ def _infonce(source: Source) -> LayerCurve:
 
     first, altered = source.first_copied_layer, chosen_texts(source.texts, source.views)
     values = source.by_layer(bound, first_layer=first).values
-    curve = LayerCurve.of(values, influences, level=current().level, clusters=source.clusters(altered))
+    curve = LayerCurve.of(values, influences, level=current().level, groups=source.group_numbers(altered))
     return replace(curve, first_layer=first)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.comparison.compare import cluster_numbers, diagnostics
+from layerprobe.comparison.compare import diagnostics, groups_of
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.errors import DataError
@@ -41,8 +41,8 @@ class Source:
     """What the model embeds, for all that needs no labels."""
     task: Task | None = None
     """For what needs labels."""
-    documents: Mapping[str, str] | None = None
-    """Where each text comes from, if texts of one document are not independent."""
+    groups: Mapping[str, str] | None = None
+    """Where each text comes from, if texts of one group are not independent."""
     views: Views
     """How copies of texts are made."""
 
@@ -107,9 +107,9 @@ class Source:
         """Return the embeddings of the texts of a split of the task."""
         return extract_split(self.checkpoint, self.labels, name)
 
-    def clusters(self, texts: Sequence[str]) -> list[int] | None:
-        """Return which document each text is of, from 0, DataError if it has none; None where all are independent."""
-        return None if self.documents is None else cluster_numbers(texts, self.documents)
+    def group_numbers(self, texts: Sequence[str]) -> list[int] | None:
+        """Return which group each text is of, from 0, DataError if it has none; None where all are independent."""
+        return None if self.groups is None else groups_of(texts, self.groups)
 
     def by_layer(self, number: Callable[[int, str], float], *, first_layer: int) -> LayerCurve:
         """Return a number of each layer, computed from its index and its name, such as "layer 3 of bert-tiny".
@@ -161,13 +161,13 @@ def read_curves(
     names: Collection[str],
     *,
     task: Task | None = None,
-    documents: Mapping[str, str] | None = None,
+    groups: Mapping[str, str] | None = None,
     views: Views | None = None,
 ) -> dict[str, LayerCurve]:
     """Return numbers by layer of a model by name, with their errors where these are known.
 
     Texts, or those of items, are for all that needs no labels, and repeated ones count once; of a task the validation
-    split is scored. Texts of one document, where documents are given, are not independent of each other.
+    split is scored. Texts of one group, where groups are given, are not independent of each other.
 
     Returns:
         In the order of `READINGS`; without those that this model does not have, such as an intrinsic dimension where
@@ -197,7 +197,7 @@ def read_curves(
         checkpoint=checkpoint,
         read=read,
         task=task,
-        documents=documents,
+        groups=groups,
         views=views,
     )
     curves = {name: reading.compute(source) for name, reading in readings.items() if reading.compute is not None}

@@ -64,20 +64,20 @@ class LayerCurve(Shown):
 
     @classmethod
     def of(
-        cls, values: tuple[float, ...], influences: Sequence[Array], *, level: float, clusters: Sequence[int] | None
+        cls, values: tuple[float, ...], influences: Sequence[Array], *, level: float, groups: Sequence[int] | None
     ) -> LayerCurve:
-        """Return numbers by layer with their errors; without them where there are fewer than five texts or documents.
+        """Return numbers by layer with their errors; without them where there are fewer than five texts or groups.
 
-        Influences are, for each layer, (texts,) values of mean 0; clusters say which document a text is of.
+        Influences are, for each layer, (texts,) values of mean 0; groups say which group a text is of.
         """
         import numpy as np  # takes a while to load, scipy too
 
         from layerprobe.similarity.inference import MIN_UNITS, curve_uncertainty
 
-        if len(influences[0] if clusters is None else set(clusters)) < MIN_UNITS:
+        if len(influences[0] if groups is None else set(groups)) < MIN_UNITS:
             return cls(values=values)
-        numbers = None if clusters is None else np.array(clusters)
-        uncertainty = curve_uncertainty(values, influences, level=level, clusters=numbers)
+        numbers = None if groups is None else np.array(groups)
+        uncertainty = curve_uncertainty(values, influences, level=level, groups=numbers)
         return cls(values=values, standard_errors=uncertainty.standard_errors, uncertainty=uncertainty)
 
     @property

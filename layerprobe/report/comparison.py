@@ -319,5 +319,5 @@ def _intervals(heatmap: SimilarityMap) -> str:
     errors = heatmap.uncertainty
     if errors is None:
         return "no intervals"
-    units = "" if errors.n_clusters is None else f", {errors.n_clusters} documents"
+    units = "" if errors.n_groups is None else f", {errors.n_groups} groups"
     return f"{numbers.confidence(errors.level)} intervals from the {errors.method}{units}"

@@ -38,8 +38,8 @@ with a CKA of 0, 0.5 and 0.8 gave 0.025, 0.024 and 0.011 too much on 100 texts, 
 0.006 and 0.003 on 1000. In standard errors it does not fade: whatever n, 15 to 35 % of 95 % intervals lie above the
 truth."""
 
-FEW_DOCUMENTS = 100
-"""Below, pairs within documents raise debiased CKA visibly: 20 documents of 10 sentences showed 0.62 for 0.50."""
+FEW_GROUPS = 100
+"""Below, pairs within groups raise debiased CKA visibly: 20 groups of 10 sentences showed 0.62 for 0.50."""
 
 
 ALL = range(sys.maxsize)
@@ -54,7 +54,7 @@ def cautions(
     model: Diagnosed,
     reference: Diagnosed,
     *,
-    n_clusters: int | None = None,
+    n_groups: int | None = None,
     alignment: Alignment | None = None,
     effective_shares: tuple[Sequence[float], Sequence[float]] | None = None,
     layers: tuple[range, range] = (ALL, ALL),
@@ -70,7 +70,7 @@ def cautions(
         n_samples: Rows that are compared.
         model: Its name and the diagnostics of its layers.
         reference: The same of the reference.
-        n_clusters: Documents that intervals take as units; None where texts are.
+        n_groups: Groups that intervals take as units; None where texts are.
         alignment: Of the curve, where there is one.
         effective_shares: Of the map, by layer of the model and of the reference.
         layers: Those of the model and of the reference that are not left out; by default none is.
@@ -93,29 +93,29 @@ def cautions(
         >>> cautions(CKA(estimator="biased"), 2758, ("electra", (layer,)), ("bert", (layer,)))[0][:74]
         'layer 0 of electra and layer 0 of bert: independent layers with these spec'
     """
-    lines = _of_samples(measure, n_samples, n_clusters, chosen=alignment == "best-match" and len(reference[1]) != 1)
+    lines = _of_samples(measure, n_samples, n_groups, chosen=alignment == "best-match" and len(reference[1]) != 1)
     if model[1] and reference[1]:
         lines.append(measure.chance(n_samples, model, reference))
     for (name, diagnosed), numbers in zip((model, reference), layers, strict=True):
         measured = {i: layer for i, layer in enumerate(diagnosed) if i in numbers}
         lines += [check(measure, name, measured) for check in CHECKS]
     for (name, _), shares, numbers in zip((model, reference), effective_shares or ((), ()), layers, strict=True):
-        units = "texts" if n_clusters is None else "documents"
+        units = "texts" if n_groups is None else "groups"
         lines.append(_few_decide(measure, name, shares, numbers, units=units))
     return tuple(dict.fromkeys(line for line in lines if line))
 
 
-def _of_samples(measure: Measure, n: int, n_clusters: int | None, *, chosen: bool) -> list[str | None]:
-    """Return the warning of too few texts or documents, also for values chosen among several."""
+def _of_samples(measure: Measure, n: int, n_groups: int | None, *, chosen: bool) -> list[str | None]:
+    """Return the warning of too few texts or groups, also for values chosen among several."""
     lines: list[str | None] = []
     if n < FEW_SAMPLES:
         advice = f"compare on {FEW_SAMPLES} texts or more, better 1000"
         lines.append(f"{n} texts are few: {measure.sampling_error(n)}: {advice}")
-    if n_clusters is not None and n_clusters < FEW_DOCUMENTS:
+    if n_groups is not None and n_groups < FEW_GROUPS:
         lines.append(
-            f"{n_clusters} documents are few: texts of one document are alike in every layer, which raises "
+            f"{n_groups} groups are few: texts of one group are alike in every layer, which raises "
             "similarities as copies do, more than the intervals allow for: compare on texts of "
-            f"{FEW_DOCUMENTS} documents or more"
+            f"{FEW_GROUPS} groups or more"
         )
     if chosen and n < MANY_TO_CHOOSE:
         lines.append(

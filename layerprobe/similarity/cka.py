@@ -21,11 +21,11 @@ from layerprobe.similarity.inference import (
     MIN_UNITS,
     Spread,
     band_width,
-    cluster_numbers,
     covariance,
     difference,
     difference_label,
     effective_share,
+    group_numbers,
     interval,
     spread,
 )
@@ -117,16 +117,16 @@ def cka_interval(
     *,
     measure: CKA | None = None,
     level: float = LEVEL,
-    clusters: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
 ) -> Interval:
     """Return the debiased CKA of two layers, linear and of raw features unless a measure is given, with its interval.
 
-    Clusters are (n,) labels of documents, where these and not the samples are independent of each other. Where a few
+    Groups are (n,) labels, where groups (such as documents) and not samples are independent of each other. Where a few
     samples decide over a layer, `Interval.doubtful` says that the interval may be too narrow. The level is that of the
     argument, whatever `layerprobe.settings` says.
 
     Raises:
-        LayerProbeError: As in `linear_cka`, or if there are fewer than five samples or documents, or the estimator is
+        LayerProbeError: As in `linear_cka`, or if there are fewer than five samples or groups, or the estimator is
             biased.
 
     Examples:
@@ -141,7 +141,7 @@ def cka_interval(
             f"expected the debiased estimator for an interval, got {measure.title}: biased values have none"
         )
     check_level(level)
-    estimate = _estimate(X, Y, measure, level=level, clusters=clusters)
+    estimate = _estimate(X, Y, measure, level=level, groups=groups)
     value, error = float(estimate.values[0, 0]), estimate.spread(0, 0)
     lower, upper = interval(value, error, level=level)
     return Interval(
@@ -160,7 +160,7 @@ def estimate_cka(
     measures: Sequence[CKA] = (CKA(),),
     pairs: Sequence[tuple[int, int]] | None = None,
     level: float | None = LEVEL,
-    clusters: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
     device: str = "cpu",
 ) -> list[CKAEstimate]:
     """Compare all layers of any number of models in one pass over the samples.
@@ -172,7 +172,7 @@ def estimate_cka(
         pairs: Which models to compare, by position in `models`; each with every later one by default.
         level: Confidence level of intervals and bands; None leaves them out, which takes less time, and for n
             samples (layers, layers, n) numbers less memory a pair, in the dtype of products.
-        clusters: (n,) labels of documents, where these and not the samples are independent of each other.
+        groups: (n,) labels, such as of documents, where these and not the samples are independent of each other.
         device: cpu, cuda or cuda:1: where products are made.
 
     Returns:
@@ -197,16 +197,16 @@ def estimate_cka(
     if not pairs or not measures:
         raise DataError(f"expected models and measures to compare by, got {len(pairs)} pairs, {len(measures)} measures")
     named = [named_layers(name, layers) for name, layers in models]
-    return _estimates(named, measures, pairs, level=level, clusters=clusters, device=device)
+    return _estimates(named, measures, pairs, level=level, groups=groups, device=device)
 
 
 def _estimate(
-    X: ArrayLike, Y: ArrayLike, measure: CKA, *, level: float = LEVEL, clusters: ArrayLike | None = None
+    X: ArrayLike, Y: ArrayLike, measure: CKA, *, level: float = LEVEL, groups: ArrayLike | None = None
 ) -> CKAEstimate:
     # With a level whether it is requested or not: sums by sample are added up in another order, and two functions would
     # differ in the last digits.
     layers: list[NamedLayers] = [[("X", as_array(X, name="X"))], [("Y", as_array(Y, name="Y"))]]
-    (estimate,) = _estimates(layers, [measure], [(0, 1)], level=level, clusters=clusters)
+    (estimate,) = _estimates(layers, [measure], [(0, 1)], level=level, groups=groups)
     return estimate
 
 
@@ -216,16 +216,16 @@ def _estimates(
     pairs: Sequence[tuple[int, int]],
     *,
     level: float | None,
-    clusters: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
     device: str = "cpu",
 ) -> list[CKAEstimate]:
     # Only the debiased estimator has intervals.
     per_sample = level is not None and any(measure.estimator == "debiased" for measure in measures)
     sums = sums_of(models, measures, pairs, per_sample=per_sample, device=device)
     n_samples = len(next(iter(sums.values())).rows[0].diagonal)
-    numbers = None if clusters is None else cluster_numbers(clusters, n_samples)
+    numbers = None if groups is None else group_numbers(groups, n_samples)
     return [
-        CKAEstimate(measure=measure, sums=sums[measure, pair], level=level, clusters=numbers)
+        CKAEstimate(measure=measure, sums=sums[measure, pair], level=level, groups=numbers)
         for measure in measures
         for pair in pairs
     ]
@@ -239,8 +239,8 @@ class CKAEstimate:
     sums: Sums
     level: float | None
     """None: no uncertainties."""
-    clusters: NDArray[np.intp] | None = None
-    """(n,) the document of each sample, counted from 0."""
+    groups: NDArray[np.intp] | None = None
+    """(n,) the group of each sample, counted from 0."""
 
     @cached_property
     def values(self) -> Array:
@@ -249,19 +249,19 @@ class CKAEstimate:
 
     @property
     def uncertain(self) -> bool:
-        """Whether there are intervals: those of the debiased estimator, from five samples or documents on."""
-        units = len(self.sums.rows[0].diagonal) if self.n_clusters is None else self.n_clusters
+        """Whether there are intervals: those of the debiased estimator, from five samples or groups on."""
+        units = len(self.sums.rows[0].diagonal) if self.n_groups is None else self.n_groups
         return self.level is not None and self.measure.estimator == "debiased" and units >= MIN_UNITS
 
     @property
-    def n_clusters(self) -> int | None:
-        """Documents, where they are the units."""
-        return None if self.clusters is None else int(self.clusters.max()) + 1
+    def n_groups(self) -> int | None:
+        """Groups, where they are the units."""
+        return None if self.groups is None else int(self.groups.max()) + 1
 
     @property
     def method(self) -> str:
         """How the errors are computed, in a few words."""
-        return f"influence of each {'sample' if self.clusters is None else 'document'}"
+        return f"influence of each {'sample' if self.groups is None else 'group'}"
 
     @cached_property
     def map(self) -> SimilarityMap:
@@ -285,14 +285,14 @@ class CKAEstimate:
             influence(self.sums.pair, self.sums.rows, self.sums.columns, (layer, reference_layer)),
             norm_influence(*norms),
             pair_variance=0.0 if parts is None else float(parts[layer, reference_layer]),
-            clusters=self.clusters,
+            groups=self.groups,
         )
 
     @cached_property
     def effective_shares(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Share of the samples or documents that decide over each layer of the model and of the reference."""
+        """Share of the samples or groups that decide over each layer of the model and of the reference."""
         model, reference = (
-            tuple(effective_share(layer.parts, clusters=self.clusters) for layer in layers)
+            tuple(effective_share(layer.parts, groups=self.groups) for layer in layers)
             for layers in (self.sums.rows, self.sums.columns)
         )
         return model, reference
@@ -326,7 +326,7 @@ class CKAEstimate:
             band_upper=band_upper,
             covariance=as_matrix(covariances),
             method=self.method,
-            n_clusters=self.n_clusters,
+            n_groups=self.n_groups,
         )
         return dataclasses.replace(curve, uncertainty=uncertainty)
 
@@ -365,5 +365,5 @@ class CKAEstimate:
             lower=lower,
             upper=upper,
             method=self.method,
-            n_clusters=self.n_clusters,
+            n_groups=self.n_groups,
         )

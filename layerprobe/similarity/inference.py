@@ -24,7 +24,7 @@ TINY = 1e-6
 """Standard errors below this are rounding: the layers are copies of each other, and the z scale has no room left."""
 
 MIN_UNITS = 5
-"""Samples or clusters: the fourth power of the debiased estimator needs one more than four."""
+"""Samples or groups: the fourth power of the debiased estimator needs one more than four."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -35,7 +35,7 @@ class Spread:
     freedom: float
     """Degrees of freedom of the standard error."""
     influences: Array
-    """(units,) of each sample, or summed over each cluster; of mean 0."""
+    """(units,) of each sample, or summed over each group; of mean 0."""
     norm_variance: float = 0.0
     """Of the squared norms that the value is divided by, relative to them; 0 where they count as given."""
     norm_covariance: float = 0.0
@@ -47,7 +47,7 @@ def spread(
     norm_influences: Array | None = None,
     *,
     pair_variance: float = 0.0,
-    clusters: NDArray[np.intp] | None = None,
+    groups: NDArray[np.intp] | None = None,
 ) -> Spread:
     r"""Return the standard error of a debiased CKA value.
 
@@ -62,22 +62,22 @@ def spread(
         influences: (n,) of mean 0.
         norm_influences: (n,) of each sample on the squared norms that the value is divided by, relative to them.
         pair_variance: 2 zeta_2 / (n (n - 1)); 0 where it is not known, or small as for many samples.
-        clusters: (n,) which document 0, 1, ... a sample belongs to; then documents are the independent units.
+        groups: (n,) which group 0, 1, ... a sample belongs to; then groups are the independent units.
 
-    Source: Hoeffding 1948 (Annals of Mathematical Statistics 19), section 5; Arvesen 1969 (same, 40); clusters:
+    Source: Hoeffding 1948 (Annals of Mathematical Statistics 19), section 5; Arvesen 1969 (same, 40); groups:
     Liang and Zeger 1986 (Biometrika 73).
     """
-    units = _summed(influences, clusters)
+    units = _summed(influences, groups)
     n = len(units)
     if n < MIN_UNITS:
-        raise DataError(f"expected at least {MIN_UNITS} samples or clusters for an interval, got {n}")
+        raise DataError(f"expected at least {MIN_UNITS} samples or groups for an interval, got {n}")
     squares = float(units @ units)
-    if clusters is None:
+    if groups is None:
         first = squares / (n * (n - 1)) * ((n - 1) / (n - 4)) ** 2
         variance = max(first - pair_variance, pair_variance)
     else:
         variance = squares / len(influences) ** 2 * n / (n - 1)
-    norms = np.zeros_like(units) if norm_influences is None else _summed(norm_influences, clusters)
+    norms = np.zeros_like(units) if norm_influences is None else _summed(norm_influences, groups)
     kurtosis = max(map(_kurtosis, (units, norms)))
     freedom = min(n - 1.0, max(2 * n / max(kurtosis - 1, 1e-9), 3.0))
     factor = variance / squares if squares > 0 else 0.0
@@ -90,8 +90,8 @@ def spread(
     )
 
 
-def effective_share(parts: Array, *, clusters: NDArray[np.intp] | None = None) -> float:
-    """Return the effective sample size of a sum with (n,) parts, as a share of the samples or clusters: 1 / n .. 1.
+def effective_share(parts: Array, *, groups: NDArray[np.intp] | None = None) -> float:
+    """Return the effective sample size of a sum with (n,) parts, as a share of the samples or groups: 1 / n .. 1.
 
     (sum h)^2 / (n sum h^2) is 1 where all parts are equal, and k / n where k of them are all that there is.
 
@@ -101,7 +101,7 @@ def effective_share(parts: Array, *, clusters: NDArray[np.intp] | None = None) -
         >>> effective_share(np.array([1.0, 1.0, 0.0, 0.0, 0.0]))
         0.4
     """
-    units = _summed(parts, clusters)
+    units = _summed(parts, groups)
     return float(units.sum() ** 2 / (len(units) * (units @ units)))
 
 
@@ -111,8 +111,8 @@ def _kurtosis(influences: Array) -> float:
     return len(influences) * float(squares @ squares) / total**2 if total > 0 else 1.0
 
 
-def _summed(influences: Array, clusters: NDArray[np.intp] | None) -> Array:
-    return influences if clusters is None else np.bincount(clusters, weights=influences).astype(np.float64)
+def _summed(influences: Array, groups: NDArray[np.intp] | None) -> Array:
+    return influences if groups is None else np.bincount(groups, weights=influences).astype(np.float64)
 
 
 def interval(value: float, error: Spread, *, level: float, width: float | None = None) -> tuple[float, float]:
@@ -205,7 +205,7 @@ def band_width(covariances: Array, *, level: float, seed: int = 0) -> float:
 
 
 def curve_uncertainty(
-    values: ArrayLike, influences: ArrayLike, *, level: float, clusters: NDArray[np.intp] | None = None
+    values: ArrayLike, influences: ArrayLike, *, level: float, groups: NDArray[np.intp] | None = None
 ) -> CurveUncertainty:
     """Return how far several numbers of the same samples may be off, from the influence of each sample.
 
@@ -216,25 +216,23 @@ def curve_uncertainty(
         values: (layers,)
         influences: (layers, n) derivatives by the share that a sample has in all, or pseudo-values, of mean 0.
         level: Confidence level of Student's intervals and of a band that holds the whole curve.
-        clusters: (n,) which document 0, 1, ... a sample belongs to; then documents are the independent units.
+        groups: (n,) which group 0, 1, ... a sample belongs to; then groups are the independent units.
 
     Source: Hampel 1974 (Journal of the American Statistical Association 69); Efron and Stein 1981 (Annals of Statistics
-    9); clusters: Liang and Zeger 1986 (Biometrika 73).
+    9); groups: Liang and Zeger 1986 (Biometrika 73).
     """
     check_level(level)
     numbers, rows = np.asarray(values, dtype=np.float64), np.asarray(influences, dtype=np.float64)
     n = rows.shape[1]
-    if clusters is not None:
-        rows = np.stack([np.bincount(clusters, weights=row) for row in rows])
+    if groups is not None:
+        rows = np.stack([np.bincount(groups, weights=row) for row in rows])
     units = rows.shape[1]
     if units < MIN_UNITS:
-        raise DataError(f"expected at least {MIN_UNITS} samples or documents for an error, got {units}")
+        raise DataError(f"expected at least {MIN_UNITS} samples or groups for an error, got {units}")
     covariances = rows @ rows.T / n**2 * units / (units - 1)
-    n_clusters = None if clusters is None else units
+    n_groups = None if groups is None else units
     method = "influence values"
-    return student_uncertainty(
-        numbers, covariances, freedom=units - 1, level=level, method=method, n_clusters=n_clusters
-    )
+    return student_uncertainty(numbers, covariances, freedom=units - 1, level=level, method=method, n_groups=n_groups)
 
 
 def student_uncertainty(
@@ -244,7 +242,7 @@ def student_uncertainty(
     freedom: int,
     level: float,
     method: str,
-    n_clusters: int | None,
+    n_groups: int | None,
     limits: tuple[float, float] = (-math.inf, math.inf),
 ) -> CurveUncertainty:
     """Return Student's intervals and the band of the whole curve, with ends cut to the limits."""
@@ -266,7 +264,7 @@ def student_uncertainty(
         band_upper=around(width),
         covariance=as_matrix(covariances),
         method=method,
-        n_clusters=n_clusters,
+        n_groups=n_groups,
     )
 
 
@@ -307,11 +305,11 @@ def difference_label(here: tuple[int, int], there: tuple[int, int]) -> str:
     return f"layer {there[0]}" if here[0] == there[0] else f"layer {there[0]} less layer {here[0]}"
 
 
-def cluster_numbers(clusters: ArrayLike, n: int) -> NDArray[np.intp]:
-    """Return the number of each sample's cluster, counted from 0; raise DataError unless all n have a label."""
-    labels = as_array(clusters, name="clusters")
+def group_numbers(groups: ArrayLike, n: int) -> NDArray[np.intp]:
+    """Return the number of each sample's group, counted from 0; raise DataError unless all n have a label."""
+    labels = as_array(groups, name="groups")
     if labels.shape != (n,):
-        raise DataError(f"expected a cluster for each of {n} samples, got an array of shape {labels.shape}")
-    check_present(labels, name="a cluster")
+        raise DataError(f"expected a group for each of {n} samples, got an array of shape {labels.shape}")
+    check_present(labels, name="a group")
     numbers: NDArray[np.intp] = np.unique(labels, return_inverse=True)[1]
     return numbers

@@ -63,7 +63,7 @@ def layer_similarity(X: ArrayLike, Y: ArrayLike, measure: Measure, *, names: tup
     return _compared(checked, _prepare(X, checked, name=names[0]), _prepare(Y, checked, name=names[1]))
 
 
-def without_groups(
+def without_parts(
     model_layer: ArrayLike,
     reference_layer: ArrayLike,
     measure: Measure,
@@ -71,9 +71,9 @@ def without_groups(
     remaining: Sequence[NDArray[np.bool_]],
     names: tuple[str, str] = ("the model's layer", "the reference's layer"),
 ) -> Array:
-    """Return the (groups,) values of a similarity that remain when one group of samples at a time is left out.
+    """Return the (parts,) values of a similarity that remain when one part of samples at a time is left out.
 
-    Layers and measure are as in `layer_similarity`, and `samples_without_groups` returns which samples are kept.
+    Layers and measure are as in `layer_similarity`, and `samples_without_parts` returns which samples are kept.
     """
     X, Y = as_array(model_layer, name=names[0]), as_array(reference_layer, name=names[1])
     n = len(finite_matrix(X, name=names[0]))
@@ -81,19 +81,19 @@ def without_groups(
     return np.array([layer_similarity(X[rows], Y[rows], measure, names=names) for rows in remaining])
 
 
-def samples_without_groups(units: NDArray[np.intp], *, groups: int, seed: int = 0) -> list[NDArray[np.bool_]]:
-    """Return which samples stay when one random group of units at a time is left out.
+def samples_without_parts(units: NDArray[np.intp], *, parts: int, seed: int = 0) -> list[NDArray[np.bool_]]:
+    """Return which samples stay when one random part of units at a time is left out.
 
-    Units are (n,) numbers of samples or of their documents, counted from 0. Groups, at most as many as units, differ in
+    Units are (n,) numbers of samples or of their groups, counted from 0. Parts, at most as many as units, differ in
     size by at most one unit.
 
     Examples:
-        >>> documents = np.array([0, 0, 1, 1, 1, 2])
-        >>> sorted(int(kept.sum()) for kept in samples_without_groups(documents, groups=3))
+        >>> groups = np.array([0, 0, 1, 1, 1, 2])
+        >>> sorted(int(kept.sum()) for kept in samples_without_parts(groups, parts=3))
         [3, 4, 5]
     """
-    parts = np.array_split(np.random.default_rng(seed).permutation(int(units.max()) + 1), groups)
-    return [~np.isin(units, part) for part in parts]
+    left_out = np.array_split(np.random.default_rng(seed).permutation(int(units.max()) + 1), parts)
+    return [~np.isin(units, part) for part in left_out]
 
 
 def zscored(X: ArrayLike, *, name: str) -> Array:

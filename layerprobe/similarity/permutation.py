@@ -80,7 +80,7 @@ def permutation_null(
     Source: Groeger, Wen and Brbic 2026 (arXiv 2602.14486), equations 9-12, and 14-17 for the maximum, which is maxT
     of Westfall and Young 1993; mean: Josse and Holmes 2016 (arXiv 1307.7383). Ours: values within 1e-6 count as
     equal, and too few permutations are an error. The test assumes that samples are exchangeable: sentences of one
-    document are not. The bandwidth of rbf beyond 16,384 samples varies a little with the order, by about 0.1 %.
+    group are not. The bandwidth of rbf beyond 16,384 samples varies a little with the order, by about 0.1 %.
 
     Examples:
         >>> from layerprobe.similarity.cka import estimate_cka
@@ -182,14 +182,14 @@ def _at_once(model: Sequence[Rows], reference: Sequence[Rows], *, device: str) -
     return max(1, (memory - numbers[0]) // numbers[1])
 
 
-def check_permutations(permutations: int, measure: Measure, *, level: float, documents: bool = False) -> None:
+def check_permutations(permutations: int, measure: Measure, *, level: float, groups: bool = False) -> None:
     """Raise DataError unless the measure is CKA, texts are independent, and p can be as small as 1 - level."""
     if not isinstance(measure, CKA):
         raise DataError(f"expected permutations for cka alone, got {permutations} for {measure.title}")
-    if documents:
+    if groups:
         raise DataError(
-            "expected permutations or documents, got both: shuffling assumes that all texts are independent, and texts "
-            "of one document are not"
+            "expected permutations or groups, got both: shuffling assumes that all texts are independent, and texts "
+            "of one group are not"
         )
     check_level(level)
     # Rounded, because 1 / (1 - 0.9) is a little more than 10.

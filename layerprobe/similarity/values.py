@@ -209,7 +209,7 @@ class Interval:
     level: float
     """Confidence level, such as 0.95."""
     effective_share: float | None = None
-    """Of CKA: effective share of the samples or documents, see `SimilarityMap`, of the layer where it is smaller."""
+    """Of CKA: effective share of the samples or groups, see `SimilarityMap`, of the layer where it is smaller."""
 
     @property
     def doubtful(self) -> bool:
@@ -231,8 +231,8 @@ class MapUncertainty:
     """Of the pointwise interval."""
     method: str
     """How the standard errors were computed, in a few words."""
-    n_clusters: int | None = None
-    """Documents, where they and not texts are the independent units."""
+    n_groups: int | None = None
+    """Groups, where they and not texts are the independent units."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +278,7 @@ class SimilarityMap(Shown):
     """Of every value; None where a measure or an estimator has no intervals of maps."""
     effective_shares: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     """By layer of the model and of the reference: effective sample size of HSIC(K, K), (sum h)^2 / sum h^2 of the parts
-    h of texts or documents, as a share of them. Below `LEAST_SHARE` a few decide, and intervals may be too narrow; None
+    h of texts or groups, as a share of them. Below `LEAST_SHARE` a few decide, and intervals may be too narrow; None
     where there are no intervals."""
     null: PermutationNull | None = None
     """What chance shows; None where no permutations were requested."""
@@ -394,8 +394,8 @@ class CurveUncertainty:
     """Of the errors of two layers of the model: samples that raise one often raise the next."""
     method: str = ""
     """How the errors were computed, in a few words."""
-    n_clusters: int | None = None
-    """Documents, where they and not texts are the independent units."""
+    n_groups: int | None = None
+    """Groups, where they and not texts are the independent units."""
 
     def __post_init__(self) -> None:
         ends = (self.lower, self.upper, self.band_lower, self.band_upper, self.covariance, *self.covariance)

@@ -21,7 +21,7 @@ Numbers = NDArray[np.intp]
 class Links:
     """Items of one or more texts; two items are linked where they share a text, and an item with itself.
 
-    Texts that count as one, such as those of a document, have one number.
+    Texts that count as one, such as those of a group, have one number.
     """
 
     sides: tuple[Numbers, ...]

@@ -64,7 +64,7 @@ def confirm(
     seeds: Seeds = PAPER_SEEDS,
     protocol: Protocol | None = None,
     all_seeds: bool = False,
-    documents: Mapping[str, str] | None = None,
+    groups: Mapping[str, str] | None = None,
 ) -> Confirmation:
     """Fine-tune at the recommended and the last layer, and say what that shows.
 
@@ -75,8 +75,8 @@ def confirm(
     Of more than three seeds, in their order, no more are run than settle the verdict; it is looked at after each from
     the third on, and the intervals are so much wider that all looks together err no more often than the level says.
     With `all_seeds` all are run, and looked at once: the interval of the effect is then the ordinary one. Intervals
-    are over other test items and other seeds; items that share a text, or, where `documents` says where each text comes
-    from, a document, are not independent.
+    are over other test items and other seeds; items that share a text, or, where `groups` says where each text comes
+    from, a group, are not independent.
 
     Raises:
         DataError: If it is no task, or a layer does not exist.
@@ -93,7 +93,7 @@ def confirm(
     planned, n_spoilt = None if all_seeds else len(set(seeds)), spoilt_items(task)
 
     def confirmed(runs: Sequence[FineTuningRun]) -> Confirmation:
-        items = items_of(checkpoint, runs, task, documents=documents)
+        items = items_of(checkpoint, runs, task, groups=groups)
         return confirmation(claim, runs, n_blocks, items=items, level=level, planned=planned, spoilt=n_spoilt)
 
     runs = finetune(

@@ -79,7 +79,7 @@ def predict(
     rule: str | None = None,
     measure: Measure | str | None = None,
     alignment: Alignment | None = None,
-    documents: Mapping[str, str] | None = None,
+    groups: Mapping[str, str] | None = None,
     split: TextSplit = "all",
     n_texts: NumberOfTexts = None,
 ) -> Prediction:
@@ -97,7 +97,7 @@ def predict(
             one word.
         measure: Of similarity to the reference, by its name or an instance; debiased linear CKA by default.
         alignment: same-index, relative-depth or best-match.
-        documents: Where each text comes from, if texts of one document are not independent.
+        groups: Where each text comes from, if texts of one group are not independent.
         split: Whose texts of a task are embedded: train, validation, test, or all.
         n_texts: How many texts to read, drawn at random, or "all"; by default 128, doubled until 99% of bootstrap
             samples give the same prediction, and all for rules whose numbers depend on how many there are. Of pairs
@@ -127,12 +127,12 @@ def predict(
             others or [embedded],
             measure=measure,
             alignment=alignment if others else "previous-layer",
-            documents=documents,
+            groups=groups,
             device=checkpoint.asked.device,
         ).comparisons
         names = [name for name in rule_curves(rule) if name != CKA]
         views = Views(n_texts=max(n, 2)) if rule_curves(rule) in STEADY else None
-        curves = read_curves(checkpoint, drawn[0], names, task=task, documents=documents, views=views)
+        curves = read_curves(checkpoint, drawn[0], names, task=task, groups=groups, views=views)
         drops = [
             predict_drop(comparison, rule=name, curves=curves) for comparison, name in zip(compared, rules, strict=True)
         ]

@@ -129,12 +129,12 @@ def sides_of(values: Layer, rows: Rows, items: Items) -> tuple[Layer, Layer | No
     return first, second[0] if second else None
 
 
-def links_of(examples: Items, documents: Mapping[str, str] | None = None) -> Links | None:
-    """Return which examples share a text, or texts of one document; None where no two do.
+def links_of(examples: Items, groups: Mapping[str, str] | None = None) -> Links | None:
+    """Return which examples share a text, or texts of one group; None where no two do.
 
     Args:
         examples: The items.
-        documents: Text -> the document it is from; a text that is not in it is a document of its own.
+        groups: Text -> the group it is from; a text that is not in it is a group of its own.
 
     Examples:
         >>> from layerprobe.tasks.values import Examples
@@ -142,7 +142,7 @@ def links_of(examples: Items, documents: Mapping[str, str] | None = None) -> Lin
         [2, 0]
         >>> links_of(Examples(first=("a", "b"), second=("c", "d"), targets=(0.0, 1.0)))
     """
-    units = documents or {}
+    units = groups or {}
     numbers: dict[tuple[bool, str], int] = {}
     sides = [
         np.array(

@@ -354,7 +354,7 @@ def load_texts(
     source: object,
     *,
     columns: Columns | None = None,
-    documents: str | None = None,
+    groups: str | None = None,
     format: Format | str | None = None,
     skip_empty: bool = False,
     skip_broken: bool = False,
@@ -369,7 +369,7 @@ def load_texts(
             train split is taken, or a list or Series of texts.
         columns: The text columns of a table: names, or indices from 0 of a file without a header. By default
             usual names are known; a table of sentence pairs gives both sentences, pair by pair.
-        documents: The column of a table that says which document a text is from.
+        groups: The column of a table that says which group a text is from.
         format: How the file is written, where that is not to be found out.
         skip_empty: Leave empty texts out; otherwise they are an error.
         skip_broken: Leave images out that do not open; otherwise they are an error.
@@ -387,8 +387,8 @@ def load_texts(
         check_regular(file)
     of_items = None if file is None or is_on_hub(file) else _unlabelled(file)
     if of_items is not None:
-        if documents is not None:
-            raise TaskError(f"expected no documents with images, got {documents}: those of one image are one document")
+        if groups is not None:
+            raise TaskError(f"expected no groups with images, got {groups}: those of one image are one group")
         items: TextFile = of_items(
             file,
             columns=columns,
@@ -405,17 +405,15 @@ def load_texts(
     else:
         check_file(file)
         lines = file.suffix.lower() == ".txt"
-        if lines and documents is not None:
-            raise TaskError(
-                f"{file} has lines and no columns: expected a CSV, TSV, JSONL or Parquet file with documents"
-            )
+        if lines and groups is not None:
+            raise TaskError(f"{file} has lines and no columns: expected a CSV, TSV, JSONL or Parquet file with groups")
         if lines and columns is None:
             return texts_of_lines(file, format, skip_empty=skip_empty, name=name or str(source))
         table = read_table(file, format)
-    if documents is not None and not documents.isdecimal():
+    if groups is not None and not groups.isdecimal():
         table = table.with_header()
     table, indices = text_columns(table, columns)
-    label = None if documents is None else named_column(table, documents)
+    label = None if groups is None else named_column(table, groups)
     cells = (
         (row[i], number, table.column(i), None if label is None else row[label])
         for number, row in zip(table.numbers, table.rows, strict=True)
@@ -446,19 +444,19 @@ def texts_of_lines(
 
 
 _TextCell = tuple[str, int, str, str | None]
-"""A text, its line or row, its column and its document."""
+"""A text, its line or row, its column and its group."""
 
 
 def _text_file(name: str, cells: Iterable[_TextCell], *, unit: str, skip_empty: bool) -> TextFile:
-    """Return the texts of cells, each with its document where there is such a column."""
-    cleaner, empty, documents = Cleaner(), LeftOut(name, unit), list[str]()
+    """Return the texts of cells, each with its group where there is such a column."""
+    cleaner, empty, groups = Cleaner(), LeftOut(name, unit), list[str]()
 
     def clean() -> Iterator[str]:
-        for cell, number, column, document in cells:
+        for cell, number, column, group in cells:
             text = cleaner.clean(cell)
             if text.strip():
-                if document is not None:
-                    documents.append(document.strip())
+                if group is not None:
+                    groups.append(group.strip())
                 yield text
             else:
                 empty.add(f"with an empty {column}", number)
@@ -468,15 +466,15 @@ def _text_file(name: str, cells: Iterable[_TextCell], *, unit: str, skip_empty: 
         raise TaskError(f"{name} has no texts: expected at least one")
     skip = ["skip_empty"] if skip_empty else []
     warnings = [*check_left_out([empty], skip=skip, item="text"), *cleaner.warnings(name)]
-    if not documents:
+    if not groups:
         return TextFile(name=name, texts=texts, warnings=tuple(warnings))
-    if alone := documents.count(""):
-        warnings.append(f"{name}: {alone} texts without a document count as documents of their own")
-    distinct = set(zip(texts, documents, strict=True))
+    if alone := groups.count(""):
+        warnings.append(f"{name}: {alone} texts without a group count as groups of their own")
+    distinct = set(zip(texts, groups, strict=True))
     if several := sum(n > 1 for n in Counter(text for text, _ in distinct).values()):
-        warnings.append(f"{name}: {several} texts are in several documents, the first counts")
-    named = (document or f"(none: {text})" for text, document in zip(texts, documents, strict=True))
-    return TextFile(name=name, texts=texts, documents=tuple(named), warnings=tuple(warnings))
+        warnings.append(f"{name}: {several} texts are in several groups, the first counts")
+    named = (group or f"(none: {text})" for text, group in zip(texts, groups, strict=True))
+    return TextFile(name=name, texts=texts, groups=tuple(named), warnings=tuple(warnings))
 
 
 def _tables(source: TaskSource, readers: Readers | None = None) -> tuple[dict[str, Table], list[str]]:

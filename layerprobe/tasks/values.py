@@ -319,7 +319,7 @@ class TextFile:
     texts: Sequence[str]
     """In the order of the file; the same text can occur more than once. A tuple, or `SpooledTexts` where they are many:
     their memory is then a few bytes each."""
-    documents: tuple[str, ...] | None = None
+    groups: tuple[str, ...] | None = None
     """Where each text comes from, if the file says so."""
     notes: tuple[str, ...] = ()
     """How the file was understood, in plain words."""
@@ -332,15 +332,15 @@ class TextFile:
         return f"<TextFile {self.name}: {len(self.texts):,} texts>"
 
     @property
-    def document_of(self) -> dict[str, str] | None:
+    def group_of(self) -> dict[str, str] | None:
         """Where each text comes from, the first time that it does; None where the file does not say."""
-        if self.documents is None:
+        if self.groups is None:
             return None
-        return dict(zip(self.texts[::-1], self.documents[::-1], strict=True))
+        return dict(zip(self.texts[::-1], self.groups[::-1], strict=True))
 
     def __post_init__(self) -> None:
-        if self.documents is not None and len(self.documents) != len(self.texts):
-            raise DataError(f"expected a document for each of {len(self.texts)} texts, got {len(self.documents)}")
+        if self.groups is not None and len(self.groups) != len(self.texts):
+            raise DataError(f"expected a group for each of {len(self.texts)} texts, got {len(self.groups)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

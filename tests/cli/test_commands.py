@@ -408,16 +408,16 @@ def test_predict_against_several_references(layerprobe: Layerprobe, pair: Pair, 
     assert [line for line in result if line.startswith("Against")] == [f"Against {pair[1]}:", f"Against {pair[0]}{by}:"]
 
 
-def test_documents_are_the_unit_of_intervals(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
+def test_groups_are_the_unit_of_intervals(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
     table = tmp_path / "texts.csv"
     rows = [f"{a} {b},{a}" for a in "abcdef" for b in "ghij"]
     table.write_text("\n".join(["text,document", *rows]))
-    printed = layerprobe("compare", *pair, "--texts", table, "--documents", "document", "--json").json
-    assert printed["comparisons"][0]["map"]["uncertainty"]["n_clusters"] == 6
-    assert "no column 'source'" in layerprobe("compare", *pair, "--texts", table, "--documents", "source").err
-    assert layerprobe("compare", *pair, "-t", table, "--documents", "document").code == 2
-    options = ("--texts", table, "--documents", "document", "--permutations", "50")
-    assert "permutations or documents, got both" in layerprobe("compare", *pair, *options).err
+    printed = layerprobe("compare", *pair, "--texts", table, "--groups", "document", "--json").json
+    assert printed["comparisons"][0]["map"]["uncertainty"]["n_groups"] == 6
+    assert "no column 'source'" in layerprobe("compare", *pair, "--texts", table, "--groups", "source").err
+    assert layerprobe("compare", *pair, "-t", table, "--groups", "document").code == 2
+    options = ("--texts", table, "--groups", "document", "--permutations", "50")
+    assert "permutations or groups, got both" in layerprobe("compare", *pair, *options).err
 
 
 def test_doctor_looks_at_data(

@@ -94,7 +94,7 @@ def test_layers_are_compared_with_the_best_of_them(folder: Path, tmp_path: Path,
 def test_texts_of_one_document_are_linked(folder: Path, of_sts: Tuned) -> None:
     task, options, runs, _ = of_sts
     one = {text: f"document {i // 8}" for i, text in enumerate(task.test.texts)}
-    apart, linked = (items_of(given(str(folder), options), runs, task, documents=each) for each in (None, one))
+    apart, linked = (items_of(given(str(folder), options), runs, task, groups=each) for each in (None, one))
     assert linked.links["test"] is not None
     assert linked.links["test"].units < 10
     for free, tied in zip(outcomes(runs, apart), outcomes(runs, linked), strict=True):

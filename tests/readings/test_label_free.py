@@ -127,11 +127,11 @@ def test_infonce_comes_with_errors(model: str, tmp_path: Path, passes: list[int]
     both = read_curves(given(model, options), texts, ["InfoNCE", "LiDAR"])
     assert curve.values == pytest.approx(both["InfoNCE"].values)
     assert curve.uncertainty is not None
-    assert (curve.uncertainty.level, curve.uncertainty.n_clusters) == (0.9, None)
+    assert (curve.uncertainty.level, curve.uncertainty.n_groups) == (0.9, None)
     assert curve.standard_errors == curve.uncertainty.standard_errors
-    together = infonce_of(texts, documents={text: text.split()[0] + text.split()[1] for text in texts})
+    together = infonce_of(texts, groups={text: text.split()[0] + text.split()[1] for text in texts})
     assert together.uncertainty is not None
-    assert together.uncertainty.n_clusters == 9
+    assert together.uncertainty.n_groups == 9
     assert infonce_of(texts[:4]).uncertainty is None
 
 

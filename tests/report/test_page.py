@@ -157,13 +157,13 @@ def test_conventions_references_and_layers_of_the_similarity_are_told(measured: 
     assert "880.54\u00a0M0.22000.2004 to 0.2396>99\u00a0%" in text
 
 
-def test_documents_are_told_where_they_are_the_units(measured: Study) -> None:
+def test_groups_are_told_where_they_are_the_units(measured: Study) -> None:
     errors = measured.comparison.map.uncertainty
     assert errors
-    errors = dataclasses.replace(errors, method="influence of each document", n_clusters=40)
+    errors = dataclasses.replace(errors, method="influence of each group", n_groups=40)
     found = dataclasses.replace(measured.comparison.map, uncertainty=errors)
     study = dataclasses.replace(measured, comparison=dataclasses.replace(measured.comparison, map=found))
-    assert "intervals from the influence of each document, 40 documents;" in Page(rendered(study)).text
+    assert "intervals from the influence of each group, 40 groups;" in Page(rendered(study)).text
 
 
 def test_another_measure_than_cka_is_told(plain: Study) -> None:

@@ -79,8 +79,8 @@ def test_a_few_texts_that_decide_are_told(measure: Measure, remedy: str) -> None
     )
     assert "12% of them (layer 6)" in line
     assert f"or compare {remedy}" in line
-    (line,) = cautions(measure, 2758, *models, n_clusters=300, effective_shares=shares)
-    assert "bert: a few documents decide" in line
+    (line,) = cautions(measure, 2758, *models, n_groups=300, effective_shares=shares)
+    assert "bert: a few groups decide" in line
     assert cautions(measure, 2758, *models, effective_shares=([0.4] * 13, [1.0] * 13)) == ()
 
 
@@ -129,9 +129,9 @@ def test_the_largest_of_thirteen_independent_layers_is_too_high_as_said() -> Non
 
 
 @pytest.mark.parametrize(("n", "expected"), [(99, 1), (100, 0), (None, 0)])
-def test_few_documents_are_told(n: int | None, expected: int) -> None:
-    lines = cautions(DEBIASED, 2758, ("electra", layers()), ("bert", layers()), n_clusters=n)
-    assert sum(f"{n} documents are few" in line for line in lines) == expected
+def test_few_groups_are_told(n: int | None, expected: int) -> None:
+    lines = cautions(DEBIASED, 2758, ("electra", layers()), ("bert", layers()), n_groups=n)
+    assert sum(f"{n} groups are few" in line for line in lines) == expected
 
 
 # ---- copies --------------------------------------------------------------------------------------------------

@@ -250,7 +250,7 @@ def test_intervals_of_independent_layers_hold_zero(model: Model, n: int) -> None
 
 
 def documents(rng: np.random.Generator, n: int) -> Layers:
-    """Documents of five texts, which share half of their variance."""
+    """Groups of five texts, which share half of their variance."""
     model, reference = few_factors(rng, n // 5)
     return tuple(  # type: ignore[return-value]
         [np.repeat(X, 5, axis=0) + normal(rng, n, X.shape[1])] for (X,) in (model, reference)
@@ -311,18 +311,18 @@ def test_equal_similarities_differ_as_often_as_they_should(n: int) -> None:
     assert_within(frequency(np.array(rejected)), 0.03, 0.07, repetitions=repetitions)
 
 
-def test_intervals_of_documents_hold_the_truth_at_their_level() -> None:
-    """Two hundred documents of five texts: taken for a thousand texts, they would miss it."""
+def test_intervals_of_groups_hold_the_truth_at_their_level() -> None:
+    """Two hundred groups of five texts: taken for a thousand texts, they would miss it."""
     rng, n, repetitions = np.random.default_rng(0), 1000, 1000
     value, labels = float(truth(documents)[0, 0]), np.repeat(np.arange(200), 5)
     hits = []
     for _ in range(repetitions):
         model, reference = documents(rng, n)
         models = [("model", model), ("reference", reference)]
-        bounds = [estimate_cka(models, clusters=clusters)[0].map.uncertainty for clusters in (labels, None)]
+        bounds = [estimate_cka(models, groups=groups)[0].map.uncertainty for groups in (labels, None)]
         hits.append([u.lower[0][0] <= value <= u.upper[0][0] for u in bounds if u is not None])
-    by_document, by_text = np.mean(hits, axis=0)
-    assert_within(by_document, 0.93, 0.97, repetitions=repetitions)
+    by_group, by_text = np.mean(hits, axis=0)
+    assert_within(by_group, 0.93, 0.97, repetitions=repetitions)
     assert by_text < 0.9
 
 

@@ -16,10 +16,10 @@ from layerprobe.similarity.engine.sums import influence, pair_variance
 from layerprobe.similarity.inference import (
     Spread,
     band_width,
-    cluster_numbers,
     covariance,
     difference,
     effective_share,
+    group_numbers,
     interval,
     spread,
     student_uncertainty,
@@ -143,20 +143,20 @@ def test_influences_of_two_sizes_have_all_freedom() -> None:
 
 @given(seed=seeds, n=st.integers(5, 60))
 @quick
-def test_clusters_of_one_sample_are_samples(seed: int, n: int) -> None:
+def test_groups_of_one_sample_are_samples(seed: int, n: int) -> None:
     """But for the factor of a statistic of four samples."""
     rng = np.random.default_rng(seed)
     psi = rng.normal(size=n)
-    alone, clustered = spread(psi), spread(psi, clusters=rng.permutation(n))
-    np.testing.assert_allclose(clustered.standard_error * (n - 1) / (n - 4), alone.standard_error, rtol=1e-12)
-    np.testing.assert_allclose(clustered.freedom, alone.freedom, rtol=1e-9)
+    alone, grouped = spread(psi), spread(psi, groups=rng.permutation(n))
+    np.testing.assert_allclose(grouped.standard_error * (n - 1) / (n - 4), alone.standard_error, rtol=1e-12)
+    np.testing.assert_allclose(grouped.freedom, alone.freedom, rtol=1e-9)
 
 
 @pytest.mark.parametrize("copies", [2, 5])
 def test_copies_in_one_cluster_count_once(copies: int) -> None:
     psi = np.random.default_rng(0).normal(size=30)
-    once = spread(psi, clusters=np.arange(30))
-    repeated = spread(np.repeat(psi, copies), clusters=np.repeat(np.arange(30), copies))
+    once = spread(psi, groups=np.arange(30))
+    repeated = spread(np.repeat(psi, copies), groups=np.repeat(np.arange(30), copies))
     np.testing.assert_allclose(repeated.standard_error, once.standard_error, rtol=1e-12)
     np.testing.assert_allclose(repeated.freedom, once.freedom, rtol=1e-12)
     np.testing.assert_allclose(repeated.influences, copies * psi, rtol=1e-12)
@@ -165,34 +165,34 @@ def test_copies_in_one_cluster_count_once(copies: int) -> None:
     np.testing.assert_allclose(naive * np.sqrt(copies), once.standard_error, rtol=0.1)
 
 
-def test_documents_widen_the_intervals_of_their_texts() -> None:
+def test_groups_widen_the_intervals_of_their_texts() -> None:
     rng = np.random.default_rng(0)
-    documents = np.repeat(np.arange(40), 5)
-    X = rng.normal(size=(40, 6))[documents] + 0.1 * rng.normal(size=(200, 6))
+    groups = np.repeat(np.arange(40), 5)
+    X = rng.normal(size=(40, 6))[groups] + 0.1 * rng.normal(size=(200, 6))
     models = [("a", [X]), ("b", [np.tanh(X) + 0.1 * rng.normal(size=(200, 6))])]
-    labels = np.array([f"document {i}" for i in documents])
-    (texts,), (by_document,) = estimate_cka(models), estimate_cka(models, clusters=labels)
-    assert by_document.map.uncertainty.n_clusters == 40
-    assert by_document.map.uncertainty.method == "influence of each document"
-    assert texts.map.uncertainty.n_clusters is None
-    assert by_document.map.values == texts.map.values
-    ratio = by_document.spread(0, 0).standard_error / texts.spread(0, 0).standard_error
+    labels = np.array([f"group {i}" for i in groups])
+    (texts,), (by_group,) = estimate_cka(models), estimate_cka(models, groups=labels)
+    assert by_group.map.uncertainty.n_groups == 40
+    assert by_group.map.uncertainty.method == "influence of each group"
+    assert texts.map.uncertainty.n_groups is None
+    assert by_group.map.values == texts.map.values
+    ratio = by_group.spread(0, 0).standard_error / texts.spread(0, 0).standard_error
     assert 1.5 < ratio < np.sqrt(5) + 0.2
 
 
-@pytest.mark.parametrize("clusters", [None, np.array([0, 0, 1, 2, 3, 3, 2])])
-def test_too_few_units_have_no_interval(clusters: Any) -> None:
-    psi = np.arange(4.0) if clusters is None else np.arange(7.0)
-    with pytest.raises(DataError, match="expected at least 5 samples or clusters for an interval, got 4"):
-        spread(psi, clusters=clusters)
+@pytest.mark.parametrize("groups", [None, np.array([0, 0, 1, 2, 3, 3, 2])])
+def test_too_few_units_have_no_interval(groups: Any) -> None:
+    psi = np.arange(4.0) if groups is None else np.arange(7.0)
+    with pytest.raises(DataError, match="expected at least 5 samples or groups for an interval, got 4"):
+        spread(psi, groups=groups)
 
 
 def test_labels_are_counted() -> None:
-    np.testing.assert_array_equal(cluster_numbers(["b", "a", "b", "c"], 4), [1, 0, 1, 2])
-    with pytest.raises(DataError, match=r"expected a cluster for each of 4 samples, got an array of shape \(3,\)"):
-        cluster_numbers([1, 2, 3], 4)
-    with pytest.raises(DataError, match=r"expected a cluster for each of 30 samples, got an array of shape \(30, 1\)"):
-        estimate(30, clusters=np.zeros((30, 1)))
+    np.testing.assert_array_equal(group_numbers(["b", "a", "b", "c"], 4), [1, 0, 1, 2])
+    with pytest.raises(DataError, match=r"expected a group for each of 4 samples, got an array of shape \(3,\)"):
+        group_numbers([1, 2, 3], 4)
+    with pytest.raises(DataError, match=r"expected a group for each of 30 samples, got an array of shape \(30, 1\)"):
+        estimate(30, groups=np.zeros((30, 1)))
 
 
 # ---- intervals -------------------------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ def test_the_error_of_the_norms_is_that_of_their_parts(measure: CKA) -> None:
 def test_the_effective_share_is_that_of_the_samples_with_a_part(decide: int) -> None:
     parts = np.where(np.arange(50) < decide, 2.5, 0.0)
     assert effective_share(parts) == decide / 50
-    assert effective_share(np.repeat(parts, 3), clusters=np.repeat(np.arange(50), 3)) == decide / 50
+    assert effective_share(np.repeat(parts, 3), groups=np.repeat(np.arange(50), 3)) == decide / 50
 
 
 @debiased
@@ -390,8 +390,8 @@ def test_other_estimators_and_levels_have_no_interval() -> None:
 def test_intervals_need_five_samples() -> None:
     assert estimate(4).map.uncertainty is None
     assert estimate(5).map.uncertainty is not None
-    assert estimate(20, clusters=np.arange(20) % 4).map.uncertainty is None
-    assert estimate(20, clusters=np.arange(20) % 5).map.uncertainty is not None
+    assert estimate(20, groups=np.arange(20) % 4).map.uncertainty is None
+    assert estimate(20, groups=np.arange(20) % 5).map.uncertainty is not None
 
 
 @debiased
@@ -401,13 +401,13 @@ def test_two_layers_have_the_interval_of_their_map(measure: CKA) -> None:
     errors = of_map.uncertainty
     assert (found.value, found.standard_error) == (of_map.values[0][0], errors.standard_errors[0][0])
     assert (found.lower, found.upper, found.level) == (errors.lower[0][0], errors.upper[0][0], 0.9)
-    documents = np.arange(40) // 4
-    clustered = cka_interval(X, Y, measure=measure, clusters=documents)
-    expected = estimate(40, measure=measure, clusters=documents).map.uncertainty.standard_errors[0][0]
-    assert clustered.standard_error == expected
+    groups = np.arange(40) // 4
+    grouped = cka_interval(X, Y, measure=measure, groups=groups)
+    expected = estimate(40, measure=measure, groups=groups).map.uncertainty.standard_errors[0][0]
+    assert grouped.standard_error == expected
     with pytest.raises(DataError, match="expected the debiased estimator for an interval, got biased linear CKA"):
         cka_interval(X, Y, measure=CKA(estimator="biased"))
-    with pytest.raises(DataError, match="expected at least 5 samples or clusters for an interval, got 4"):
+    with pytest.raises(DataError, match="expected at least 5 samples or groups for an interval, got 4"):
         cka_interval(X[:4], Y[:4])
     with pytest.raises(MisalignedSamplesError, match="Y has 39 samples, expected the 40 of X"):
         cka_interval(X, Y[1:])
@@ -484,7 +484,7 @@ def test_the_band_of_independent_layers_is_that_of_sidak(k: int) -> None:
 @pytest.mark.parametrize("freedom", [4, 9, 99])
 def test_a_band_by_student_has_the_chance_of_its_normal_one(freedom: int) -> None:
     """That of Sidak for thirteen independent layers, at Student's quantile."""
-    how: Any = {"freedom": freedom, "level": 0.95, "method": "", "n_clusters": None}
+    how: Any = {"freedom": freedom, "level": 0.95, "method": "", "n_groups": None}
     found = student_uncertainty(np.zeros(13), np.eye(13), **how)
     expected = stats.t(freedom).isf((1 - 0.95 ** (1 / 13)) / 2)
     np.testing.assert_allclose(found.band_upper, expected, rtol=0.04)

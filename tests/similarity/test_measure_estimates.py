@@ -10,8 +10,8 @@ from scipy import stats
 
 from layerprobe.context import settings
 from layerprobe.errors import DataError
-from layerprobe.similarity.estimates import GROUPS, MeasureEstimate, measure_layers
-from layerprobe.similarity.maps import measure_map, samples_without_groups
+from layerprobe.similarity.estimates import PARTS, MeasureEstimate, measure_layers
+from layerprobe.similarity.maps import measure_map, samples_without_parts
 from layerprobe.similarity.values import CurveUncertainty, Normalize
 from tests.similarity.beside_cka import BESIDE_CKA, NEIGHBOUR_MEASURES, measured
 
@@ -43,7 +43,7 @@ def uncertainty(estimate: MeasureEstimate) -> CurveUncertainty:
 def test_the_covariance_is_that_of_values_without_one_group(name: str, normalize: Normalize, n: int) -> None:
     X, Y = pair(n, d=width(name))
     measure = measured(name, normalize, neighbours=min(5, n - 3))
-    n_groups = min(n, GROUPS)
+    n_groups = min(n, PARTS)
     groups = np.array_split(np.random.default_rng(0).permutation(n), n_groups)
     thetas = np.array(
         [
@@ -80,7 +80,7 @@ def test_intervals_and_tests_have_the_degrees_of_freedom_of_their_groups(n: int)
     X, Y = pair(n, noise=2)
     estimate = measure_layers(X, Y, measured("rsa"))
     curve = estimate.curve("same-index")
-    found, freedom = uncertainty(estimate), min(n, GROUPS) - 1
+    found, freedom = uncertainty(estimate), min(n, PARTS) - 1
     half = stats.t(freedom).isf(0.025) * np.sqrt(np.diag(found.covariance))
     np.testing.assert_allclose(found.lower, np.maximum(np.array(curve.values) - half, -1))
     np.testing.assert_allclose(found.upper, np.minimum(np.array(curve.values) + half, 1))
@@ -128,19 +128,19 @@ def test_no_intervals_were_asked_for() -> None:
     assert_no_errors(measure_layers(*pair(30), measured("rsa"), level=None))
 
 
-@pytest.mark.parametrize(("n_documents", "method"), [(4, None), (5, "single"), (9, "single"), (10, "tenths of the")])
-def test_documents_are_the_units(n_documents: int, method: str | None) -> None:
+@pytest.mark.parametrize(("n_groups", "method"), [(4, None), (5, "single"), (9, "single"), (10, "tenths of the")])
+def test_groups_are_the_units(n_groups: int, method: str | None) -> None:
     X, Y = pair(60)
-    documents = np.random.default_rng(1).permutation(np.arange(60) % n_documents)
-    estimate = measure_layers(X, Y, measured("procrustes"), clusters=7 * documents)
+    groups = np.random.default_rng(1).permutation(np.arange(60) % n_groups)
+    estimate = measure_layers(X, Y, measured("procrustes"), groups=7 * groups)
     if method is None:
         assert_no_errors(estimate)
         return
     found = uncertainty(estimate)
-    assert (found.n_clusters, found.method) == (n_documents, f"leaving out {method} documents")
-    gone = [set(documents[~kept]) for kept in estimate.remaining]
-    assert sorted(int(document) for documents in gone for document in documents) == list(range(n_documents))
-    assert all(set(documents[kept]).isdisjoint(left) for kept, left in zip(estimate.remaining, gone, strict=True))
+    assert (found.n_groups, found.method) == (n_groups, f"leaving out {method} groups")
+    gone = [set(groups[~kept]) for kept in estimate.remaining]
+    assert sorted(int(group) for left in gone for group in left) == list(range(n_groups))
+    assert all(set(groups[kept]).isdisjoint(left) for kept, left in zip(estimate.remaining, gone, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -148,18 +148,18 @@ def test_documents_are_the_units(n_documents: int, method: str | None) -> None:
 )
 def test_the_method_is_told(n: int, method: str) -> None:
     found = uncertainty(measure_layers(*pair(n), measured("rsa")))
-    assert (found.n_clusters, found.method) == (None, f"leaving out {method}")
+    assert (found.n_groups, found.method) == (None, f"leaving out {method}")
 
 
 def test_there_is_a_document_for_every_text() -> None:
-    with pytest.raises(DataError, match="expected a cluster for each of 30 samples, got an array of shape"):
-        measure_layers(*pair(30), measured("rsa"), clusters=np.arange(29))
+    with pytest.raises(DataError, match="expected a group for each of 30 samples, got an array of shape"):
+        measure_layers(*pair(30), measured("rsa"), groups=np.arange(29))
 
 
 def test_one_document_that_holds_most_texts_leaves_no_intervals() -> None:
-    documents = np.array([0] * 26 + [1, 2, 3, 4])
-    assert_no_errors(measure_layers(*pair(30), measured("mutual-knn"), clusters=documents))
-    assert uncertainty(measure_layers(*pair(30), measured("rsa"), clusters=documents)).n_clusters == 5
+    groups = np.array([0] * 26 + [1, 2, 3, 4])
+    assert_no_errors(measure_layers(*pair(30), measured("mutual-knn"), groups=groups))
+    assert uncertainty(measure_layers(*pair(30), measured("rsa"), groups=groups)).n_groups == 5
 
 
 @pytest.mark.parametrize("name", NEIGHBOUR_MEASURES)
@@ -208,9 +208,9 @@ def test_all_that_is_done_is_told() -> None:
 
 @pytest.mark.parametrize(("n", "groups"), [(43, 4), (10, 10)])
 def test_every_sample_is_left_out_once(n: int, groups: int) -> None:
-    kept = np.array(samples_without_groups(np.arange(n), groups=groups, seed=3))
+    kept = np.array(samples_without_parts(np.arange(n), parts=groups, seed=3))
     assert kept.shape == (groups, n)
     np.testing.assert_array_equal((~kept).sum(axis=0), 1)
     assert np.ptp(kept.sum(axis=1)) <= 1
-    np.testing.assert_array_equal(kept, samples_without_groups(np.arange(n), groups=groups, seed=3))
-    assert (kept != samples_without_groups(np.arange(n), groups=groups, seed=4)).any()
+    np.testing.assert_array_equal(kept, samples_without_parts(np.arange(n), parts=groups, seed=3))
+    assert (kept != samples_without_parts(np.arange(n), parts=groups, seed=4)).any()

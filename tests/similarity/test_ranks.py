@@ -20,11 +20,11 @@ def layer_of(n: int, d: int, *, seed: int = 0) -> Array:
 
 
 def rank_uncertainty(
-    layers: list[Array], *, level: float = LEVEL, clusters: NDArray[np.intp] | None = None
+    layers: list[Array], *, level: float = LEVEL, groups: NDArray[np.intp] | None = None
 ) -> tuple[list[float], CurveUncertainty]:
     found = [rank_influences(layer) for layer in layers]
     ranks = [rank for rank, _ in found]
-    return ranks, curve_uncertainty(ranks, [each for _, each in found], level=level, clusters=clusters)
+    return ranks, curve_uncertainty(ranks, [each for _, each in found], level=level, groups=groups)
 
 
 def weighted_rank(rows: Array, weights: Array) -> float:
@@ -89,7 +89,7 @@ def test_intervals_and_band_go_around_the_ranks() -> None:
     layers = [layer_of(80, 10, seed=seed) for seed in range(4)]
     ranks, found = rank_uncertainty(layers, level=0.9)
     assert ranks == pytest.approx([diagnose(layer).effective_rank for layer in layers])
-    assert (found.level, found.n_layers, found.n_clusters) == (0.9, 4, None)
+    assert (found.level, found.n_layers, found.n_groups) == (0.9, 4, None)
     for layer, rank in enumerate(ranks):
         assert found.band_lower[layer] < found.lower[layer] < rank < found.upper[layer] < found.band_upper[layer]
         assert found.upper[layer] - rank == pytest.approx(1.664 * found.standard_errors[layer], rel=1e-3)
@@ -104,19 +104,19 @@ def test_copies_of_a_layer_have_the_same_error() -> None:
 
 
 def test_texts_of_one_document_count_once() -> None:
-    """Four copies of every text are no more than one of each, if they are said to be of one document."""
+    """Four copies of every text are no more than one of each, if they are said to be of one group."""
     rows = layer_of(50, 6)
-    copied, documents = np.repeat(rows, 4, axis=0), np.repeat(np.arange(50), 4)
-    once, together = rank_uncertainty([rows], level=0.95), rank_uncertainty([copied], level=0.95, clusters=documents)
+    copied, groups = np.repeat(rows, 4, axis=0), np.repeat(np.arange(50), 4)
+    once, together = rank_uncertainty([rows], level=0.95), rank_uncertainty([copied], level=0.95, groups=groups)
     assert together[0] == pytest.approx(once[0])
     assert together[1].standard_errors == pytest.approx(once[1].standard_errors)
-    assert together[1].n_clusters == 50
+    assert together[1].n_groups == 50
     apart = rank_uncertainty([copied], level=0.95)[1].standard_errors
     assert apart == pytest.approx([error / 2 for error in once[1].standard_errors], rel=0.02)
 
 
 def test_too_few_units_are_refused() -> None:
-    with pytest.raises(DataError, match="expected at least 5 samples or documents for an error, got 4"):
+    with pytest.raises(DataError, match="expected at least 5 samples or groups for an error, got 4"):
         rank_uncertainty([layer_of(4, 3)], level=0.95)
-    with pytest.raises(DataError, match="expected at least 5 samples or documents for an error, got 2"):
-        rank_uncertainty([layer_of(8, 3)], level=0.95, clusters=np.repeat([0, 1], 4))
+    with pytest.raises(DataError, match="expected at least 5 samples or groups for an error, got 2"):
+        rank_uncertainty([layer_of(8, 3)], level=0.95, groups=np.repeat([0, 1], 4))

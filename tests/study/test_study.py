@@ -498,32 +498,32 @@ def test_models_are_compared_where_the_first_one_runs(
     assert used == ["cpu", "auto"]
 
 
-def test_documents_are_the_units_of_intervals(embedded: dict[str, Embeddings]) -> None:
+def test_groups_are_the_units_of_intervals(embedded: dict[str, Embeddings]) -> None:
     pair = embedded["electra"], embedded["bert"]
     texts = pair[0].texts
-    alone = compare(*pair, documents={text: text for text in texts}).map.uncertainty
-    documents = {text: str(i // 4) for i, text in enumerate(texts)}
-    comparison = compare(*pair, documents=documents)
+    alone = compare(*pair, groups={text: text for text in texts}).map.uncertainty
+    groups = {text: str(i // 4) for i, text in enumerate(texts)}
+    comparison = compare(*pair, groups=groups)
     errors = comparison.map.uncertainty
     assert alone is not None
     assert errors is not None
-    assert (alone.n_clusters, errors.n_clusters) == (len(texts), -(-len(texts) // 4))
+    assert (alone.n_groups, errors.n_groups) == (len(texts), -(-len(texts) // 4))
     assert comparison.curve.uncertainty is not None
-    assert comparison.curve.uncertainty.n_clusters == errors.n_clusters
+    assert comparison.curve.uncertainty.n_groups == errors.n_groups
     layers = [[embeddings.layer(layer) for layer in range(4)] for embeddings in pair]
-    clusters = [documents[text] for text in texts]
-    (by_hand,) = estimate_cka([("a", layers[0]), ("b", layers[1])], clusters=clusters)
+    names = [groups[text] for text in texts]
+    (by_hand,) = estimate_cka([("a", layers[0]), ("b", layers[1])], groups=names)
     assert by_hand.map.uncertainty is not None
     np.testing.assert_allclose(by_hand.map.uncertainty.standard_errors, errors.standard_errors, rtol=1e-4)
-    assert any("documents are few" in warning for warning in comparison.warnings)
+    assert any("groups are few" in warning for warning in comparison.warnings)
     measure = RSA()
-    assert any("documents are few" in w for w in compare(*pair, measure=measure, documents=documents).warnings)
-    with pytest.raises(DataError, match="expected a document for every text, got none for"):
-        compare(*pair, documents={texts[0]: "a"})
-    with pytest.raises(DataError, match="expected documents as a mapping of texts to documents, got a tuple: pass"):
-        compare(*pair, documents=tuple(documents.values()))  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="expected permutations or documents, got both"):
-        compare(*pair, documents=documents, permutations=50)
+    assert any("groups are few" in w for w in compare(*pair, measure=measure, groups=groups).warnings)
+    with pytest.raises(DataError, match="expected a group for every text, got none for"):
+        compare(*pair, groups={texts[0]: "a"})
+    with pytest.raises(DataError, match="expected groups as a mapping of texts to groups, got a tuple: pass"):
+        compare(*pair, groups=tuple(groups.values()))  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="expected permutations or groups, got both"):
+        compare(*pair, groups=groups, permutations=50)
 
 
 def test_what_was_embedded_otherwise_is_reported(
@@ -740,17 +740,17 @@ def test_ranks_have_errors_that_are_made_once(
     embedded: dict[str, Embeddings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = kept_in(tmp_path, embedded["electra"])
-    documents = {text: str(i // 4) for i, text in enumerate(model.texts)}
-    settings: list[dict[str, Any]] = [{}, {"level": 0.9}, {"documents": documents}]
+    groups = {text: str(i // 4) for i, text in enumerate(model.texts)}
+    settings: list[dict[str, Any]] = [{}, {"level": 0.9}, {"groups": groups}]
     result = [rank_curve(model, **{"level": 0.95, **changes}) for changes in settings]
     values = tuple(layer.effective_rank for layer in diagnostics(model))
     assert [each.values for each in result] == [pytest.approx(values)] * 3
     errors = [each.uncertainty for each in result]
-    assert [each and (each.level, each.n_clusters) for each in errors] == [(0.95, None), (0.9, None), (0.95, 12)]
+    assert [each and (each.level, each.n_groups) for each in errors] == [(0.95, None), (0.9, None), (0.95, 12)]
     monkeypatch.setattr("layerprobe.readings.frozen.rank_influences", fail)
     assert [rank_curve(model, **{"level": 0.95, **changes}) for changes in settings] == result
-    with pytest.raises(DataError, match="expected a document for every text, got none for"):
-        rank_curve(model, level=0.95, documents={model.texts[0]: "a"})
+    with pytest.raises(DataError, match="expected a group for every text, got none for"):
+        rank_curve(model, level=0.95, groups={model.texts[0]: "a"})
 
 
 def test_the_default_rule_is_one_that_can_read_the_texts(models: dict[str, str], options: Model) -> None:

@@ -30,10 +30,10 @@ def test_sums_are_those_over_all_pairs_of_items_that_share_a_text(
     first, second, third = (tuple(side) for side in zip(*items, strict=True))
     triplets = Triplets(anchors=first, positives=second, negatives=third)
     examples = triplets if n_sides == 3 else examples_of("".join(first), "".join(second) if n_sides == 2 else None)
-    documents = {"a": "one", "b": "one", "c": "d"} if grouped else {}
-    named = [{documents.get(text, f"own {text}") for text in item[:n_sides]} for item in items]
+    groups = {"a": "one", "b": "one", "c": "d"} if grouped else {}
+    named = [{groups.get(text, f"own {text}") for text in item[:n_sides]} for item in items]
     linked = np.array([[float(bool(one & other)) for other in named] for one in named])
-    links = links_of(examples, documents)
+    links = links_of(examples, groups)
     psi = np.random.default_rng(len(items)).normal(size=(3, len(items)))
     found = psi @ psi.T if links is None else links.products(psi)
     np.testing.assert_allclose(found, psi @ linked @ psi.T, atol=1e-12)

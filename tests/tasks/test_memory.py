@@ -113,8 +113,8 @@ def test_columns_as_an_array(columns):
 
 def test_texts_of_a_data_set():
     data = datasets.Dataset.from_dict({"body": ["a", "b"], "from": ["x", "y"]})
-    file = load_texts(data, columns="body", documents="from")
-    assert (file.name, file.texts, file.documents) == ("data", ("a", "b"), ("x", "y"))
+    file = load_texts(data, columns="body", groups="from")
+    assert (file.name, file.texts, file.groups) == ("data", ("a", "b"), ("x", "y"))
     with pytest.raises(TaskError, match=r"^1 text cannot be used: data: 1 with an empty text \(row 2\)"):
         load_texts(["a", "", "c"])
     assert load_texts(["a", None, "c"], skip_empty=True).texts == ("a", "c")

@@ -76,7 +76,7 @@ def compare(
         from layerprobe.similarity.permutation import check_permutations
 
         for setting in settings:
-            check_permutations(permutations, setting["measure"], level=level, documents=source.documents is not None)
+            check_permutations(permutations, setting["measure"], level=level, groups=source.groups is not None)
     if parquet is not None and not (parquet.suffix.lower() in FILES and parquet.absolute().parent.is_dir()):
         raise typer.BadParameter(f"expected {', '.join(FILES)} in a folder that exists for --parquet, got {parquet}")
     data, against = source.load(), list(others or ())
@@ -93,10 +93,10 @@ def compare(
     seeded = zip(against, seeds, strict=False)
     asked = [Model(name, random_init=seed, end_token=model.end_token).like(model) for name, seed in seeded]
     checkpoint, *checkpoints = resolve_all([*o.resolved(model), *asked])
-    items, documents = source.items(data), source.document_of(data)
+    items, groups = source.items(data), source.group_of(data)
     call.data(checkpoint, data, texts=items.texts)
     tested, *bases = (extract(model, items) for model in (checkpoint, *checkpoints))
-    how: dict[str, Any] = {"intervals": intervals, "documents": documents, "permutations": permutations}
+    how: dict[str, Any] = {"intervals": intervals, "groups": groups, "permutations": permutations}
     measured = [compare_all(tested, bases or [tested], device=model.device, **how, **setting) for setting in settings]
     if call.report is not None and call.with_texts is not False:
         shown = item_source(data, (tested, *bases), source.split)

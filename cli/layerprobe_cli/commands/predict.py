@@ -36,7 +36,7 @@ def predict(
         data,
         reference=reference.specs(model),
         rule=rule,
-        documents=source.document_of(data),
+        groups=source.group_of(data),
         split=source.split,
         n_texts=n_texts,
         **settings,

@@ -54,7 +54,7 @@ def readings(
         source.items(data),
         reading or alone(),
         task=data if isinstance(data, Task) else None,
-        documents=source.document_of(data),
+        groups=source.group_of(data),
         views=views,
     )
     left_out = [f"{name} is left out: it is not defined here" for name in reading or () if name not in curves]

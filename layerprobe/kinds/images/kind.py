@@ -137,7 +137,7 @@ def load_images(
     """Load images without labels, or images with their captions, as the items that are embedded.
 
     An item is an image, or an image with its caption: image models read the one and text models the other, so that both
-    embed the same items. Where an image has several captions they are items of one document, since they are not
+    embed the same items. Where an image has several captions they are items of one group, since they are not
     independent.
 
     Args:
@@ -160,14 +160,14 @@ def load_images(
     items = [item for of_table in read for item in of_table]
     if not items:
         raise TaskError(f"{path} has no images: expected files ending in {', '.join(SUFFIXES)}")
-    images, documents = Counter(item.sha256 for item in dict.fromkeys(items)), None
+    images, groups = Counter(item.sha256 for item in dict.fromkeys(items)), None
     if several := sum(n > 1 for n in images.values()):
-        documents = tuple(item.sha256 for item in items)
-        notes.append(f"{counted(several, 'image')} with several captions: those of one image count as one document")
+        groups = tuple(item.sha256 for item in items)
+        notes.append(f"{counted(several, 'image')} with several captions: those of one image count as one group")
     return TextFile(
         name=name or str(source),
         texts=tuple(items),
-        documents=documents,
+        groups=groups,
         notes=tuple(notes),
         warnings=tuple(warnings),
     )

@@ -147,9 +147,9 @@ def test_images_with_captions_are_items_for_both_kinds_of_models(tmp_path: Path)
             "another caption",
         ]
         assert len(set(data.texts)) == 4
-        assert data.documents is not None
-        assert len(set(data.documents)) == 3
-        assert "1 image with several captions: those of one image count as one document" in data.notes
+        assert data.groups is not None
+        assert len(set(data.groups)) == 3
+        assert "1 image with several captions: those of one image count as one group" in data.notes
     before = prompted("a photo of ", data.texts)
     assert next(item.caption for item in before if isinstance(item, ImageItem)) == "a photo of digit 0"
     (folder / "metadata.jsonl").write_text(json.dumps({**lines[0], "text": " "}) + "\n" + json.dumps(lines[1]))
