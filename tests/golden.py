@@ -165,7 +165,7 @@ LATER = {
 }
 """Kinds of tasks with files of their own, by what stands in the names of their commands."""
 COMMANDS: dict[str, str] = {
-    "doctor": "doctor RTD",
+    "check": "check RTD",
     "extract": "extract RTD --texts texts.txt",
     "extract-cls": "extract RTD --texts texts.txt --pooling cls --prompt la --max-length 9",
     "compare": "compare RTD MLM -t pairs-train.csv",
@@ -203,7 +203,6 @@ COMMANDS: dict[str, str] = {
     "find": f"find RTD -t pairs-train.csv --budget 12% --against-last 1 {QUICK}",
     "run": f"run RTD -r MLM -t pairs-train.csv --layers 3 --reference-layers 2 --out OUT/run {QUICK}",
     "run-alone": "run RTD -t class-train.tsv --no-fine-tuning --out OUT/run-alone",
-    "report": "report OUT/run/study.json -o OUT/report.html",
     "sweep-plan": "lab sweep sweep.toml --dry-run",
     "sweep": "lab sweep sweep.toml --report OUT/sweep.html",
     "chain-plan": "lab chain chain.toml --dry-run",
@@ -220,8 +219,8 @@ COMMANDS: dict[str, str] = {
     "contest-plan": "lab bench contest.toml --dry-run",
     "reproduce-plan": "lab reproduce table1 --dry-run",
     "cache": "cache list",
-    "doctor-decoder": "doctor OUT/llama -t pairs-train.csv",
-    "doctor-images": "doctor OUT/vit -t digits",
+    "check-decoder": "check OUT/llama -t pairs-train.csv",
+    "check-images": "check OUT/vit -t digits",
     **{f"score-{name}": f"score RTD -t {source}" for name, source in LATER.items()},
     **{f"finetune-{name}": f"finetune RTD -t {source} --layers 1,3 {SHORT}" for name, source in LATER.items()},
     "finetune-negatives": f"finetune RTD -t triplets --kind retrieval --layers 2 {SHORT}",
@@ -274,7 +273,7 @@ COMMANDS: dict[str, str] = {
     "ensemble-report": "lab ensemble OUT/scanned/runs/*/falling-seed-* --report OUT/ensemble.html",
     "summarize-report": "score RTD -t articles.jsonl --report OUT/summarize.html",
     "retrieve-report": "score RTD MLM -t beir --report OUT/retrieve.html",
-    "doctor-text": "doctor OUT/vit -t digits",
+    "check-text": "check OUT/vit -t digits",
     "extract-text": "extract OUT/llama --texts texts.txt",
     "metrics-text": "readings RTD --texts texts.txt",
     "compare-text": "compare RTD MLM -t pairs-train.csv",
@@ -439,7 +438,7 @@ def _record(
 ) -> None:
     given = [_filled(part, places).replace("^", " ") for part in command.split()]
     arguments = [each for part in given for each in (_globbed(part) if "*" in part else [part])]
-    if command.split()[0] != "report" and not name.endswith("-text"):
+    if not name.endswith("-text"):
         arguments.append("--json")
     start = time.perf_counter()
     done = subprocess.run(

@@ -46,7 +46,7 @@ from layerprobe.encoders.loading import load_encoder  # noqa: E402
 from layerprobe.encoders.model import Model  # noqa: E402
 from layerprobe.errors import LayerProbeError, UnsupportedArchitectureError  # noqa: E402
 from layerprobe.export.run import export_model  # noqa: E402
-from layerprobe.extraction.doctor import examine  # noqa: E402
+from layerprobe.extraction.check import examine  # noqa: E402
 from layerprobe.extraction.embeddings import extract  # noqa: E402
 from tests.models import VOCABULARY, given, tiny_tokenizer  # noqa: E402
 
@@ -312,7 +312,7 @@ def attack_one(kind: str) -> tuple[str, str]:
         options = Model(device="cpu", cache_dir=Path(place) / "store", pooling="mean")  # as the oracle's
         os.environ["LAYERPROBE_CACHE"] = str(Path(place) / "store")
         refusals, wrong = [], []
-        for stage in (check_doctor, check_extract, check_export):
+        for stage in (check_check, check_extract, check_export):
             try:
                 wrong += stage(folder, expected, options)
             except LayerProbeError as error:
@@ -326,8 +326,8 @@ def attack_one(kind: str) -> tuple[str, str]:
     return "survived", "" if expected[0] else "no oracle"
 
 
-def check_doctor(folder: Path, expected: list[list[Tensor] | None], options: Model) -> list[str]:
-    """Run the doctor, without its search for a backend, which takes a minute; a model that fails is refused."""
+def check_check(folder: Path, expected: list[list[Tensor] | None], options: Model) -> list[str]:
+    """Run the check, without its search for a backend, which takes a minute; a model that fails is refused."""
     diagnosis = examine(load_encoder(str(folder), device=options.device))
     failed = [f"{check.name}: {check.finding}" for check in diagnosis.checks if not check.passed and not check.warning]
     if failed:
@@ -423,7 +423,7 @@ def as_markdown(outcomes: dict[str, Outcome]) -> str:
 
 def reason(outcome: Outcome) -> str:
     """Return why an architecture was refused, without what is of this model alone."""
-    text = outcome.detail.split(" | ")[0].removeprefix("doctor: ")
+    text = outcome.detail.split(" | ")[0].removeprefix("check: ")
     text = re.sub(r".* cannot be truncated layer by layer: |; (expected an encoder|take another) .*", "", text)
     text = re.sub(r"(a forward pass|a model of \d+ blocks) of \S+ ", r"\1 ", text)
     text = re.sub(r".* differ from the hidden states at .*\): ", "", text)

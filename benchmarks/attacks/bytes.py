@@ -4,7 +4,7 @@ python benchmarks/attacks/bytes.py [--flips 250] [--seed 0]
 
 Each kind is built on the spot from tiny random models, damaged, and read as commands read it. What is read is compared
 with what was written: the same, the same and told (or made again, with the same numbers), refused in one line, silent,
-or a traceback. `cache verify` reads each damaged folder, too. Exits with 1 if anything was silent or a traceback.
+or a traceback. `verify` reads each damaged folder, too. Exits with 1 if anything was silent or a traceback.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Tally:
     bad: list[str] = field(default_factory=list)
     """Silent ones and tracebacks."""
     missed: list[str] = field(default_factory=list)
-    """Damage that a read refused or told of and of which `cache verify` said nothing."""
+    """Damage that a read refused or told of and of which `verify` said nothing."""
 
 
 class Told(logging.Handler):
@@ -547,7 +547,7 @@ def main() -> int:
             print(f"{kind.name:<18} {sum(counts):>6} " + " ".join(f"{count:>9}" for count in counts), flush=True)
     counts = [sum(tally.counts[kind.name, outcome] for kind in kinds) for outcome in OUTCOMES]
     print(f"{'all':<18} {sum(counts):>6} " + " ".join(f"{count:>9}" for count in counts))
-    print(f"cache verify missed {len(tally.missed)}; {time.monotonic() - begun:.0f} s")
+    print(f"verify missed {len(tally.missed)}; {time.monotonic() - begun:.0f} s")
     for line in (*tally.bad[:20], *tally.missed[:20]):
         print(line, file=sys.stderr)
     return 1 if tally.bad or tally.missed else 0

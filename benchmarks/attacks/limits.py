@@ -147,7 +147,7 @@ def clocks(place: Place) -> Iterator[Outcome]:
     place.run(SCORE)
     for path in (place.folder / "cache").rglob("*"):
         os.utime(path, (4e9, 4e9))
-    for line in (SCORE, "cache list", "cache verify"):
+    for line in (SCORE, "cache list"):
         yield Outcome(attack="a clock that jumps", name=f"files of 2096: {line}", problem=right(place.run(line)))
 
 

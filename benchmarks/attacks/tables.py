@@ -112,7 +112,7 @@ def attacks(folder: Path) -> Iterator[Attack]:
         "chain": lambda path: ("lab", "chain", path),
         "sweep": lambda path: ("lab", "sweep", path),
         "lab": lambda path: ("lab", "study", path, "--out", folder / "lab"),
-        "study": lambda path: ("report", path, "-o", folder / "r.html"),
+        "study": lambda path: ("export", model, folder / "made", "--layer", "1", "--study", path, "--overwrite"),
         "zoo": lambda path: ("lab", "bench", path),
     }
     everything = {"task.csv": task, "texts.txt": texts, "corpus.txt.gz": corpus, "pairs.jsonl": pairs}

@@ -12,7 +12,6 @@ import argparse
 import collections
 import csv
 import functools
-import itertools
 import json
 import os
 import pty
@@ -44,7 +43,7 @@ COMMANDS = {
     "find": f"find rtd --budget 20% --against-last 0 {TUNED} {REPORT}",
     "run": "run rtd -t pairs.csv --no-fine-tuning --out {0}",
     "predict": f"predict rtd --texts texts.txt {REPORT}",
-    "doctor": "doctor rtd",
+    "check": "check rtd",
     "probe": f"probe rtd -t labels.csv {REPORT}",
     "score": f"score rtd -t pairs.csv {REPORT}",
     "compare": f"compare rtd mlm --texts texts.txt {REPORT}",
@@ -55,14 +54,7 @@ COMMANDS = {
     "extract": "extract rtd --texts texts.txt",
     "finetune": f"finetune rtd --layers 1,3 {TUNED} --save-models {REPORT}",
     "export": "export rtd {0} --layer 2",
-    "report": "report study/study.json -o {0}.html",
-    "search init": "search init {0} --blocks 4",
-    "search ask": "search ask search.json",
-    "search tell": "search tell search.json 2 {1} 0.5",
-    "search answer": "search answer search.json",
     "cache list": "cache list",
-    "cache info": "cache info {2}",
-    "cache verify": "cache verify",
     "cache prune": "cache prune --older-than 30",
     "lab study": "lab study objectives.toml --out {0}",
     "lab bench": f"lab bench --budget converged {REPORT}",
@@ -70,11 +62,11 @@ COMMANDS = {
     "lab chain": f"lab chain chain.toml {REPORT}",
     "lab adapt": "lab adapt rtd --texts texts.txt --epochs 1 --out {0}",
     "lab pretrain": "lab pretrain {0} --objective mlm --corpus texts.txt --size tiny --steps 3 --batch-size 8",
-    "lab ensemble": f"lab ensemble {{3}} --layers 1,3 --task pairs.csv {REPORT}",
+    "lab ensemble": f"lab ensemble {{1}} --layers 1,3 --task pairs.csv {REPORT}",
     "lab reproduce": "lab reproduce figure3 --dry-run",
 }
-"""Every command on the files of `layerprobe demo --files`; {0} is a file or folder that it writes, {1} a number that is
-new, {2} an extraction, {3} a folder of runs."""
+"""Every command on the files of `layerprobe demo --files`; {0} is a file or folder that it writes, {1} a folder of
+runs."""
 PREPARED = {
     "objectives.toml": """objectives = ["mlm"]
 generator_sizes = [0.5]
@@ -219,7 +211,7 @@ def control_characters(place: Place) -> Iterator[Outcome]:
         "texts": f"extract rtd --texts missing{HOSTILE}.txt",
         "model": f"score model{HOSTILE} -t pairs.csv",
         "model, compare": f"compare model{HOSTILE} mlm --texts texts.txt",
-        "model, doctor": f"doctor model{HOSTILE}",
+        "model, check": f"check model{HOSTILE}",
         "model, cache list": "cache list",
         "model_type": "score unknown -t pairs.csv",
         "column": f"score rtd -t pairs.csv --columns {HOSTILE},b,c",
@@ -250,15 +242,11 @@ def prepare(place: Place) -> None:
     for line in (COMMANDS["run"].format("study"), COMMANDS["finetune"].format("first"), COMMANDS["extract"]):
         ended = place.run(line)
         assert ended.code == 0, ended.err
-    assert place.run("search init search.json --blocks 4 --budget 100% --seeds 9").code == 0
-    assert place.run("search tell search.json 4 0 0.5").code == 0
 
 
 def failing_output(place: Place) -> Iterator[Outcome]:
     """Yield what becomes of commands whose stdout cannot be written: full, closed by its reader, or none."""
     prepare(place)
-    numbers = itertools.count(1)
-    extraction = json.loads(place.run("cache list --json").out)[0]["fingerprint"]
     # that of `finetune`, whose layers have runs of as many seeds
     (runs,) = {run.parents[1] for run in (place.folder / "cache" / "runs").rglob("layer-003-seed-1/result.json")}
     for name in names_of(typer.main.get_command(app)):
@@ -268,15 +256,9 @@ def failing_output(place: Place) -> Iterator[Outcome]:
             yield Outcome(attack="stdout fails", name=name, problem="lost: COMMANDS has no line of it")
             continue
         for what, more in (("full", ""), ("full", " --json"), ("closed", ""), ("none", ""))[: 4 if " " in name else 3]:
-            out, number = f"{name.replace(' ', '-')}-{what}{more[3:]}", next(numbers)
-            ended = _without_output(place, COMMANDS[name].format(out, number, extraction, runs) + more, what)
+            out = f"{name.replace(' ', '-')}-{what}{more[3:]}"
+            ended = _without_output(place, COMMANDS[name].format(out, runs) + more, what)
             problem = ended.problem or _kept(place, COMMANDS[name], out)
-            if name == "search tell":
-                told = json.loads((place.folder / "search.json").read_text())["models"][0]["scores"]
-                problem = problem or ("" if any(score["seed"] == number for score in told) else "lost: the score")
-            if name == "search ask" and what != "none":
-                pending = json.loads((place.folder / "search.json").read_text())["pending"]
-                problem = problem or ("lost: a run that nobody was told" if pending else "")
             if what == "full" and not problem:
                 lines = [line for line in ended.err.decode().splitlines() if line.startswith("error: ")]
                 problem = "" if ended.code == 1 and len(lines) == 1 else f"silent: {ended.code}, {len(lines)} lines"
@@ -374,10 +356,7 @@ DATA = {
     "layers.npz": "probe {} -t pairs.csv",
     "sweep.toml": "lab sweep {}",
     "chain.toml": "lab chain {}",
-    "study.json": "report {} -o page.html",
-    "search.json": "search ask {}",
-    "items.txt": "search tell searches.json 1 0 --items {}",
-    "readings.json": "search init other.json --blocks 8 --readings {}",
+    "study.json": "export rtd out --layer 1 --study {}",
     "layers.npy": "probe {} pairs.csv",
     "layers.safetensors": "probe {} pairs.csv",
     "layers.pt": "probe {} pairs.csv",
@@ -394,7 +373,6 @@ DATA = {
 def special_files(place: Place) -> Iterator[Outcome]:
     """Yield what becomes of commands where a file of theirs is a pipe, a device, a folder, deep or too large."""
     np.save(place.folder / "layers-of-rtd.npy", np.random.default_rng(0).normal(size=(40, 3, 4)))
-    place.run("search init searches.json --blocks 4")
     for planted in PLANTED:
         if not re.match(place.only, planted.__name__.partition("_")[2]):
             continue
@@ -423,7 +401,7 @@ def _special_in_cache(place: Place, planted: Callable[[Path], None]) -> Iterator
         cache.rename(whole)
     names = {path.name: path.relative_to(whole) for path in sorted(whole.rglob("*")) if path.is_file()}
     for name, path in names.items():
-        for line in (tuned if path.parts[0] == "runs" else COMMANDS["extract"], "cache list", "cache verify"):
+        for line in (tuned if path.parts[0] == "runs" else COMMANDS["extract"], "cache list"):
             shutil.rmtree(cache, ignore_errors=True)
             shutil.copytree(whole, cache)
             (cache / path).unlink()

@@ -12,18 +12,13 @@ import typer
 from layerprobe_cli.names import Commands, Listed, UsageError, first_line, unwrapped
 
 PANELS = {
-    "Find the layer": "demo find run predict doctor",
+    "Find the layer": "demo find run predict check",
     "Look closer": "probe score compare readings confirm profile",
-    "Make": "shrink extract finetune export report",
+    "Make": "shrink extract finetune export",
 }
 """The commands in the order in which a user needs them."""
 GROUPS = {
-    "search": (
-        "Find the layer",
-        "Find it with a trainer of your own: ask for runs, tell scores.",
-        "init ask tell answer",
-    ),
-    "cache": ("Make", "Look at and clean up what is kept on disk.", "list info verify prune"),
+    "cache": ("Make", "Look at and clean up what is kept on disk.", "list prune"),
     "lab": (
         "Research",
         "Pretrain, sweep, train in steps, score rules, do the paper again.",

@@ -1,4 +1,4 @@
-"""Names of commands, their old names and likely guesses; a command is imported when it is called."""
+"""Commands, imported when they are called, and their help."""
 
 from __future__ import annotations
 
@@ -16,38 +16,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-RENAMED = {
-    "retrieve": "score",
-    "summarize": "score",
-    "across": "score",
-    "metrics": "readings",
-    "scan": "finetune --scan",
-    "bench-predictors": "lab bench",
-    "lab run": "lab study",
-    **{name: f"lab {name}" for name in ("adapt", "chain", "ensemble", "pretrain", "reproduce", "sweep")},
-}
-"""Commands by their names until 2026-11, which go on working for one release."""
-GUESSED = {
-    **dict.fromkeys(("train", "tune", "fit", "fine-tune", "tmft"), "finetune"),
-    **dict.fromkeys(("evaluate", "eval", "test", "rank"), "score"),
-    **dict.fromkeys(("embed", "encode", "embeddings"), "extract"),
-    **dict.fromkeys(("prune", "compress", "distill", "distil", "drop"), "shrink"),
-    **dict.fromkeys(("truncate", "cut", "save", "convert", "quantize", "push"), "export"),
-    **dict.fromkeys(("best", "choose", "select", "optimize"), "find"),
-    **dict.fromkeys(("cka", "similarity", "diff"), "compare"),
-    **dict.fromkeys(("check", "info", "inspect"), "doctor"),
-    **dict.fromkeys(("speed", "time", "latency", "flops"), "profile"),
-    **dict.fromkeys(("benchmark", "bench", "dropbench"), "lab bench"),
-    **dict.fromkeys(("plot", "page", "html"), "report"),
-    "study": "lab study",
-    "infonce": "readings",
-    "verify": "cache verify",
-}
-"""Names that people try, and the command that does it."""
 UsageError: Any = typer.BadParameter.__mro__[1]
 """Of which every wrong call is one; Typer has no public name for it."""
-OLD_NAME = "layerprobe.old_name"
-"""Where a context keeps the old name that a command was called by."""
 
 
 WIDEST = 12
@@ -88,7 +58,7 @@ class Listed(TyperCommand):
 
 
 class Commands(TyperGroup):
-    """Commands, also by their old names; one that is not there is answered by the one that is meant."""
+    """Commands by their names."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, with its options."""
@@ -124,23 +94,6 @@ class Commands(TyperGroup):
             raise
         except EOFError as error:  # by which an import fails; typer takes it for the end of what is typed
             raise RuntimeError(*error.args) from error
-
-    def resolve_command(self, context: Any, args: list[str]) -> Any:
-        """Return the command that words call, and the words after its name."""
-        group = [] if context.parent is None else [str(context.info_name)]
-        old = " ".join([*group, args[0]])
-        if old in RENAMED:
-            context.meta[OLD_NAME] = old
-            if not {"-q", "--quiet"} & set(args):
-                typer.echo(f"note: 'layerprobe {old}' is now 'layerprobe {RENAMED[old]}'", err=True)
-            args = [*RENAMED[old].split()[len(group) :], *args[1:]]
-        elif args[0] not in self.commands and not args[0].startswith("-") and not context.resilient_parsing:
-            from layerprobe.names import nearest
-
-            meant = GUESSED.get(args[0])
-            hint = f": it is 'layerprobe {meant}'" if meant and not group else nearest(args[0], self.commands)
-            context.fail(f"there is no command 'layerprobe {old}'{hint}")
-        return super().resolve_command(context, args)
 
 
 SHORT = {
@@ -239,7 +192,7 @@ class Command(TyperCommand):
     def _with_data_last(self, ctx: Any, args: list[str]) -> list[str]:
         """Return the words of a call, with the option before data that is the last argument."""
         flags = self._data_flags()
-        if not flags or ctx.resilient_parsing or ctx.meta.get(OLD_NAME) == "across":
+        if not flags or ctx.resilient_parsing:
             return args
         options = copy.copy(self)
         options.params = [parameter for parameter in self.params if isinstance(parameter, TyperOption)]

@@ -67,8 +67,6 @@ class Done:
     failed: str = ""
     """What a build checks and does not hold."""
     code: int = 0
-    undo: Callable[[], object] = lambda: None
-    """Takes back what was given away, where it cannot be printed."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -154,12 +152,8 @@ class Call:
         self.notes(notes, [warning for warning in warnings if warning not in self.reported])
         self.reported += (warning for warning in warnings if warning not in self.reported)
         written = self.save_page(done)
-        try:
-            with stdout_errors():
-                self._print(done, written)
-        except (OSError, LayerProbeError):
-            done.undo()
-            raise
+        with stdout_errors():
+            self._print(done, written)
         if done.failed:
             echo(f"failed: {done.failed}", err=True)
         if code := CHECK_FAILED if done.failed else done.code:

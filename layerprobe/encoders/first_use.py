@@ -66,7 +66,7 @@ def look(encoder: Encoder, *, ask: bool = True) -> FirstUse:
         layers = looked_at(encoder.n_layers - 1)
         if len(layers) < encoder.n_layers:
             few = (
-                "%s has %d blocks: %d of its layers, at all depths, are compared with truncated models; doctor does all"
+                "%s has %d blocks: %d of its layers, at all depths, are compared with truncated models; check does all"
             )
             logger.info(few, encoder.description.name, encoder.n_layers - 1, len(layers))
         errors = truncation_errors(encoder, states, batch, layers=layers)

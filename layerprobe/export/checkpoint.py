@@ -232,7 +232,7 @@ def _verify(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> float
     if not difference <= TOLERANCE:  # NaN, too
         raise ModelError(
             f"the exported layer {layer} of {expected.name} gives other embeddings when it is loaded back (by "
-            f"{difference:.1e}, where {TOLERANCE:.0e} is allowed): nothing was exported; run `layerprobe doctor` on it"
+            f"{difference:.1e}, where {TOLERANCE:.0e} is allowed): nothing was exported; run `layerprobe check` on it"
         )
     return difference
 

@@ -22,21 +22,21 @@ def run(*arguments: object) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-def test_doctor_says_what_a_model_makes_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_says_what_a_model_makes_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("openvino", "onnxruntime"):  # to compile their graphs takes longer than all the rest
         monkeypatch.setitem(sys.modules, package, None)
     digits = digit_folder(tmp_path / "digits", 40, classes=(0, 1))
-    code, out, err = run("doctor", save_vision("dinov2-registers", tmp_path / "model"), "-t", digits)
+    code, out, err = run("check", save_vision("dinov2-registers", tmp_path / "model"), "-t", digits)
     assert code == 0, err
     assert "4 patches an image, [CLS] and 2 others before them, which mean and max leave out" in out
     assert "padding" not in out
     assert "distinct images" in out
     assert "40 images of 8 x 8 pixels" in err
-    code, out, _ = run("doctor", save_towers("clip", tmp_path / "clip"), "--json")
+    code, out, _ = run("check", save_towers("clip", tmp_path / "clip"), "--json")
     towers = json.loads(out)["checks"][0]["finding"]
     assert towers.startswith("this is the text tower, which texts are given to; images are given to the image tower")
     assert towers.endswith(":image)")
-    code, out, err = run("doctor", tmp_path / "clip", "-t", digits, "--json")
+    code, out, err = run("check", tmp_path / "clip", "-t", digits, "--json")
     assert code == 0, err
     assert json.loads(out)["checks"][0]["finding"].startswith("this is the image tower")
 

@@ -16,9 +16,9 @@ from tests.report.test_page import Page
 
 from .conftest import QUICK, Layerprobe, Pair
 
-WITHOUT = {"extract", "doctor", "export"}
+WITHOUT = {"extract", "check", "export"}
 """Commands without a curve or a table by layer, or that write what another command makes a page of."""
-IN_A_FOLDER = {"run", "demo", "report"}
+IN_A_FOLDER = {"run", "demo"}
 """Commands that always write a page, where --out says."""
 TUNED = ("--layers", "1,3", *QUICK)
 COMMANDS: dict[str, tuple[str, ...]] = {

@@ -56,7 +56,7 @@ HOSTILE = "a\x1b]0;TITLE\x07\x1b[2J\x9b31m\x08\u202eb"
 @pytest.mark.parametrize(
     "words",
     [
-        ("doctor", HOSTILE),
+        ("check", HOSTILE),
         ("extract", "model", "--texts", f"missing{HOSTILE}.txt"),
         ("score", "model", "-t", "pairs.csv", "--kind", HOSTILE),
         (HOSTILE,),

@@ -7,7 +7,7 @@ from safetensors import safe_open
 from layerprobe.embedded.language import Language
 from layerprobe.embedded.pair import LANGUAGE_SEED, embedded_model, embedded_task
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.extraction.doctor import examine
+from layerprobe.extraction.check import examine
 from layerprobe.lab.pretraining.models import SPECIAL_TOKENS
 
 OBJECTIVES = ("mlm", "rtd")

@@ -16,7 +16,7 @@ from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
-from layerprobe.extraction.doctor import examine
+from layerprobe.extraction.check import examine
 from tests.few import few_architectures
 from tests.models import (
     ARCHITECTURES,

@@ -17,7 +17,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.encoders.recipe import reads_left_to_right, with_end_token
 from layerprobe.errors import ModelError
 from layerprobe.export.run import export_model
-from layerprobe.extraction.doctor import doctor
+from layerprobe.extraction.check import check_model
 from layerprobe.extraction.embeddings import extract
 from tests.few import few_architectures
 from tests.models import ARCHITECTURES, N_BLOCKS, ROTARY, SIZES, TEXTS, VOCABULARY, given, save_tiny, tiny_tokenizer
@@ -158,7 +158,7 @@ def test_a_decoder_is_read_at_its_end_token(tmp_path: Path) -> None:
         [f"{text} [SEP]" for text in TEXTS],
     )
     np.testing.assert_allclose(found.layer(N_BLOCKS), written.layer(N_BLOCKS), rtol=1e-5, atol=1e-5)
-    (check,) = (check for check in doctor(given(model, Model(device="cpu"))).checks if check.name == "read with")
+    (check,) = (check for check in check_model(given(model, Model(device="cpu"))).checks if check.name == "read with")
     assert f"is read with {check.finding}" in found.warnings[0]
     mean = extract(given(model, Model(cache_dir=tmp_path / "store", pooling="mean")), TEXTS)
     assert mean.pooling == "mean"
@@ -180,7 +180,8 @@ def test_encoders_stay_as_they_were(tmp_path: Path) -> None:
     checkpoint = resolve(save_tiny("bert", tmp_path / "model"))
     assert checkpoint.settled == given(checkpoint, Model(pooling="mean", prompt="")).settled
     assert checkpoint.recipe.notes("mean", "") == []
-    assert "read with" not in {check.name for check in doctor(given(tmp_path / "model", Model(device="cpu"))).checks}
+    checks = check_model(given(tmp_path / "model", Model(device="cpu"))).checks
+    assert "read with" not in {check.name for check in checks}
 
 
 @pytest.mark.parametrize(("name", "pooling"), [("llama", "lasttoken"), ("bert", "cls"), ("bert", "max")])

@@ -13,7 +13,7 @@ from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.stack import Stack
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
-from layerprobe.extraction.doctor import doctor, examine
+from layerprobe.extraction.check import check_model, examine
 from tests.models import N_BLOCKS, ROTARY, SIZES, TEXTS, save_tiny, tiny_tokenizer
 
 SPARSE = {**SIZES, "max_position_embeddings": 512, "block_size": 4, "num_random_blocks": 1}
@@ -153,12 +153,12 @@ def test_models_that_fewer_blocks_change_are_not_healthy(name: str, tmp_path: Pa
     kind, settings, reason = REFUSED[name]
     folder = saved(kind, settings, tmp_path)
     if name == "minicpm3":
-        (check,) = [check for check in doctor(str(folder)).checks if not check.passed]
+        (check,) = [check for check in check_model(str(folder)).checks if not check.passed]
         assert check.finding.startswith("truncated models differ from the hidden states at layers 1, 2 (")
         assert reason in check.finding
         return
     with pytest.raises(UnsupportedArchitectureError, match=reason):
-        doctor(str(folder))
+        check_model(str(folder))
 
 
 def test_models_that_shorten_their_texts_are_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.vision import PreparedImages
 from layerprobe.errors import DataError, ModelError, UnsupportedArchitectureError
-from layerprobe.extraction.doctor import examine
+from layerprobe.extraction.check import examine
 from layerprobe.files.images import ImageItem
 from tests.images import PATCH, SIDE, SIZES, VISION, build_vision, digit_folder, processor, save_towers, save_vision
 from tests.models import N_BLOCKS, TEXTS, save_tiny

@@ -1,9 +1,8 @@
-"""layerprobe cache list | info | verify | prune."""
+"""layerprobe cache list | prune."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,14 +10,12 @@ import typer
 from layerprobe.files.atomic import read_size, readable_size
 from layerprobe.results.table import Column, Table, named_values
 from layerprobe_cli import options as o
-from layerprobe_cli.output import fail
 from layerprobe_cli.shell import Call, Done
 
 if TYPE_CHECKING:
     from layerprobe.store.verification import Entry
 
 OF = "layerprobe.store.store:Store.prune"
-Fingerprint = Annotated[str, typer.Argument(help="As `cache list` shows it; its beginning is enough.")]
 
 
 def cache_list(call: Call, cache_dir: o.CacheDir = None) -> Done:
@@ -52,57 +49,6 @@ def _table(title: str, entries: Sequence[Entry], names: Sequence[str]) -> Table:
     forms = {"size": readable_size}
     columns = (Column(name, [row[name] for row in rows], form=forms.get(name, "")) for name in names)
     return Table(columns=tuple(columns), title=title)
-
-
-def cache_info(call: Call, fingerprint: Fingerprint, cache_dir: o.CacheDir = None) -> Done:
-    """Show everything that an extraction depends on.
-
-    Example:  [bold]layerprobe cache info 3f2a[/bold]
-    """
-    from layerprobe.files.serialisation import to_dict
-    from layerprobe.store.store import Store
-
-    entry = Store(cache_dir).entry(fingerprint)
-    summary = entry.record
-    if entry.manifest is not None:
-        summary |= {"folder": str(entry.directory), "created": entry.manifest.created}
-        summary |= {"bytes_when_complete": entry.manifest.bytes}
-        fields = {"store_dtype": summary.pop("dtype"), **to_dict(entry.manifest.key)}
-        summary |= {name: value for name, value in fields.items() if name != "model"}
-    return Done(result=summary, parts=[named_values(summary, "Extraction")])
-
-
-def cache_verify(
-    call: Call,
-    what: Annotated[str | None, {"argument": True, "metavar": "[FINGERPRINT|PATH]"}] = None,
-    cache_dir: o.CacheDir = None,
-) -> Done:
-    """Read every file and compare checksums. Exits with 1 if something is damaged.
-
-    What is damaged is made again by the command that made it, when that runs again.
-
-    Example:  [bold]layerprobe cache verify[/bold]
-
-    Example:  [bold]layerprobe cache verify layerprobe-report[/bold]
-
-    Args:
-        what: The beginning of a fingerprint; or any folder or file that layerprobe wrote: a run, a model, a lab, a
-            study.json. By default all that is kept.
-    """
-    from layerprobe.store.store import Store
-    from layerprobe.store.verification import verify
-
-    store = Store(cache_dir)
-    if what is not None and Path(what).exists():
-        verified = verify(Path(what))
-    else:
-        verified = store.verify(None if what is None else store.entry(what).fingerprint)
-    for problem in () if call.json else verified.problems:
-        fail(problem)
-    parts = [f"{path} has no checksum: it cannot be verified" for path in verified.unchecked]
-    if not verified.problems:
-        parts.append(f"everything is as it was written: {verified.checked} extractions, results, runs and models")
-    return Done(result=verified, parts=parts, code=int(bool(verified.problems)))
 
 
 def cache_prune(

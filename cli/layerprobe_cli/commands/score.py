@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +14,6 @@ from layerprobe.tasks.values import TaskSettings
 from layerprobe_cli import options as o
 from layerprobe_cli.derive import usage
 from layerprobe_cli.following import exports, find_command
-from layerprobe_cli.names import OLD_NAME
 from layerprobe_cli.places import folder_to_write
 from layerprobe_cli.shell import Done, ItemsCall, below
 
@@ -67,17 +65,15 @@ def score(
         tolerance: Points that you accept to lose for a smaller model.
         fail_below: Exit with code 3 if the last layer scores less than this.
     """
-    old, names = call.context.meta.get(OLD_NAME), [model.name, *(others or ())]
-    if old == "across":  # its arguments were one model and tasks
-        source, names = tuple(usage(dataclasses.replace, source[0], source=name) for name in names[1:]), names[:1]
+    names = [model.name, *(others or ())]
     if not source:
         raise typer.BadParameter("expected a task: give --task FILE, or --task stsb")
     usage(check_tolerance, tolerance)
-    searched = ranking is not None or relevant_from is not None or old == "retrieve"
+    searched = ranking is not None or relevant_from is not None
     unread = call.given(o.TASK) - READ_OF_COLLECTIONS
     if searched:
         call.refuse(unread, "with --ranking and --relevant-from")
-    several = len(source) > 1 or mteb is not None or old == "across"
+    several = len(source) > 1 or mteb is not None
     if wrong := _wrong_together(split, searched, several, layer_means, mteb is not None, len(names)):
         raise typer.BadParameter(wrong)
     alone = searched or (not several and not layer_means and not unread and split not in ("validation", "all"))

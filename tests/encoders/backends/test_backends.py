@@ -320,7 +320,7 @@ def test_auto_takes_the_fastest_and_remembers(tiny: Loaded, store: Path, monkeyp
         assert graph is not None
         assert graph.backend == "openvino"
     assert surveys == [choice.USUAL_TEXTS]
-    # a later survey on other texts, as doctor makes it, is what auto then takes
+    # a later survey on other texts, as check makes it, is what auto then takes
     seconds["openvino"] = [2.0, 4.0] * 4
     seconds["torch"] = seconds["onnx"] = [3.0] * 8
     found = survey(encoder, given(checkpoint, options_of(store, "auto")), TEXTS)

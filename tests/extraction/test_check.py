@@ -6,7 +6,7 @@ import torch
 
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.extraction.doctor import Diagnosis, examine
+from layerprobe.extraction.check import Diagnosis, examine
 from tests.models import save_tiny
 
 Loaded = Callable[[str], Encoder]

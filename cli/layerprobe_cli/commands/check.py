@@ -1,4 +1,4 @@
-"""layerprobe doctor."""
+"""layerprobe check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from layerprobe_cli import options as o
 from layerprobe_cli.shell import Call, Done
 
 
-def doctor(call: Call, model: Annotated[Model, o.model_group(f"{o.LOADING} norm")], source: o.TextSource) -> Done:
+def check(call: Call, model: Annotated[Model, o.model_group(f"{o.LOADING} norm")], source: o.TextSource) -> Done:
     """Check that layerprobe can trust a model.
 
     Looked at are layers, norm, padding, truncation and finite numbers; of a task or texts, where some are given, what
@@ -18,21 +18,21 @@ def doctor(call: Call, model: Annotated[Model, o.model_group(f"{o.LOADING} norm"
     difference that the test split could show. Of the backends that compute embeddings on a CPU, it says which are
     there, whether they equal torch at every layer, and how fast they are on these texts. Exits with 1 if a check fails.
 
-    Example:  [bold]layerprobe doctor answerdotai/ModernBERT-base[/bold]
+    Example:  [bold]layerprobe check answerdotai/ModernBERT-base[/bold]
     """
     data: Any = source.load() if source else None
     from layerprobe.encoders.loading import resolve
-    from layerprobe.extraction.doctor import doctor as examine
+    from layerprobe.extraction.check import check_model
     from layerprobe.extraction.readability import data_quality
     from layerprobe.files.images import readable_as
 
     (checkpoint,) = o.resolved(model)
     if data is None:
-        diagnosis = examine(checkpoint)
+        diagnosis = check_model(checkpoint)
     else:
         texts = source.items(data).texts
         checkpoint = resolve(checkpoint, items=readable_as(texts))
         quality = data_quality(checkpoint, data if source.task else texts, split=source.split)
-        diagnosis = dataclasses.replace(examine(checkpoint, texts), data=quality)
+        diagnosis = dataclasses.replace(check_model(checkpoint, texts), data=quality)
         call.notes(data.notes, (*data.warnings, *quality.warnings))
     return Done(result=diagnosis, code=int(not diagnosis.healthy))

@@ -155,7 +155,7 @@ def _truncation(encoder: Encoder, errors: dict[int, float], batch: Batch) -> Che
     return Check(name="truncation", passed=not wrong, finding=finding)
 
 
-def doctor(model: ModelLike, texts: Sequence[str] = USUAL_TEXTS) -> Diagnosis:
+def check_model(model: ModelLike, texts: Sequence[str] = USUAL_TEXTS) -> Diagnosis:
     """Load a model and check that what layerprobe relies on holds for it, and which backend is best for texts here."""
     checkpoint = resolve(model)
     # not by `load`, which refuses what is to be examined
