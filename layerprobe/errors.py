@@ -78,10 +78,6 @@ class StoreVersionError(StoreError):
     """A store was written by a newer layerprobe."""
 
 
-class HubError(LayerProbeError):
-    """Something cannot be uploaded to the Hugging Face Hub."""
-
-
 class WorkerError(LayerProbeError):
     """A process that shares the work cannot do it; one on another machine may."""
 

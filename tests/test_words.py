@@ -41,7 +41,6 @@ COMMAND_LINE = {
     "other_blocks": "layerprobe.shrinking.equal.equal_size",
     "target targets_are": "column and kind of lp.probe",
     "overwrite": "of lp.export_model",
-    "public commit_message": "push_to_hub=Push(...)",
 }
 """Options that no function takes by that name, and where they are in Python."""
 PYTHON = {

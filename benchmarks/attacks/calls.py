@@ -199,7 +199,6 @@ WRONG: dict[str, tuple[Call, str]] = {
     "score(no models)": (lambda x: lp.score([], x.task), "expected at least one model"),
     "score(model twice)": (lambda x: lp.score([x.m, x.m], x.task), "which are the same"),
     "score(no model in a list)": (lambda x: lp.score([x.m, 3], x.task), "expected"),
-    "export(name of no repository)": (lambda x: lp.export_model(x.m, x.out, layer=1, push_to_hub="mine"), "user/name"),
     "score(split)": (lambda x: lp.score(x.m, x.task, split="dev"), "split is 'dev', expected one of"),
     "find(model, texts)": (lambda x: lp.find(x.m, TEXTS), "expected a Task"),
     "find(seeds=[7])": (lambda x: lp.find(x.m, x.task, seeds=[7]), "expected how many seeds"),

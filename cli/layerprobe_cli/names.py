@@ -108,7 +108,6 @@ SHORT = {
     "Machine": "",
     "Report": "report",
     "Probing": "groups target tolerance",
-    "Hugging Face Hub": "push_to_hub",
 }
 """What --help shows of each panel; of the others it shows all."""
 

@@ -37,7 +37,6 @@ from layerprobe.export.layout import (
     Layout,
     check_activations,
     fetch_modules,
-    other_layout,
     read_layout,
     write_layout,
 )
@@ -74,22 +73,9 @@ def write_checkpoint(
         _write_model(encoder, layer, folder, layout)
         write_layout(folder, layout)
         compared = _compared(encoder, layer, folder, layout)
-        files = _in_8_bits(encoder, folder, layout, write=True)
+        files = _in_8_bits(encoder, folder, layout)
         (folder / "README.md").write_bytes(card(int8=files).encode("utf-8", "backslashreplace"))
         return *compared, files
-
-
-def compare_checkpoint(encoder: Encoder, layer: int, out: Path, *, layout: Layout) -> Found:
-    """Return the result of `write_checkpoint` for an existing export, whose files are only read."""
-    wrong = next(folder_problems(out, again=True), None)
-    if wrong is None and layout.source is not None and (other := other_layout(out, layout)):
-        wrong = f"{out} is another export of {encoder.description.name}: its {other} is not what is requested now"
-    try:
-        if wrong is None:
-            return *_compared(encoder, layer, out, layout), _in_8_bits(encoder, out, layout, write=False)
-    except (ModelError, DataError) as error:
-        wrong = f"{out} is not an export of layer {layer} of {encoder.description.name}: {error}"
-    raise DataError(f"{wrong}; choose another folder, or replace it with {option('overwrite', True)}")
 
 
 def _compared(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> tuple[float, bool]:
@@ -98,12 +84,11 @@ def _compared(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> tup
     return max(difference, of_source or 0.0), of_source is not None
 
 
-def check_target(out: Path, *, overwrite: bool, source: Path | None = None, keep: bool = False) -> Path:
+def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> Path:
     """Return the real path of a folder that may be written.
 
     An earlier export there is replaced where `overwrite` says so, anything else never: neither a model that is no
-    export, nor the local model `source` that is exported, nor files that others put into an export. With `keep`, the
-    export that is there stays as it is.
+    export, nor the local model `source` that is exported, nor files that others put into an export.
     """
     target = Path(os.path.realpath(from_home(out)))
     with folder_errors(out, advice=_ADVICE):
@@ -120,8 +105,6 @@ def check_target(out: Path, *, overwrite: bool, source: Path | None = None, keep
         )
     if source is not None and target in (real := Path(os.path.realpath(source)), *real.parents):
         raise DataError(f"{out} holds the model itself, so it is not replaced: choose another folder")
-    if keep:
-        return target
     if not overwrite:
         raise DataError(
             f"{out} holds an earlier export: choose another folder, or replace it with {option('overwrite', True)}"
@@ -281,16 +264,15 @@ def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: 
     return difference
 
 
-def _in_8_bits(encoder: Encoder, folder: Path, layout: Layout, *, write: bool) -> tuple[Int8File, ...]:
-    """Return how far the graphs of 8 bits in a folder are from its model, once they are written there."""
+def _in_8_bits(encoder: Encoder, folder: Path, layout: Layout) -> tuple[Int8File, ...]:
+    """Write the graphs of 8 bits, and return how far they are from the model in float32."""
     name, files = encoder.description.name, list[Int8File]()
     if not layout.int8:
         return ()
     if layout.n_extra is not None:
         raise DataError("expected a model of texts to write in 8 bits, got one of images")
     written = load_encoder(Model(str(folder), display_name=name), device="cpu")
-    if write:
-        write_int8(written, folder, layout.int8)
+    write_int8(written, folder, layout.int8)
     expected = _embeddings_of_folder(written, layout, USUAL_TEXTS)
     for backend in layout.int8:
         embeddings = _embeddings_of_folder(written, layout, USUAL_TEXTS, read_int8(folder, backend))

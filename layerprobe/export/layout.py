@@ -5,6 +5,7 @@ Knows JSON; needs no sentence-transformers.
 
 import contextlib
 import json
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -85,8 +86,6 @@ class ExportResult:
     """What weights are kept in."""
     changes: tuple[str, ...] = field(default=(), metadata=RARE)
     """What of it is not as in the model, in words: precision, length, pooling, prompts."""
-    uploaded: str = field(default="", metadata=RARE)
-    """Address of the commit on the Hub; empty where it was not uploaded."""
     int8: tuple[Int8File, ...] = field(default=(), metadata=RARE)
     """Graphs with products of 8 bits, where they were requested."""
 
@@ -111,7 +110,6 @@ class ExportResult:
                 f"8 bits, {model.backend}": f"{model.file}, {model.size / 1e6:.1f} MB; {model.difference_text}"
                 for model in self.int8
             },
-            **({"uploaded": self.uploaded} if self.uploaded else {}),
         }
         return named_values(rows, "Export")
 
@@ -123,8 +121,9 @@ class ExportResult:
 
     @property
     def parts(self) -> tuple[Table | str, ...]:
-        """The sentence and the table."""
-        return self.sentence, "", self.table
+        """The sentence, the table, and the command that uploads the folder."""
+        upload = f"hf upload USER/NAME {shlex.quote(self.path)} . --private"
+        return self.sentence, "", self.table, "", f"To upload it to the Hugging Face Hub: {upload}"
 
 
 IMAGES = "embedding.json"
@@ -263,22 +262,6 @@ def write_layout(folder: Path, layout: Layout) -> None:
     _write(folder / MODULES, [{**row, "idx": i, "name": str(i)} for i, row in enumerate(rows)])
     _write(folder / INPUT, {"do_lower_case": False, **reading, "max_seq_length": layout.max_length})
     _write(folder / SETTINGS, settings)
-
-
-def other_layout(folder: Path, layout: Layout) -> str:
-    """Return which file of a folder is not as `write_layout` would write it; nothing where all are."""
-    with tempfile.TemporaryDirectory() as name:
-        fresh = Path(name)
-        write_layout(fresh, layout)
-        for file in sorted(fresh.rglob("*.json")):
-            target = folder / file.relative_to(fresh)
-            expected, present = (_read(path) if path.is_file() else None for path in (file, target))
-            for settings in (expected, present):
-                if isinstance(settings, dict):
-                    settings.pop("__version__", None)  # of the libraries that wrote it
-            if expected != present:
-                return str(file.relative_to(fresh))
-    return ""
 
 
 def fetch_modules(source: SentenceModel) -> None:

@@ -19,16 +19,13 @@ from layerprobe.encoders.model import DEFAULTS, Model, ModelDescription
 from layerprobe.encoders.recipe import Recipe, SentenceModel, other_scores
 from layerprobe.errors import DataError, ModelError, option
 from layerprobe.export.card import TrainingSummary, card
-from layerprobe.export.checkpoint import check_target, compare_checkpoint, is_export, kept_dtype, write_checkpoint
-from layerprobe.export.hub import Push, check_access, upload
+from layerprobe.export.checkpoint import check_target, kept_dtype, write_checkpoint
 from layerprobe.export.layout import FOR_ANY_LAYER, TRAINED, ExportResult, Layout, check_modules, source_of
-from layerprobe.files.atomic import from_home
 from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.saved import SavedRun, load_saved_run, runs_of_layer
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import short_name
 from layerprobe.process import FORKS
 from layerprobe.stats.values import seed_scores
 from layerprobe.study.values import Finding, Study
@@ -46,7 +43,6 @@ def export_model(
     dense: str | Path | None = None,
     int8: str | Sequence[str] = (),
     overwrite: bool = False,
-    push_to_hub: str | Push | None = None,
 ) -> ExportResult:
     """Write a model truncated at a layer as a folder for transformers and sentence-transformers.
 
@@ -70,9 +66,6 @@ def export_model(
         int8: Backends for which the folder also has the encoder with products of 8 bits, weights and activations, as
             `shrink` measures it: "onnx" and "openvino". It is read back, and how far it is from float32 is reported.
         overwrite: Replace an earlier export at `out`.
-        push_to_hub: A repository of the Hugging Face Hub, as user/name, to which the folder is uploaded too: private,
-            and with the token of HF_TOKEN or of `hf auth login`; a `Push` says it otherwise. Without `overwrite`, an
-            export that is at `out` is compared with the model as a new one is, and uploaded as it is.
 
     Returns:
         What was written, and by how much it differs.
@@ -85,19 +78,14 @@ def export_model(
             bits are requested of images or for another backend.
         MissingPackageError: If the packages of such a backend are not installed.
         StoreError: If the folder cannot be written.
-        HubError: If there is no token, or the upload fails, which leaves the folder.
     """
-    push = Push(repo=push_to_hub) if isinstance(push_to_hub, str) else push_to_hub
     backends = check_int8(int8)
-    if push is not None:
-        check_access()
     out, layer = Path(out), None if layer is None else one_layer(layer)
     beside, of_part = dict[str, float](), ""
     if isinstance(model, Study | Finding):
         beside, of_part = _beside(model)
         model, layer = _of_finding(model, layer)
     source = _folder_of(model)
-    exported = push is not None and not overwrite and is_export(from_home(out))
     saved = None if source is None or isinstance(model, Resolved) else load_saved_run(source, layer)
     asked = model.asked if isinstance(model, Resolved) else model if isinstance(model, Model) else DEFAULTS
     query_prompt, document_prompt, normalize = "", "", False
@@ -115,7 +103,7 @@ def export_model(
                 "expected a layer to truncate at, 0 for the embeddings alone; the folder of a run needs none"
             )
         checkpoint = _resolved(model, out)
-        check_target(out, overwrite=overwrite, source=source, keep=exported)
+        check_target(out, overwrite=overwrite, source=source)
         encoder = load(checkpoint)
         check_layer(encoder.model.config, layer)
         pooling, max_length, prompt = checkpoint.pooling, checkpoint.max_length, checkpoint.prompt
@@ -133,7 +121,7 @@ def export_model(
             for tower in others
         ]
     else:
-        check_target(out, overwrite=overwrite, source=source, keep=exported)
+        check_target(out, overwrite=overwrite, source=source)
         names = ("random_init", "pooling", "max_length", "prompt")
         _check_options_agree(saved, layer=layer, **{name: getattr(asked, name) for name in names})
         layer = saved.run.layer
@@ -191,16 +179,9 @@ def export_model(
             made=made,
             changes=changes,
         )
-        difference, by_both, files = (
-            compare_checkpoint(encoder, layer, from_home(out), layout=layout)
-            if exported
-            else write_checkpoint(encoder, layer, out, layout=layout, card=text, overwrite=overwrite)
+        difference, by_both, files = write_checkpoint(
+            encoder, layer, out, layout=layout, card=text, overwrite=overwrite
         )
-    address = ""
-    if push is not None:
-        name = short_name(described.name)
-        address = upload(from_home(out), push, message=f"{name}, layer {layer} of {described.n_blocks}")
-        notes += [f"{out} was there already: it is uploaded as it is"] * exported
     return ExportResult(
         path=str(out),
         model=described.name,
@@ -218,7 +199,6 @@ def export_model(
         warnings=(*notes, *_warnings(encoder)),
         dtype=layout.dtype,
         changes=changes,
-        uploaded=address,
         int8=files,
     )
 

@@ -1,6 +1,3 @@
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +7,6 @@ from safetensors.torch import load_file
 from layerprobe.export.layout import read_layout
 from layerprobe.files.serialisation import from_json
 from layerprobe.study.values import Study
-from tests.hub_server import environment, hub_server, use
 
 from .conftest import QUICK, Layerprobe, Outcome, Pair
 
@@ -21,7 +17,7 @@ def test_export(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert done.err == ""
     assert "2 of 3" in done.out
-    assert "embeddings" in done.out.splitlines()[-1]
+    assert done.out.splitlines()[-1].endswith(f"hf upload USER/NAME {out} . --private")
     layout = read_layout(out)
     assert (layout.pooling, layout.prompt, layout.max_length) == ("cls", "q: ", 64)
     again = layerprobe("export", pair[0], out, "--layer", "1")
@@ -117,74 +113,3 @@ def test_a_run_and_its_evidence(
     assert headline in (tmp_path / "out" / "README.md").read_text()
     other = layerprobe("export", pair[1], tmp_path / "other", "--layer", "2", "--study", study)
     assert "expected a study of" in other.error
-
-
-@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
-def test_an_export_goes_to_the_hub(
-    layerprobe: Layerprobe, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, push = tmp_path / "out", ("--push-to-hub", "someone/small", "--commit-message", "a try")
-    with hub_server() as hub:
-        use(hub, monkeypatch)
-        done = layerprobe("export", pair[0], out, "--layer", "1", *push)
-        assert (done.code, done.err) == (0, "")
-        assert f"{hub.address}/someone/small/commit/" in done.out.splitlines()[-1]
-        assert hub.repositories["someone/small"].private
-        assert [commit["summary"] for commit in hub.repositories["someone/small"].commits] == ["a try"]
-        again = layerprobe("export", pair[0], out, "--layer", "1", *push, "--revision", "v2", "--json")
-        assert again.json["uploaded"].startswith(hub.address)
-        assert "was there already" in again.err
-        assert set(hub.files("someone/small", "v2")) == {
-            path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()
-        }
-        hub.fails["/commit/"] = 403
-        failed = layerprobe("export", pair[0], out, "--layer", "1", *push, "--revision", "v3")
-        assert failed.code == 1
-        assert "--revision v3`" in failed.error
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (("--push-to-hub", "small"), "expected a repository of the Hub as user/name"),
-        (("--push-to-hub", "someone/small", "--revision", "a b"), "expected the name of a branch"),
-        (("--push-to-hub", "someone/small"), "expected a token of the Hub"),
-        (("--public",), "expected --push-to-hub USER/NAME with --public"),
-        (("--revision", "v2"), "expected --push-to-hub USER/NAME with --public"),
-    ],
-)
-def test_a_wrong_upload_is_one_line_before_anything_is_written(
-    layerprobe: Layerprobe,
-    pair: Pair,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    given: tuple[str, ...],
-    said: str,
-) -> None:
-    with hub_server() as hub:
-        use(hub, monkeypatch)
-        monkeypatch.delenv("HF_TOKEN")
-        monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "no token"))
-        result = layerprobe("export", pair[0], tmp_path / "out", "--layer", "1", *given)
-        assert result.code != 0
-        assert said in " ".join(result.err.replace("│", "").split())
-        assert hub.asked == []
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-def test_the_installed_command_uploads(pair: Pair, tmp_path: Path) -> None:
-    """By the environment alone, in a process of its own: nothing of the client is patched."""
-    command = [sys.executable, "-m", "layerprobe", "export", str(pair[0]), "out", "--layer", "1"]
-    with hub_server() as hub:
-        done = subprocess.run(
-            [*command, "--push-to-hub", "someone/small"],
-            cwd=tmp_path,
-            env=os.environ | environment(hub) | {"LAYERPROBE_CACHE": str(tmp_path / "cache")},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout.splitlines()[-1].startswith(f"uploaded     {hub.address}/someone/small/commit/")
-        assert "model.safetensors" in hub.files("someone/small")

@@ -24,9 +24,8 @@ from layerprobe.export.layout import ExportResult
 from layerprobe.export.run import export_model
 from layerprobe.files.folders import folder_problems
 from layerprobe.metrics.correlation import cosine_scores
-from tests.hub_server import hub_server, use
 from tests.images import save_vision
-from tests.models import N_BLOCKS, save_tiny
+from tests.models import save_tiny
 
 from .judges import sentence_transformer
 
@@ -195,19 +194,3 @@ def test_what_is_not_installed(bert: Path, tmp_path: Path, monkeypatch: pytest.M
     for backend in BOTH:  # ONNX Runtime rounds for both
         said = "the backend onnx needs onnxruntime, which is not installed"
         refused(bert, tmp_path / "out", int8=backend, match=said, error=MissingPackageError)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
-def test_a_finished_export_is_compared_and_uploaded(
-    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, name = tmp_path / "out", "someone/small"
-    with hub_server() as server:
-        use(server, monkeypatch)
-        first = export_model(bert, out, layer=N_BLOCKS, int8="onnx")
-        again = export_model(bert, out, layer=N_BLOCKS, int8="onnx", push_to_hub=name)
-        assert again.int8 == first.int8
-        assert FILES["onnx"].as_posix() in server.files(name)
-        with pytest.raises(DataError, match=r"openvino.* cannot be run by openvino: .*replace it with --overwrite"):
-            export_model(bert, out, layer=N_BLOCKS, int8="openvino", push_to_hub=name)

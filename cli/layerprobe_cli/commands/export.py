@@ -15,7 +15,6 @@ from layerprobe_cli.places import new_folder
 from layerprobe_cli.shell import Call, Done
 
 OF = "layerprobe.export.run:export_model"
-HUB = "Hugging Face Hub"
 Exported = Annotated[
     Model,
     o.model_group(
@@ -40,15 +39,11 @@ def export(
     study: Path | None = None,
     int8: Annotated[list[str] | None, {"metavar": "[onnx|openvino]"}] = None,
     overwrite: bool = False,
-    push_to_hub: Annotated[str | None, HUB, {"metavar": "USER/NAME"}] = None,
-    public: Annotated[bool, HUB] = False,
-    revision: Annotated[str | None, HUB] = None,
-    commit_message: Annotated[str | None, HUB] = None,
 ) -> Done:
     """Write a truncated model as a folder that others load.
 
     transformers and sentence-transformers load it. It is loaded back and compared with the layer's own embeddings
-    before it gets its name. With --push-to-hub it is uploaded, by the token of HF_TOKEN or of `hf auth login`.
+    before it gets its name.
 
     Example:  [bold]layerprobe export google/electra-base-discriminator electra-9 --layer 9[/bold]
 
@@ -57,21 +52,9 @@ def export(
         layer: Blocks kept; 0 for the embeddings alone. By default that of a fine-tuning run.
         study: The study.json of `layerprobe run`: evidence for the model card.
         int8: Also write it in 8 bits for this backend; again: both.
-        push_to_hub: Upload the folder to this repository, too; an export at OUT as it is.
-        public: Everybody may see the repository; by default it is made private.
-        revision: The branch, made if needed. By default main.
-        commit_message: Of the commit. By default what was exported.
     """
     from layerprobe.study.values import read_study
 
-    if push_to_hub is None and (public or revision is not None or commit_message is not None):
-        raise typer.BadParameter("expected --push-to-hub USER/NAME with --public, --revision and --commit-message")
     evidence = None if study is None else read_study(study)
-
-    from layerprobe.export.hub import Push
-
-    push = push_to_hub and Push(repo=push_to_hub, public=public, revision=revision, message=commit_message)
-    result = lp.export_model(
-        model, out, layer=layer, study=evidence, int8=int8 or (), overwrite=overwrite, push_to_hub=push or None
-    )
+    result = lp.export_model(model, out, layer=layer, study=evidence, int8=int8 or (), overwrite=overwrite)
     return Done(result=result)
