@@ -27,8 +27,6 @@ DEEPEST_LOOKED_AT = 36
 """Blocks up to which models truncated at every layer are compared; of deeper ones some are, as each takes longer."""
 TRUNCATION_TOLERANCE = 1e-4
 """Of the largest feature of a layer."""
-FIRST_BLOCKS = 2
-"""Of the model that blocks one by one are compared with: what a block hands to the next one shows in two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,33 +159,25 @@ def load(checkpoint: Resolved) -> Encoder:
     return first_use(checkpoint)[1] or load_encoder(checkpoint)
 
 
-def first_use(model: Resolved, few: Encoder | None = None) -> tuple[FirstUse, Encoder | None]:
+def first_use(model: Resolved) -> tuple[FirstUse, Encoder | None]:
     """Return the first-use check of a model, stored or made now; with the encoder if that was loaded for it.
 
     It is kept by all that it depends on: the model, the attention, the kind of device, and the libraries' versions.
-    A model too large to load is looked at by the model of its first blocks, its `few`.
     """
-    store, encoder = Store(model.asked.cache_dir), None
-    key = _use_key(model) if few is None else _use_key(model, blocks=FIRST_BLOCKS)
+    store, encoder, key = Store(model.asked.cache_dir), None, _use_key(model)
     use = store.load_result("first-use", key, FirstUse)
     if use is None:
-        encoder = few or load_encoder(model)
+        encoder = load_encoder(model)
         use = look(encoder)
         try:
             store.save_result("first-use", key, use)
         except StoreError as error:
-            logger.warning("%s is looked at whenever it is used: %s", model.label, error)
+            logger.warning("could not save the check of %s; it will run again each time: %s", model.label, error)
     use.check(model.label)
     return use, encoder
 
 
-def kept_use(model: Resolved) -> FirstUse | None:
-    """Return the stored first-use check of a model or its first blocks; None without one."""
-    store, keys = Store(model.asked.cache_dir), (_use_key(model), _use_key(model, blocks=FIRST_BLOCKS))
-    return next((use for key in keys if (use := store.load_result("first-use", key, FirstUse))), None)
-
-
-def _use_key(checkpoint: Resolved, **more: int) -> str:
+def _use_key(checkpoint: Resolved) -> str:
     options = checkpoint.asked
     return digest(
         {
@@ -198,6 +188,5 @@ def _use_key(checkpoint: Resolved, **more: int) -> str:
             "layerprobe": __version__,
             "torch": torch.__version__,
             "transformers": transformers.__version__,
-            **more,
         }
     )

@@ -693,8 +693,7 @@ def _say_if_it_does_not_fit(checkpoint: Resolved, n_parameters: int) -> None:
     needed, free = 4 * n_parameters, _available_memory()
     if checkpoint.loaded is None and free is not None and needed > free:
         logger.warning(
-            "the weights of %s take %s of memory in float32, and %s are free: embed its texts with "
-            "`layerprobe extract --blockwise`, and what reads embeddings needs no model",
+            "the weights of %s take %s of memory in float32, and %s are free: use a machine with more memory",
             checkpoint.label,
             readable_size(needed),
             readable_size(free),

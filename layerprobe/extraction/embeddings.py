@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import itertools
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,9 +20,8 @@ from layerprobe.encoders.backends.backend import TORCH
 from layerprobe.encoders.backends.choice import graph_of
 from layerprobe.encoders.backends.graph import Graph
 from layerprobe.encoders.batching import Prepared, as_digests
-from layerprobe.encoders.blockwise import BlockByBlock, open_blocks
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.first_use import FirstUse, first_use, kept_use, load
+from layerprobe.encoders.first_use import FirstUse, first_use, load
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.encoders.model import Model, ModelDescription, Pooling
 from layerprobe.encoders.vocabulary import FEW_MISSING, missing_share
@@ -36,18 +34,12 @@ from layerprobe.errors import (
     LostWorkerError,
     MisalignedSamplesError,
     ModelError,
-    StoreError,
     WorkerError,
-    another_folder,
-    option,
 )
 from layerprobe.extraction.embed import (
     TokenMetrics,
-    batches_of,
-    bytes_meanwhile,
     embed_and_measure,
     embed_layers,
-    embedded_block_by_block,
 )
 from layerprobe.files.atomic import readable_size
 from layerprobe.files.images import captions_of, prompted, readable_as
@@ -265,7 +257,6 @@ def extract(
     on_plan: Callable[[Estimate], None] | None = None,
     ray: str | None = None,
     workers: int | None = None,
-    blockwise: bool = False,
 ) -> Embeddings:
     """Return the pooled embeddings of every layer, from the store or from one forward pass.
 
@@ -276,28 +267,20 @@ def extract(
         on_plan: Called once with what will be written, before that is begun; not where all is in the store.
         ray: Address of a Ray cluster, whose nodes embed some thousand texts at a time each; all must see the store.
         workers: Processes on it at most; by default one for each GPU, else one a node.
-        blockwise: Send all texts through one block before the next one is read, for a model that does not fit into
-            memory. What is in the store is the same entry: the embeddings differ by rounding.
 
     Raises:
         LayerProbeError: If there is no such Ray cluster, or none of its nodes can work.
         DataError: If there are no texts, an empty one, or a value does not fit into float16 and should.
-        ModelError: If the model cannot be loaded or truncated, or does not give the same block by block.
+        ModelError: If the model cannot be loaded or truncated.
         StoreError: If the store cannot be written, or the disk has no room.
     """
     listed = checked_texts(texts)
     distinct = distinct_texts(listed)
     checkpoint = resolve(model, items=readable_as(distinct))
     options = checkpoint.asked
-    if blockwise and (ray is not None or options.backend != TORCH):
-        other = option("backend", options.backend) if ray is None else option("ray")
-        raise DataError(
-            f"expected {option('blockwise', True)}, which is torch's on this machine, or {other}, got both: leave one "
-            "out"
-        )
     machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray)
     read = as_read(checkpoint, texts if isinstance(texts, Task | Items) else distinct)
-    embeddings = extract_read(read, on_plan=on_plan, workers=machines, blockwise=blockwise)
+    embeddings = extract_read(read, on_plan=on_plan, workers=machines)
     if isinstance(texts, Task | Items) or len(listed) == len(distinct):
         return embeddings
     return replace(embeddings, _places=embeddings.rows(listed))
@@ -322,25 +305,16 @@ def extract_read(
     whole: Sequence[str] = (),
     on_plan: Callable[[Estimate], None] | None = None,
     workers: Workers = HERE,
-    blockwise: bool = False,
 ) -> Embeddings:
     """Return the embeddings of texts, or those of the whole that they are of where these are in the store."""
-    model, encoder, blocks = read.model, None, None
-    first_layers = kept_use(model)
-    if first_layers is None and blockwise:
-        first_layers, blocks = open_blocks(model)
-    elif first_layers is None:
-        first_layers, encoder = first_use(model)
-    first_layers.check(model.label)
+    model = read.model
+    first_layers, encoder = first_use(model)
     store, stored = Store(model.asked.cache_dir), None
     for distinct in (whole, read.texts) if whole else (read.texts,):
         key = _store_key(model, distinct, first_layers)
         if (stored := _open(store, key)) is not None:
             break
-    if stored is None and blockwise:
-        blocks = blocks or open_blocks(model)[1]
-        stored = _embed_block_by_block(store, key, blocks, distinct, model, on_plan)
-    elif stored is None:
+    if stored is None:
         encoder = encoder or load(model)
         graph = None if model.asked.backend == TORCH else graph_of(encoder, model)
         if on_plan is not None:
@@ -708,48 +682,6 @@ def _other_texts(
             layers[layer, rest[rows >= 0]] = values[rows[rows >= 0]]
         rest = rest[rows < 0]
     return rest
-
-
-def _embed_block_by_block(
-    store: Store,
-    key: StoreKey,
-    blocks: BlockByBlock,
-    texts: Sequence[str],
-    model: Resolved,
-    on_plan: Callable[[Estimate], None] | None,
-) -> StoredEmbeddings:
-    encoder = blocks.encoder
-    tokens = _tokenize(encoder, texts, model)
-    batches = batches_of(encoder, tokens, batch_tokens=model.asked.batch_tokens)
-    parameters = encoder.description.parameters
-    sizes = [after - before for before, after in itertools.pairwise(parameters)]
-    meanwhile = bytes_meanwhile(encoder, tokens, batches)
-    plan, block, outside = _plan(store, key, encoder, len(texts)), 4 * max(sizes), 4 * parameters[0]
-    numbers = {"weights": blocks.file_bytes, "block": block, "outside": outside, "meanwhile": meanwhile}
-    plan = replace(
-        plan,
-        details=(
-            f"Block by block, files of {readable_size(blocks.file_bytes)} are read; {readable_size(outside)} of "
-            f"weights stay in memory, and of one block at a time, three at first, {readable_size(block)}; states and "
-            f"embeddings take {readable_size(meanwhile)} more of disk until all is done.",
-        ),
-        numbers={**plan.numbers, **numbers},
-    )
-    if on_plan is not None:
-        on_plan(plan)
-    if plan["bytes"] + meanwhile > plan["free"]:
-        raise StoreError(
-            f"expected {readable_size(plan['bytes'] + meanwhile)} of free space in {store.root} to embed block by "
-            f"block, got {readable_size(plan['free'])}: free some, or {another_folder()}"
-        )
-    with _writer(store, key, encoder, texts, model, None) as writer:
-        if not writer.pending:  # another process wrote them meanwhile
-            return writer.finish()
-        with embedded_block_by_block(blocks, tokens, batches, pooling=model.pooling, folder=store.root) as layers:
-            for index, start, stop in writer.pending:
-                n_cut = _tokenize(encoder, texts[start:stop], model).n_truncated if tokens.n_truncated else 0
-                writer.write(index, layers[:, start:stop], n_cut=n_cut)
-        return writer.finish()
 
 
 def _writer(

@@ -499,18 +499,6 @@ def test_cache_commands(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) ->
     assert layerprobe("cache", "list", "--json").json == []
 
 
-def test_extract_block_by_block_says_what_that_takes(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
-    command = "extract", pair[0], "-t", pairs_file
-    planned = layerprobe(*command, "--blockwise", "--dry-run", "--json").json
-    assert planned["block"] < planned["weights"]
-    assert "of disk until all is done." in layerprobe(*command, "--blockwise", "--dry-run").out
-    done = layerprobe(*command, "--blockwise", "--json")
-    assert "Block by block, files of " in done.err
-    assert layerprobe(*command, "--json").json == done.json  # the same entry
-    refused = layerprobe(*command, "--blockwise", "--backend", "openvino")
-    assert "expected --blockwise, which is torch's on this machine, or --backend openvino, got both" in refused.error
-
-
 def test_extract_says_what_it_takes_before_it_begins(
     layerprobe: Layerprobe, pair: Pair, pairs_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,10 +85,9 @@ def test_models_are_loaded_in_one_place() -> None:
         for path in folder.rglob("*.py")
         if re.search(r" load_(encoder|unchecked)\(", re.sub(r"def load_\w+\(", "", path.read_text(encoding="utf-8")))
     }
-    # check looks itself, what was exported is held against the model that it comes from, and the first blocks of a
-    # model that is embedded block by block are looked at by who asked for them, as is a model that is being trained
+    # check looks itself, what was exported is held against the model that it comes from, and a model that is being
+    # trained is looked at by its trainer
     assert calls == {
-        "layerprobe/encoders/blockwise.py",
         "layerprobe/encoders/first_use.py",
         "layerprobe/extraction/check.py",
         "layerprobe/export/checkpoint.py",

@@ -52,9 +52,8 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
     return Model(str(save_tiny("bert", tmp_path / "model")), **FLASH)
 
 
-@pytest.mark.parametrize("blockwise", [False, True])
-def test_texts_are_embedded_by_it(model: Model, calls: list[torch.dtype], blockwise: bool) -> None:
-    embeddings = extract(model, TEXTS, blockwise=blockwise)
+def test_texts_are_embedded_by_it(model: Model, calls: list[torch.dtype]) -> None:
+    embeddings = extract(model, TEXTS)
     assert set(calls) == {torch.bfloat16}
     plain = extract(Model(model.name, **(FLASH | {"attn": "sdpa"})), TEXTS)
     for layer in range(embeddings.n_layers):

@@ -363,3 +363,13 @@ def test_names_with_a_revision(tmp_path: Path) -> None:
     folder = tmp_path / "model@home"
     folder.mkdir()
     assert split_name(str(folder)) == (str(folder), None)
+
+
+def test_a_model_that_does_not_fit_is_named_before_it_is_loaded(
+    checkpoint: Saved, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    load_encoder(str(checkpoint("bert")))
+    assert "of memory in float32" not in caplog.text
+    monkeypatch.setattr(loading, "_available_memory", lambda: 30_000)
+    load_encoder(str(checkpoint("bert")))
+    assert "of memory in float32, and 29.3 KiB are free: use a machine with more memory" in caplog.text

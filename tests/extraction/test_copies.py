@@ -75,12 +75,6 @@ def test_so_they_have_in_whichever_shard_they_are(rows: int, tmp_path: Path, mon
     np.testing.assert_array_equal([resumed.layer(layer) for layer in range(resumed.n_layers)], layers)
 
 
-def test_so_they_have_block_by_block(tmp_path: Path) -> None:
-    model = Model(str(embedded_model("rtd")), cache_dir=tmp_path, device="cpu", batch_tokens=40)
-    blockwise = extract(model, TEXTS, blockwise=True)
-    assert_one_embedding(np.stack([blockwise.layer(layer) for layer in range(blockwise.n_layers)]))
-
-
 def test_so_they_have_where_a_smaller_model_is_scored(rtd: Encoder) -> None:
     model = SharedModel(resolve(Model(str(embedded_model("rtd")), device="cpu", batch_tokens=40)))
     assert_one_embedding(embedder(model)(rtd.tokenize(TEXTS))[np.newaxis])

@@ -1,7 +1,6 @@
 """layerprobe extract."""
 
 import functools
-from typing import Annotated
 
 import layerprobe as lp
 from layerprobe.results.table import named_values
@@ -17,7 +16,6 @@ def extract(
     source: o.TextSource,
     ray: o.Ray = None,
     workers: o.Workers = None,
-    blockwise: Annotated[bool, "Machine"] = False,
     dry_run: bool = False,
 ) -> Done:
     """Embed texts at every layer and keep the result on disk.
@@ -36,7 +34,6 @@ def extract(
         source.items(data),
         ray=ray,
         workers=workers,
-        blockwise=blockwise,
         on_plan=functools.partial(call.estimate, dry_run=dry_run),
     )
     warnings = (*data.warnings, *embeddings.warnings)
