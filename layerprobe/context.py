@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from layerprobe.checks import LEVEL, check_level
-from layerprobe.process import FORKS
 
 
 class Progress(Protocol):
@@ -147,8 +146,7 @@ def settings(
 
 def report(task: str, done: float, total: float) -> None:
     """Report that `done` of `total` units of a task are done."""
-    with FORKS.rest():
-        current().progress(task, done, total)
+    current().progress(task, done, total)
 
 
 def part(*, start: float, share: float, whole: float) -> contextlib.AbstractContextManager[Settings]:

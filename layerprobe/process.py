@@ -1,17 +1,16 @@
-"""What belongs to the whole process, how several threads change it, and what becomes of it where a process forks."""
+"""What belongs to the whole process, how several threads change it, and what a forked process must not do."""
 
 import contextlib
-import importlib
 import io
 import os
 import re
 import sys
 import threading
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from threading import get_ident
+from typing import Any
 
 from layerprobe.errors import WorkerError
 
@@ -37,124 +36,56 @@ def limit_advice(error: BaseException) -> str | None:
 
 
 Context = Callable[[], AbstractContextManager[None]]
-FORK_SECONDS = 10.0
-"""For which a fork waits for calls in other threads to reach a place where they compute nothing."""
 
 
-class Forks:
-    """Has threads compute nothing while another one forks.
+class _Fork:
+    """What a forked process knows of the one that it comes from."""
 
-    Libraries hold locks while they compute, and Python does while it imports. What is forked meanwhile waits for them
-    for ever, and OpenBLAS, which ends its threads for a fork, for results that never come, in both processes. So a
-    fork waits until all other threads that are in a call of layerprobe report progress, and these until it is done.
+    computed = False
+    """Whether another thread was in layerprobe."""
+    lost_threads = False
+    """Whether torch is still to be told that the threads that it had are not here."""
+
+    @classmethod
+    def before(cls) -> None:
+        frames: Any = sys._current_frames()
+        cls.computed = any(_in_layerprobe(frame) for thread, frame in frames.items() if thread != get_ident())
+
+    @classmethod
+    def in_parent(cls) -> None:
+        cls.computed = False
+
+    @classmethod
+    def in_child(cls) -> None:
+        cls.lost_threads = "torch" in sys.modules
+
+
+def _in_layerprobe(frame: Any) -> bool:
+    while frame is not None and not frame.f_globals.get("__name__", "").startswith("layerprobe."):
+        frame = frame.f_back
+    return frame is not None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_Fork.before, after_in_parent=_Fork.in_parent, after_in_child=_Fork.in_child)
+
+
+def check_fork() -> None:
+    """Raise WorkerError in a process forked while another thread was in layerprobe.
+
+    Libraries hold locks while they compute, and Python does while it imports: here, nobody would ever free them.
     """
-
-    def __init__(self) -> None:
-        self._state = threading.Condition()
-        self._running: Counter[int] = Counter()
-        """How many calls a thread is in, one within the other."""
-        self._resting: Counter[int] = Counter()
-        self._forking = 0
-        self._beside = False
-        """Whether this process was forked while another thread computed."""
-        self._one_thread = False
-        """Whether torch is still to be told that the threads that it had are not here."""
-        self._registered = not hasattr(os, "register_at_fork")
-
-    @contextlib.contextmanager
-    def call(self) -> Iterator[None]:
-        """Be in a call, which forks wait for; raise WorkerError in a process in which it could wait for ever."""
-        if self._beside:
-            raise WorkerError(
-                "this process was forked while another thread computed, so it could wait for ever for locks of that "
-                "thread: start processes by spawn (multiprocessing.get_context('spawn')), or before such threads"
-            )
-        if not self._registered:
-            self._register()
-        if self._one_thread:  # OpenMP of GNU waits for ever for threads that were not forked
-            sys.modules["torch"].set_num_threads(1)
-            self._one_thread = False
-        me = get_ident()
-        with self._state:
-            self._state.wait_for(lambda: not self._forking or self._running[me])
-            self._running[me] += 1
-        try:
-            yield
-        finally:
-            with self._state:
-                self._running[me] -= 1
-                self._state.notify_all()
-
-    def _register(self) -> None:
-        self._registered = True
-        # what registers last is asked first: once these have closed their gates, calls would wait there
-        for name in ("concurrent.futures.thread", "filelock", "logging"):
-            importlib.import_module(name)
-        os.register_at_fork(before=self._before, after_in_parent=self._in_parent, after_in_child=self._in_child)
-
-    @contextlib.contextmanager
-    def rest(self) -> Iterator[None]:
-        """Compute nothing meanwhile, and leave it once no thread forks."""
-        me = get_ident()
-        with self._state:
-            self._resting[me] += 1
-            self._state.notify_all()
-        try:
-            yield
-        finally:
-            with self._state:
-                self._state.wait_for(lambda: not self._forking or self._resting[me] > 1)
-                self._resting[me] -= 1
-
-    def _computing(self) -> bool:
-        me = get_ident()
-        return any(n and thread != me and not self._resting[thread] for thread, n in self._running.items())
-
-    def _before(self) -> None:
-        with self._state:
-            self._forking += 1
-            self._resting[get_ident()] += 1
-            self._state.notify_all()
-            self._state.wait_for(lambda: not self._computing(), timeout=FORK_SECONDS)
-
-    def _in_parent(self) -> None:
-        with self._state:
-            self._forking -= 1
-            self._resting[get_ident()] -= 1
-            self._state.notify_all()
-
-    def _in_child(self) -> None:
-        me = get_ident()
-        self._beside |= self._computing()
-        self._one_thread = "torch" in sys.modules
-        self._state, self._forking = threading.Condition(), 0
-        self._running, self._resting = Counter({me: self._running[me]}), Counter({me: self._resting[me] - 1})
+    if _Fork.computed:
+        raise WorkerError(
+            "this process was forked while another thread computed, so it could wait for ever for locks of that "
+            "thread: start processes by spawn (multiprocessing.get_context('spawn')), or before such threads"
+        )
+    if _Fork.lost_threads:  # OpenMP of GNU waits for ever for threads that were not forked
+        sys.modules["torch"].set_num_threads(1)
+        _Fork.lost_threads = False
 
 
-FORKS = Forks()
-
-
-class OneAtATime:
-    """A context for one thread at a time, in which that thread may be again; free in a process forked meanwhile."""
-
-    def __init__(self) -> None:
-        self._renew()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._renew)
-
-    def _renew(self) -> None:
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            with FORKS.rest():
-                self._lock.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
-
-
-MAKING_MODELS = OneAtATime()
+MAKING_MODELS = threading.RLock()
 """In which models are made: transformers replaces `torch.nn.init` meanwhile. No other lock is taken in it."""
 
 
@@ -176,7 +107,7 @@ def while_needed(change: Context) -> Context:
         needed
         undone
     """
-    lock, within, undo = OneAtATime(), dict[object, int](), contextlib.ExitStack()
+    lock, within, undo = threading.RLock(), dict[object, int](), contextlib.ExitStack()
 
     @contextlib.contextmanager
     def shared() -> Iterator[None]:

@@ -5,6 +5,7 @@ Knows devices; knows no model.
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from layerprobe.process import OneAtATime, while_needed
+from layerprobe.process import while_needed
 
 _CASTING = ("cpu", "cuda", "mps", "xpu")
 """Kinds of devices on which autocast may be on; it is undone where it is, so that others need not know it."""
@@ -58,7 +59,7 @@ def exact_products() -> Iterator[None]:
             place.fp32_precision = precision
 
 
-_IN_USE = OneAtATime()
+_IN_USE = threading.RLock()
 _DRAWS = {"normal_", "uniform_", "trunc_normal_", "kaiming_normal_", "kaiming_uniform_"}
 """Functions of tensors and of `torch.nn.init` that draw all values anew."""
 _ASKING = "get_torch_context_manager_or_global_device"

@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import multiprocessing
 import os
 import sys
 import threading
@@ -18,15 +17,16 @@ import torch
 import transformers
 from torch import nn
 
-from layerprobe import process
-from layerprobe.context import DEFAULT_SETTINGS, report
+import layerprobe as lp
+from layerprobe.context import report, settings
+from layerprobe.embedded.pair import embedded_model
 from layerprobe.encoders.backends.graph import quiet_export
-from layerprobe.encoders.loading import NO_CONVERSION, quiet_transformers
+from layerprobe.encoders.loading import NO_CONVERSION, quiet_transformers, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import WorkerError
 from layerprobe.extraction.embeddings import extract
-from layerprobe.process import FORKS, OneAtATime, silence, while_needed, without_warnings
-from layerprobe.rng import exact_products, seeded
+from layerprobe.process import silence, while_needed, without_warnings
+from layerprobe.rng import exact_products
 from layerprobe.similarity.cka import linear_cka
 from tests.models import save_tiny
 
@@ -162,16 +162,19 @@ def test_random_weights_are_those_of_their_seed_in_threads_too(tmp_path: Path) -
 
 
 @contextlib.contextmanager
-def another_thread(work: Callable[[threading.Event], object]) -> Iterator[None]:
-    """Have another thread be in a call of layerprobe, which does some work until it may leave."""
+def another_thread(context: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext) -> Iterator[None]:
+    """Have another thread be in layerprobe, and in a context of it, meanwhile."""
     entered, leave = threading.Event(), threading.Event()
 
-    def call() -> None:
-        with FORKS.call():
-            entered.set()
-            work(leave)
+    def wait(*_: object) -> None:
+        entered.set()
+        leave.wait()
 
-    thread = threading.Thread(target=call)
+    def work() -> None:
+        with context(), settings(progress=wait):
+            report("training", 1, 2)
+
+    thread = threading.Thread(target=work)
     thread.start()
     entered.wait()
     try:
@@ -179,12 +182,6 @@ def another_thread(work: Callable[[threading.Event], object]) -> Iterator[None]:
     finally:
         leave.set()
         thread.join()
-
-
-def reports(leave: threading.Event) -> None:
-    """Report progress until told to leave, as training does."""
-    while not leave.wait(0.01):
-        report("training", 1, 2)
 
 
 def exit_code_of_fork(work: Callable[[], object]) -> int:
@@ -206,66 +203,42 @@ forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork her
 
 @forks
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_fork_waits_for_the_next_report_of_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_forked_beside_a_thread_in_layerprobe_refuses_instead_of_waiting() -> None:
     def call() -> None:
-        assert not FORKS._resting.total(), "nobody else is here"
-        with FORKS.call(), seeded(0, torch.device("cpu")):
-            torch.randn(2000, 2000).exp().sum()  # waits for ever for OpenMP's threads unless it takes one
+        linear_cka(layer, layer)
+
+    layer = np.random.default_rng(0).random((40, 4))
+
+    assert exit_code_of_fork(call) == 0
+    with another_thread():
+        for refused in (call, lambda: resolve("bert"), lambda: lp.find):
+            assert exit_code_of_fork(refused) == 3
+        assert exit_code_of_fork(lambda: lp.LayerProbeError) == 0  # whoever needs nothing else of layerprobe goes on
+    assert exit_code_of_fork(call) == 0
+
+
+@forks
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_process_has_one_thread_of_torch() -> None:
+    def call() -> None:
+        resolve(embedded_model("rtd"))
+        torch.randn(2000, 2000).exp().sum()  # waits for ever for OpenMP's threads unless it takes one
 
     torch.randn(2000, 2000).exp().sum()
-    with another_thread(reports):
-        assert exit_code_of_fork(call) == 0
-    with another_thread(lambda leave: leave.wait()), monkeypatch.context() as patch:
-        patch.setattr(process, "FORK_SECONDS", 0.1)
-        assert exit_code_of_fork(call) == 3
-        assert exit_code_of_fork(lambda: DEFAULT_SETTINGS) == 0  # whoever needs nothing of layerprobe goes on
     assert exit_code_of_fork(call) == 0
 
 
 @forks
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_process_is_not_in_the_contexts_of_other_threads() -> None:
+    @contextlib.contextmanager
+    def silent() -> Iterator[None]:
+        with silence(), without_warnings():
+            yield
+
     def check() -> None:
         assert state() == before
-        with without_warnings():
-            assert warnings.filters[0][0] == "ignore"
-        assert state() == before
 
-    def silent(leave: threading.Event) -> None:
-        with silence(), without_warnings():
-            inside.set()
-            reports(leave)
-
-    before, inside = state(), threading.Event()
+    before = state()
     with another_thread(silent):
-        inside.wait()
         assert exit_code_of_fork(check) == 0
-
-
-def _enters(lock: OneAtATime) -> None:
-    with lock, seeded(0, torch.device("cpu")):
-        pass
-
-
-@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="there is no fork here")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_forked_process_does_not_wait_for_a_thread_that_it_has_not() -> None:
-    lock, held, leave = OneAtATime(), threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with lock, seeded(0, torch.device("cpu")):
-            held.set()
-            leave.wait()
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    held.wait()
-    child = multiprocessing.get_context("fork").Process(target=_enters, args=(lock,))
-    child.start()
-    child.join(20)
-    waits = child.is_alive()
-    child.kill()
-    leave.set()
-    thread.join()
-    assert not waits
-    assert child.exitcode == 0

@@ -419,61 +419,7 @@ def _special(place: Place, planted: Callable[[Path], None], name: str, line: str
     return Outcome(attack="pipes, devices, depth, size", name=f"{what} as {name}", problem=problem)
 
 
-# ---- forks --------------------------------------------------------------------------------------------------
-
-FORKS = """
-import os, random, shutil, sys, threading, time
-import layerprobe as lp
-
-def read(name, cache):
-    task, quick = lp.load_task("pairs.csv"), lp.Protocol(epochs=1, learning_rate=1e-3, batch_size=16)
-    lp.find(lp.Model(name, cache_dir=cache), task, seeds=2, budget=0.12, protocol=quick)
-
-def forever():
-    while True:
-        shutil.rmtree("cache-a", ignore_errors=True)
-        read("rtd", "cache-a")
-
-if __name__ == "__main__":
-    rng, limit = random.Random(0), float(sys.argv[1])
-    thread = threading.Thread(target=forever, daemon=True)
-    thread.start()
-    for number in range(int(sys.argv[2])):
-        time.sleep(rng.uniform(0, 3))
-        shutil.rmtree("cache-b", ignore_errors=True)
-        if not (child := os.fork()):
-            try:
-                read("mlm", "cache-b")
-            except lp.LayerProbeError:
-                os._exit(3)
-            os._exit(0)
-        began, ended = time.monotonic(), 0
-        while not ended and time.monotonic() - began < limit:
-            ended, status = os.waitpid(child, os.WNOHANG)
-            time.sleep(0.05)
-        if not ended:
-            os.kill(child, 9)
-            os.waitpid(child, 0)
-        problem = "" if ended and os.waitstatus_to_exitcode(status) in (0, 3) else "traceback" if ended else "hang"
-        print(number, problem if thread.is_alive() else "lost", flush=True)
-    os._exit(0)
-"""
-
-
-def forks(place: Place) -> Iterator[Outcome]:
-    """Yield what becomes of processes that are forked beside a thread that imports, embeds, compares and trains."""
-    (place.folder / "forks.py").write_text(FORKS)
-    for threads in ("1", "2"):
-        command = [sys.executable, "forks.py", str(place.limit), "20"]
-        environment = place.environment | {"OMP_NUM_THREADS": threads}
-        done = subprocess.run(command, cwd=place.folder, env=environment, capture_output=True, text=True, check=False)
-        lines = dict(line.partition(" ")[::2] for line in done.stdout.splitlines())
-        for number in range(20):
-            problem = lines.get(str(number), "lost").strip()
-            yield Outcome(attack="forked beside a thread", name=f"{threads} threads, {number}", problem=problem)
-
-
-ATTACKS = (control_characters, failing_output, interruptions, special_files, forks)
+ATTACKS = (control_characters, failing_output, interruptions, special_files)
 
 
 def run_attacks(attacks: Sequence[Callable[[Place], Iterator[Outcome]]], description: str, *, limit: float) -> None:

@@ -21,7 +21,6 @@ from layerprobe.extraction.embeddings import Embeddings, distinct_texts, extract
 from layerprobe.files.images import ImageItem, readable_as
 from layerprobe.files.serialisation import digest
 from layerprobe.names import distinct_names
-from layerprobe.process import FORKS
 from layerprobe.similarity.cautions import cautions
 from layerprobe.similarity.checks import MIN_SAMPLES, as_array
 from layerprobe.similarity.cka import estimate_cka
@@ -69,7 +68,6 @@ def compare(model: Embeddings, reference: Embeddings, texts: None = None, **how:
 def compare(
     model: Compared, reference: Compared, texts: object = None, **how: Unpack[HowCompared]
 ) -> Comparison | SimilarityMap: ...
-@FORKS.call()
 def compare(
     model: Compared, reference: Compared, texts: Any = None, **how: Unpack[HowCompared]
 ) -> Comparison | SimilarityMap:

@@ -77,7 +77,7 @@ from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.files.images import Modality, Readable
 from layerprobe.files.network import give_up_hub, hub_limits_if, hub_trouble
 from layerprobe.names import is_generic, short_name
-from layerprobe.process import MAKING_MODELS, silence_if, while_needed
+from layerprobe.process import MAKING_MODELS, check_fork, silence_if, while_needed
 from layerprobe.rng import drawing, plain_torch
 
 logger = logging.getLogger(__name__)
@@ -262,6 +262,7 @@ def resolve(model: ModelLike, *, items: Readable | None = None, like: Model = DE
         items: What it is to read; None where that is not known.
         like: How it is loaded and run unless it says itself.
     """
+    check_fork()
     reads: Modality | None = "image" if items == "captioned" else items
     if not isinstance(model, Resolved):
         resolved = _resolved(Model.of(model, like), reads)

@@ -26,13 +26,11 @@ from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.saved import SavedRun, load_saved_run, runs_of_layer
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.metrics.names import metric_title
-from layerprobe.process import FORKS
 from layerprobe.stats.values import seed_scores
 from layerprobe.study.values import Finding, Study
 from layerprobe.tasks.kind import KINDS
 
 
-@FORKS.call()
 def export_model(
     model: ModelLike | Finding | Study,
     out: str | Path,

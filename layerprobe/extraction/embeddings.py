@@ -49,7 +49,6 @@ from layerprobe.jobs.crew import HERE, Plan, Share, Workers, crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.lazy import cached_property
 from layerprobe.names import counted, short_name, some
-from layerprobe.process import FORKS
 from layerprobe.results.estimate import Estimate
 from layerprobe.similarity.checks import constant_layer, rounding
 from layerprobe.stats.sentences import layer_span, missing_sentence
@@ -249,7 +248,6 @@ class Read(NamedTuple):
         return self._replace(texts=texts, bare=bare, earlier=(self.texts, *fewer))
 
 
-@FORKS.call()
 def extract(
     model: ModelLike,
     texts: Sequence[str] | TextFile | Items | Task,

@@ -39,7 +39,6 @@ from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, R, R
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import results
 from layerprobe.names import counted, short_name
-from layerprobe.process import FORKS
 from layerprobe.results.estimate import Estimate
 from layerprobe.rng import plain_torch, seeded
 from layerprobe.stats.values import TOLERANCE
@@ -51,7 +50,6 @@ from layerprobe.tasks.values import Items, Task
 PAPER_SEEDS = (0, 1, 2, 3, 4)
 
 
-@FORKS.call()
 def finetune(
     model: ModelLike,
     task: Task,
@@ -92,7 +90,6 @@ def finetune(
     return _result(checkpoint, task, made, of_layers, tolerance)
 
 
-@FORKS.call()
 def scan(
     model: ModelLike,
     task: Task,

@@ -25,7 +25,6 @@ from layerprobe.probing.jackknife import jackknife
 from layerprobe.probing.probes import UNITS, Fitted, Problem
 from layerprobe.probing.targets import as_groups, as_targets
 from layerprobe.probing.values import METHODS, SEVERAL, TOGETHER, ProbedLayer, ProbeSettings, Probing, TargetKind
-from layerprobe.process import FORKS
 from layerprobe.stats.best import compared_with_best, of_highest
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance
 from layerprobe.stats.links import Links
@@ -194,7 +193,6 @@ class Board:
         )
 
 
-@FORKS.call()
 def probe(
     embeddings: object,
     targets: object = None,

@@ -22,7 +22,6 @@ from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings
 from layerprobe.metrics.names import METRICS, bounded
 from layerprobe.names import distinct_names, plural
-from layerprobe.process import FORKS
 from layerprobe.scoring.layer_means import layer_means as means_of_layers
 from layerprobe.scoring.values import ItemScores, LayerOfModel, LayerScores, Scores, TaskScores
 from layerprobe.scoring.zero_shot import score_split
@@ -43,7 +42,6 @@ _SAME = 1e-9
 """Scores x 100 that differ by no more are the same."""
 
 
-@FORKS.call()
 def score(
     model: ModelLike | list[Any],
     task: Task | Sequence[Task],

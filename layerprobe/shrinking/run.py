@@ -35,7 +35,6 @@ from layerprobe.jobs.crew import HERE, crew_of
 from layerprobe.jobs.execute import results
 from layerprobe.metrics.names import Split
 from layerprobe.names import counted, short_name, times_as_fast
-from layerprobe.process import FORKS
 from layerprobe.profiling.measuring import profile_layers
 from layerprobe.profiling.values import ProfileSettings
 from layerprobe.results.estimate import Estimate
@@ -90,7 +89,6 @@ TOKENS = 32
 TIMED = ProfileSettings(batch_sizes=(32,), rounds=ROUNDS, repeats=3, max_seconds=0.5)
 
 
-@FORKS.call()
 def shrink(
     model: ModelLike,
     texts: Texts,

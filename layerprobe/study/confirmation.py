@@ -18,7 +18,6 @@ from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, Pr
 from layerprobe.names import counted
 from layerprobe.prediction.rule import compared_layers
 from layerprobe.prediction.values import DropPrediction
-from layerprobe.process import FORKS
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.sentences import claim_phrase, confirmation_sentences, saved_seeds_sentence, spoilt_sentence
 from layerprobe.stats.values import ClaimVerdict
@@ -54,7 +53,6 @@ def claim_of(result: object) -> DropPrediction:
     return claim
 
 
-@FORKS.call()
 def confirm(
     model: ModelLike,
     task: Task,

@@ -41,7 +41,6 @@ from layerprobe.jobs.crew import Workers, crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.jobs.processes import available_cores, import_ahead
 from layerprobe.metrics.names import bounded
-from layerprobe.process import FORKS
 from layerprobe.readings.registry import INFONCE, SELF_CKA
 from layerprobe.readings.source import read_curves
 from layerprobe.readings.values import LayerCurve
@@ -122,7 +121,6 @@ def find(
     save_models: bool = False,
     **settings: Unpack[FindSettings],
 ) -> FoundModels: ...
-@FORKS.call()
 def find(
     model: ModelLike | list[Any],
     task: Task,

@@ -32,7 +32,6 @@ from layerprobe.prediction.rule import ModelCurves, fixed_fraction, last_layer
 from layerprobe.prediction.rules.plateau import check_depth, plateau_rule
 from layerprobe.prediction.tuned import TunedRule, rule_curves, tuned_rule
 from layerprobe.prediction.values import PLATEAU, DropPrediction
-from layerprobe.process import FORKS
 from layerprobe.readings.frozen import layer_curve
 from layerprobe.readings.registry import CKA, INFONCE, READINGS, SELF_CKA, course
 from layerprobe.readings.source import read_curves
@@ -70,7 +69,6 @@ References = ModelLike | Sequence[ModelLike] | None
 NumberOfTexts = int | Literal["all"] | None
 
 
-@FORKS.call()
 def predict(
     model: ModelLike,
     data: Task | TextFile | Sequence[str],

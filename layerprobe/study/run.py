@@ -14,7 +14,6 @@ from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all
 from layerprobe.errors import DataError
 from layerprobe.finetuning.tuning import agreed, check_layers, finetune, pooled_by
 from layerprobe.finetuning.values import LayerOutcome, Protocol
-from layerprobe.process import FORKS
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.search.values import SEEDS, SearchSettings
 from layerprobe.similarity.values import Alignment, Measure
@@ -46,7 +45,6 @@ class RunSettings(FindSettings, total=False):
     """The command line that fine-tunes so; from Python there is none."""
 
 
-@FORKS.call()
 def run(
     model: ModelLike,
     task: Task,

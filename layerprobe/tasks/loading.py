@@ -13,7 +13,6 @@ from layerprobe.files.atomic import from_home
 from layerprobe.files.inputs import spooled
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted
-from layerprobe.process import FORKS
 from layerprobe.tasks.columns import Columns, declared_columns, named_column, task_columns, text_columns
 from layerprobe.tasks.discovery import split_files
 from layerprobe.tasks.examples import (
@@ -162,7 +161,6 @@ DATA = "data"
 """What data that is in memory is called."""
 
 
-@FORKS.call()
 def load_task(
     source: object,
     *,
@@ -349,7 +347,6 @@ def _unlabelled(path: Path) -> Any:
     return next((kind.load("unlabelled") for kind in kinds if kind.recognises(path)), None)
 
 
-@FORKS.call()
 def load_texts(
     source: object,
     *,

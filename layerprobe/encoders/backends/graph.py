@@ -6,6 +6,7 @@ opened.
 
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from layerprobe.errors import ModelError, another_folder, option
 from layerprobe.files.atomic import inside, make_directory, store_errors
 from layerprobe.files.folders import SUMS, folder_errors, folder_problems, new_folder
 from layerprobe.files.serialisation import digest
-from layerprobe.process import OneAtATime, silence, while_needed, without_warnings
+from layerprobe.process import silence, while_needed, without_warnings
 from layerprobe.rng import without_autocast
 from layerprobe.store.store import Store
 from layerprobe.versions import GRAPH_VERSION, __version__
@@ -158,7 +159,7 @@ logger = logging.getLogger(__name__)
 TOLERANCES = {"float32": 1e-4, "bfloat16": 5e-2}
 """Difference from torch in float32 at most, as a share of a layer's largest feature."""
 
-_OPENING = OneAtATime()
+_OPENING = threading.RLock()
 """Neither torch.export nor what silences it is for several threads at once."""
 Opened = tuple[Graph, tuple[float, ...]]
 """A graph, and by how much it differs from torch at every layer."""

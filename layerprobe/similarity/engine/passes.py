@@ -10,6 +10,7 @@ import torch
 
 from layerprobe.context import part
 from layerprobe.errors import DataError
+from layerprobe.process import check_fork
 from layerprobe.rng import exact_products, without_autocast
 from layerprobe.similarity.checks import unmasked
 from layerprobe.similarity.engine.grams import NARROW, Gram, NeedsFloat64Error, linear_gram, rbf_grams
@@ -165,5 +166,6 @@ def _features_are_cheaper(
 @contextlib.contextmanager
 def _full_precision() -> Iterator[None]:
     """Keep TF32 and bfloat16 out of float32 products, whatever the process allows elsewhere."""
+    check_fork()
     with torch.no_grad(), without_autocast(), exact_products():
         yield
