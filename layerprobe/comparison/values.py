@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from layerprobe.encoders.model import ModelDescription, Pooling, check_layers
-from layerprobe.errors import DataError
+from layerprobe.encoders.model import ModelDescription, Pooling
 from layerprobe.files.images import Modality
 from layerprobe.files.serialisation import IN_MEMORY
 from layerprobe.names import distinct_names, in_percent, plural, short_name, short_names
@@ -72,22 +71,6 @@ class Comparison(Shown):
         """The curve's change from the layer before, by layer; none where the layer before is compared with itself."""
         layers = self.layers[1 + self.alone :]
         return {layer: step for layer, step in enumerate(self.steps, start=1) if layer in layers}
-
-    def __post_init__(self) -> None:
-        expected = self.model.n_layers, self.reference.n_layers
-        for part in (self.map, self.other_normalization):
-            if part is not None and part.shape != expected:
-                raise DataError(
-                    f"expected a similarity map of {expected} layers of model and reference, got {part.shape}"
-                )
-        if len(self.curve.values) != self.model.n_layers:
-            raise DataError(f"expected a curve of {self.model.n_layers} layers, got {len(self.curve.values)}")
-        check_layers(self.curve.reference_layers, self.reference, what="reference layers")
-        for layers, model in ((self.model_diagnostics, self.model), (self.reference_diagnostics, self.reference)):
-            if layers and len(layers) != model.n_layers:
-                raise DataError(f"expected diagnostics of {model.n_layers} layers of {model.name}, got {len(layers)}")
-        if self.steps and len(self.steps) != self.model.n_blocks:
-            raise DataError(f"expected {self.model.n_blocks} steps from layer to layer, got {len(self.steps)}")
 
     @property
     def summary(self) -> str:
@@ -196,15 +179,6 @@ class Comparisons(Shown):
     """For each reference but the first, by layer of the model: its curve less that of the first."""
     item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
     """As of a `Comparison`."""
-
-    def __post_init__(self) -> None:
-        if not self.comparisons:
-            raise DataError("expected at least one comparison, got none")
-        if self.differences and len(self.differences) != len(self.comparisons) - 1:
-            raise DataError(
-                f"expected the differences of {len(self.comparisons) - 1} references to the first, "
-                f"got {len(self.differences)}"
-            )
 
     @property
     def summary(self) -> str:

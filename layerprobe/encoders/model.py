@@ -60,12 +60,6 @@ class ModelDescription:
     vocabulary: tuple[int, int] | None = field(default=None, metadata=RARE)
     """Tokens that it knows, and how many it knew before others were taken out; None: it knows all."""
 
-    def __post_init__(self) -> None:
-        if self.n_blocks < 0 or len(self.parameters) != self.n_layers:
-            raise DataError(
-                f"expected the parameters of layers 0 to {self.n_blocks} of {self.name}, got {len(self.parameters)}"
-            )
-
     @property
     def n_layers(self) -> int:
         """Blocks and the embedding output."""

@@ -29,7 +29,7 @@ from layerprobe.encoders.batching import CPU_BATCH_TOKENS, Batch, Prepared, coll
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.model import Pooling
-from layerprobe.errors import DataError, DegenerateLayerError, option
+from layerprobe.errors import DegenerateLayerError, option
 from layerprobe.names import short_name
 
 
@@ -49,14 +49,6 @@ class TokenMetrics:
     """Standard errors over the texts that turn."""
     n_turning: tuple[int, ...]
     """By layer: texts with two steps on end, the only ones that have a curvature."""
-
-    def __post_init__(self) -> None:
-        by_layer = (self.prompt_entropy_errors, self.curvature, self.curvature_errors, self.n_turning)
-        if not self.prompt_entropy or any(len(values) != len(self.prompt_entropy) for values in by_layer):
-            raise DataError(
-                f"expected token metrics of the same layers, got {len(self.prompt_entropy)} and "
-                f"{', '.join(str(len(values)) for values in by_layer)}"
-            )
 
 
 # Tokens a batch, padding included. A CPU is fastest where a batch fits its cache.

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 
-from layerprobe.checks import check_level
-from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.readings.values import DIGITS
 from layerprobe.results import numbers
@@ -37,12 +35,6 @@ class Decline:
     level: float | None = None
     """Confidence level of that interval, the curve's."""
 
-    def __post_init__(self) -> None:
-        if not self.plateau_layers:
-            raise DataError("expected at least one plateau layer, got none")
-        if self.level is not None:
-            check_level(self.level)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropProbability:
@@ -61,16 +53,6 @@ class DropProbability:
     """Share that flags any layer."""
     recommended: tuple[float, ...]
     """Share that recommends each layer; they sum to 1."""
-
-    def __post_init__(self) -> None:
-        if not self.by_layer or len(self.by_layer) != len(self.recommended):
-            raise DataError(
-                f"expected two shares for every layer, got {len(self.by_layer)} of flags and {len(self.recommended)} "
-                "of recommendations"
-            )
-        shares = (self.any_drop, *self.by_layer, *self.recommended)
-        if not all(0 <= share <= 1 for share in shares):
-            raise DataError(f"expected shares of draws from 0 to 1, got {min(shares)} to {max(shares)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +73,6 @@ class RecordPart:
     """Test score of the best layer less that of the recommended one, x 100."""
     last_regret: float
     """The same of the last layer."""
-
-    def __post_init__(self) -> None:
-        _check_counts(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +98,6 @@ class Record:
     parts: tuple[RecordPart, ...] = field(default=(), metadata=RARE)
     """Pretrained and random ones of these, and others that no rule was chosen by; empty in files of before."""
 
-    def __post_init__(self) -> None:
-        _check_counts(self)
-
     def sentence(self, rule: str) -> str:
         """Return how the rule of this name does, and whether its flag says nothing of encoders that drop or do not."""
         if not self.parts:
@@ -140,12 +116,6 @@ class Record:
         always = bool(dropping) and all(part.caught + part.false_alarms >= part.models for part in dropping)
         phrases = [sentences.record_part_phrase(**asdict(part)) for part in self.parts]
         return sentences.record_sentence(rule, self.budget, phrases, always_flags=always)
-
-
-def _check_counts(record: Record | RecordPart) -> None:
-    others = record.models - record.drops
-    if not 0 <= record.caught <= record.drops <= record.models or not 0 <= record.false_alarms <= others:
-        raise DataError(f"expected counts of {record.models} models, got {record}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -180,15 +150,6 @@ class DropPrediction(Shown):
     """How many of the last layers give all texts one embedding: they are flagged without a reading."""
     n_texts: tuple[int, int] | None = None
     """How many texts were read, and how many there are; None in files of before."""
-
-    def __post_init__(self) -> None:
-        first = self.drop_layers[0] if self.drop_layers else None
-        if self.onset != first:
-            raise DataError(f"expected the first drop layer, {first}, as onset, got {self.onset}")
-        for name, errors in self.read_uncertainty.items():
-            n_layers = len(self.read.get(name, ()))
-            if n_layers != errors.n_layers:
-                raise DataError(f"expected {name} of {errors.n_layers} layers, as its errors are, got {n_layers}")
 
     @property
     def record_sentence(self) -> str:

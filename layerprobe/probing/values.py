@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from layerprobe.checks import LEVEL, check_level, check_tolerance
+from layerprobe.checks import LEVEL, check_tolerance
 from layerprobe.context import duration
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DataError
@@ -122,11 +122,6 @@ class Probing(Shown):
     """Number of the last layer that was given, where it is left out."""
     floors: dict[str, Floor] = field(default_factory=dict, metadata=RARE)
     """By metric, what a trivial answer scores on the same items."""
-
-    def __post_init__(self) -> None:
-        check_level(self.level)
-        if not self.layers:
-            raise DataError("expected at least one layer that can be scored, got none")
 
     @property
     def best(self) -> ProbedLayer:

@@ -129,6 +129,8 @@ Identified = ModelDescription | Resolved
 
 def side_by_side(profiles: Sequence[Profile], studies: Sequence[Study] = ()) -> Profiles:
     """Return profiles of the same lengths and batch sizes, with the scores of their layers in studies."""
+    if len({(profile.unit, profile.shapes) for profile in profiles}) != 1:
+        raise DataError("expected profiles all of texts or all of images, of the same lengths and batch sizes")
     result = Profiles(
         profiles=pooled(profiles),
         scores=tuple(tuple(scores_of(studies, profile.model).values()) for profile in profiles),

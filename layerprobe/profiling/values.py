@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 
 from layerprobe.checks import as_declared, check_fields
-from layerprobe.encoders.model import ModelDescription, Pooling, check_layers
+from layerprobe.encoders.model import ModelDescription, Pooling
 from layerprobe.encoders.timing import LEAST_ROUNDS, Speedup, speedup
 from layerprobe.errors import DataError
 from layerprobe.files.images import Modality
@@ -87,20 +87,6 @@ class Cost:
     """The same of a step of fine-tuning: weights, what the forward pass keeps, gradients and AdamW's moments.
     None where that is not known, or was not measured."""
 
-    def __post_init__(self) -> None:
-        if self.length < 1 or self.batch_size < 1:
-            raise DataError(
-                f"expected at least one token and one text, got a length of {self.length} and a batch of "
-                f"{self.batch_size}"
-            )
-        if self.repeats < 1:
-            raise DataError(f"expected at least one repeat, got {self.repeats}")
-        if not 0 < self.seconds_low <= self.seconds <= self.seconds_high < math.inf:
-            raise DataError(
-                f"expected seconds above 0 with the median between its quantiles, got {self.seconds_low}, "
-                f"{self.seconds}, {self.seconds_high}"
-            )
-
     @property
     def shape(self) -> Shape:
         """Tokens a text and texts a batch."""
@@ -138,11 +124,6 @@ class LayerProfile:
     """Of the truncated model, without the pooler."""
     costs: tuple[Cost, ...]
     """By length, then by batch size, both ascending."""
-
-    def __post_init__(self) -> None:
-        shapes = [cost.shape for cost in self.costs]
-        if not shapes or shapes != sorted(set(shapes)):
-            raise DataError(f"expected costs by ascending length and batch size, each once, got {shapes}")
 
     def cost(self, length: int, batch_size: int) -> Cost:
         """Return what a batch of this shape costs."""
@@ -192,20 +173,6 @@ class Profile(Shown):
     """How the steps were fine-tuned whose memory was measured."""
     unit: Modality = field(default="text", metadata=RARE)
     """What a batch is of."""
-
-    def __post_init__(self) -> None:
-        layers = tuple(layer.layer for layer in self.layers)
-        check_layers(layers, self.model, what="profiled layers")
-        if not layers or list(layers) != sorted(set(layers)):
-            raise DataError(f"expected layers in ascending order, each once, got {list(layers)}")
-        if len({tuple(cost.shape for cost in layer.costs) for layer in self.layers}) > 1:
-            raise DataError("expected the same lengths and batch sizes at every layer")
-        for measured in self.layers:
-            if measured.parameters != self.model.parameters[measured.layer]:
-                raise DataError(
-                    f"expected {self.model.parameters[measured.layer]} parameters at layer {measured.layer}, as "
-                    f"{self.model.name} has, got {measured.parameters}"
-                )
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -288,12 +255,6 @@ class Profiles(Shown):
     profiles: tuple[Profile, ...]
     scores: tuple[tuple[LayerOutcome, ...], ...]
     """Of each profile: what was scored, by layer; empty where nothing was."""
-
-    def __post_init__(self) -> None:
-        if len({(profile.unit, profile.shapes) for profile in self.profiles}) != 1:
-            raise DataError(
-                "expected at least one profile, all of texts or all of images, all of the same lengths and batch sizes"
-            )
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -7,9 +7,9 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from layerprobe.encoders.model import ModelDescription
-from layerprobe.errors import DataError, unreliable
+from layerprobe.errors import unreliable
 from layerprobe.files.serialisation import IN_MEMORY, RARE
-from layerprobe.metrics.names import check_primary, metric_title, points, split_title
+from layerprobe.metrics.names import metric_title, points, split_title
 from layerprobe.names import counted, distinct_names, in_percent, plural, short_name
 from layerprobe.results.blocks import Blocks
 from layerprobe.results.charts import Chart, Line, Quantity
@@ -70,12 +70,6 @@ class LayerScores(Shown):
     """By layer, what was scored, and the threshold of kinds that have one; empty unless `outputs` of the context."""
     n_items: tuple[int, int] | None = field(default=None, metadata=RARE)
     """How many items were scored, drawn at random, and of how many; None where all were."""
-
-    def __post_init__(self) -> None:
-        check_primary(self.primary, self.metrics, what="zero-shot metrics")
-        lengths = {len(scores) for scores in self.metrics.values()}
-        if lengths == {0} or len(lengths) > 1:
-            raise DataError(f"expected a score of every layer by every metric, got {sorted(lengths)} scores")
 
     @property
     def scores(self) -> tuple[float, ...]:
@@ -300,14 +294,6 @@ class ItemScores:
     Intervals and p-values hold for all layers together (Bonferroni), so also for the best one, which is chosen on the
     same items.
     """
-
-    def __post_init__(self) -> None:
-        n_layers, n_items = len(self.differences) + 1, len(self.ids)
-        for metric, layers in self.by_item.items():
-            if len(layers) != n_layers or any(len(values) != n_items for values in layers):
-                raise DataError(f"expected {metric} of {n_items} items at each of {n_layers} layers")
-            if (n_means := len(self.means.get(metric, ()))) != n_layers:
-                raise DataError(f"expected the mean {metric} of {n_layers} layers, got {n_means}")
 
     def columns(self, scores: LayerScores) -> Iterator[Column]:
         """Yield, by layer, the intervals of further metrics, and how the primary one differs from the last layer's."""
@@ -618,12 +604,6 @@ class Scores(Shown):
     """What a reader should know, in plain words, with the task or the model that it is of where there are several."""
     item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
     """Whence its page has single items, an `ItemSource`; None of several tasks, and of scores read from a file."""
-
-    def __post_init__(self) -> None:
-        if not self.models or not self.tasks:
-            raise DataError("expected scores of at least one model on at least one task, got none")
-        if wrong := [task.model for task in self.tasks if not 0 <= task.model < len(self.models)]:
-            raise DataError(f"expected scores of models 0 to {len(self.models) - 1}, got those of model {wrong[0]}")
 
     def as_plain(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the values as JSON has them."""

@@ -287,20 +287,6 @@ class SimilarityMap(Shown):
     collapsed: tuple[int, int] = field(default=(0, 0), metadata=RARE)
     """How many of the last layers of each give all texts one embedding and are left out; they repeat the one before."""
 
-    def __post_init__(self) -> None:
-        widths = sorted({len(row) for row in self.values})
-        if len(widths) != 1 or widths == [0]:
-            raise DataError(f"expected a similarity map with rows of one length, got rows of lengths {widths}")
-        for by_layer, what in ((self.sigma_squared, "a sigma^2"), (self.effective_shares, "an effective share")):
-            if by_layer is not None and tuple(map(len, by_layer)) != self.shape:
-                raise DataError(f"expected {what} for each of {self.shape} layers, got {tuple(map(len, by_layer))}")
-        parts: list[MapUncertainty | PermutationNull] = [part for part in (self.uncertainty, self.null) if part]
-        for part in parts:
-            for name, matrix in ((f.name, getattr(part, f.name)) for f in dataclasses.fields(part)):
-                if isinstance(matrix, tuple) and {(len(matrix), len(row)) for row in matrix} != {self.shape}:
-                    words = name.replace("_", " ")
-                    raise DataError(f"expected {words} of {self.shape} layers, as the map has, got another shape")
-
     @property
     def shape(self) -> tuple[int, int]:
         """Layers of the model and of the reference."""
@@ -397,11 +383,6 @@ class CurveUncertainty:
     n_groups: int | None = None
     """Groups, where they and not texts are the independent units."""
 
-    def __post_init__(self) -> None:
-        ends = (self.lower, self.upper, self.band_lower, self.band_upper, self.covariance, *self.covariance)
-        if len({len(end) for end in ends}) != 1:
-            raise DataError(f"expected ends and covariances of the same layers, got {[len(end) for end in ends]}")
-
     @property
     def n_layers(self) -> int:
         """Layers of the curve."""
@@ -437,15 +418,6 @@ class SimilarityCurve:
     """How those were chosen."""
     uncertainty: CurveUncertainty | None = None
     """Of the values; None where there are too few texts, the estimator has no intervals, or none were requested."""
-
-    def __post_init__(self) -> None:
-        if not self.values or len(self.values) != len(self.reference_layers):
-            raise DataError(
-                f"expected a curve with a reference layer for each value, got {len(self.values)} values and "
-                f"{len(self.reference_layers)} reference layers"
-            )
-        if self.uncertainty is not None and self.uncertainty.n_layers != len(self.values):
-            raise DataError(f"expected intervals of {len(self.values)} layers, got {self.uncertainty.n_layers}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

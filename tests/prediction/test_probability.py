@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -183,18 +182,6 @@ def test_a_prediction_with_probability_reads_back_from_json() -> None:
 def test_no_draws_are_refused() -> None:
     with pytest.raises(DataError, match="expected at least one draw, got 0"):
         plateau_rule(uncertain(ELECTRA, equicorrelated(9, 0.01)), draws=0)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"by_layer": (0.1, 0.2)}, "expected two shares for every layer, got 2 of flags and 9 of recommendations"),
-        ({"any_drop": 1.2}, "expected shares of draws from 0 to 1, got 0.0 to 1.2"),
-    ],
-)
-def test_a_probability_that_cannot_be_is_refused(changed: dict[str, Any], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        dataclasses.replace(probability(uncertain(ELECTRA, equicorrelated(9, 0.01))), **changed)
 
 
 def test_resampling_is_said_last_and_not_as_certainty() -> None:

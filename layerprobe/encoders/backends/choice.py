@@ -19,7 +19,7 @@ from layerprobe.encoders.batching import CPU_BATCH_TOKENS, collate, token_batche
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder
 from layerprobe.encoders.loading import Resolved
 from layerprobe.encoders.timing import Speedup, speedup, timed
-from layerprobe.errors import DataError, ModelError, option
+from layerprobe.errors import ModelError, option
 from layerprobe.files.serialisation import digest
 from layerprobe.names import counted
 from layerprobe.results.table import Column, Table
@@ -59,10 +59,6 @@ class BackendSurvey:
     """torch first."""
     threads: int = 1
     """With which speeds were measured."""
-
-    def __post_init__(self) -> None:
-        if not self.usable:
-            raise DataError("expected a backend that can be taken, at least torch, got none")
 
     @property
     def usable(self) -> tuple[BackendFinding, ...]:

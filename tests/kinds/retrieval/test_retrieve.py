@@ -239,22 +239,6 @@ def test_queries_that_all_score_the_same_leave_an_error() -> None:
     assert 0.03 < difference.p_value < 1  # six equal signs have a p of 1/32
 
 
-# ---- values -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"ids": ("a",)}, "expected ndcg@10 of 1 items at each of 4 layers"),
-        ({"differences": ()}, "expected ndcg@10 of 40 items at each of 1 layers"),
-        ({"means": {}}, "expected the mean ndcg@10 of 4 layers, got 0"),
-    ],
-)
-def test_scores_that_do_not_fit_are_refused(scores: Scores, changes: dict[str, object], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        dataclasses.replace(by_query(scores), **changes)  # type: ignore[arg-type]
-
-
 # ---- a real model -------------------------------------------------------------------------------------
 
 
