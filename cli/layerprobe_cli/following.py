@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from layerprobe_cli.options import EMBEDDING, SEARCH, TASK, TUNING
 from layerprobe_cli.shell import Call
 
 if TYPE_CHECKING:
-    from layerprobe.results.values import Makes
+    pass
 
 EXPORTED = "pooling max_length prompt random_init end_token blocks"
 """Options that say what a model is, as `layerprobe export` takes them."""
@@ -39,24 +38,6 @@ def export_layer(call: Call, model: str, layer: int, folder: str) -> list[str]:
         return []
     options_used = call.given(EXPORTED) - _of_first(call, model)
     return [call.further(["export", model, folder, "--layer", str(layer)], options_used)]
-
-
-def made_by(commands: Callable[[str, int], Iterable[str]], names: Sequence[str], labels: Sequence[str] = ()) -> Makes:
-    """Return what gives the commands of a row by its model and layer; none where it is of no single layer."""
-    by_label = dict(zip(labels, names, strict=False))
-
-    def of_row(record: Mapping[str, Any]) -> str:
-        layer, name = record.get("layer"), by_label.get(record.get("model", ""), names[0])
-        return "\n".join(commands(name, layer)) if isinstance(layer, int) else ""
-
-    return of_row
-
-
-def exports(call: Call, names: Sequence[str], labels: Sequence[str] = ()) -> Makes:
-    """Return what gives the `layerprobe export` of a row's layer, as its model comes."""
-    from layerprobe.study.commands import folder_name
-
-    return made_by(lambda name, layer: export_layer(call, name, layer, folder_name(name, layer)), names, labels)
 
 
 def _of_first(call: Call, model: str) -> set[str]:

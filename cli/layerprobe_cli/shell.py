@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from layerprobe.results.blocks import Blocks
     from layerprobe.results.estimate import Estimate
     from layerprobe.results.table import Table
-    from layerprobe.results.values import Makes
 
 CHECK_FAILED = 3
 """Exit code where a result is not what an option such as --fail-below asks for; 1 is an error, 2 a wrong call."""
@@ -60,8 +59,6 @@ class Done:
     """What its page is of besides, by the names of `layerprobe.results.shown.make_page`; of other results: `of`."""
     next: Sequence[str] = ()
     """Commands that come next."""
-    makes: Makes | None = None
-    """The command that makes what a row of its page stands for."""
     files: Mapping[str, object] = dataclasses.field(default_factory=dict)
     """What was written, by what it is."""
     failed: str = ""
@@ -203,9 +200,7 @@ class PageCall(Call):
         from layerprobe.results.page import completed, write_page
 
         made = with_items(made, texts=getattr(self, "with_texts", False))
-        made = completed(
-            made, command=command(*sys.argv[1:]), warnings=self.reported, commands=done.next, makes=done.makes
-        )
+        made = completed(made, command=command(*sys.argv[1:]), warnings=self.reported, commands=done.next)
         return write_page(made, self.report, plotly=self.plotly)
 
 

@@ -2,7 +2,7 @@
 
 from layerprobe.metrics.names import metric_title
 from layerprobe.probing.values import Probing
-from layerprobe.report.facts import about, export_code, layer_facts
+from layerprobe.report.facts import about, layer_facts
 from layerprobe.results import numbers
 from layerprobe.results.page import page_of
 from layerprobe.results.values import Page
@@ -19,6 +19,5 @@ def probing_page(result: Probing) -> Page:
         kind="frozen layers",
         about=about(result.name, result.task),
         account=(result.cost, *result.notes),
-        makes=None if result.model is None else export_code({result.name: result.model}),
         **layer_facts(result.best_layer, result.model, candidates=result.candidates, score=score, claimed=claimed),
     )

@@ -1,6 +1,6 @@
 """Facts about models that many pages share. Knows Markup and numbers, no result."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from layerprobe.results import numbers
 from layerprobe.results.blocks import Blocks
 from layerprobe.results.parts import facts_table, folded, section, table_of
 from layerprobe.results.table import Column, Table
-from layerprobe.results.values import Makes, Part, Section
+from layerprobe.results.values import Part, Section
 from layerprobe.similarity.values import LayerDiagnostics
 
 
@@ -51,19 +51,6 @@ def layer_facts(
     blocks = Blocks.upto(model.n_blocks if model else n_blocks, layer, candidates)
     size = size_facts(model.parameters, layer) if model else ()
     return {"facts": (score, *size), "blocks": blocks if claimed else None, "provenance": models(model)}
-
-
-def export_code(models: Mapping[str, ModelDescription]) -> Makes:
-    """Return what gives the Python code that writes the layer of a row, of one of these models, as a folder."""
-
-    def code(record: Mapping[str, Any]) -> str:
-        model = models.get(record.get("model", ""), next(iter(models.values())))
-        if not isinstance(layer := record.get("layer"), int) or model.random_init is not None:
-            return ""
-        name = model.source or model.name
-        return f"import layerprobe as lp\n\nlp.export_model({name!r}, {f'{short_name(name)}-{layer}'!r}, layer={layer})"
-
-    return code
 
 
 def model_facts(model: ModelDescription) -> dict[str, str]:

@@ -1,9 +1,8 @@
 """A study as a page: the finding, its certainty and its evidence. Knows the order of its sections."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from layerprobe.comparison.values import Comparisons
 from layerprobe.finetuning.values import Protocol, outcome_charts, outcomes_table
@@ -25,7 +24,7 @@ from layerprobe.results.style import CHOSEN, FAINT
 from layerprobe.results.table import Table, stacked
 from layerprobe.results.values import Figure, Page, Part, Section
 from layerprobe.scoring.values import LayerScores, scores_chart
-from layerprobe.study.commands import layer_commands, next_commands, run_command, serve_commands
+from layerprobe.study.commands import next_commands, run_command, serve_commands
 from layerprobe.study.tables import runs_table
 from layerprobe.study.values import Study
 from layerprobe.tasks.kind import KINDS
@@ -49,15 +48,8 @@ def study_page(study: Study) -> Page:
         account=_predicted(study) if finding is None else (*account(finding), *_expected(study)),
         sections=below,
         provenance=(*provenance(compared), _facts(study)),
-        makes=lambda record: _layer_of(study, record),
         stem=f"layerprobe-{re.sub(r'[^A-Za-z0-9.]+', '-', compared.about).strip('-.')[:100]}",
     )
-
-
-def _layer_of(study: Study, record: Mapping[str, Any]) -> str:
-    """Return the commands that write the layer of a row, which is none of the reference's, as a folder."""
-    of_model = record.get("model", _compared(study).model) == _compared(study).model
-    return "\n".join(layer_commands(study, record["layer"])) if of_model and "layer" in record else ""
 
 
 def _compared(study: Study) -> Compared:

@@ -10,7 +10,7 @@ from layerprobe.names import listed, plural
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import READINGS, course, curves_table
 from layerprobe.readings.values import LayerCurve
-from layerprobe.report.facts import about, export_code, models, size_facts
+from layerprobe.report.facts import about, models, size_facts
 from layerprobe.results import numbers
 from layerprobe.results.blocks import Blocks
 from layerprobe.results.charts import Chart, Line
@@ -44,7 +44,6 @@ def scores_page(result: Scores) -> Page:
         account=tuple(_account(result)),
         sections=tuple(_further(result)),
         provenance=(*models(*result.models), definitions(_provenance(result))),
-        makes=export_code(dict(zip(result.labels, result.models, strict=True))),
     )
 
 

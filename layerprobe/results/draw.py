@@ -36,8 +36,6 @@ from layerprobe.results.table import Column, Table
 from layerprobe.results.values import Figure
 
 Bounds = tuple[float, float]
-ROW = "row of the table"
-"""The column that numbers the rows of a table that is drawn: what a click on a point chooses."""
 MANY = 8
 """More seeds than these get smaller dots, more room, and are not written out where one points at a mean."""
 ROOM, DODGE = 0.4, 0.13
@@ -85,7 +83,6 @@ class _Curve(NamedTuple):
 
 def drawn(table: Table, chart: Chart) -> Figure:
     """Return a chart of a table with its caption; the axis has the title that its columns declare."""
-    whole, table = table, table.with_columns(Column(ROW, range(len(table)), shown=False))
     for name, value in chart.where:
         table = table.where(name, value)
     if chart.front:
@@ -108,7 +105,7 @@ def drawn(table: Table, chart: Chart) -> Figure:
     finding, reading = chart.finding or _course(table, chart, curves), chart.reading(table)
     if chart.kind == "cost" and any(FADED in (trace.marker.opacity or ()) for trace in figure.data if trace.text):
         reading = f"{reading} Faint: another is cheaper and better by more than both intervals."
-    return Figure(chart.name, styled(figure), finding, reading.strip(), f"plot {chart.height}".strip(), table=whole)
+    return Figure(chart.name, styled(figure), finding, reading.strip(), f"plot {chart.height}".strip())
 
 
 def _curves(table: Table, chart: Chart) -> list[_Curve]:
@@ -264,7 +261,6 @@ def _lines(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
             error_y=None if chart.band or not ends else bars(_with(values, ends), look.colour),
             legendgroup=name,
             showlegend=several,
-            customdata=_row_numbers(table, rows),
         )
         yield trace if joined else trace.update(mode="markers")
         for row, place, value in zip(rows, at, values, strict=True):
@@ -287,7 +283,6 @@ def _seeds(
         mode="markers",
         legendgroup=name,
         showlegend=False,
-        customdata=[row for row, points in zip(_row_numbers(table, rows), scores, strict=True) for _ in points],
         marker={"size": 4 if most > MANY else 6, "color": look.colour, "opacity": 0.5, "symbol": look.symbol},
         hovertemplate=f"{text(name)}, one seed<br>%{{y:.2f}}<extra></extra>",
     )
@@ -302,7 +297,6 @@ def _bars_of(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[g
             name=text(name),
             showlegend=len(curves) > 1,
             marker={"color": [MARKS.get(mark or "", look.colour) for mark in marks]},
-            customdata=_row_numbers(table, rows),
             hovertext=_texts(table, chart, drawn_line, rows, ""),
             hovertemplate="%{hovertext}<extra></extra>",
         )
@@ -372,7 +366,6 @@ def _costs(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
             textposition=[sides[point] or "top right" for point in group],
             textfont={"color": INK, "size": 11},
             cliponaxis=False,
-            customdata=_row_numbers(table, rows),
             marker=look.marker | {"opacity": [FADED if point in beaten else 1.0 for point in group]},
             hovertext=_texts(table, chart, drawn_line, rows, name if len(curves) > 1 else ""),
             hovertemplate="%{hovertext}<extra></extra>",
@@ -483,11 +476,6 @@ def _place(table: Table, chart: Chart, row: int) -> float:
 def _numbers(table: Table, name: str, rows: Sequence[int]) -> list[float]:
     column = table.column(name)
     return [column.scale * column.values[row] for row in rows]  # type: ignore[operator]
-
-
-def _row_numbers(table: Table, rows: Sequence[int]) -> list[object]:
-    """Return which rows they are of the whole table, of which `where` may have left some out."""
-    return [table.column(ROW).values[row] for row in rows]
 
 
 def _ends(table: Table, name: str, rows: Sequence[int], values: Sequence[float]) -> list[Bounds]:

@@ -21,7 +21,6 @@ from layerprobe.files.atomic import write_through
 from layerprobe.files.serialisation import to_json
 from layerprobe.names import short_name
 from layerprobe.results import glossary, numbers
-from layerprobe.results.choices import choices
 from layerprobe.results.draw import drawn
 from layerprobe.results.markup import Markup, element, escape, join, script_json
 from layerprobe.results.parts import commands as block
@@ -29,7 +28,7 @@ from layerprobe.results.parts import definitions, listed, section, table_of
 from layerprobe.results.shown import PlotlySource, Shown
 from layerprobe.results.style import DARK
 from layerprobe.results.table import Table
-from layerprobe.results.values import Figure, Makes, Page, Section
+from layerprobe.results.values import Figure, Page, Section
 from layerprobe.versions import __version__
 
 CDN = "https://cdn.plot.ly"
@@ -72,7 +71,6 @@ def completed(
     command: str,
     warnings: Sequence[str] = (),
     commands: Sequence[str] = (),
-    makes: Makes | None = None,
 ) -> Page:
     """Return a page with what its result does not hold: its command, warnings of its data, and what comes next."""
     made = {"Command": element("code", command), "Version": f"layerprobe {__version__}"}
@@ -82,7 +80,6 @@ def completed(
         warnings=tuple(dict.fromkeys((*warnings, *page.warnings))),
         sections=(*page.sections, after),
         provenance=(*page.provenance, definitions(made)),
-        makes=makes or page.makes,
     )
 
 
@@ -133,11 +130,10 @@ def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
     main = join(_header(page), *(_section(page, section) for section in sections))
     folds = [fold for fold in _folds(page, main) if any(part is not None for part in fold.parts)]
     body = join(main, *(_folded(page, fold) for fold in folds), _section(page, _downloads(page)))
-    rows, commands = choices(page)
-    scripts = (*(("explore.js",) if page.items else ()), "choose.js", "page.js")
+    scripts = (*(("explore.js",) if page.items else ()), "tables.js", "page.js")
     return Template(_asset("template.html")).substitute(
         title=without_folders(numbers.typeset_text(escape(f"{page.title} · layerprobe"))),
-        style=f"{_asset('style.css')}\n{_asset('choose.css')}",
+        style=_asset("style.css"),
         contents=_contents([*sections, *folds]),
         body=without_folders(typeset(body)),
         study=script_json(without_folders(_compact(json.loads(to_json(page.result))))),
@@ -145,7 +141,6 @@ def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
         figures=script_json(f"{{{', '.join(figures)}}}"),
         dark=script_json(json.dumps(DARK)),
         items=element("script", Markup(page.items), type="application/gzip;base64", id="items") if page.items else "",
-        choices=script_json(f"[{without_folders(_compact(rows))}, {_compact(commands)}]"),
         plotly=_from_cdn() if plotly == "cdn" else _carried(),
         origin="" if plotly == "embedded" else f" {CDN}",
         script="\n".join(map(_asset, scripts)),

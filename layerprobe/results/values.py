@@ -1,6 +1,5 @@
 """Pages, sections and figures. Knows their order, not their content."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -26,12 +25,8 @@ class Figure:
     """CSS class of the plot."""
     style: str | None = None
     """CSS of the plot."""
-    table: Table | None = None
-    """Whose rows its points are, by their `customdata`; None where they cannot be chosen."""
 
 
-Makes = Callable[[Mapping[str, Any]], str]
-"""From the record of a row to the command or code that makes what it stands for, such as the model cut off there."""
 Part = Figure | Markup | None
 """What stands in a section; None is left out."""
 
@@ -83,8 +78,6 @@ class Page:
     """What it is of, which the page offers as JSON."""
     numbers: Table | None = None
     """By default the table of the result."""
-    makes: Makes | None = None
-    """What makes what a row of its tables stands for."""
     stem: str
     """Name of downloaded files, without ending."""
 

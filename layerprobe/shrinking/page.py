@@ -1,9 +1,5 @@
 """A smaller model as a page: which blocks go, what each costs, and what the smaller model loses. Knows its results."""
 
-import shlex
-from collections.abc import Mapping
-from typing import Any
-
 from layerprobe.report.facts import about
 from layerprobe.results import numbers
 from layerprobe.results.draw import drawn
@@ -12,7 +8,7 @@ from layerprobe.results.parts import section, table_of
 from layerprobe.results.table import Table
 from layerprobe.results.values import Page, Section
 from layerprobe.shrinking.equal import EqualSize
-from layerprobe.shrinking.values import TRAINING, Shrunk
+from layerprobe.shrinking.values import Shrunk
 from layerprobe.stats.sentences import at_most
 
 
@@ -29,38 +25,7 @@ def shrunk_page(result: Shrunk) -> Page:
         facts=(lost, f"{numbers.millions(small.parameters)} parameters, {fewer} fewer", small.faster),
         sections=tuple(map(_with_charts, tables)),
         account=(result.account,),
-        makes=lambda record: _export(result, record),
     )
-
-
-def _export(result: Shrunk, record: Mapping[str, Any]) -> str:
-    """Return what writes the model of a row as a folder, trained before where it must be; empty where nothing does."""
-    blocks: tuple[int, ...] = record.get("blocks", ())
-    whole, protocol = result.model, result.protocol
-    if "run_by" not in record:
-        folders = {size.blocks: size.folders[0] for size in result.tried}
-        return shlex.join(["layerprobe", "export", folders[blocks], "smaller"]) if blocks in folders else ""
-    options, folder = list[str](), whole.name
-    fewer_tokens = record["tokens"] is not None and record["tokens"] < max(way.tokens or 0 for way in result.front)
-    if len(blocks) < whole.n_blocks or fewer_tokens:
-        options = ["--size", ",".join(map(str, blocks)) if len(blocks) < whole.n_blocks else "all"]
-        options += ["--vocabulary", str(record["tokens"])] if fewer_tokens else []
-        options += ["--dimensions", str(record["dimensions"])] if record["dimensions"] < whole.hidden_size else []
-        options += [
-            word
-            for name in ("epochs", "learning_rate", "batch_size")
-            if getattr(protocol, name) != getattr(TRAINING, name)
-            for word in (f"--{name.replace('_', '-')}", f"{getattr(protocol, name):g}")
-        ]
-        options += ["--seeds", ",".join(map(str, result.seeds))] if len(result.seeds) > 1 else []
-        folder = "smaller"
-    files = [] if result.texts.startswith("the training split of ") else result.texts.split(", ")
-    data = [word for file in files for word in ("--texts", file)] + (["-t", result.task] if result.task else [])
-    parts = [["layerprobe", "shrink", whole.name, *data, *options, "-o", folder]] if options else []
-    backend, _, how = record["run_by"].partition(" ")
-    if how == "int8" and (record["dimensions"] == whole.hidden_size or options):
-        parts.append(["layerprobe", "export", folder, "smaller-int8", "--layer", str(len(blocks)), "--int8", backend])
-    return " && ".join(map(shlex.join, parts))
 
 
 def _with_charts(table: Table) -> Section:

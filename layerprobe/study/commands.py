@@ -16,11 +16,6 @@ def next_commands(study: Study) -> tuple[str, ...]:
     return (run_command(study),) if study.finding is None else _export_commands(study, study.finding)
 
 
-def layer_commands(study: Study, layer: int) -> tuple[str, ...]:
-    """Return the commands that write any layer of the model as a folder; none where nothing was searched."""
-    return () if study.finding is None else _export_commands(study, study.finding, layer)
-
-
 def _export_commands(study: Study, finding: Finding, layer: int | None = None) -> tuple[str, ...]:
     finetune = study.provenance.finetune_command or _finetune_command(study.comparison.model, study.provenance)
     return export_commands(finding, study.comparison.model.name, finetune, layer)

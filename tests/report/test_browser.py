@@ -15,7 +15,6 @@ from plotly.offline import get_plotlyjs
 
 from layerprobe.files.serialisation import from_json
 from layerprobe.report.page import study_page
-from layerprobe.results.choices import choices
 from layerprobe.results.shown import write_report
 from layerprobe.results.values import Figure
 from layerprobe.study.values import Study
@@ -324,29 +323,12 @@ def test_paper_is_light_and_figures_fit_it(open_page: Open) -> None:
         _until(page, BACKGROUNDS, DARK)
 
 
-# ---- choosing, sorting, filtering ------------------------------------------------------------------------
+# ---- sorting, filtering -----------------------------------------------------------------------------------
 
 
-def test_a_block_a_point_and_a_row_show_their_numbers_and_tables_sort_and_filter(open_page: Open) -> None:
+def test_tables_sort_and_filter_by_keyboard(open_page: Open) -> None:
     layers = "[...document.querySelectorAll('#layers tbody tr:not([hidden]) th')].map(head => head.textContent).join()"
     with open_page("found") as page:
-        panel, strip = page.locator("#choice"), page.locator(".strip svg")
-        assert not panel.locator("dl").is_visible()
-        strip.locator("rect").nth(2).click()
-        assert panel.locator(".name").inner_text() == "layer 3"
-        assert "--layers 3 --seeds 1 --save-models" in panel.locator("code").inner_text()
-        strip.press("ArrowRight")
-        assert strip.get_attribute("aria-valuetext") == panel.locator(".name").inner_text() == "layer 4"
-        box = page.locator("#plot-search path.point").nth(5 + 9).bounding_box()
-        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        _until(page, "document.querySelector('#choice .name').textContent", "layer 9")
-        assert "at most behind\n0.72" in panel.locator("dl").inner_text()
-        assert strip.locator("rect.picked").count() == 9
-        page.locator("#layers tbody tr").nth(12).click()
-        assert panel.locator("select").input_value() == "12"
-        panel.locator(".copy").click()
-        _until(page, "document.querySelector('#choice .copy').textContent", "Copied")
-        # the tables sort and filter by keyboard
         expected = page.locator("#layers th", has=page.get_by_role("button", name="expected", exact=True))
         for order, first in (("descending", "9,8,7,6"), ("ascending", "12,0,11,1"), ("none", "0,1,2,3")):
             expected.locator("button").press("Enter")
@@ -356,12 +338,3 @@ def test_a_block_a_point_and_a_row_show_their_numbers_and_tables_sort_and_filter
         _until(page, layers, "9")
         assert page.locator("#layers output").inner_text() == "1 of 13 rows"
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
-
-
-def test_a_figure_of_another_table_has_its_own_rows_and_no_command_of_the_reference() -> None:
-    page = study_page(STUDIES["reference"]())
-    rows, commands = choices(page)
-    outcomes = rows["tables"][rows["figures"]["outcomes"]]
-    assert outcomes["names"][-1] == "bert-base-cased, layer 12"
-    assert rows["tables"][0]["blocks"][3] == [1, 2, 3]
-    assert commands[rows["figures"]["outcomes"]][-1] == ""

@@ -125,7 +125,7 @@ def test_every_text_of_a_study_is_escaped(kind: str) -> None:
     read = Page(rendered(study))
     assert not read.all("b")
     assert from_json(Study, read.data("study")) == study
-    assert len(read.all("script")) == 7
+    assert len(read.all("script")) == 6
 
 
 LITERALS = {"mean", "cka", "linear", "debiased", "raw", "zscore", "same-index", "confirmed", "none", "test"}

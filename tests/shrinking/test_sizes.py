@@ -16,12 +16,10 @@ from layerprobe.errors import DataError, ModelError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_dict
 from layerprobe.finetuning.values import Protocol
-from layerprobe.results.choices import choices
 from layerprobe.results.draw import drawn
 from layerprobe.results.kept import from_json as result_of
 from layerprobe.scoring.score import score
 from layerprobe.shrinking import points_lost
-from layerprobe.shrinking.page import shrunk_page
 from layerprobe.shrinking.points_lost import Compared, served
 from layerprobe.shrinking.run import _some
 from layerprobe.shrinking.teacher import Taught
@@ -112,24 +110,6 @@ def test_validation_chooses_the_front_and_test_is_drawn(result: Shrunk) -> None:
     assert [*of_time["openvino int8"].y] == [79.6]
     assert [*of_time["openvino int8"].error_x.array] == [pytest.approx(0.1)]
     assert not any(way in of_time for way in ("2 blocks", "2 blocks, trained")), "expected those that were timed alone"
-
-
-def test_a_point_gives_the_command_that_makes_it(result: Shrunk) -> None:
-    page = shrunk_page(result)
-    shown, commands = choices(page)
-    made = dict(zip(result.ways.column("score").values, commands[shown["figures"]["sizes"]], strict=True))
-    by_shrink = (
-        "layerprobe shrink org/whole --texts 'some texts.txt' -t pairs.csv --size 1,4 --vocabulary 500 "
-        "--learning-rate 0.0005 --seeds 0,1 -o smaller"
-    )
-    assert made == {
-        80.0: "",
-        79.5: "layerprobe export org/whole smaller-int8 --layer 4 --int8 onnx",
-        79.6: "layerprobe export org/whole smaller-int8 --layer 4 --int8 openvino",
-        78.0: "",
-        79.0: by_shrink,
-        79.9: by_shrink,
-    }
 
 
 def test_it_is_read_back_as_is_what_version_0_3_0_wrote(result: Shrunk, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import typer
 import layerprobe as lp
 from layerprobe.checks import LEVEL
 from layerprobe_cli import options as o
-from layerprobe_cli.following import final_command, finetune_command, made_by
+from layerprobe_cli.following import final_command, finetune_command
 from layerprobe_cli.shell import Done, ItemsCall
 
 FOUND = "found"
@@ -77,7 +77,6 @@ def find(
     label = finding.models[finding.best_model] if others else checkpoint.label
     names, labels = [model.name, *(others or ())], [checkpoint.label for checkpoint in checkpoints]
     chosen = names[labels.index(label)]
-    findings = dict(zip(names, finding.findings if others else [finding], strict=True))
     best, parts, beside = finding.best if others else finding, [*finding.parts], list[Any]()
     weights_kept = best.weights is not None and best.weights.kept
     again = final_command(call, names)
@@ -95,12 +94,5 @@ def find(
         warnings=finding.failures,
         notes=notes,
         page={"of": (finding, *beside)} | ({} if others else {"model": label, "task": task.name}),
-        makes=made_by(
-            lambda name, layer: export_commands(
-                findings[name], labels[names.index(name)], finetune_command(call, name), layer
-            ),
-            names,
-            finding.labels if others else (),
-        ),
         next=export_commands(best, label, finetune_command(call, chosen)) if weights_kept else [again],
     )

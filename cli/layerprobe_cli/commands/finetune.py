@@ -11,8 +11,7 @@ from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.values import LayerOutcome, Weighting
 from layerprobe.stats.values import TOLERANCE
 from layerprobe_cli import options as o
-from layerprobe_cli.following import finetune_command, made_by
-from layerprobe_cli.shell import Done, PageCall, command
+from layerprobe_cli.shell import Done, PageCall
 
 
 def finetune(
@@ -77,16 +76,8 @@ def finetune(
         parts += [f"\nWeights, for `layerprobe export DIRECTORY OUT{' --layer L' if scan else ''}`:", *map(str, made)]
         listed_runs = [run | {"directory": str(path)} for run, path in zip(listed_runs, made, strict=True)]
 
-    def export_commands(name: str, layer: int) -> Sequence[str]:
-        if not save_models:
-            again = finetune_command(call, name)
-            return f"{again} --layers {layer} --seeds 1 --save-models", f"layerprobe export DIRECTORY layer-{layer}"
-        run = made[0] if scan else next(path for run, path in zip(result, made, strict=True) if run.layer == layer)
-        return [command("export", str(run), f"layer-{layer}", *(["--layer", str(layer)] if scan else []))]
-
     return Done(
         result=result,
-        makes=made_by(export_commands, [model.name]),
         parts=parts,
         as_json={"runs": listed_runs, "layers": outcomes_with_best(result.outcomes)},
         notes=[f"the runs are in {made[0].parent}"],

@@ -3,7 +3,6 @@
 import layerprobe as lp
 from layerprobe.checks import LEVEL
 from layerprobe_cli import options as o
-from layerprobe_cli.following import exports
 from layerprobe_cli.shell import Done, PageCall
 
 
@@ -50,7 +49,6 @@ def predict(
         failed = f"layers are flagged from layer {prediction.drop.onset} on"
     return Done(
         result=prediction,
-        makes=exports(call, [model.name]),
         as_json=[
             {"reference": None if pair.alone else pair.reference.name, "curve": pair.curve, "prediction": drop}
             for pair, drop in zip(prediction.comparisons, prediction.drops, strict=True)

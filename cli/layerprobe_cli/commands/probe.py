@@ -13,7 +13,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.probing.values import ProbeSettings
 from layerprobe_cli import options as o
 from layerprobe_cli.derive import group
-from layerprobe_cli.following import export_layer, exports
+from layerprobe_cli.following import export_layer
 from layerprobe_cli.shell import Done, PageCall
 
 Embeddings = Annotated[
@@ -86,6 +86,5 @@ def probe(
     return Done(
         result=result,
         parts=(result.sentence, "", result.table, "", result.cost),
-        makes=exports(call, [embeddings.name]) if task else None,
         next=export_layer(call, embeddings.name, best, f"layer-{best}") if task and not result.on_floor else [],
     )

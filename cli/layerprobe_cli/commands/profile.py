@@ -12,7 +12,7 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.profiling.values import ProfileSettings
 from layerprobe_cli import options as o
 from layerprobe_cli.derive import group
-from layerprobe_cli.following import export_layer, exports
+from layerprobe_cli.following import export_layer
 from layerprobe_cli.shell import Done, PageCall
 
 
@@ -71,6 +71,5 @@ def profile(
         parts=[compared.table],
         as_json={"profiles": profiles},
         warnings=[warning for profile in profiles for warning in profile.warnings],
-        makes=exports(call, [model.name, *([other] if other else [])], compared.labels),
         next=export_layer(call, model.name, last, f"truncated-{last}") if cut else [],
     )

@@ -13,7 +13,7 @@ from layerprobe.stats.values import TOLERANCE
 from layerprobe.tasks.values import TaskSettings
 from layerprobe_cli import options as o
 from layerprobe_cli.derive import usage
-from layerprobe_cli.following import exports, find_command
+from layerprobe_cli.following import find_command
 from layerprobe_cli.places import folder_to_write
 from layerprobe_cli.shell import Done, ItemsCall, below
 
@@ -122,7 +122,6 @@ def score(
         result=result,
         warnings=result.warnings,
         files=files,
-        makes=exports(call, names, result.labels),
         next=() if several or collection else [find_command(call, names[result.best.model])],
         failed=below(fail_below, last, f"the last layer scores {{}}{mean}", 2),
     )
