@@ -3,9 +3,6 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-import plotly.graph_objects as go
-
-from layerprobe.metrics.names import points
 from layerprobe.names import listed, plural
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import READINGS, course, curves_table
@@ -18,10 +15,9 @@ from layerprobe.results.draw import drawn
 from layerprobe.results.page import page_of
 from layerprobe.results.parts import definitions, folded, section, table_of
 from layerprobe.results.shown import clauses
-from layerprobe.results.style import styled
 from layerprobe.results.table import stacked
-from layerprobe.results.values import Figure, Page, Section
-from layerprobe.scoring.values import LayerMean, LayerMeans, LayerScores, Scores
+from layerprobe.results.values import Page, Section
+from layerprobe.scoring.values import LayerScores, Scores
 from layerprobe.study.models import FoundModels
 from layerprobe.study.tables import runs_table
 
@@ -101,34 +97,6 @@ def _provenance(result: Scores) -> dict[str, str | None]:
 def _further(result: Scores) -> Iterator[Section]:
     if result.ways is not None:
         yield section("baselines", result.ways.beside.title, table_of(result.ways.beside))
-    if result.means is not None:
-        yield section("means", "Means of two layers", _heat_map(result.means), table_of(result.means.table))
-
-
-def _heat_map(means: LayerMeans) -> Figure:
-    """Return the validation scores of every two layers as a map."""
-    layers = [str(means.first_layer + i) for i in range(len(means.by_layer))]
-    title = points(means.primary, "validation").title
-    heat = go.Heatmap(
-        z=_square(means, means.best),
-        x=layers,
-        y=layers,
-        colorbar={"title": {"text": title}},
-        hovertemplate="layers %{x} and %{y}: %{z:.2f}<extra></extra>",
-    )
-    figure = go.Figure(heat).update_xaxes(title="Layer", type="category").update_yaxes(title="Layer", type="category")
-    finding = f"On the validation split {means.best.name} score highest."
-    return Figure("pairs", styled(figure), finding, "Single layers are on the diagonal.")
-
-
-def _square(means: LayerMeans, mean: LayerMean) -> list[list[float]]:
-    """Return the validation scores of every two layers as a map, with single layers on its diagonal."""
-    scores = dict(zip(means.pairs, mean.by_pair, strict=True))
-    layers = range(means.first_layer, means.first_layer + len(means.by_layer))
-    return [
-        [means.by_layer[a - means.first_layer] if a == b else scores[min(a, b), max(a, b)] for b in layers]
-        for a in layers
-    ]
 
 
 # ---- several models -------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings
 from layerprobe.metrics.names import METRICS, bounded
 from layerprobe.names import distinct_names, plural
-from layerprobe.scoring.layer_means import layer_means as means_of_layers
 from layerprobe.scoring.values import ItemScores, LayerOfModel, LayerScores, Scores, TaskScores
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.similarity.values import Difference, Interval
@@ -49,7 +48,6 @@ def score(
     split: TextSplit | None = None,
     timing: Timing | None = None,
     tolerance: float = TOLERANCE,
-    layer_means: bool = False,
 ) -> Scores:
     """Return how well the pretrained embeddings of every layer of a model, or of several, do a task, or several.
 
@@ -67,8 +65,6 @@ def score(
         split: train, validation, test, or all.
         timing: What measures milliseconds, such as `layerprobe.profiling.run.milliseconds`.
         tolerance: Points that a smaller layer may be behind the best, on one task.
-        layer_means: Whether the mean of every two layers is scored as an embedding, too: of one model on the test
-            split of one task, see `layerprobe.scoring.layer_means.layer_means`.
 
     Raises:
         ModelError: If a model cannot be loaded or truncated.
@@ -80,10 +76,6 @@ def score(
     models = model if isinstance(model, list) else [model]
     several_tasks = isinstance(task, Sequence) and not isinstance(task, str)
     tasks = list(task) if isinstance(task, Sequence) and not isinstance(task, str) else [task]
-    if several_tasks and layer_means:
-        raise DataError("expected one task with layer_means, got a list of tasks")
-    if layer_means and (len(models) != 1 or split not in (None, "test")):
-        raise DataError("expected one model and its test split with layer_means: validation chooses the layers")
     tasks = [checked_task(one) for one in tasks]
     _check_tasks(tasks)
     checkpoints = resolve_all(models, items=tasks[0].readable) if models else []
@@ -93,11 +85,8 @@ def score(
         check_different(checkpoints)
     if several_tasks:
         return _over_tasks(checkpoints, tasks, split or "test", timing)
-    split = split or ("test" if layer_means else default_split(tasks[0], len(checkpoints)))
-    scored = _on_task(checkpoints, tasks[0], split, timing=timing, tolerance=tolerance)
-    if layer_means:
-        scored = replace(scored, means=means_of_layers(checkpoints[0], tasks[0]))
-    return scored
+    split = split or default_split(tasks[0], len(checkpoints))
+    return _on_task(checkpoints, tasks[0], split, timing=timing, tolerance=tolerance)
 
 
 def default_split(task: Task, n_models: int = 1) -> TextSplit:

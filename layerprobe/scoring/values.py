@@ -20,7 +20,6 @@ from layerprobe.stats.sentences import (
     across_models_sentence,
     across_sentence,
     best_sentence,
-    gain_in_brackets,
     layers_of_models,
     score_of_best,
 )
@@ -28,9 +27,6 @@ from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor, best_of
 
 REVERSED = -20.0
 """Correlations x 100 of all layers below which labels are likely to be the wrong way round."""
-MeanForm = Literal["unit", "plain"]
-"""Of the embeddings of two layers: each divided by its norm, so that both count alike, or as they are."""
-FORMS = {"unit": "at unit norm", "plain": "as they are"}
 ScoreMethod = Literal["cosine", "dot", "probe", "centrality"]
 
 
@@ -445,91 +441,6 @@ class Ways:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerMean:
-    """The mean of two layers as an embedding, the two that score best on the validation split."""
-
-    form: MeanForm
-    layers: tuple[int, int]
-    validation: float
-    """The primary metric, x 100."""
-    test: float
-    """The primary metric, x 100."""
-    gain: CrossedInterval | None
-    """Test score less that of the best single layer, over test items; None where nothing is known of its error."""
-    by_pair: tuple[float, ...]
-    """The primary metric on validation of every two layers, x 100, in the order of `LayerMeans.pairs`."""
-
-    @property
-    def name(self) -> str:
-        """Which layers, and how they are averaged."""
-        return f"layers {self.layers[0]} and {self.layers[1]} {FORMS[self.form]}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerMeans:
-    """Means of every two layers as embeddings, without fine-tuning, compared with the best single layer."""
-
-    primary: str
-    """The metric that chooses layers."""
-    first_layer: int
-    """The first layer that is not left out."""
-    layer: int
-    """The single layer with the highest primary metric on the validation split."""
-    by_layer: tuple[float, ...]
-    """The primary metric of single layers on validation, x 100, from the first layer on."""
-    validation: float
-    """Of the single layer, x 100."""
-    test: float
-    """Of the single layer, x 100."""
-    means: tuple[LayerMean, ...]
-    """One a form."""
-
-    @property
-    def pairs(self) -> tuple[tuple[int, int], ...]:
-        """Every two layers."""
-        layers = range(self.first_layer, self.first_layer + len(self.by_layer))
-        return tuple(itertools.combinations(layers, 2))
-
-    @property
-    def best(self) -> LayerMean:
-        """The mean with the highest primary metric on the validation split."""
-        return max(self.means, key=lambda mean: mean.validation)
-
-    @property
-    def table(self) -> Table:
-        """The best single layer, and below it the best two layers by each form of their mean."""
-        title, means = metric_title(self.primary), self.means
-        both, only = columns_of((self, *means)), columns_of((None, *means))
-        gains = tuple(None if mean.gain is None else mean.gain.interval for mean in means)
-        return Table(
-            columns=(
-                Column("embedding", (f"layer {self.layer} alone", *(mean.name for mean in means))),
-                Column("form", ("alone", *(mean.form for mean in means)), shown=False),
-                Column("first", (self.layer, *(mean.layers[0] for mean in means)), shown=False),
-                Column("second", (self.layer, *(mean.layers[1] for mean in means)), shown=False),
-                both("validation", title=f"validation {title}", form=".2f"),
-                both("test", title=f"test {title}", form=".2f"),
-                only(
-                    "gain", lambda mean: mean.test - self.test, form="+.2f", meaning="On test, over the single layer."
-                ),
-                Column("interval", (None, *gains), title="interval of the gain", form="+.2f", interval=True),
-            ),
-            title="The best two layers",
-        )
-
-    @property
-    def sentence(self) -> str:
-        """What the better mean by validation gains, and how certain that is."""
-        best, title = self.best, metric_title(self.primary)
-        over = "" if best.gain is None else f"over new {plural(best.gain.unit)}"
-        return (
-            f"The mean of {best.name} scores {best.test:.2f} on test, "
-            f"{best.test - self.test:+.2f} {title} x 100 compared with layer {self.layer}, the best single one by "
-            f"validation {gain_in_brackets(best.gain, over)}"
-        )
-
-
 # ---- models x tasks x layers ----------------------------------------------------------------------------
 
 
@@ -596,8 +507,6 @@ class Scores(Shown):
     """The layers on one task, in their order; None where nothing is known of the errors, and of several tasks."""
     ways: Ways | None = field(default=None, metadata=RARE)
     """Further ways to make outputs of the embeddings, where the kind of the one task has them."""
-    means: LayerMeans | None = field(default=None, metadata=RARE)
-    """Means of two layers as embeddings; None where they were not requested."""
     settings: dict[str, str] = field(default_factory=dict)
     """How texts were embedded, where that is not the model's own way: pooling, prompts, norm, max_length."""
     warnings: tuple[str, ...] = ()
@@ -758,11 +667,11 @@ class Scores(Shown):
 
     @property
     def parts(self) -> Sequence[Table | str]:
-        """What a terminal shows of it: the answer, its table, baselines of further ways, and means of layers."""
+        """What a terminal shows of it: the answer, its table, and baselines of further ways."""
         parts: list[Table | str] = [self.sentence, "", self.table]
         if self.ways is not None:
             parts += ["", self.ways.beside]
-        return parts if self.means is None else [*parts, "", self.means.table]
+        return parts
 
     @property
     def blocks(self) -> Blocks | None:
@@ -907,11 +816,10 @@ class Scores(Shown):
 
     @property
     def sentence(self) -> str:
-        """Which layer is best and how sure that is, which may be, the smallest that will do, and what else gains."""
-        further = [part.sentence for part in (self.ways, self.means) if part is not None]
+        """Which layer is best and how sure that is, which may be, and the smallest that will do."""
         if self.ways is not None:
-            return " ".join(further)
-        return " ".join([*further, self._sentence_across if self.several_tasks else self._sentence_on_task])
+            return self.ways.sentence
+        return self._sentence_across if self.several_tasks else self._sentence_on_task
 
     @property
     def _sentence_on_task(self) -> str:

@@ -176,12 +176,12 @@ def error_sources(error: CrossedInterval) -> str:
     return f"{over}, most of the error from {items if share > CLOSE else seeds}"
 
 
-def gain_in_brackets(gain: CrossedInterval | None, over: str = "") -> str:
+def gain_in_brackets(gain: CrossedInterval | None) -> str:
     """Return the interval of a gain and whether it is one, as the end of a sentence."""
     if gain is None:
         return "(no interval): whether that is a gain is not known."
     verdict = {1: "a gain", -1: "a loss", 0: "no significant gain"}[gain.sign]
-    return f"({range_of(gain.interval, gain.level)} {over or drawn_anew(gain)}): {verdict}."
+    return f"({range_of(gain.interval, gain.level)} {drawn_anew(gain)}): {verdict}."
 
 
 def detectable(error: CrossedInterval) -> str:

@@ -71,7 +71,7 @@ def test_what_cannot_be_done_is_one_line(
     assert "does not exist" in refused("-t", tmp_path / "nothing.tsv")
     assert "cannot tell which columns are query,document" in refused("-t", pairs_file, "--ranking", "dot")
     assert "expected at least 4 of each" in refused("-t", beir, "--relevant-from", "2")
-    for more in (("--mteb", tmp_path / "mteb"), ("--layer-means",), ("-t", pairs_file)):
+    for more in (("--mteb", tmp_path / "mteb"), ("-t", pairs_file)):
         done = layerprobe("score", pair[0], "-t", beir, "--ranking", "dot", *more)
         assert (done.code, "expected one task of queries and documents with --ranking" in done.err) == (2, True)
     # a task of several splits then, whose other queries are to train on

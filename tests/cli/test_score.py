@@ -108,21 +108,3 @@ def test_the_best_layer_is_that_of_the_study(layerprobe: Layerprobe, pair: Pair,
     best = predicted["prediction"]["baselines"]["best zero-shot layer"]
     assert by_layer[best] == max(by_layer)
     assert scores["split"] == "validation"
-
-
-def test_means_of_layers(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
-    page = tmp_path / "means.html"
-    done = layerprobe("score", pair[0], "-t", pairs_file, "--layer-means", "--report", page)
-    assert done.code == 0, done.err
-    assert "The mean of layers" in done.out
-    assert "Single layers are on the diagonal" in page.read_text()
-    kept = layerprobe("score", pair[0], "-t", pairs_file, "--layer-means", "--json").json
-    assert [mean["form"] for mean in kept["means"]["means"]] == ["unit", "plain"]
-    assert kept["scores"]["metrics"]["spearman"][kept["means"]["layer"]] == kept["means"]["test"]
-    wide = layerprobe("score", pair[0], "-t", pairs_file, "--layer-means", "--level", "0.8", "--json").json
-    assert [each["means"]["means"][0]["gain"]["level"] for each in (kept, wide)] == [0.95, 0.8]
-    refused = layerprobe("score", pair[0], "-t", pairs_file, "--layer-means", "--split", "validation")
-    assert (refused.code, "the validation split chooses the layers" in refused.err) == (2, True)
-    for more in (("-t", pairs_file), ("--mteb", tmp_path)):
-        refused = layerprobe("score", pair[0], "-t", pairs_file, "--layer-means", *more)
-        assert (refused.code, "expected one task with --layer-means, and no --mteb" in refused.err) == (2, True)

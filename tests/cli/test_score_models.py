@@ -67,8 +67,7 @@ def test_a_build_checks_the_last_layer_of_the_first_model(layerprobe: Layerprobe
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--layer-means"], "expected one model with --layer-means or --mteb, got several models"),
-        (["--mteb", "folder"], "expected one model with --layer-means or --mteb, got several models"),
+        (["--mteb", "folder"], "expected one model with --mteb, got several models"),
         (["--split", "dev"], "expected validation, test or all for --split"),
     ],
 )

@@ -47,8 +47,6 @@ def test_it_is_a_kind_of_task_like_the_others(
     assert exported.code == 0, exported.err
     averaged = layerprobe("lab", "ensemble", Path(directory.strip()).parent)
     assert "average" in averaged.out, averaged.err
-    refused = layerprobe("score", pair[0], *source, "--layer-means")
-    assert "expected a task that is scored by cosines or by a probe" in refused.error
 
 
 @pytest.mark.slow  # as of the other kinds: classes, entities and answers go through the same commands

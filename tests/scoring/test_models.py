@@ -149,17 +149,11 @@ def test_what_cannot_be_compared_is_one_line(models: list[Model], tmp_path: Path
         score([bert, dataclasses.replace(bert, display_name="again")], task)
     with pytest.raises(DataError, match="expected at least one model, got none"):
         score([], task)
-    with pytest.raises(DataError, match="expected one task with layer_means, got a list of tasks"):
-        score(models, [task, toy_task_of("classification")], layer_means=True)
-    with pytest.raises(DataError, match="expected one model and its test split with layer_means"):
-        score(models, task, layer_means=True)
     with pytest.raises(DataError, match="score takes the model first"):
         score(task, bert)  # type: ignore[arg-type]
     for tolerance in ("x", float("nan"), -1):
         with pytest.raises(DataError, match="expected a tolerance of at least 0 points, got"):
             score(bert, task, tolerance=tolerance)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="expected one model and its test split with layer_means"):
-        score(bert, task, split="validation", layer_means=True)
     for wrong in (dataclasses.replace(task, test=task.test.take([0])), "stsb"):
         with pytest.raises(LayerProbeError) as caught:
             score(models, wrong)  # type: ignore[arg-type]

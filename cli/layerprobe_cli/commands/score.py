@@ -28,7 +28,6 @@ def score(
     source: o.Sources,
     others: o.Others = None,
     split: str | None = None,
-    layer_means: bool = False,
     ranking: Annotated[Literal["cosine", "dot"] | None, "Retrieval"] = None,
     relevant_from: Annotated[float | None, "Retrieval"] = None,
     mteb: Annotated[Path | None, {"metavar": "FOLDER", "callback": folder_to_write}] = None,
@@ -56,8 +55,6 @@ def score(
     Args:
         split: What is scored: validation, test or all; of a retrieval task also other judgements. By default test; of
             one task without --mteb, all of data that has no split where nothing is fitted.
-        layer_means: Also score the mean of every two layers as an embedding, at unit norm and as they are; validation
-            chooses, test says what that gains.
         ranking: By what documents are ranked; dot is the inner product. By default cosine.
         relevant_from: Judgements below this are not relevant. By default all above 0 are.
         mteb: Write results in mteb's layout, every layer as an experiment of the model.
@@ -74,9 +71,9 @@ def score(
     if searched:
         call.refuse(unread, "with --ranking and --relevant-from")
     several = len(source) > 1 or mteb is not None
-    if wrong := _wrong_together(split, searched, several, layer_means, mteb is not None, len(names)):
+    if wrong := _wrong_together(split, searched, several, mteb is not None, len(names)):
         raise typer.BadParameter(wrong)
-    alone = searched or (not several and not layer_means and not unread and split not in ("validation", "all"))
+    alone = searched or (not several and not unread and split not in ("validation", "all"))
     collection = alone and (searched or _is_collection(source[0]))
     if collection:
         from layerprobe.kinds.retrieval.loading import load_retrieval, scored_split
@@ -102,7 +99,7 @@ def score(
     for name, task in zip(distinct_names([task.name for task in tasks]), tasks, strict=True):
         about: dict[str, Any] = {"texts": task.texts()} if collection else {"of": name if len(tasks) > 1 else ""}
         if not collection:
-            about["scored"] = chosen or ("test" if several or layer_means else default_split(task, len(checkpoints)))
+            about["scored"] = chosen or ("test" if several else default_split(task, len(checkpoints)))
         call.data(checkpoints, task, **about)
     result = score_layers(
         checkpoints,
@@ -110,7 +107,6 @@ def score(
         split=chosen,
         timing=milliseconds if timed and len(checkpoints) > 1 else None,
         tolerance=tolerance,
-        layer_means=layer_means,
     )
     files = {}
     if mteb is not None:
@@ -127,21 +123,12 @@ def score(
     )
 
 
-def _wrong_together(
-    split: str | None, searched: bool, several: bool, layer_means: bool, mteb: bool, n_models: int
-) -> str:
+def _wrong_together(split: str | None, searched: bool, several: bool, mteb: bool, n_models: int) -> str:
     """Return why options do not go together; empty where they do."""
-    if layer_means and split not in (None, "test"):
-        return "expected --split test with --layer-means: the validation split chooses the layers"
-    if searched and (several or layer_means):
-        return (
-            "expected one task of queries and documents with --ranking and --relevant-from, without --layer-means and "
-            "--mteb"
-        )
-    if layer_means and several:
-        return "expected one task with --layer-means, and no --mteb"
-    if n_models > 1 and (layer_means or mteb):
-        return "expected one model with --layer-means or --mteb, got several models"
+    if searched and several:
+        return "expected one task of queries and documents with --ranking and --relevant-from, without --mteb"
+    if n_models > 1 and mteb:
+        return "expected one model with --mteb, got several models"
     if mteb and split == "all":
         return "expected validation or test for --split with --mteb, got all"
     return ""
