@@ -239,7 +239,7 @@ COMMANDS: dict[str, str] = {
     "summarize": "score RTD -t articles.jsonl",
     "retrieve-folder": "score RTD MLM -t beir",
     "retrieve-pairs": "score RTD -t pairs-train.csv --columns 0,1,2 --relevant-from 3 --ranking dot",
-    "across": "score RTD -t pairs-train.csv -t same-train.tsv -t class-train.tsv -t values --mteb OUT/mteb",
+    "across": "score RTD -t pairs-train.csv -t same-train.tsv -t class-train.tsv -t values",
     "ensemble-scan": f"finetune --scan RTD -t pairs-train.csv --cache-dir OUT/scanned {SHORT}",
     "ensemble": "lab ensemble OUT/scanned/runs/*/falling-seed-*",
     "ensemble-layers": "lab ensemble OUT/scanned/runs/*/falling-seed-* --layers 2,5",

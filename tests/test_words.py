@@ -26,7 +26,7 @@ SETTINGS = (lp.Model, lp.Protocol, lp.load_task, lp.load_texts, lp.settings, lp.
 SETTINGS = (*SETTINGS, ShrinkSettings, RBFCKA, compare_all)
 COMMAND_LINE = {
     "json quiet traceback help_all dry_run": "what is printed; an estimate is layerprobe.study.find.plan_find",
-    "out parquet show_map mteb": "where it is written: lp.save(result, path)",
+    "out parquet show_map": "where it is written: lp.save(result, path)",
     "fail_below fail_on_drop": "an exit code",
     "with_texts": "texts of lp.write_report(result, path)",
     "others": "a list of models, or a call each",

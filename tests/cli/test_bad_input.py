@@ -93,7 +93,6 @@ def test_odd_texts_are_kept_or_cut_with_a_warning(layerprobe: Layerprobe, pair: 
         (("find", "MODEL", "-t", "DATA", "--budget", "0.001"), "from 1% to 100%"),
         (("find", "MODEL", "-t", "DATA", "--report", "out.txt"), "ends in .html"),
         (("find", "MODEL", "-t", "DATA", "--report", "INSIDE.html"), "pairs.csv is a file"),
-        (("score", "MODEL", "-t", "DATA", "--mteb", "DATA"), "pairs.csv is a file"),
         (("compare", "MODEL", "-t", "DATA", "--parquet", "INSIDE.html"), "pairs.csv is a file"),
         (("find", "MODEL", "-t", "DATA", "--epochs", "0"), "expected at least one epoch, got Protocol(epochs=0)"),
         (("find", "MODEL", "-t", "DATA", "--epochs", "two"), "got two"),

@@ -1,4 +1,4 @@
-"""Several tasks: the layer that is best on all of them, and files that mteb reads."""
+"""Several tasks: the layer that is best on all of them."""
 
 import dataclasses
 import json
@@ -10,9 +10,7 @@ import pytest
 from scipy import stats
 
 from layerprobe.encoders.model import Model, ModelDescription
-from layerprobe.errors import DataError, StoreError
-from layerprobe.files.serialisation import digest
-from layerprobe.scoring.mteb import write_mteb
+from layerprobe.errors import DataError
 from layerprobe.scoring.score import across_tasks, score
 from layerprobe.scoring.values import LayerScores, Scores, TaskScores
 from tests.models import given, save_tiny
@@ -165,68 +163,3 @@ def test_each_task_is_scored_as_alone(bert: Path, tmp_path: Path) -> None:
         score(given(str(bert), options), [])
     with pytest.raises(DataError, match=r"got toy sts and \./toy sts, which hold the same data"):
         score("no such model", [tasks[0], dataclasses.replace(tasks[0], name="./toy sts")])
-
-
-@pytest.mark.slow
-def test_mteb_reads_the_results_back(three: Scores, tmp_path: Path) -> None:
-    mteb = pytest.importorskip("mteb", reason="needs mteb, of the test dependencies")
-    written = write_mteb(three, tmp_path)
-    assert len(written) == 4 * 3
-    cache = mteb.ResultCache(cache_path=tmp_path)
-    loaded = cache.load_results(include_remote=False, load_experiments="match_name")
-    found = {
-        (each.experiment_name, task.task_name): task for each in loaded.model_results for task in each.task_results
-    }
-    for i, curve in enumerate(CURVES):
-        for layer, value in enumerate(curve):
-            task = found[f"layer_{layer}", str(i)]
-            assert task.get_score() == pytest.approx(value / 100)
-            assert task.scores["test"][0]["pearson"] == pytest.approx((value - 1) / 100)
-    assert {(each.model_name, each.model_revision) for each in loaded.model_results} == {("google/electra", "abc123")}
-    # by the model's card, validated
-    place = tmp_path / "results" / "google__electra" / "abc123" / "experiments" / "layer_2"
-    card = mteb.models.ModelMeta(**json.loads((place / "model_meta.json").read_text()))
-    assert (card.experiment_name, card.n_parameters) == ("layer_2", 30)
-    only = cache.load_results(models=[card], include_remote=False)
-    assert [each.experiment_name for each in only.model_results] == ["layer_2"]
-
-
-@pytest.mark.parametrize(
-    ("name", "folder"),
-    [("google/electra@main", "google__electra"), ("/models/my model", "local__my_model"), ("bert", "local__bert")],
-)
-def test_folders_are_named_as_mteb_names_them(tmp_path: Path, name: str, folder: str) -> None:
-    write_mteb(across_tasks((model_of(name=name),), [scored(CURVES[0], "a/b:c")]), tmp_path)
-    assert [path.name for path in (tmp_path / "results").iterdir()] == [folder]
-    assert (tmp_path / "results" / folder / "abc123" / "experiments" / "layer_0" / "b_c.json").is_file()
-
-
-def test_other_settings_are_other_experiments(bert: Path, tmp_path: Path) -> None:
-    mteb = pytest.importorskip("mteb", reason="needs mteb, of the test dependencies")
-    for number, options in enumerate((Model(), Model(pooling="cls"), Model(pooling="cls", prompt="a: "))):
-        model = given(str(bert), dataclasses.replace(options, device="cpu", cache_dir=tmp_path / "cache"))
-        result = score(model, [toy_task_of("sts")])
-        assert len(result.settings) == number
-        write_mteb(result, tmp_path)
-    names = {path.parent.name for path in tmp_path.rglob("toy_sts.json")}
-    ways = ["", "__pooling_cls", f"__pooling_cls__prompt_a--{digest('a: ')[:8]}"]
-    # the token of layer 0 is the same in all texts
-    assert names == {f"layer_{layer}{way}" for layer in range(4) for way in ways if layer or not way}
-    loaded = mteb.ResultCache(cache_path=tmp_path).load_results(include_remote=False, load_experiments="match_name")
-    assert {each.experiment_name for each in loaded.model_results} == names
-
-
-def test_the_digest_of_a_local_folder_is_a_name_on_any_system(tmp_path: Path) -> None:
-    local = dataclasses.replace(model_of(), revision="sha256:12ab")
-    (written, *_) = write_mteb(across_tasks((local,), [scored(CURVES[0], "a")]), tmp_path)
-    assert written.parents[2].name == "sha256-12ab"
-    assert json.loads((written.parent / "model_meta.json").read_text())["revision"] == "sha256-12ab"
-
-
-def test_two_tasks_never_share_a_file_and_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    both = across_tasks((model_of(),), [scored(CURVES[0], "a/x.csv"), scored(CURVES[1], "b/x.tsv")])
-    with pytest.raises(DataError, match="expected tasks of different names, got x, x: rename a file"):
-        write_mteb(both, tmp_path)
-    (tmp_path / "results").write_text("in the way")
-    with pytest.raises(StoreError, match="cannot make the folder"):
-        write_mteb(across_tasks((model_of(),), [scored(CURVES[0], "a")]), tmp_path)

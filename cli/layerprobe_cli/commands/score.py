@@ -14,7 +14,6 @@ from layerprobe.tasks.values import TaskSettings
 from layerprobe_cli import options as o
 from layerprobe_cli.derive import usage
 from layerprobe_cli.following import find_command
-from layerprobe_cli.places import folder_to_write
 from layerprobe_cli.shell import Done, ItemsCall, below
 
 RETRIEVAL = "retrieval"
@@ -30,7 +29,6 @@ def score(
     split: str | None = None,
     ranking: Annotated[Literal["cosine", "dot"] | None, "Retrieval"] = None,
     relevant_from: Annotated[float | None, "Retrieval"] = None,
-    mteb: Annotated[Path | None, {"metavar": "FOLDER", "callback": folder_to_write}] = None,
     timed: Annotated[bool, {"flags": ("--time/--no-time",)}] = True,
     tolerance: float = TOLERANCE,
     level: o.Level = LEVEL,
@@ -45,7 +43,7 @@ def score(
 
     Example:  [bold]layerprobe score google-bert/bert-base-cased -t stsb[/bold]
 
-    Example:  [bold]layerprobe score google-bert/bert-base-cased -t stsb -t sick.tsv --mteb .[/bold]
+    Example:  [bold]layerprobe score google-bert/bert-base-cased -t stsb -t sick.tsv[/bold]
 
     Example:  [bold]layerprobe score all-MiniLM-L6-v2 all-mpnet-base-v2 -t stsb --report models.html[/bold]
 
@@ -54,10 +52,9 @@ def score(
 
     Args:
         split: What is scored: validation, test or all; of a retrieval task also other judgements. By default test; of
-            one task without --mteb, all of data that has no split where nothing is fitted.
+            one task, all of data that has no split where nothing is fitted.
         ranking: By what documents are ranked; dot is the inner product. By default cosine.
         relevant_from: Judgements below this are not relevant. By default all above 0 are.
-        mteb: Write results in mteb's layout, every layer as an experiment of the model.
         timed: Measure how long one text takes at each layer of several models.
         tolerance: Points that you accept to lose for a smaller model.
         fail_below: Exit with code 3 if the last layer scores less than this.
@@ -70,9 +67,9 @@ def score(
     unread = call.given(o.TASK) - READ_OF_COLLECTIONS
     if searched:
         call.refuse(unread, "with --ranking and --relevant-from")
-    several = len(source) > 1 or mteb is not None
-    if wrong := _wrong_together(split, searched, several, mteb is not None, len(names)):
-        raise typer.BadParameter(wrong)
+    several = len(source) > 1
+    if searched and several:
+        raise typer.BadParameter("expected one task of queries and documents with --ranking and --relevant-from")
     alone = searched or (not several and not unread and split not in ("validation", "all"))
     collection = alone and (searched or _is_collection(source[0]))
     if collection:
@@ -108,30 +105,13 @@ def score(
         timing=milliseconds if timed and len(checkpoints) > 1 else None,
         tolerance=tolerance,
     )
-    files = {}
-    if mteb is not None:
-        from layerprobe.scoring.mteb import write_mteb
-
-        files["Results"] = f"{len(write_mteb(result, mteb))} files below {mteb / 'results'}"
     last, mean = result.of_model(0)[-1].score, " in the mean" if len(tasks) > 1 else ""
     return Done(
         result=result,
         warnings=result.warnings,
-        files=files,
         next=() if several or collection else [find_command(call, names[result.best.model])],
         failed=below(fail_below, last, f"the last layer scores {{}}{mean}", 2),
     )
-
-
-def _wrong_together(split: str | None, searched: bool, several: bool, mteb: bool, n_models: int) -> str:
-    """Return why options do not go together; empty where they do."""
-    if searched and several:
-        return "expected one task of queries and documents with --ranking and --relevant-from, without --mteb"
-    if n_models > 1 and mteb:
-        return "expected one model with --mteb, got several models"
-    if mteb and split == "all":
-        return "expected validation or test for --split with --mteb, got all"
-    return ""
 
 
 def _is_collection(source: TaskSettings) -> bool:
