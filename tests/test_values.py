@@ -124,7 +124,6 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "models": st.tuples(st.deferred(lambda: values_of(ModelDescription))),
         "tasks": st.tuples(st.deferred(lambda: values_of(TaskScores))),
         "ways": st.none(),
-        "means": st.none(),
     },
     ItemScores: {
         "ids": st.just(("p", "q")),

@@ -95,23 +95,11 @@ class Record:
     """Test score of the best layer less that of the recommended one, x 100."""
     median_regret: float
     """x 100."""
-    parts: tuple[RecordPart, ...] = field(default=(), metadata=RARE)
-    """Pretrained and random ones of these, and others that no rule was chosen by; empty in files of before."""
+    parts: tuple[RecordPart, ...]
+    """Pretrained and random ones of these, and others that no rule was chosen by."""
 
     def sentence(self, rule: str) -> str:
         """Return how the rule of this name does, and whether its flag says nothing of encoders that drop or do not."""
-        if not self.parts:
-            return sentences.older_record_sentence(
-                rule,
-                sentences.flags_phrase(
-                    models=self.models, drops=self.drops, caught=self.caught, false_alarms=self.false_alarms
-                ),
-                budget=self.budget,
-                models=self.models,
-                families=self.families,
-                mean_regret=self.mean_regret,
-                median_regret=self.median_regret,
-            )
         dropping = [part for part in self.parts if part.drops]
         always = bool(dropping) and all(part.caught + part.false_alarms >= part.models for part in dropping)
         phrases = [sentences.record_part_phrase(**asdict(part)) for part in self.parts]
@@ -149,7 +137,7 @@ class DropPrediction(Shown):
     collapsed: int = field(default=0, metadata=RARE)
     """How many of the last layers give all texts one embedding: they are flagged without a reading."""
     n_texts: tuple[int, int] | None = None
-    """How many texts were read, and how many there are; None in files of before."""
+    """How many texts were read, and how many there are; None where no texts were given."""
 
     @property
     def record_sentence(self) -> str:

@@ -88,7 +88,7 @@ def _provenance(result: Scores) -> dict[str, str | None]:
         name: f"{task.task} ({task.kind}, sha256 {task.task_digest})" for name, task in tasks.items()
     }
     (first, *_) = result.tasks
-    if first.n_items and not named:
+    if not named:
         facts[numbers.capitalised(plural(first.unit))] = f"{first.n_items:,}"
         facts |= {numbers.capitalised(name): f"{n:,}" for name, n in (first.facts or {}).items()}
     return facts | {"Settings": ", ".join(f"{name} {value}" for name, value in result.settings.items()) or None}

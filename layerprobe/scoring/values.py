@@ -455,9 +455,9 @@ class TaskScores:
     scores: LayerScores
     model: int = field(default=0, metadata=RARE)
     """Which of the models, from 0."""
-    n_items: int = field(default=0, metadata=RARE)
-    """That were scored; 0 in older files."""
-    unit: str = field(default="item", metadata=RARE)
+    n_items: int
+    """That were scored."""
+    unit: str
     """What an item is called."""
     facts: dict[str, int] | None = field(default=None, metadata=RARE)
     """What else there is of the items, by what it is called, such as documents."""
@@ -493,7 +493,7 @@ class Scores(Shown):
     """How well untrained embeddings do tasks: every layer of one model or several, on one task or several.
 
     In JSON, what there is one of stands by itself: `model` in the place of `models`, and the fields of the one
-    `TaskScores` in the place of `tasks`. JSON of version 0.2.0, in its three shapes, is read, too.
+    `TaskScores` in the place of `tasks`.
     """
 
     models: tuple[ModelDescription, ...]
@@ -522,11 +522,9 @@ class Scores(Shown):
 
     @classmethod
     def class_of(cls, data: dict[str, Any]) -> tuple[type["Scores"], dict[str, Any]]:
-        """Return the fields of JSON, also of that of version 0.2.0."""
-        from layerprobe.scoring.old import current_shape
-
-        data = current_shape(dict(data))
-        if "model" in data and "models" not in data:
+        """Return the fields of JSON."""
+        data = dict(data)
+        if "model" in data:
             data["models"] = [data.pop("model")]
         if "tasks" not in data:
             names = [f.name for f in fields(TaskScores)]

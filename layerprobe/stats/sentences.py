@@ -863,17 +863,6 @@ def record_sentence(rule: str, budget: str, parts: Sequence[str], *, always_flag
     return f'The rule "{rule}" on DropBench, under {budget} fine-tuning: {"; ".join(parts)}.{worth * always_flags}'
 
 
-def older_record_sentence(
-    rule: str, flags: str, *, budget: str, models: int, families: int, mean_regret: float, median_regret: float
-) -> str:
-    """Return the same of a record that does not say which encoders it is of."""
-    return (
-        f"On DropBench, {models} small encoders of {families} pretraining objectives under {budget} fine-tuning, the "
-        f'rule "{rule}" {flags}; its layer is {mean_regret:.1f} points below the best on average (median '
-        f"{median_regret:.1f})."
-    )
-
-
 def texts_sentence(n: int | None, available: int, same: float | None) -> str:
     """Return how many texts were read, and in what share of resamples they say the same, as far as that is known."""
     read = "" if n is None else f"Read {f'{n:,} of' if n < available else 'all'} {available:,} texts."

@@ -111,6 +111,8 @@ def across() -> Scores:
             task=name,
             task_digest=name,
             kind="sts",
+            n_items=100,
+            unit="pair",
             scores=dataclasses.replace(
                 scores, metrics={"spearman": tuple(value + shift * layer for layer, value in enumerate(scores.scores))}
             ),

@@ -35,7 +35,7 @@ def model_of(n_blocks: int = 3, name: str = "google/electra") -> ModelDescriptio
 def scored(curve: list[float], name: str) -> TaskScores:
     metrics = {"spearman": tuple(curve), "pearson": tuple(value - 1 for value in curve)}
     scores = LayerScores(split="test", method="cosine", primary="spearman", metrics=metrics)
-    return TaskScores(task=name, task_digest="d" + name, kind="sts", scores=scores)
+    return TaskScores(task=name, task_digest="d" + name, kind="sts", scores=scores, n_items=100, unit="pair")
 
 
 @pytest.fixture

@@ -77,7 +77,6 @@ def test_a_loss_that_is_not_there(toy: None) -> None:
 
 DEFAULTS = {
     "cli/layerprobe_cli/commands/score.py",  # of collections, which have no splits
-    "layerprobe/scoring/old.py",  # the shapes of 0.2.0
     "layerprobe/embedded/pair.py",  # the task of the embedded pair
     "layerprobe/tasks/columns.py",  # what it proposes where columns are of queries and documents
     "layerprobe/probing/probes.py",  # whose metrics the targets of arrays have
