@@ -38,7 +38,7 @@ def fitted(
     scores = signal.sum(axis=1) + noise
     targets = scores if kind == "scores" else np.where(scores > 0, "a", "b")
     settings = ProbeSettings(foldings=3 if kind == "scores" else 1, seed=seed)
-    return probe(embeddings, targets, groups=groups, combinations=False, settings=settings)
+    return probe(embeddings, targets, groups=groups, weighted_sum=False, settings=settings)
 
 
 def pairs(seed: int, *, n: int, layers: int, tails: float | None = None, better: float = 0.0) -> Probing:
@@ -53,7 +53,7 @@ def pairs(seed: int, *, n: int, layers: int, tails: float | None = None, better:
     embeddings[n:] = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
     targets = np.column_stack([np.arange(n), n + np.arange(n), gold])
     settings = ProbeSettings(foldings=1, folds=3)
-    return probe(embeddings, targets, kind="pairs", combinations=False, settings=settings)
+    return probe(embeddings, targets, kind="pairs", weighted_sum=False, settings=settings)
 
 
 CASES: dict[str, Callable[[int], Probing]] = {

@@ -16,7 +16,7 @@ from layerprobe.extraction.embeddings import Embeddings, extract_items, left_out
 from layerprobe.metrics.names import split_title
 from layerprobe.probing.probes import SCORED_AS, Problem
 from layerprobe.probing.run import Board, probe_layers
-from layerprobe.probing.values import SEVERAL, ProbeSettings, Probing
+from layerprobe.probing.values import ProbeSettings, Probing
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.zero_shot import score_by_item
 from layerprobe.stats.links import Links, joined
@@ -30,11 +30,11 @@ EMBEDDED = 0.7
 """Of the progress."""
 
 
-def probe_model(model: Any, task: Task, *, settings: ProbeSettings, combinations: bool | None) -> Probing:
+def probe_model(model: Any, task: Task, *, settings: ProbeSettings, weighted_sum: bool | None) -> Probing:
     """Embed the items of a task at every layer, or take that from the store, and say which layer to use.
 
     Kinds with a probe of whole embeddings are predicted across folds of all their items; others are scored as
-    `layerprobe.scoring.score.score` does, pairs with scores and queries with combinations of layers as well.
+    `layerprobe.scoring.score.score` does.
     """
     task = checked_task(task)
     checkpoint, kind = resolve(model, items=task.readable), KINDS[task.kind]
@@ -46,7 +46,7 @@ def probe_model(model: Any, task: Task, *, settings: ProbeSettings, combinations
         return _by_outputs(checkpoint, task, split, about)
     with part(start=0, share=EMBEDDED, whole=1):
         items, embeddings = extract_items(checkpoint, task.split(split), task=task)
-    return _by_rows(items, embeddings, task, about, combinations=combinations)
+    return _by_rows(items, embeddings, task, about, weighted_sum=weighted_sum)
 
 
 def probed_split(task: Task) -> TextSplit:
@@ -55,7 +55,7 @@ def probed_split(task: Task) -> TextSplit:
 
 
 def _by_rows(
-    items: Items, embeddings: Embeddings, task: Task, about: dict[str, Any], *, combinations: bool | None
+    items: Items, embeddings: Embeddings, task: Task, about: dict[str, Any], *, weighted_sum: bool | None
 ) -> Probing:
     kind, settings = KINDS[task.kind], about["settings"]
     given = range(embeddings.first_layer, embeddings.n_layers)  # a constant one behind is noticed by the probes
@@ -79,7 +79,7 @@ def _by_rows(
     problem = replace(problem.folded(groups, settings), links=links, scored_as=task.kind)
     with part(start=EMBEDDED, share=1 - EMBEDDED, whole=1):
         about["model"] = embeddings.model
-        return probe_layers(layers, problem, about, combinations=combinations, left_out=_left_out(embeddings, given))
+        return probe_layers(layers, problem, about, weighted_sum=weighted_sum, left_out=_left_out(embeddings, given))
 
 
 def _kept_together(items: Items, links: Links | None, folds: int) -> tuple[NDArray[np.intp] | None, tuple[str, ...]]:
@@ -147,5 +147,4 @@ def _by_outputs(checkpoint: Resolved, task: Task, split: TextSplit, about: dict[
     )
     for number in scores.layers:
         board.add(f"layer {number}", number, embeddings.model.hidden_size, [number])
-    board.left_out[SEVERAL] = f"they are not compared for the kind {task.kind}"
     return board.result(last=len(scores.scores) - 1)

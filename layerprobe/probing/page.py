@@ -1,4 +1,4 @@
-"""Frozen layers as a page: the curve with its errors, several layers together, the table."""
+"""Frozen layers as a page: the curve with its errors, the weighted sum of layers, the table."""
 
 from layerprobe.metrics.names import metric_title
 from layerprobe.probing.values import Probing

@@ -57,8 +57,6 @@ class Fitted:
 
     outputs: NDArray[Any]
     """(foldings, n, ...)."""
-    losses: Array
-    """(foldings, folds) by which penalties were chosen, which know nothing of the fold that is left out."""
     swayed: Array
     """(foldings, n) influences x 100 of the items as ones to train on; 0 where they are not known."""
     penalties: Array
@@ -213,42 +211,34 @@ class Problem:
         """Return the outputs of features that differ by held-out fold."""
         outputs, swayed = [], np.zeros((len(self.foldings), self.n_items))
         for folding, folds in enumerate(self.foldings):
-            layers = [layer_of(folding, fold) for fold in range(self.n_folds)]
             result: NDArray[Any] = np.empty(0)
-            for layer in {id(layer): layer for layer in layers}.values():
-                predicted = [fold for fold, other in enumerate(layers) if other is layer]
-                fitted = self._fitted(layer, folds[None], predicted)
-                predictions = fitted.outputs[0]
-                if self.kind == "pairs":  # folds are ranked together, and the cosines of each lie elsewhere
-                    predictions = (predictions - predictions.mean()) / max(float(predictions.std()), 1e-12)
+            for fold in range(self.n_folds):
+                fitted, here = self._fitted(layer_of(folding, fold), folds[None], [fold]), folds == fold
                 swayed[folding] += fitted.swayed[0]
-                result = result if result.size else predictions.copy()
-                here = np.isin(folds, predicted)
-                result[here] = predictions[here]
+                result = result if result.size else fitted.outputs[0].copy()
+                result[here] = fitted.outputs[0][here]
             outputs.append(result)
-        return Fitted(outputs=np.stack(outputs), losses=np.zeros(0), swayed=swayed, penalties=np.zeros(0))
+        return Fitted(outputs=np.stack(outputs), swayed=swayed, penalties=np.zeros(0))
 
     def _fitted(self, layer: Layer, foldings: NDArray[np.intp], predicted: Collection[int]) -> Fitted:
         nothing = np.zeros((len(foldings), self.n_items))
         if self.kind == "scores":
-            outputs, losses, swayed, penalties = ridge_outputs(
-                layer, self.targets[:, None], foldings, self.n_folds, predicted
-            )
-            return Fitted(outputs=outputs[..., 0], losses=losses, swayed=100 * swayed, penalties=penalties[..., None])
+            outputs, swayed, penalties = ridge_outputs(layer, self.targets[:, None], foldings, self.n_folds, predicted)
+            return Fitted(outputs=outputs[..., 0], swayed=100 * swayed, penalties=penalties[..., None])
         if self.kind in ("classes", "labels"):
             labels = self.targets.reshape(self.n_items, -1).T
             fits = [logistic_outputs(layer, label, foldings, self.n_folds, predicted) for label in labels]
             outputs = fits[0][0] if self.kind == "classes" else np.stack([fit[0][..., -1] for fit in fits], axis=-1)
             return Fitted(
                 outputs=outputs,
-                losses=np.mean([losses for _, losses, _ in fits], axis=0),
                 swayed=nothing,
-                penalties=np.stack([variances for *_, variances in fits], axis=-1),
+                penalties=np.stack([variances for _, variances in fits], axis=-1),
             )
         once = self._cosines(layer) if self.kind == "pairs" else self._ranked(layer)
-        losses = np.zeros((len(foldings), self.n_folds))
         return Fitted(
-            outputs=np.stack([once] * len(foldings)), losses=losses, swayed=nothing, penalties=losses[..., None]
+            outputs=np.stack([once] * len(foldings)),
+            swayed=nothing,
+            penalties=np.zeros((len(foldings), self.n_folds, 1)),
         )
 
     def refitted(self, rows: NDArray[Any], items: NDArray[np.intp], others: NDArray[Any], penalties: Array) -> Any:
@@ -280,7 +270,7 @@ class Problem:
 
 def logistic_outputs(
     layer: Layer, classes: NDArray[np.intp], foldings: NDArray[np.intp], n_folds: int, predicted: Collection[int]
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array]:
     """Return probabilities of the classes by logistic regression that was fitted without the fold of the row.
 
     Each feature is divided by its standard deviation in the training rows. The penalty is chosen by the log loss on one
@@ -288,12 +278,12 @@ def logistic_outputs(
     than `FIT_NUMBERS` training numbers a random part of the rows is taken.
 
     Returns:
-        (foldings, n, classes) outputs, meaningless in folds that are not predicted; (foldings, folds) log losses, and
-        the variances of a logit that were chosen by them.
+        (foldings, n, classes) outputs, meaningless in folds that are not predicted; (foldings, folds) variances of a
+        logit that were chosen.
     """
     n, n_classes = layer.shape[0], int(classes.max()) + 1
     outputs = np.zeros((len(foldings), n, n_classes))
-    losses, variances = np.full((2, len(foldings), n_folds), np.nan)
+    variances = np.full((len(foldings), n_folds), np.nan)
     most = max(FIT_NUMBERS // layer.shape[1], 2)
     for folding, folds in enumerate(foldings):
         for fold in predicted:
@@ -302,13 +292,13 @@ def logistic_outputs(
                 train = np.sort(np.random.default_rng(folding).choice(train, most, replace=False))
             inner = folds[train] != (fold + 1) % n_folds
             model = _Logistic.of(layer.rows(train), classes[train], inner)
-            losses[folding, fold], variances[folding, fold] = model.loss, model.variance
+            variances[folding, fold] = model.variance
             here = np.flatnonzero(folds == fold)
             step = max(1, NUMBERS // layer.shape[1])
             for start in range(0, len(here), step):
                 part = here[start : start + step]
                 outputs[folding, part[:, None], model.classes] = model.probabilities(layer.rows(part))
-    return outputs, losses, variances
+    return outputs, variances
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -320,8 +310,6 @@ class _Logistic:
     model: Any
     """None where there was one class."""
     classes: NDArray[np.intp]
-    loss: float
-    """By which the penalty was chosen."""
     variance: float
     """Of a logit under the prior: the penalty."""
 
@@ -340,7 +328,7 @@ class _Logistic:
         spread[spread <= 1e-6 * np.abs(mean)] = 1.0  # a feature that is the same everywhere says nothing
         rows, present, loss = (rows - mean) / spread, np.unique(classes), np.inf
         if len(present) < 2:
-            return cls(mean=mean, spread=spread, model=None, classes=present, loss=0.0, variance=chosen)
+            return cls(mean=mean, spread=spread, model=None, classes=present, variance=chosen)
         # after so many steps the predictions no longer change, even where the gradient is not yet small enough
         with without_warnings():
             model = LogisticRegression(max_iter=STEPS, warm_start=True)
@@ -352,7 +340,7 @@ class _Logistic:
                     loss, chosen = tried, variance
             # not from weights of fewer classes
             model = LogisticRegression(C=chosen / rows.shape[1], max_iter=STEPS).fit(rows, classes)
-        return cls(mean=mean, spread=spread, model=model, classes=present, loss=float(loss), variance=chosen)
+        return cls(mean=mean, spread=spread, model=model, classes=present, variance=chosen)
 
     def probabilities(self, rows: NDArray[Any]) -> Array:
         """Return (n, classes that it knows)."""

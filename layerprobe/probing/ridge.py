@@ -138,8 +138,6 @@ class RidgeFit:
     penalty: float
     weights: Array
     bias: Array
-    loss: float
-    """Mean squared error across the other folds, by which the penalty was chosen."""
 
 
 def chosen_fits(sums: list[Sums], predicted: Iterable[int]) -> dict[int, RidgeFit]:
@@ -163,8 +161,7 @@ def chosen_fits(sums: list[Sums], predicted: Iterable[int]) -> dict[int, RidgeFi
         best = int(errors.argmin())
         train = Sums.of(sums[fold] for fold in others)
         ((weights, bias),) = solved(train, PENALTIES[best : best + 1])
-        loss = float(errors[best]) / train.n
-        fits[left_out] = RidgeFit(train=train, penalty=PENALTIES[best], weights=weights, bias=bias, loss=loss)
+        fits[left_out] = RidgeFit(train=train, penalty=PENALTIES[best], weights=weights, bias=bias)
     return fits
 
 
@@ -207,7 +204,7 @@ def pulls(sums: list[Sums], fits: dict[int, RidgeFit]) -> tuple[Array, Array]:
 
 def ridge_outputs(
     layer: Layer, targets: Array, foldings: NDArray[np.intp], n_folds: int, predicted: Collection[int]
-) -> tuple[Array, Array, Array, Array]:
+) -> tuple[Array, Array, Array]:
     """Return cross-validated outputs of ridge regression: each row by a fit without its fold.
 
     Args:
@@ -218,21 +215,20 @@ def ridge_outputs(
         predicted: Folds whose rows are predicted.
 
     Returns:
-        (foldings, n, m) outputs, NaN in other folds; (foldings, folds) mean squared errors by which penalties were
-        chosen, which know nothing of the fold that is left out; (foldings, n) influences of each row, as one to train
-        on, on Pearson's correlation of one target with its outputs, 0 where there are several; and (foldings, folds)
+        (foldings, n, m) outputs, NaN in other folds; (foldings, n) influences of each row, as one to train on, on
+        Pearson's correlation of one target with its outputs, 0 where there are several; and (foldings, folds)
         penalties.
     """
     centre = targets.mean(axis=0)
     sums, shift = fold_sums(layer, targets - centre, foldings, n_folds)
     shape, (n, m) = (len(foldings), n_folds), targets.shape
-    losses, penalties = np.full((2, *shape), np.nan)
+    penalties = np.full(shape, np.nan)
     weights, bias = np.zeros((*shape, layer.shape[1], m)), np.full((*shape, m), np.nan)
     of_x, constants = np.zeros((*shape, layer.shape[1])), np.zeros(shape)
     for folding, of_folding in enumerate(sums):
         fits = chosen_fits(of_folding, predicted)
         for fold, fit in fits.items():
-            weights[folding, fold], bias[folding, fold], losses[folding, fold] = fit.weights, fit.bias, fit.loss
+            weights[folding, fold], bias[folding, fold] = fit.weights, fit.bias
             penalties[folding, fold] = fit.penalty
         if m == 1:
             of_x[folding], constants[folding] = pulls(of_folding, fits)
@@ -249,7 +245,7 @@ def ridge_outputs(
         for folding, folds in enumerate(foldings):
             outputs[folding, where] = values[np.arange(len(block)), folding, folds[where]]
     outputs += centre
-    return outputs, losses, swayed, penalties
+    return outputs, swayed, penalties
 
 
 def refitted(rows: NDArray[Any], targets: Array, others: NDArray[Any], penalty: float) -> Array:

@@ -20,11 +20,11 @@ from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamples
 from layerprobe.metrics.correlation import fisher_ends
 from layerprobe.metrics.influence import mean_influences
 from layerprobe.metrics.names import bounded
-from layerprobe.probing.combinations import Combinations
 from layerprobe.probing.jackknife import jackknife
-from layerprobe.probing.probes import UNITS, Fitted, Problem
+from layerprobe.probing.probes import UNITS, Problem
 from layerprobe.probing.targets import as_groups, as_targets
-from layerprobe.probing.values import METHODS, SEVERAL, TOGETHER, ProbedLayer, ProbeSettings, Probing, TargetKind
+from layerprobe.probing.values import METHODS, WEIGHTED_SUM, ProbedLayer, ProbeSettings, Probing, TargetKind
+from layerprobe.probing.weighted_sum import weighted_sum as sum_of_layers
 from layerprobe.stats.best import compared_with_best, of_highest
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance
 from layerprobe.stats.links import Links
@@ -33,8 +33,8 @@ from layerprobe.stats.values import AgainstBest, CrossedInterval
 Array = NDArray[np.float64]
 
 CORRELATIONS = ("spearman", "pearson")
-COMBINED = 2**30
-"""Numbers of all layers up to which combinations are compared unless somebody says so: they are read many times."""
+SUMMED = 2**30
+"""Numbers of all layers up to which their weighted sum is compared by default: they are read many times for it."""
 
 
 def student(level: float, freedom: float) -> float:
@@ -54,9 +54,9 @@ class Board:
     began: float = field(default_factory=time.perf_counter)
     primary: str = ""
     layers: list[ProbedLayer] = field(default_factory=list)
-    together: list[ProbedLayer] = field(default_factory=list)
+    summed: ProbedLayer | None = None
     by_folding: list[Array] = field(default_factory=list)
-    """The primary metric by folding, layers first."""
+    """The primary metric by folding, of layers and then of their weighted sum."""
     psi: list[NDArray[np.float32]] = field(default_factory=list)
     """(n,) influences on it, mean over foldings."""
     again: list[Array | None] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Board:
         again: Callable[[str], Array | None] = lambda metric: None,
         note: str = "",
     ) -> None:
-        """Score the outputs of a layer, or of several together, by folding; leave it out where that cannot be done."""
+        """Score the outputs of a layer, or of the weighted sum, by folding; leave it out where that cannot be done."""
         outputs = list(outputs)
         try:
             scored = [self.scores(output) for output in outputs]
@@ -93,11 +93,12 @@ class Board:
         self.again.append(again(self.primary))
         interval = self.error(values, psi if self.again[-1] is None else self.again[-1])
         probed = ProbedLayer(name=name, layer=layer, width=width, metrics=metrics, error=interval, note=note)
-        (self.together if layer is None else self.layers).append(probed)
+        if layer is None:
+            self.summed = probed
+        else:
+            self.layers.append(probed)
 
-    def error(
-        self, values: Array, psi: Array, *, difference: bool = False, level: float | None = None
-    ) -> CrossedInterval | None:
+    def error(self, values: Array, psi: Array, *, difference: bool = False) -> CrossedInterval | None:
         """Return the interval of a score, or of a difference, over items and foldings; None where nothing is known."""
         if self.links is not None and self.links.units <= 1:
             return None
@@ -106,7 +107,7 @@ class Board:
             values.tolist(),
             np.broadcast_to(psi, (len(values), len(psi))),
             links=self.links,
-            level=level or current().level,
+            level=current().level,
             unit=self.about["unit"],
             metric=self.primary,
             difference=difference,
@@ -127,7 +128,7 @@ class Board:
         below = np.ones(count)
         below[int(np.argmax(values.mean(axis=1)))] = joint / student(current().level, freedom)
         self.layers = [self.with_ends(*pair, least) for pair in zip(self.layers, below.tolist(), strict=True)]
-        self.together = [self.with_ends(probed, 1.0, least) for probed in self.together]
+        self.summed = self.summed and self.with_ends(self.summed, 1.0, least)
         return compared_with_best(
             values.mean(axis=1),
             covariance,
@@ -153,24 +154,21 @@ class Board:
             low, high = bounded(self.primary, (value - below * half, value + half))
         return replace(probed, error=replace(error, interval=(low, high)))
 
-    def gained(self, candidates: Sequence[int]) -> list[ProbedLayer]:
-        """Return the combinations with their gains over single layers, each at its share of the level."""
-        count, gained = len(self.layers), []
-        scores = [float(values.mean()) for values in self.by_folding[:count]]
-        best = int(np.argmax(scores))
-        for number, combined in enumerate(self.together, start=count):
-            gains = {
-                other: self.error(
-                    self.by_folding[number] - self.by_folding[other],
-                    self.psi[number].astype(np.float64) - self.psi[other],
-                    difference=True,
-                    level=1 - (1 - current().level) / len(self.together),
-                )
-                for other in {best, *candidates}
-            }
-            better = all(gain is not None and gain.interval[0] > 0 for gain in gains.values())
-            gained.append(replace(combined, gain=gains[best], better=better))
-        return gained
+    def gained(self, candidates: Sequence[int]) -> ProbedLayer | None:
+        """Return the weighted sum with its gain over single layers."""
+        if self.summed is None:
+            return None
+        best = int(np.argmax([float(values.mean()) for values in self.by_folding[:-1]]))
+        gains = {
+            other: self.error(
+                self.by_folding[-1] - self.by_folding[other],
+                self.psi[-1].astype(np.float64) - self.psi[other],
+                difference=True,
+            )
+            for other in {best, *candidates}
+        }
+        better = all(gain is not None and gain.interval[0] > 0 for gain in gains.values())
+        return replace(self.summed, gain=gains[best], better=better)
 
     def result(self, *, last: int, notes: Sequence[str] = ()) -> Probing:
         """Return the result; `last` is the number of the last layer that was given."""
@@ -182,7 +180,7 @@ class Board:
         return Probing(
             primary=self.primary,
             layers=tuple(replace(layer, behind=gap) for layer, gap in zip(self.layers, behind, strict=True)),
-            together=tuple(self.gained(candidates)),
+            summed=self.gained(candidates),
             left_out=self.left_out,
             candidates=tuple(numbers[index] for index in candidates),
             n_items=len(self.psi[0]),
@@ -201,7 +199,7 @@ def probe(
     kind: TargetKind | None = None,
     column: str | None = None,
     settings: ProbeSettings | None = None,
-    combinations: bool | None = None,
+    weighted_sum: bool | None = None,
 ) -> Probing:
     """Say which frozen layer does a task best, which others may, and the smallest that will do.
 
@@ -218,8 +216,8 @@ def probe(
         kind: What the targets are, where it is not to be seen.
         column: Of a file of targets.
         settings: Folds, foldings, tolerance.
-        combinations: Whether several layers together are compared; by default where all layers have at most 2^30
-            numbers, since they are read many times for it.
+        weighted_sum: Whether a learned weighted sum of the layers is compared, where probes are fitted; by default
+            where all layers have at most 2^30 numbers, since they are read many times for it.
 
     Returns:
         The answer. A layer that is constant or has NaN is left out, which `warnings` says.
@@ -235,7 +233,7 @@ def probe(
     if isinstance(targets, Task):
         from layerprobe.probing.models import probe_model
 
-        return probe_model(embeddings, targets, settings=settings, combinations=combinations)
+        return probe_model(embeddings, targets, settings=settings, weighted_sum=weighted_sum)
     layers = as_layers(embeddings)
     n = layers[0].shape[0]
     if targets is None:
@@ -252,7 +250,7 @@ def probe(
         "settings": settings,
         "n_groups": None if numbers is None else int(numbers.max()) + 1,
     }
-    return probe_layers(layers, problem, about, combinations=combinations)
+    return probe_layers(layers, problem, about, weighted_sum=weighted_sum)
 
 
 def probe_layers(
@@ -260,10 +258,10 @@ def probe_layers(
     problem: Problem,
     about: Mapping[str, Any],
     *,
-    combinations: bool | None,
+    weighted_sum: bool | None,
     left_out: Mapping[str, str] | None = None,
 ) -> Probing:
-    """Score every layer, and several together, by probes or cosines; `about` has what the result says besides."""
+    """Score every layer, and their weighted sum, by probes or cosines; `about` has what the result says besides."""
     told = {
         "kind": problem.kind,
         "method": METHODS[problem.kind],
@@ -279,8 +277,6 @@ def probe_layers(
     )
     name, first = about["name"], len(board.left_out)
     scored: list[Layer] = []
-    outputs: list[NDArray[Any]] = []
-    losses: list[Array] = []
     places = [first + place if layer.number is None else layer.number for place, layer in enumerate(layers)]
     for place, (number, layer) in enumerate(zip(places, layers, strict=True)):
         try:
@@ -295,56 +291,37 @@ def probe_layers(
             board.add(layer.name, number, layer.shape[1], fitted.outputs, swayed=fitted.swayed, again=again)
             if layer.name not in board.left_out:
                 scored.append(layer)
-                outputs.append(fitted.outputs if problem.kind in ("pairs", "queries") else fitted.outputs[:0])
-                losses.append(fitted.losses)
-        report(f"probing {name}", place + 1, len(layers) + len(TOGETHER))
+        report(f"probing {name}", place + 1, len(layers) + 1)
     if not scored:
         reason = next(iter(board.left_out.values()))
         raise DataError(f"no layer can be scored: {reason}")
-    size = sum(layer.shape[0] * layer.shape[1] for layer in scored)
-    if combinations or (combinations is None and size <= COMBINED and len(scored) > 1):
-        _add_together(
-            board, Combinations(problem=problem, layers=tuple(scored), outputs=tuple(outputs), losses=np.stack(losses))
-        )
-    elif combinations is None and len(scored) > 1:
-        board.left_out[SEVERAL] = f"the layers have {size:,} numbers, and are read many times for it"
+    if weighted_sum is not False and len(scored) > 1:
+        _add_weighted_sum(board, problem, scored, anyway=bool(weighted_sum))
     return board.result(last=places[-1], notes=problem.notes(scored))
 
 
-def _add_together(board: Board, several: Combinations) -> None:
-    """Score the mean of all layers, the learned weighted sum, and two side by side; say why where that cannot be."""
-    layers, kind = several.layers, several.problem.kind
-    mean, summed, two = TOGETHER
-    width = layers[0].shape[1]
-
-    def add(what: str, width: int | None, fit: Callable[[], Fitted], note: Callable[[Combinations], str]) -> None:
-        try:
-            fitted = fit()
-        except MisalignedSamplesError:
-            raise
-        except DataError as error:  # the layers by themselves have their scores
-            board.left_out[what] = str(error)
-        else:
-            board.add(what, None, width, fitted.outputs, swayed=fitted.swayed, note=note(several))
-
-    if len({layer.shape[1] for layer in layers}) > 1:
-        board.left_out |= dict.fromkeys((mean, summed), "the layers have different widths")
+def _add_weighted_sum(board: Board, problem: Problem, layers: Sequence[Layer], *, anyway: bool) -> None:
+    """Score the learned weighted sum; say why where that cannot be, of cosines where somebody asks for it."""
+    widths, size = {layer.shape[1] for layer in layers}, sum(layer.shape[0] * layer.shape[1] for layer in layers)
+    reason = ""
+    if problem.kind in ("pairs", "queries"):
+        if not anyway:
+            return
+        reason = "cosines have no probe to learn weights with"
+    elif size > SUMMED and not anyway:
+        reason = f"the layers have {size:,} numbers, and are read many times for it"
+    elif len(widths) > 1:
+        reason = "the layers have different widths"
+    if reason:
+        board.left_out[WEIGHTED_SUM] = reason
+        return
+    try:
+        fitted, weights = sum_of_layers(problem, layers)
+    except MisalignedSamplesError:
+        raise
+    except DataError as error:  # the layers by themselves have their scores
+        board.left_out[WEIGHTED_SUM] = str(error)
     else:
-        add(mean, width, several.mean, lambda _: "")
-        if kind == "queries":
-            board.left_out[summed] = "rankings give no loss to learn weights by"
-        else:
-            add(summed, width, several.weighted, _weights_note)
-    add(two, None, several.two, _pairs_note)
-
-
-def _weights_note(several: Combinations) -> str:
-    mean = np.mean(several.weights, axis=0)
-    highest = np.argsort(-mean)[:3]
-    return "mean weights " + ", ".join(f"{mean[number]:.2f} of {several.layers[number].name}" for number in highest)
-
-
-def _pairs_note(several: Combinations) -> str:
-    names = [" and ".join(several.layers[number].name for number in pair) for pair in several.pairs]
-    common = max(dict.fromkeys(names), key=names.count)
-    return f"{common}, in {names.count(common)} of {len(names)} folds"
+        highest = np.argsort(-weights)[:3]
+        note = "mean weights " + ", ".join(f"{weights[number]:.2f} of {layers[number].name}" for number in highest)
+        board.add(WEIGHTED_SUM, None, min(widths), fitted.outputs, swayed=fitted.swayed, note=note)

@@ -14,7 +14,7 @@ from layerprobe.results.charts import Chart, Line
 from layerprobe.results.numbers import capitalised
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, columns_of, interval_title
-from layerprobe.stats.sentences import best_sentence, score_of_best, together_sentences
+from layerprobe.stats.sentences import best_sentence, score_of_best, weighted_sum_sentence
 from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor
 
 TargetKind = Literal["scores", "classes", "labels", "pairs", "queries"]
@@ -28,8 +28,8 @@ METHODS = {
     "queries": "the cosines of queries with documents",
 }
 TOLERANCE, FOLDS, FOLDINGS = 1.0, 5, 3
-TOGETHER, SEVERAL = ("mean of all layers", "weighted sum", "pair of layers"), "several layers together"
-"""Ways to use several layers at once, and what all of them are called."""
+WEIGHTED_SUM = "weighted sum"
+"""What the learned weighted sum of layers is called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +59,11 @@ class ProbeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbedLayer:
-    """Scores of one layer, or of several together."""
+    """Scores of one layer, or of the weighted sum of all."""
 
     name: str
     layer: int | None
-    """Its number; None for several together."""
+    """Its number; None for the weighted sum."""
     width: int | None
     """Features; None where that is not known."""
     metrics: dict[str, float]
@@ -72,13 +72,13 @@ class ProbedLayer:
     """Of the primary metric, over items and foldings; None where nothing is known of it. The lower end of the best
     layer allows for its having been chosen among all of them."""
     behind: float | None = None
-    """Points that the best single layer is ahead at most, by the joint statement; None for several together."""
+    """Points that the best single layer is ahead at most, by the joint statement; None for the weighted sum."""
     gain: CrossedInterval | None = None
-    """Of several together: what they score more than the best single layer."""
+    """Of the weighted sum: what it scores more than the best single layer."""
     better: bool = False
-    """Of several together: whether that is more than its error, compared with every layer that may be the best."""
+    """Of the weighted sum: whether that is more than its error, compared with every layer that may be the best."""
     note: str = ""
-    """Which layers, or which weights."""
+    """Of the weighted sum: its highest weights."""
 
     @property
     def called(self) -> str:
@@ -101,10 +101,10 @@ class Probing(Shown):
     """What a layer is scored by."""
     primary: str
     layers: tuple[ProbedLayer, ...]
-    together: tuple[ProbedLayer, ...]
-    """Several layers as one embedding."""
+    summed: ProbedLayer | None
+    """The learned weighted sum of the layers as one embedding; None where it is not scored."""
     left_out: dict[str, str]
-    """Layers, and combinations of them, that are not scored, with the reason."""
+    """Layers, and the weighted sum, that are not scored, with the reason."""
     candidates: tuple[int, ...]
     """Layers of which one is the best."""
     n_items: int
@@ -174,8 +174,8 @@ class Probing(Shown):
 
     @property
     def table(self) -> Table:
-        """One row per layer, and below them one per combination."""
-        rows, best = (*self.layers, *self.together), self.best
+        """One row per layer, and below them the weighted sum."""
+        rows, best = [*self.layers, *filter(None, [self.summed])], self.best
         column = columns_of(rows)
         further = [name for name in best.metrics if name != self.primary]
 
@@ -260,7 +260,7 @@ class Probing(Shown):
 
     @property
     def sentence(self) -> str:
-        """Which layer to use, which may be as good, the smallest that will do, and whether several are better."""
+        """Which layer to use, which may be as good, the smallest that will do, and whether their sum is better."""
         compared, last = self.compared, self.layers[-1].layer if self.last is None else self.last
         score = f"{self.best.metrics[self.primary]:.2f}" if compared is None else score_of_best(compared)
         names = [layer.called for layer in self.layers]
@@ -269,20 +269,18 @@ class Probing(Shown):
         statement = (
             f"{headline}." if compared is None else best_sentence(compared, names, headline, metric=self.primary)
         )
-        together = "" if self.on_floor else self._together_sentence
-        return " ".join(filter(None, (statement, together, self._left_out_sentence)))
+        summed = ""
+        if self.summed is not None and not self.on_floor:
+            summed = weighted_sum_sentence(self.summed.gain if self.summed.better else None)
+        return " ".join(filter(None, (statement, summed, self._left_out_sentence)))
 
     @property
     def _left_out_sentence(self) -> str:
-        layers = [name for name in self.left_out if name not in (*TOGETHER, SEVERAL)]
+        layers = [name for name in self.left_out if name != WEIGHTED_SUM]
         if not layers:
             return ""
         more = f", and {len(layers) - 1} more" if len(layers) > 1 else ""
         return f"{capitalised(layers[0])} is left out{more}: {self.left_out[layers[0]]}."
-
-    @property
-    def _together_sentence(self) -> str:
-        return together_sentences({several.name: several.gain if several.better else None for several in self.together})
 
     @property
     def cost(self) -> str:
@@ -294,8 +292,8 @@ class Probing(Shown):
 
     @property
     def folded(self) -> bool:
-        """Whether probes, or combinations of layers, were fitted across folds."""
-        return bool(self.together) or self.method in (METHODS["scores"], METHODS["classes"], METHODS["labels"])
+        """Whether probes were fitted across folds."""
+        return self.method in (METHODS["scores"], METHODS["classes"], METHODS["labels"])
 
     @property
     def summary(self) -> str:

@@ -1024,18 +1024,12 @@ def blocks_compared_sentence(blocks: Sequence[int], first: int, value: float, in
     return f"{named} {how} the first {first}: {ends}."
 
 
-# ---- several layers together -----------------------------------------------------------------------------
+# ---- the weighted sum of layers --------------------------------------------------------------------------
 
 
-def together_sentences(gains: Mapping[str, CrossedInterval | None]) -> str:
-    """Return which combinations of layers score more than any single one; None of those that are not shown to."""
-    sentences = [
-        f"The {name} scores {gain.value:.1f} more ({gain.interval[0]:.1f} to {gain.interval[1]:.1f}), better than any "
-        "single layer."
-        for name, gain in gains.items()
-        if gain is not None
-    ]
-    if rest := [f"the {name}" for name, gain in gains.items() if gain is None]:
-        verb = "is" if len(rest) == 1 else "are"
-        sentences.append(f"{capitalised(listed(rest))} {verb} not shown to be better than a single layer.")
-    return " ".join(sentences)
+def weighted_sum_sentence(gain: CrossedInterval | None) -> str:
+    """Return whether the weighted sum of layers scores more than any single one; None where that is not shown."""
+    if gain is None:
+        return "The weighted sum is not shown to be better than a single layer."
+    low, high = gain.interval
+    return f"The weighted sum scores {gain.value:.1f} more ({low:.1f} to {high:.1f}), better than any single layer."

@@ -30,10 +30,10 @@ def test_arrays_in_layer_out(layerprobe: Layerprobe, files: tuple[Path, Path], t
     assert "scores best: Spearman" in done.out
     assert "120 samples in 30 groups, by ridge regression, 3 x 5 folds" in done.out
     assert "Frozen layers" in page.read_text()
-    few = ("--foldings", "1", "--folds", "4", "--no-combinations", "--tolerance", "90")
+    few = ("--foldings", "1", "--folds", "4", "--no-weighted-sum", "--tolerance", "90")
     found = layerprobe("probe", embeddings, table, *how, *few, "--json").json
     assert [each["layer"] for each in found["layers"]] == list(range(6))
-    assert found["together"] == []
+    assert found["summed"] is None
     assert found["settings"]["folds"] == 4
     assert set(found["candidates"]) & {2, 3, 4}
 

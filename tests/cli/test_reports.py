@@ -77,10 +77,10 @@ def test_a_command_writes_its_page_beside_what_it_prints(
 
 
 NEXT = {
-    "probe MODEL -t PAIRS --keep-blocks 1,3 --pooling max --foldings 1 --no-combinations": (
+    "probe MODEL -t PAIRS --keep-blocks 1,3 --pooling max --foldings 1 --no-weighted-sum": (
         "layerprobe export MODEL layer-N --layer N --keep-blocks 1,3 --pooling max"
     ),
-    "probe MODEL -t PAIRS --norm raw --foldings 1 --no-combinations": "",
+    "probe MODEL -t PAIRS --norm raw --foldings 1 --no-weighted-sum": "",
     "profile MODEL --layers 1 --random-init 3 --lengths 8 --batch-sizes 1 --rounds 1 --repeats 1": (
         "layerprobe export MODEL truncated-1 --layer 1 --random-init 3"
     ),

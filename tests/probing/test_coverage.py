@@ -11,7 +11,7 @@ from tests.probing.data import layered, scores_of
 EQUAL = (1.0, 1.0, 1.0, 1.0)
 
 
-def drawn(n: int, *, times: int, kind: str, combinations: bool = False, folds: int = 3) -> list[Probing]:
+def drawn(n: int, *, times: int, kind: str, weighted_sum: bool = False, folds: int = 3) -> list[Probing]:
     """Return the answers about layers that are all as good, each from samples of its own."""
     results = []
     for seed in range(times):
@@ -19,7 +19,7 @@ def drawn(n: int, *, times: int, kind: str, combinations: bool = False, folds: i
         scores = scores_of(signal, seed=10_000 + seed)
         targets = scores if kind == "scores" else np.where(scores > 0, "high", "low")
         settings = ProbeSettings(foldings=folds, seed=seed)
-        results.append(probe(embeddings, targets, combinations=combinations, settings=settings))
+        results.append(probe(embeddings, targets, weighted_sum=weighted_sum, settings=settings))
     return results
 
 
@@ -61,7 +61,7 @@ def test_what_several_layers_gain_is_rarely_imagined() -> None:
         embeddings, signal = layered(120, width=10, seed=seed, strengths=(1.0,))
         copies = np.repeat(embeddings, 3, axis=1) + 1e-6 * np.random.default_rng(seed).random((120, 3, 10))
         result = probe(copies, scores_of(signal, seed=seed), settings=ProbeSettings(foldings=2, seed=seed))
-        claimed += any(each.better for each in result.together)
+        claimed += result.summed is not None and result.summed.better
     print(f"better by copies: {claimed} of 60")
     assert claimed <= 6
 

@@ -21,7 +21,7 @@ targets = np.load(sys.argv[2])
 status = Path("/proc/self/status").read_text()
 before = 1024 * int(status.partition("VmData:")[2].split()[0])
 resource.setrlimit(resource.RLIMIT_DATA, (before + int(sys.argv[3]),) * 2)
-result = probe(sys.argv[1], targets, settings=once, combinations=False)
+result = probe(sys.argv[1], targets, settings=once, weighted_sum=False)
 print(result.best_layer, len(result.layers))
 try:
     np.array(np.load(sys.argv[1], mmap_mode="r"))

@@ -13,10 +13,8 @@ import pytest
 from sklearn.metrics import average_precision_score
 
 import layerprobe as lp
-from layerprobe.comparison.arrays import as_layers
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.metrics.correlation import cosine_scores, spearman
-from layerprobe.probing.probes import Problem
 from layerprobe.probing.run import probe
 from layerprobe.probing.targets import as_groups, as_targets
 from layerprobe.probing.values import ProbeSettings, Probing
@@ -69,12 +67,9 @@ def test_the_layers_with_the_signal_are_found(probings: dict[str, Probing], kind
     behind = {each.layer: each.behind for each in result.layers}
     if result.smallest_sufficient is not None:
         assert (behind[result.smallest_sufficient] or 0) <= 1.0
-    together = ["mean of all layers", "weighted sum", "pair of layers"]
-    if kind == "queries":
-        together.remove("weighted sum")
-        assert result.left_out == {"weighted sum": "rankings give no loss to learn weights by"}
-    assert [each.name for each in result.together] == together
-    assert all(each.gain is not None and each.gain.level > 0.95 for each in result.together)
+    assert not result.left_out
+    assert (result.summed is None) == (kind in ("pairs", "queries"))
+    assert result.summed is None or (result.summed.gain is not None and result.summed.gain.level == 0.95)
 
 
 @pytest.mark.parametrize("kind", TARGETS)
@@ -87,7 +82,7 @@ def test_an_answer_shows_itself_and_is_read_back(probings: dict[str, Probing], k
 
 
 def test_the_answer_is_the_same_every_time() -> None:
-    first, second = (probe(EMBEDDINGS[:, :3], TARGETS["scores"], combinations=False) for _ in range(2))
+    first, second = (probe(EMBEDDINGS[:, :3], TARGETS["scores"], weighted_sum=False) for _ in range(2))
     assert first.layers == second.layers
 
 
@@ -112,49 +107,27 @@ def test_labels_are_scored_by_their_mean_average_precision() -> None:
 def test_weights_find_the_layers_that_say_most() -> None:
     embeddings, signal = layered(600, strengths=(0.0, 0.0, 1.0, 0.0))
     result = probe(embeddings, scores_of(signal), settings=FEW)
-    by_name = {each.name: each for each in result.together}
-    mean, summed = by_name["mean of all layers"].metrics["spearman"], by_name["weighted sum"].metrics["spearman"]
-    assert summed > mean + 5
-    assert by_name["weighted sum"].note.endswith(("of layer 0", "of layer 1", "of layer 3"))
-    assert "of layer 2" in by_name["weighted sum"].note.partition(",")[0]
+    assert result.summed is not None
+    assert result.summed.note.endswith(("of layer 0", "of layer 1", "of layer 3"))
+    assert "of layer 2" in result.summed.note.partition(",")[0]
 
 
-def test_two_layers_that_complement_each_other_are_better_than_one() -> None:
-    embeddings, signal = layered(600, strengths=(0.0, 0.0, 0.0, 0.0), width=16)
-    embeddings[:, 1, :2] += 2 * signal[:, :2]
-    embeddings[:, 3, :2] += 2 * signal[:, 2:]
-    result = probe(embeddings, scores_of(signal))
-    pair = result.together[-1]
-    assert pair.note == "layer 1 and layer 3, in 15 of 15 folds"
-    assert pair.better
-    assert "The pair of layers scores" in result.sentence
+def test_layers_that_complement_each_other_are_better_than_one() -> None:
+    embeddings, signal = layered(600, strengths=(1.0, 1.0, 1.0), width=16)  # of which each has noise of its own
+    result = probe(embeddings, scores_of(signal), settings=ProbeSettings(foldings=1))
+    assert result.summed is not None
+    assert result.summed.better
+    assert "The weighted sum scores" in result.sentence
     assert "better than any single layer" in result.sentence
 
 
-def test_folds_with_other_layers_are_ranked_on_one_scale() -> None:
-    rng = np.random.default_rng(0)
-    first = rng.standard_normal((200, 24))
-    share = rng.uniform(size=200)
-    second = share[:, None] * first + np.sqrt(1 - share[:, None] ** 2) * rng.standard_normal((200, 24))
-    values = np.concatenate([first, second])
-    low, high = as_layers(np.stack([values, values + 2], axis=1))  # the same, but cosines of the latter are near 1
-    problem = Problem(
-        kind="pairs",
-        targets=share,
-        foldings=np.arange(200)[None] % 2,
-        rows=np.stack([np.arange(200), np.arange(200, 400)], axis=1),
-    )
-    alone = [problem.scores(problem.outputs(each).outputs[0])["spearman"] for each in (low, high)]
-    mixed = problem.combined(lambda _, fold: (low, high)[fold])
-    assert problem.scores(mixed.outputs[0])["spearman"] > min(alone) - 5
-
-
-def test_what_several_layers_gain_by_chance_is_not_called_better() -> None:
+def test_what_the_weighted_sum_gains_by_chance_is_not_called_better() -> None:
     embeddings, signal = layered(200, strengths=(0.0, 1.0))
     embeddings[:, 0] = embeddings[:, 1] + 1e-3 * embeddings[:, 0]
     result = probe(embeddings, scores_of(signal))
-    assert not any(each.better for each in result.together)
-    assert "are not shown to be better than a single layer" in result.sentence
+    assert result.summed is not None
+    assert not result.summed.better
+    assert "is not shown to be better than a single layer" in result.sentence
 
 
 @pytest.mark.parametrize("kind", ["scores", "classes", "labels", "pairs", "queries"])
@@ -180,8 +153,8 @@ def test_groups_widen_the_errors_and_are_counted(monkeypatch: pytest.MonkeyPatch
     embeddings, signal = EMBEDDINGS.copy(), np.repeat(SIGNAL[:40], 6, axis=0)
     embeddings[:, 3, :4] += signal
     targets = signal.sum(axis=1) + 0.1 * RNG.standard_normal(N)
-    with_groups = probe(embeddings, targets, groups=groups, combinations=False)
-    without = probe(embeddings, targets, combinations=False)
+    with_groups = probe(embeddings, targets, groups=groups, weighted_sum=False)
+    without = probe(embeddings, targets, weighted_sum=False)
     assert with_groups.n_groups == 40
     errors = [each.layers[3].error for each in (with_groups, without)]
     assert errors[0] is not None
@@ -190,53 +163,48 @@ def test_groups_widen_the_errors_and_are_counted(monkeypatch: pytest.MonkeyPatch
     assert "in 40 groups" in with_groups.cost
 
 
-def test_other_widths_leave_mean_and_weights_out() -> None:
+def test_other_widths_have_no_weighted_sum() -> None:
     layers = [EMBEDDINGS[:, 2], EMBEDDINGS[:, 3, :8]]
     result = probe(layers, TARGETS["scores"])
     assert [each.width for each in result.layers] == [24, 8]
-    assert [each.name for each in result.together] == ["pair of layers"]
-    reason = "the layers have different widths"
-    assert result.left_out == {"mean of all layers": reason, "weighted sum": reason}
-    assert result.warnings[0] == f"mean of all layers is left out: {reason}"
+    assert result.summed is None
+    assert result.warnings == ("weighted sum is left out: the layers have different widths",)
 
 
 def test_layers_that_cannot_be_used_are_left_out_with_the_reason() -> None:
     embeddings = EMBEDDINGS.copy()
     embeddings[:, 0] = 1.0
     embeddings[5, 4, 2] = np.inf
-    result = probe(embeddings, TARGETS["scores"], combinations=False)
+    result = probe(embeddings, TARGETS["scores"], weighted_sum=False)
     assert [each.layer for each in result.layers] == [1, 2, 3, 5]
     assert result.left_out["layer 0"] == "it is the same for all 240 samples"
     assert "the first in row 5" in result.left_out["layer 4"]
     embeddings[5, 5, 2] = np.nan
-    result = probe(embeddings, TARGETS["scores"], combinations=False)
+    result = probe(embeddings, TARGETS["scores"], weighted_sum=False)
     assert result.sentence.startswith(f"Layer {result.best_layer} of 5 scores best: ")
     with pytest.raises(DataError, match="no layer can be scored: it is the same for all 240 samples"):
         probe(np.ones((N, 2, 3)), TARGETS["scores"])
 
 
-def test_combinations_that_cannot_be_scored_are_left_out_with_the_reason() -> None:
-    """The mean of a layer and its negative is the same for all; the layers themselves have scores."""
-    layer = EMBEDDINGS[:, 2]
-    result = probe([layer, -layer], TARGETS["scores"])
-    assert [each.layer for each in result.layers] == [0, 1]
-    assert result.left_out["mean of all layers"] == "it is the same for all 240 samples"
-    assert [each.name for each in result.together] == ["weighted sum", "pair of layers"]
+def test_many_numbers_are_not_summed_unless_somebody_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("layerprobe.probing.run.SUMMED", 1000)
+    result = probe(EMBEDDINGS, TARGETS["scores"], settings=FEW)
+    assert result.summed is None
+    assert "34,560 numbers" in result.left_out["weighted sum"]
+    assert probe(EMBEDDINGS, TARGETS["scores"], weighted_sum=True, settings=FEW).summed
 
 
-def test_many_numbers_are_not_combined_unless_somebody_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("layerprobe.probing.run.COMBINED", 1000)
-    result = probe(EMBEDDINGS, TARGETS["scores"])
-    assert not result.together
-    assert "34,560 numbers" in result.left_out["several layers together"]
-    assert probe(EMBEDDINGS, TARGETS["pairs"], kind="pairs", combinations=True).together
+def test_cosines_have_no_weighted_sum() -> None:
+    result = probe(EMBEDDINGS, TARGETS["pairs"], kind="pairs", weighted_sum=True, settings=FEW)
+    assert result.summed is None
+    assert "no probe to learn weights with" in result.left_out["weighted sum"]
 
 
 def test_names_of_layers_are_kept_and_what_is_left_out_is_said() -> None:
     broken = EMBEDDINGS[:, 0].copy()
     broken[[3, 17], 1:3] = np.nan
     given = {"layer_6": EMBEDDINGS[:, 2], "layer_0": broken, "layer_12": EMBEDDINGS[:, 5]}
-    result = probe(given, TARGETS["classes"], combinations=False, settings=FEW)
+    result = probe(given, TARGETS["classes"], weighted_sum=False, settings=FEW)
     assert [layer.layer for layer in result.layers] == [6, 12]
     assert result.sentence.startswith("Layer 6 of 12 scores best")
     assert result.sentence.endswith(
@@ -244,16 +212,16 @@ def test_names_of_layers_are_kept_and_what_is_left_out_is_said() -> None:
         "rows have them, leave these out, everywhere alike, or embed them again, in float32."
     )
     given = {"late": EMBEDDINGS[:, 5], "middle": EMBEDDINGS[:, 2]}
-    named = probe(given, TARGETS["classes"], combinations=False, settings=FEW)
+    named = probe(given, TARGETS["classes"], weighted_sum=False, settings=FEW)
     assert named.sentence.startswith("Layer middle scores best")
 
 
 def test_labels_may_be_in_the_file_of_the_embeddings(tmp_path: Path) -> None:
     whole = np.arange(N) % 45
     np.savez(tmp_path / "e.npz", embeddings=EMBEDDINGS[:, :2], labels=TARGETS["classes"], other=whole)
-    result = probe(tmp_path / "e.npz", combinations=False, settings=FEW)
+    result = probe(tmp_path / "e.npz", weighted_sum=False, settings=FEW)
     assert result.kind == "classes"
-    scores = probe(tmp_path / "e.npz", tmp_path / "e.npz", column="other", combinations=False, settings=FEW)
+    scores = probe(tmp_path / "e.npz", tmp_path / "e.npz", column="other", weighted_sum=False, settings=FEW)
     assert repr(scores).endswith(
         "Note: targets are taken for scores: 45 whole numbers; for classes say so by the kind of targets.>"
     )
@@ -261,7 +229,7 @@ def test_labels_may_be_in_the_file_of_the_embeddings(tmp_path: Path) -> None:
 
 def test_logistic_regression_on_a_part_of_the_rows_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("layerprobe.probing.probes.FIT_NUMBERS", 24 * 100)
-    result = probe(EMBEDDINGS[:, :3], TARGETS["classes"], combinations=False, settings=FEW)
+    result = probe(EMBEDDINGS[:, :3], TARGETS["classes"], weighted_sum=False, settings=FEW)
     assert result.notes == ("logistic regression is fitted on at most 100 rows at random, of 192 in the other folds",)
     assert result.best_layer == 2
 

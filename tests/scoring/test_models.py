@@ -149,7 +149,7 @@ def test_what_cannot_be_compared_is_one_line(models: list[Model], tmp_path: Path
         score([bert, dataclasses.replace(bert, display_name="again")], task)
     with pytest.raises(DataError, match="expected at least one model, got none"):
         score([], task)
-    with pytest.raises(DataError, match="score takes the model first"):
+    with pytest.raises(DataError, match="the model comes first, then the task"):
         score(task, bert)  # type: ignore[arg-type]
     for tolerance in ("x", float("nan"), -1):
         with pytest.raises(DataError, match="expected a tolerance of at least 0 points, got"):

@@ -206,7 +206,7 @@ def of_confirmations() -> Iterator[Line]:
 
 
 def of_blocks() -> Iterator[Line]:
-    """Yield what is said of smaller models, and of several layers together."""
+    """Yield what is said of smaller models, and of the weighted sum of layers."""
     for faster, dimensions in ("", None), ("1.9 times as fast [1.8 to 2.0]", (64, 128)):
         kept = sentences.blocks_phrase((1, 5, 6), 6, fewer=0.24, faster=faster, dimensions=dimensions)
         yield "blocks", f"{kept}: {sentences.agreement_phrase(93.2, 61.0)}."
@@ -215,9 +215,8 @@ def of_blocks() -> Iterator[Line]:
         yield verdict, sentences.margin_sentence("3 of 6 blocks", verdict, 1.0, needed)
     for blocks, ends in ((2,), (0.1, 1.0)), ((2, 3), (-1.0, -0.1)), ((2, 3), (-1.0, 1.0)):
         yield "equal size", sentences.blocks_compared_sentence(blocks, len(blocks), 0.5, ends, "spearman")
-    gain = DIFFERENCES["above 0"]
-    for gains in {"mean": None}, {"mean": gain, "weighted sum": None, "pair of layers": None}, {"mean": gain}:
-        yield "layers together", sentences.together_sentences(gains)
+    for gain in None, DIFFERENCES["above 0"]:
+        yield "weighted sum", sentences.weighted_sum_sentence(gain)
 
 
 def of_searches() -> Iterator[Line]:

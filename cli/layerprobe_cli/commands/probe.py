@@ -40,14 +40,14 @@ def probe(
         Literal["scores", "classes", "labels", "pairs", "queries"] | None, "Probing", {"metavar": "KIND"}
     ] = None,
     target: Annotated[str | None, "Probing", {"metavar": "COLUMN"}] = None,
-    combinations: Annotated[bool | None, "Probing"] = None,
+    weighted_sum: Annotated[bool | None, "Probing"] = None,
     level: o.Level = LEVEL,
 ) -> Done:
     """Say which layer of frozen embeddings of anything to use.
 
     Probes are fitted across folds, with penalties chosen inside them; pairs and queries are compared by cosines. It
-    reports the best layer, the layers that may be the best, the smallest that will do, and whether several layers
-    together are better.
+    reports the best layer, the layers that may be the best, the smallest that will do, and whether a weighted sum
+    of the layers is better.
 
     Example:  [bold]layerprobe probe embeddings.npy proteins.csv --target stability --groups proteins.csv:family[/bold]
 
@@ -60,8 +60,8 @@ def probe(
         groups: What is never divided between folds, one a row: speakers, documents, protein families.
         targets_are: scores, classes, labels, pairs or queries: what the targets are. By default detected.
         target: Column of the targets; a,b,c are labels. By default detected.
-        combinations: Also compare the mean of all layers, a learned weighted sum, and two layers side by side. By
-            default up to 2^30 numbers.
+        weighted_sum: Also compare a learned weighted sum of the layers, where probes are fitted. By default up to 2^30
+            numbers.
     """
     from layerprobe.comparison.arrays import NAMED
 
@@ -75,13 +75,13 @@ def probe(
     task = o.load(source) if source else None
     if task is None:
         about: dict[str, Any] = {"groups": groups, "kind": targets_are, "column": target}
-        result = lp.probe(embeddings.name, targets, settings=settings, combinations=combinations, **about)
+        result = lp.probe(embeddings.name, targets, settings=settings, weighted_sum=weighted_sum, **about)
     else:
         from layerprobe.probing.models import probed_split
 
         (checkpoint,) = o.resolved(embeddings)
         call.data(checkpoint, task, scored=probed_split(task))
-        result = lp.probe(checkpoint, task, settings=settings, combinations=combinations)
+        result = lp.probe(checkpoint, task, settings=settings, weighted_sum=weighted_sum)
     best = result.best_layer
     return Done(
         result=result,
