@@ -4,7 +4,7 @@
 
 Every subset of so many blocks of `rtd` and of its MLM twin is fine-tuned behind the embeddings, and each block alone,
 and all of them. By default these are the models, pairs and budget of `layerprobe demo --full`; with a lab study, all of
-its pairs that `layerprobe lab study` left in a folder, as NAME-rtd-seedN and NAME-mlm-seedN, under its budget
+its pairs that `layerprobe lab run` left in a folder, as NAME-rtd-seedN and NAME-mlm-seedN, under its budget
 `converged`. Scores are appended to SCORES, a file of JSON lines, and none is made twice; the table is of all in it.
 
 Test Spearman x 100, mean over seeds:
@@ -33,8 +33,8 @@ from scipy.stats import t
 
 import layerprobe as lp
 from layerprobe.embedded.pair import DEMO_PROTOCOL, DEMO_SIZES, embedded_model, embedded_task
-from layerprobe.lab.studies.run import loaded_task
-from layerprobe.lab.studies.values import load_lab
+from layerprobe.lab.recipe import load_recipe
+from layerprobe.lab.run import loaded_task
 
 Key = tuple[str, str, tuple[int, ...]]
 """A pair, an objective, and the blocks that are kept."""
@@ -58,7 +58,7 @@ def measure(scores: Path, given: argparse.Namespace) -> None:
         task, protocol = embedded_task(**DEMO_SIZES), DEMO_PROTOCOL
         models = [("embedded", objective, embedded_model(objective)) for objective in OBJECTIVES]
     else:
-        study = load_lab(given.study)
+        study = load_recipe(given.study)
         task, models = loaded_task(study.tasks[0]), list(models_of(given.models))
         protocol = study.budgets["converged"]
     there = {(row["pair"], row["objective"], tuple(row["blocks"]), row["seed"]) for row in rows(scores)}

@@ -2,7 +2,7 @@
 
     python benchmarks/gradients.py OUT --zoo ZOO.json STUDY.toml [--zoo ...] --models FOLDER
 
-For every encoder of a zoo whose weights are in the folder, where `layerprobe lab study` left them under its name, and
+For every encoder of a zoo whose weights are in the folder, where `layerprobe lab run` left them under its name, and
 for every layer, fine-tuning of the truncated model is replaced by its linearisation at the untrained weights
 (arXiv 2210.05643; 2409.19458 takes projected gradients, too):
 
@@ -40,8 +40,8 @@ from layerprobe.encoders.batching import collate, pool
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.lab.dropbench.zoo import ZooEntry, read_zoo
-from layerprobe.lab.studies.run import loaded_task
-from layerprobe.lab.studies.values import load_lab
+from layerprobe.lab.recipe import load_recipe
+from layerprobe.lab.run import loaded_task
 from layerprobe.tasks.values import Items, Task
 
 Array = NDArray[np.float64]
@@ -171,7 +171,7 @@ def main(arguments: list[str] | None = None) -> None:
     entries = list[ZooEntry]()
     for zoo, study in given.zoo:
         there = [each for each in read_zoo(zoo).entries if (given.models / each.name / "config.json").is_file()]
-        measure(given.out, there, loaded_task(load_lab(study).tasks[0]), given.models)
+        measure(given.out, there, loaded_task(load_recipe(study).tasks[0]), given.models)
         entries += there
     print("\n".join(report(entries, rows(given.out))))
 

@@ -1,6 +1,6 @@
 """What is InfoNCE worth on a second task? The same encoders, fine-tuned at every layer on two tasks.
 
-    layerprobe lab study STUDY.toml            # a zoo's study, with another task: its encoders are made again
+    layerprobe lab run STUDY.toml              # a zoo's study, with another task: its encoders are made again
     python benchmarks/infonce_by_task.py STUDY/zoo.json [more zoos]
 
 For every encoder of the given zoos that is also one of DropBench's: Spearman's correlation over layers of InfoNCE with

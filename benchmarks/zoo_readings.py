@@ -28,8 +28,8 @@ from layerprobe.lab.dropbench.entry import TEXTS, rounded_curves
 from layerprobe.lab.dropbench.zoo import ZooEntry, read_zoo, write_zoo
 from layerprobe.lab.pretraining.run import pretrain, texts_of
 from layerprobe.lab.pretraining.values import LANGUAGE
-from layerprobe.lab.studies.run import loaded_task
-from layerprobe.lab.studies.values import load_lab
+from layerprobe.lab.recipe import load_recipe
+from layerprobe.lab.run import loaded_task
 from layerprobe.readings.registry import INFONCE, READINGS, RIVALS
 from layerprobe.readings.source import read_curves
 from layerprobe.readings.values import LayerCurve
@@ -42,12 +42,14 @@ TOLERANCE = 1e-5
 
 def read_again(zoo: Path, out: Path, names: Collection[str], part: tuple[int, int], within: float) -> None:
     """Make every encoder of a part of the study, and keep its readings."""
-    study = load_lab(zoo.with_suffix(".toml"))
+    study = load_recipe(zoo.with_suffix(".toml"))
     recorded = {entry.name: entry for entry in read_zoo(zoo).entries}
-    language = study.corpus == (LANGUAGE,)
-    corpus = texts_of(LANGUAGE, study.pretraining) if language else load_corpus(study.corpus, columns=study.column)
+    step = study.pretraining
+    assert step is not None
+    language = step.corpus == (LANGUAGE,)
+    corpus = texts_of(LANGUAGE, step.protocol) if language else load_corpus(step.corpus, columns=step.column)
     [task] = map(loaded_task, study.tasks)
-    for model in study.models[part[0] :: part[1]]:
+    for model in step.models[part[0] :: part[1]]:
         entry = recorded[study.entry_name(model, study.tasks[0])]
         file = out / "readings" / f"{entry.name}.json"
         there = read_kept(dict[str, LayerCurve], file, root=out) or {}

@@ -81,49 +81,47 @@ kind = "classification"
 epochs = 1
 learning_rate = 3e-4
 ''')
-(out / "chain.toml").write_text('''model = "RTD"
-reference = "MLM"
-layers = [1, 3]
+(out / "chain.toml").write_text('''layers = [1, 3]
 seeds = 2
-control = [0]
+cka = true
+[[models]]
+id = "RTD"
+reference = "MLM"
+[[models]]
+id = "RTD"
+random_init = 0
 [[step]]
 adapt = "texts.txt"
 max_steps = 2
 batch_size = 8
 accumulation = 1
 [[step]]
-finetune = "same-train.tsv"
+tune = "same-train.tsv"
 epochs = 1
 learning_rate = 3e-4
 [[step]]
-finetune = "pairs-train.csv"
+average = "layers"
+[[step]]
+average = "scans"
+[[tasks]]
+source = "pairs-train.csv"
+[scans]
+falling = 2
+[budget.short]
 epochs = 1
 learning_rate = 3e-4
 ''')
-(out / "contest.toml").write_text('''finetuning_seeds = 2
-[[models]]
-id = "RTD"
-family = "rtd"
-reference = "MLM"
-blocks = 8
-parameters = [0.1, 1.7]
-[task]
-source = "pairs-train.csv"
-examples = [200, 50, 50]
-[budget.gentle]
-epochs = 1
-''')
-(out / "study.toml").write_text('''objectives = ["mlm", "rtd", "random"]
+(out / "study.toml").write_text('''seeds = 2
+[[step]]
+pretrain = ["mlm", "rtd", "random"]
 generator_sizes = [0.5]
-finetuning_seeds = 2
-[sizes]
-s = { n_blocks = 2, hidden_size = 8, heads = 2, intermediate_size = 16 }
-[pretraining]
 steps = 3
 batch_size = 8
 max_length = 64
 held_out = 20
-[task]
+[step.sizes]
+s = { n_blocks = 2, hidden_size = 8, heads = 2, intermediate_size = 16 }
+[[tasks]]
 source = "language"
 examples = [24, 20, 20]
 [budget.gentle]
@@ -205,18 +203,17 @@ COMMANDS: dict[str, str] = {
     "run-alone": "run RTD -t class-train.tsv --no-fine-tuning --out OUT/run-alone",
     "sweep-plan": "lab sweep sweep.toml --dry-run",
     "sweep": "lab sweep sweep.toml --report OUT/sweep.html",
-    "chain-plan": "lab chain chain.toml --dry-run",
-    "chain": "lab chain chain.toml --report OUT/chain.html",
+    "chain-plan": "lab run chain.toml --dry-run",
+    "chain": "lab run chain.toml --report OUT/chain.html",
     "adapt": "lab adapt RTD --texts texts.txt -o OUT/adapted --max-steps 2 --batch-size 8 --accumulation 1",
     "pretrain": "lab pretrain OUT/pretrained --corpus language --objective electra-15 --size tiny --steps 2 "
     "--batch-size 4",
-    "lab-plan": "lab study study.toml --out OUT/lab --dry-run",
-    "lab": "lab study study.toml --out OUT/lab",
+    "lab-plan": "lab run study.toml --out OUT/lab --dry-run",
+    "lab": "lab run study.toml --out OUT/lab",
     "export": "export RTD OUT/exported --layer 4 --study OUT/run/study.json",
     "export-int8": "export RTD OUT/exported-int8 --layer 4 --int8 onnx --int8 openvino",
     "bench-predictors": "lab bench",
     "bench-predictors-tuned": "lab bench --tuned",
-    "contest-plan": "lab bench contest.toml --dry-run",
     "reproduce-plan": "lab reproduce table1 --dry-run",
     "cache": "cache list",
     "check-decoder": "check OUT/llama -t pairs-train.csv",
@@ -240,11 +237,6 @@ COMMANDS: dict[str, str] = {
     "retrieve-folder": "score RTD MLM -t beir",
     "retrieve-pairs": "score RTD -t pairs-train.csv --columns 0,1,2 --relevant-from 3 --ranking dot",
     "across": "score RTD -t pairs-train.csv -t same-train.tsv -t class-train.tsv -t values",
-    "ensemble-scan": f"finetune --scan RTD -t pairs-train.csv --cache-dir OUT/scanned {SHORT}",
-    "ensemble": "lab ensemble OUT/scanned/runs/*/falling-seed-*",
-    "ensemble-layers": "lab ensemble OUT/scanned/runs/*/falling-seed-* --layers 2,5",
-    "ensemble-finetune": f"finetune RTD -t class-train.tsv --layers 1,2,4 --cache-dir OUT/tuned {SHORT}",
-    "ensemble-classification": "lab ensemble OUT/tuned/runs/* -t class-train.tsv",
     "extract-decoder": "extract OUT/llama --texts texts.txt",
     "extract-decoder-mean": "extract OUT/llama --texts texts.txt --pooling mean --no-end-token --norm raw",
     "score-decoder": "score OUT/llama -t pairs-train.csv",
@@ -267,7 +259,6 @@ COMMANDS: dict[str, str] = {
     "find-models": f"find RTD MLM -t pairs-train.csv --budget 12% --report OUT/find-models.html {QUICK}",
     "find-other-blocks": f"find RTD -t pairs-train.csv --budget 12% --other-blocks 1,3 {QUICK}",
     "find-report": f"find RTD -t pairs-train.csv --budget 12% --against-last 1 --report OUT/find.html {QUICK}",
-    "ensemble-report": "lab ensemble OUT/scanned/runs/*/falling-seed-* --report OUT/ensemble.html",
     "summarize-report": "score RTD -t articles.jsonl --report OUT/summarize.html",
     "retrieve-report": "score RTD MLM -t beir --report OUT/retrieve.html",
     "check-text": "check OUT/vit -t digits",
@@ -287,9 +278,8 @@ COMMANDS: dict[str, str] = {
     "scan-text": f"finetune --scan RTD -t pairs-train.csv --save-models {QUICK}",
     "find-text": f"find RTD -t pairs-train.csv --budget 12% --against-last 1 {QUICK}",
     "confirm-text": f"confirm RTD -r MLM -t pairs-train.csv {QUICK}",
-    "ensemble-text": "lab ensemble OUT/scanned/runs/*/falling-seed-*",
     "sweep-text": "lab sweep sweep.toml",
-    "chain-text": "lab chain chain.toml",
+    "chain-text": "lab run chain.toml",
 }
 """By name; ^ stands for a space within an argument, and * is for what is there."""
 

@@ -13,20 +13,18 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.lab.chains.values import load_chain
-from layerprobe.lab.studies.contest import load_contest
-from layerprobe.lab.studies.values import load_lab
+from layerprobe.lab.recipe import load_recipe
 from layerprobe.sweeps.values import load_sweep
-from tests.lab.studies.studies import TOML
+from tests.lab.recipes import STUDY
 
 SNAPSHOT = Path(__file__).with_suffix(".txt")
-CONTEST = """[[models]]
+CHAIN = """[[models]]
 id = "a/electra"
 family = "rtd"
 reference = "b/bert"
-blocks = 3
-parameters = [0.1, 0.2]
-[task]
+[[step]]
+tune = "stsb"
+[[tasks]]
 source = "pairs.csv"
 examples = [24, 18, 18]
 [scans]
@@ -35,9 +33,8 @@ falling = 1
 epochs = 1
 """
 KINDS: dict[str, tuple[Callable[[str], object], str]] = {
-    "chain": (load_chain, 'model = "m"\n[[step]]\nfinetune = "stsb"\n'),
-    "contest": (load_contest, CONTEST),
-    "study": (load_lab, TOML),
+    "chain": (load_recipe, CHAIN),
+    "study": (load_recipe, STUDY),
     "sweep": (load_sweep, '[[models]]\nid = "org/name"\n[[tasks]]\nsource = "stsb"\n'),
 }
 """What reads each, and a file that is right."""

@@ -25,15 +25,14 @@ from layerprobe.finetuning.runs import RunFolder
 from layerprobe.finetuning.saved import MODEL, STARTED_FROM, RunOrigin, load_saved_run
 from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.kinds.sentences.word_similarity import load_word_similarity
-from layerprobe.lab.chains.values import load_chain
 from layerprobe.lab.dropbench.zoo import SHIPPED, read_zoo
-from layerprobe.lab.studies.values import load_lab
+from layerprobe.lab.recipe import load_recipe
 from layerprobe.store.store import Store
 from layerprobe.study.values import read_study
 from layerprobe.sweeps.values import load_sweep
 from layerprobe.tasks.loading import load_corpus, load_task, load_texts
 from layerprobe.tasks.tables import SUFFIXES
-from tests.lab.studies.studies import TOML as LAB
+from tests.lab.recipes import STUDY
 from tests.report.conftest import STUDIES, model
 from tests.store.conftest import fill, key_of
 from tests.test_values import RUN
@@ -128,15 +127,15 @@ def test_changed_parquet(tmp_path: Path, data: st.DataObject) -> None:
 # ---- settings --------------------------------------------------------------------------------------------------
 
 CHAIN = """
-model = "org/model"
 seeds = 2
 layers = [0, 3]
+[[models]]
+id = "org/model"
 [[step]]
 adapt = ["texts.txt"]
 max_steps = 3
-[[step]]
-finetune = "stsb"
-epochs = 1
+[[tasks]]
+source = "stsb"
 score_range = [0, 5]
 [options]
 pooling = "cls"
@@ -153,9 +152,9 @@ columns = "s1,s2,score"
 learning_rate = 1e-3
 """
 SETTINGS: dict[str, tuple[str, Reader]] = {
-    "chain": (CHAIN, load_chain),
+    "chain": (CHAIN, load_recipe),
     "sweep": (SWEEP, load_sweep),
-    "lab": (LAB, load_lab),
+    "study": (STUDY, load_recipe),
 }
 ODD_LITERALS = """1|-1|0|true|nan|inf|1e400|0xff|"a"|[]|~|{}|{ a = 1 }|[1, 'a']|1979-05-27|"all"|[""]|[1e400]"""
 LITERALS = st.sampled_from(["", "9" * 5000, "[" * 20 + "]" * 20, *ODD_LITERALS.split("|")])

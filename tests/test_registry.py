@@ -75,5 +75,5 @@ def test_unknown_names_are_told_with_the_nearest(registry: Registry[type]) -> No
 def test_a_checkout_has_the_entry_points_of_its_own_file_whatever_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("layerprobe.registry.entry_points", lambda group: ())
     results = Registry("layerprobe.results", type, what="class of results", shipped={})
-    assert "ChainResult" in results
-    assert results["ChainResult"].__name__ == "ChainResult"
+    assert "RecipeResult" in results
+    assert results["RecipeResult"].__name__ == "RecipeResult"

@@ -32,13 +32,13 @@ from layerprobe.finetuning.values import (
     RunsOrigin,
     TuningResult,
 )
-from layerprobe.lab.chains.values import AdaptStep, Chain, ChainCurve, FinetuneStep
 from layerprobe.lab.dropbench.results import BudgetScores
 from layerprobe.lab.dropbench.zoo import ItemErrors, ScanScores, TunedLayers, Zoo, ZooEntry
-from layerprobe.lab.ensembles import Ensemble, Member
+from layerprobe.lab.effects import ObjectiveEffect
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import AdaptationProtocol, EncoderSize, PretrainingProtocol
-from layerprobe.lab.studies.values import LabStudy, LabTask, ObjectiveEffect
+from layerprobe.lab.recipe import AdaptStep, AverageStep, PretrainStep, Recipe, RecipeModel, RecipeTask, TuneStep
+from layerprobe.lab.results import Average, AveragedMember
 from layerprobe.prediction.values import Decline, DropPrediction, DropProbability, Record, RecordPart
 from layerprobe.probing.values import ProbedLayer, ProbeSettings, Probing
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles, ProfileSettings
@@ -90,6 +90,7 @@ PRIMARY = st.just("spearman")
 BY_METRIC = st.fixed_dictionaries({"spearman": NUMBERS, "pearson": NUMBERS})
 MATRIX = st.tuples(THREE, THREE, THREE)
 MAYBE_THREE = st.tuples(*[st.none() | NUMBERS] * 3)
+STEPS: tuple[Any, ...] = (PretrainStep, AdaptStep, TuneStep, AverageStep)
 TRIANGLE = st.tuples(st.tuples(NUMBERS), st.tuples(NUMBERS, NUMBERS), THREE)
 COST = Cost(
     length=8, batch_size=2, flops=5, seconds=0.2, seconds_low=0.1, seconds_high=0.3, repeats=3, peak_memory=None
@@ -132,10 +133,10 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "differences": st.tuples(*[st.deferred(lambda: values_of(Difference))] * 2),
     },
     RunsOrigin: {"model": st.builds(Model, NAMES, random_init=st.none() | st.integers(0, 9))},
-    Ensemble: {
+    Average: {
         "primary": PRIMARY,
         "best": st.just(0),
-        "members": st.tuples(st.deferred(lambda: values_of(Member))),
+        "members": st.tuples(st.deferred(lambda: values_of(AveragedMember))),
         **dict.fromkeys(("test", "validation"), st.fixed_dictionaries({"spearman": st.tuples(NUMBERS)})),
     },
     EpochMetrics: {"validation": BY_METRIC},
@@ -229,18 +230,33 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     },
     Zoo: {"entries": st.tuples(st.deferred(lambda: values_of(ZooEntry)))},
     BudgetScores: dict.fromkeys(("rules", "strategies", "detectors", "curves", "joint"), st.just(())),
-    LabTask: {
+    RecipeTask: {
         "settings": st.deferred(lambda: values_of(TaskSettings)),
         "examples": st.none() | st.just((9, 9, 9)) | st.just((9, 9, None)),
     },
-    LabStudy: {
-        **{"objectives": st.just(("mlm", "rtd")), "seeds": st.just((0, 1)), "finetuning_seeds": st.just((2,))},
+    RecipeModel: {
+        "model": st.builds(Model, NAMES, random_init=st.none() | st.integers(0, 9)),
+        **dict.fromkeys(("reference", "protocol"), st.none()),
+        "layers": st.none() | st.just((0, 2)),
+    },
+    PretrainStep: {
+        "objectives": st.just(("mlm", "rtd")),
+        "seeds": st.just((0, 1)),
         "generator_sizes": st.just((0.25, 0.5)),
-        "tasks": st.tuples(st.just(LabTask(name="t", examples=(9, 9, 9)))),
-        "scans": st.fixed_dictionaries({"falling": st.just((0, 1))}),
         "corpus": st.tuples(NAMES),
         "sizes": st.dictionaries(st.just("s"), st.deferred(lambda: values_of(EncoderSize)), min_size=1),
-        "budgets": st.dictionaries(st.just("b"), st.deferred(lambda: values_of(Protocol)), min_size=1),
+    },
+    AdaptStep: {"texts": st.tuples(NAMES), "seed": st.integers(0, 9)},
+    TuneStep: {"task": st.deferred(lambda: values_of(RecipeTask)), "protocol": st.just(Protocol())},
+    Recipe: {
+        "models": st.tuples(st.deferred(lambda: values_of(RecipeModel))),
+        "steps": st.tuples(*(st.deferred(lambda kind=kind: values_of(kind)) for kind in STEPS)),
+        "tasks": st.tuples(st.just(RecipeTask(name="t", examples=(9, 9, 9)))),
+        "budgets": st.just({"b": Protocol()}),
+        "layers": st.none() | st.just((0, 2)),
+        "seeds": st.just((0, 1)),
+        "scans": st.fixed_dictionaries({"falling": st.just((0, 1))}),
+        "options": st.just(Model()),
     },
     ShrinkSettings: {"within": st.floats(0.1, 9), "vocabulary": st.sampled_from([None, 16000, "50%", "corpus"])},
     ProbeSettings: {
@@ -269,19 +285,6 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "merge": st.just(False),
     },
     SweepModel: {"model": st.builds(Model, NAMES, random_init=st.none() | st.integers(0, 9))},
-    AdaptStep: {"texts": st.tuples(NAMES), "seed": st.integers(0, 9)},
-    Chain: {
-        "model": NAMES,
-        "steps": st.tuples(st.deferred(lambda: values_of(AdaptStep)), st.deferred(lambda: values_of(FinetuneStep))),
-        "layers": st.none() | st.just((0, 2)),
-        "reference": st.none() | NAMES,
-        "cka": st.just(True),
-        **{"random_init": st.none(), "seeds": st.just((0, 1)), "control": st.just((5,))},
-    },
-    ChainCurve: {
-        **{"values": THREE, "other_layers": st.tuples(LAYER, LAYER, LAYER)},
-        **dict.fromkeys(("lower", "upper"), st.none() | THREE),
-    },
     Profiles: {"profiles": st.tuples(st.deferred(lambda: values_of(Profile))), "scores": st.just(())},
     Profile: {
         "model": st.builds(lambda: dataclasses.replace(model("m", 2), parameters=(7, 7, 7))),

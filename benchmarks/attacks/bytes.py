@@ -39,6 +39,7 @@ from layerprobe.export.run import export_model
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files import folders as kept
+from layerprobe.files.folders import read_kept
 from layerprobe.files.serialisation import sealed, to_dict
 from layerprobe.finetuning.outputs import read_outputs
 from layerprobe.finetuning.saved import load_failure, load_finished, load_saved_run, read_origin, save_failure
@@ -46,7 +47,7 @@ from layerprobe.finetuning.tuning import finetune, saved_models, scan
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Protocol
 from layerprobe.lab.dropbench.zoo import read_zoo, write_zoo
 from layerprobe.lab.pretraining.run import ADAPTED, PRETRAINED, adapt_in_store, pretrain
-from layerprobe.lab.studies.run import _LabRun, run_lab
+from layerprobe.lab.run import LabEntry, run_recipe
 from layerprobe.store import store
 from layerprobe.store.verification import verify
 from layerprobe.study.values import read_study
@@ -57,8 +58,8 @@ from tests.export.studies import described, study_of
 from tests.lab.dropbench.zoos import known_zoo
 from tests.lab.pretraining.jobs import PROTOCOL as ADAPTATION
 from tests.lab.pretraining.jobs import TEXTS as CORPUS
-from tests.lab.studies.studies import OPTIONS as LAB_OPTIONS
-from tests.lab.studies.studies import SMALL, changed
+from tests.lab.recipes import PRETRAINING, SMALL
+from tests.lab.recipes import study as recipe_of
 from tests.models import TEXTS, given, save_tiny
 from tests.toy_task import toy_task
 
@@ -325,7 +326,7 @@ def _trained(root: Path, checkpoint: Any) -> list[Kind]:
         return None if last is None else [to_dict(last[0]), {k: v.tolist() for k, v in last[1].items()}]
 
     adapted(root / "adapted")
-    pretrain(root / "pretrained" / "model", "language", protocol=SMALL.pretraining, device="cpu")
+    pretrain(root / "pretrained" / "model", "language", protocol=PRETRAINING.protocol, device="cpu")
     unfinished = ADAPTED.steps(root / "step" / "model", fingerprint="f")
     saved = SavedStep(fingerprint="f", step=3, n_tokens=5, seconds=1.5, training_seconds=1.0, totals={}, metrics=())
     unfinished.path.mkdir(parents=True)
@@ -357,14 +358,12 @@ def _trained(root: Path, checkpoint: Any) -> list[Kind]:
 
 def _loose(root: Path, checkpoint: Any) -> list[Kind]:
     gentle = {"gentle": SMALL.budgets["gentle"]}
-    study = changed(objectives=("mlm",), budgets=gentle, finetuning_seeds=(0,), seeds=(0, 1))
-    run_lab(study, root / "lab", options=LAB_OPTIONS)
-
-    run = _LabRun.of(study, root / "lab", LAB_OPTIONS)
+    run_recipe(recipe_of({"objectives": ("mlm",)}, budgets=gentle), root / "lab")
 
     def entries(folder: Path) -> Any:
-        found = replace(run, out=folder).all_stored()
-        return to_dict(found) if len(found) == len(run.jobs) else None
+        files = sorted(folder.glob("entries/*.json"))
+        found = [read_kept(LabEntry, file, root=folder) for file in files]
+        return to_dict(found) if len(found) == 2 else None
 
     for name in ("study", "zoo"):
         (root / name).mkdir(parents=True)

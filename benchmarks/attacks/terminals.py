@@ -56,39 +56,30 @@ COMMANDS = {
     "export": "export rtd {0} --layer 2",
     "cache list": "cache list",
     "cache prune": "cache prune --older-than 30",
-    "lab study": "lab study objectives.toml --out {0}",
+    "lab run": f"lab run objectives.toml --out {{0}} {REPORT}",
     "lab bench": f"lab bench --budget converged {REPORT}",
     "lab sweep": f"lab sweep rtd --layers 1,3 {TUNED} {REPORT}",
-    "lab chain": f"lab chain chain.toml {REPORT}",
     "lab adapt": "lab adapt rtd --texts texts.txt --epochs 1 --out {0}",
     "lab pretrain": "lab pretrain {0} --objective mlm --corpus texts.txt --size tiny --steps 3 --batch-size 8",
-    "lab ensemble": f"lab ensemble {{1}} --layers 1,3 --task pairs.csv {REPORT}",
     "lab reproduce": "lab reproduce figure3 --dry-run",
 }
 """Every command on the files of `layerprobe demo --files`; {0} is a file or folder that it writes, {1} a folder of
 runs."""
 PREPARED = {
-    "objectives.toml": """objectives = ["mlm"]
+    "objectives.toml": """seeds = 1
+[[step]]
+pretrain = ["mlm"]
 generator_sizes = [0.5]
-finetuning_seeds = 1
-[sizes]
-s = { n_blocks = 2, hidden_size = 8, heads = 2, intermediate_size = 16 }
-[pretraining]
 steps = 3
 batch_size = 8
 max_length = 64
 held_out = 20
-[task]
+[step.sizes]
+s = { n_blocks = 2, hidden_size = 8, heads = 2, intermediate_size = 16 }
+[[tasks]]
 source = "language"
 examples = [24, 20, 20]
 [budget.gentle]
-epochs = 1
-""",
-    "chain.toml": """model = "rtd"
-seeds = 1
-layers = [1]
-[[step]]
-finetune = "pairs.csv"
 epochs = 1
 """,
 }
@@ -355,7 +346,6 @@ DATA = {
     "texts.txt": "extract rtd --texts {}",
     "layers.npz": "probe {} -t pairs.csv",
     "sweep.toml": "lab sweep {}",
-    "chain.toml": "lab chain {}",
     "study.json": "export rtd out --layer 1 --study {}",
     "layers.npy": "probe {} pairs.csv",
     "layers.safetensors": "probe {} pairs.csv",
@@ -366,7 +356,7 @@ DATA = {
     "questions.json": "score rtd -t {}",
     "corpus.txt.gz": "lab pretrain out --corpus {} --steps 1",
     "zoo.json": "lab bench {}",
-    "objectives.toml": "lab study {} --out lab",
+    "objectives.toml": "lab run {} --out lab",
 }
 
 

@@ -21,8 +21,8 @@ GROUPS = {
     "cache": ("Make", "Look at and clean up what is kept on disk.", "list prune"),
     "lab": (
         "Research",
-        "Pretrain, sweep, train in steps, score rules, do the paper again.",
-        "study bench sweep chain adapt pretrain ensemble reproduce",
+        "Run recipes, pretrain, score rules, do the paper again.",
+        "run bench sweep adapt pretrain reproduce",
     ),
 }
 
@@ -48,7 +48,8 @@ for panel, names in PANELS.items():
 for group_name, (panel, text, names) in GROUPS.items():
     group = typer.Typer(cls=Commands, no_args_is_help=True, help=text)
     for name in names.split():
-        _list(group, name, f"{name}:{name}" if group_name == "lab" else f"{group_name}:{group_name}_{name}")
+        lab = "recipe:recipe" if name == "run" else f"{name}:{name}"
+        _list(group, name, lab if group_name == "lab" else f"{group_name}:{group_name}_{name}")
     app.add_typer(group, name=group_name, rich_help_panel=panel)
 
 

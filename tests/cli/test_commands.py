@@ -33,7 +33,7 @@ PANELS = {
     "Research": ("lab",),
 }
 GROUPS = {
-    "lab": ("study", "bench", "sweep", "chain", "adapt", "pretrain", "ensemble", "reproduce"),
+    "lab": ("run", "bench", "sweep", "adapt", "pretrain", "reproduce"),
     "cache": ("list", "prune"),
 }
 COMMANDS = [name for names in PANELS.values() for name in names if name not in GROUPS]

@@ -22,7 +22,7 @@ STAGES = (
     "similarity.cka",
     "comparison.compare",
     "sweeps.run",
-    "lab.studies.run",
+    "lab.run",
 )
 VALUES = ("study.values", "report.page", "tasks.loading", "prediction.values", "metrics.names")
 

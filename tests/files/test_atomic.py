@@ -15,9 +15,8 @@ from layerprobe.files import atomic as files
 from layerprobe.files.atomic import make_directory, problem_with, remove_leftovers, sha256_of, store_errors, write_whole
 from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.kinds.sentences.word_similarity import load_word_similarity
-from layerprobe.lab.chains.values import load_chain
 from layerprobe.lab.pretraining.run import ADAPTED
-from layerprobe.lab.studies.values import load_lab
+from layerprobe.lab.recipe import load_recipe
 from layerprobe.store.store import Store
 from layerprobe.sweeps.values import load_sweep
 from layerprobe.tasks.loading import load_corpus, load_task, load_texts
@@ -170,8 +169,7 @@ NOWHERE = "~nobody-of-that-name"
 @pytest.mark.parametrize(
     "read",
     [
-        lambda: load_chain(f"{NOWHERE}/x.toml"),
-        lambda: load_lab(f"{NOWHERE}/x.toml"),
+        lambda: load_recipe(f"{NOWHERE}/x.toml"),
         lambda: load_sweep(f"{NOWHERE}/x.toml"),
         lambda: load_retrieval(f"{NOWHERE}/x.tsv"),
         lambda: load_texts(f"{NOWHERE}/x.txt"),

@@ -251,7 +251,7 @@ CASES: dict[str, Callable[[], Shown]] = {
     "profiles": lambda: side_by_side([profile(), profile("google-bert/bert-base-cased", speed=2.0)]),
     "sweep": lambda: RESULT,
 }
-ELSEWHERE = {"ChainResult", "LabResult", "Bench", "Ensemble", "Probing", "Shrunk"}
+ELSEWHERE = {"RecipeResult", "Bench", "Probing", "Shrunk"}
 ELSEWHERE |= {EqualSize.__name__}
 """Results that take training: tested where their tests train."""
 

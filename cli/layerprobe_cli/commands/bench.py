@@ -10,7 +10,6 @@ import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe.names import in_percent
-from layerprobe_cli import options as o
 from layerprobe_cli.shell import Done, PageCall
 
 if TYPE_CHECKING:
@@ -23,16 +22,12 @@ MOST = 12
 
 def bench(
     call: PageCall,
-    zoo: Annotated[list[Path] | None, {"argument": True, "metavar": "[ZOO.json]...|CONTEST.toml"}] = None,
+    zoo: Annotated[list[Path] | None, {"argument": True, "metavar": "[ZOO.json]..."}] = None,
     tuned: bool = False,
     searched: bool = False,
     unseen: bool = False,
     budget: Annotated[list[str] | None, {"flags": ("--budget", "-b")}] = None,
     entry: Annotated[list[str] | None, {"flags": ("--entry", "-e"), "metavar": "PACKAGE:STRATEGY"}] = None,
-    out: Path | None = None,
-    dry_run: bool = False,
-    device: o.Device = "auto",
-    dtype: o.Precision = "float32",
     everything: Annotated[bool, {"flags": ("--all",)}] = False,
     level: float = LEVEL,
 ) -> Done:
@@ -47,8 +42,8 @@ def bench(
 
     Args:
         level: Confidence level of the intervals.
-        zoo: Models whose drops are known from fine-tuning; several files are put together. A TOML file names encoders
-            of the Hub, which are fine-tuned at every layer first. By default the zoos that come with layerprobe.
+        zoo: Models whose drops are known from fine-tuning; several files are put together; `layerprobe lab run`
+            writes them. By default the zoos that come with layerprobe.
         tuned: Score the rules as predict has them, tuned on the zoos that come with layerprobe: on the models of
             ZOO.json, or on some that come with layerprobe and were kept out of the tuning.
         searched: Play searches, too, on scanned models of 6 to 12 blocks that come with layerprobe, whose runs kept
@@ -57,11 +52,8 @@ def bench(
         budget: Budget of fine-tuning; can be given again. By default all.
         entry: Also play a strategy of another package, a function of a Trial; can be given again. The rules of entry
             are in docs/results/dropbench-rules.md.
-        out: The folder of a contest. By default the file's name in this folder.
-        dry_run: Print the encoders of a contest and their hours; no model, no network.
         everything: Print all rules and curves, and how each rule calls drops.
     """
-    from layerprobe.encoders.model import Model
     from layerprobe.lab.dropbench.bench import bench_predictors
     from layerprobe.lab.dropbench.door import load_entry
     from layerprobe.lab.dropbench.rules import tuned_rules, unfitted_rules
@@ -72,22 +64,9 @@ def bench(
         raise typer.BadParameter("expected --searched with --unseen")
     if searched and zoo:
         raise typer.BadParameter("expected files or --searched, got both")
-    tomls = [file for file in zoo or () if file.suffix.lower() == ".toml"]
-    if tomls and len(zoo or ()) > 1:
-        raise typer.BadParameter("expected one contest alone, or zoos, got both")
-    if (out or dry_run) and not tomls:
-        raise typer.BadParameter("expected a contest, a TOML file, for --out and --dry-run, got none")
     strategies = [*map(load_entry, entry or ()), *training_strategies()]
-    if tomls:
-        from layerprobe.lab.studies.contest import load_contest, plan_contest, run_contest
-
-        contest = load_contest(tomls[0])
-        if dry_run:
-            call.stop_at(plan_contest(contest))
-    tuned = bool(tuned or searched or tomls)
-    if tomls:
-        models = run_contest(contest, out or contest.name, options=Model(device=device, dtype=dtype))
-    elif tuned and not zoo:
+    tuned = tuned or searched
+    if tuned and not zoo:
         models = read_searched(unseen=unseen) if searched else read_kept_out()
     else:
         models = read_zoo(*(zoo or ()))

@@ -50,37 +50,28 @@ def reproduce(
         words: Files of scored word pairs, for table1: word similarity first, then TMFT.
         corpus: Texts, for table1: domain adaptation first, then TMFT. Given again: further files.
     """
-    from layerprobe.kinds.sentences.word_similarity import load_word_similarity
     from layerprobe.lab.reproduction.paper import experiment, plan_experiment, read_paper, run_models
-    from layerprobe.tasks.loading import load_task
+    from layerprobe.tasks.values import TaskSettings
 
     chosen, in_place, listed = experiment(name), _in_place(models), check_seeds(seeds)
     data = read_paper().data_set(chosen.data)
-    source = task or (None if dry_run else data.hub_id)
-    if source is None and not dry_run:
-        raise typer.BadParameter(f"expected --task with a copy of {data.name}, which is not read from the Hub")
     chosen.check_first_steps({"word similarity": words, "domain adaptation": corpus})
-    loaded = None if source is None else load_task(source, kind=data.kind)
-    pairs = None if words is None else load_word_similarity(words)
-    if dry_run or loaded is None:
-        train, of_words = (None if dataset is None else len(dataset.train) for dataset in (loaded, pairs))
+    if dry_run:
         run = run_models(chosen, in_place)
-        call.stop_at(plan_experiment(chosen, run, seeds=listed, train=train, words=of_words, corpus=bool(corpus)))
+        call.stop_at(plan_experiment(chosen, run, seeds=listed, words=words is not None, corpus=bool(corpus)))
+    source = task or data.hub_id
+    if source is None:
+        raise typer.BadParameter(f"expected --task with a copy of {data.name}, which is not read from the Hub")
 
     from layerprobe.encoders.model import Model
     from layerprobe.lab.reproduction.run import reproduce as reproduce_experiment
-    from layerprobe.tasks.loading import load_corpus
 
-    texts = load_corpus(corpus) if corpus else None
-    tasks = [dataset for dataset in (loaded, pairs) if dataset is not None]
-    warnings = [*(line for task in tasks for line in task.warnings), *(texts.warnings if texts else ())]
-    call.notes([line for task in tasks for line in task.notes], warnings)
     done = reproduce_experiment(
         name,
-        loaded,
+        TaskSettings(source=source, kind=data.kind),
         models=in_place,
-        words=pairs,
-        corpus=texts,
+        words=None if words is None else str(words),
+        corpus=tuple(map(str, corpus or ())),
         seeds=listed,
         options=Model(device=device, cache_dir=cache_dir),
     )

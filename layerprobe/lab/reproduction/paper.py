@@ -225,21 +225,20 @@ def plan_experiment(
     models: Mapping[str, str],
     *,
     seeds: tuple[int, ...],
-    train: int | None = None,
-    words: int | None = None,
+    words: bool = False,
     corpus: bool = False,
 ) -> Estimate:
-    """Count runs and steps, and estimate GPU hours, without a model or the network.
+    """Count runs and steps of the paper's data, and estimate GPU hours, without a model or the network.
 
-    Training pairs of the task are the paper's where none are given. What has no data for the step before TMFT is not
-    run: training pairs of `words` for word similarity, a `corpus` for domain adaptation.
+    What has no data for the step before TMFT, `words` for word similarity or a `corpus` for domain adaptation, is not
+    run.
     """
     paper, protocol = read_paper(), Protocol()
     data, first, n = paper.data_set(chosen.data), paper.word_similarity, len(seeds)
-    train = train or data.train
+    train = data.train
     steps = 0 if chosen.pairs else protocol.epochs * math.ceil(train / protocol.batch_size)
-    word_steps = first["epochs"] * math.ceil((words or 0) / first["batch_size"])
-    available: dict[Before | None, bool] = {None: True, "word similarity": bool(words), "domain adaptation": corpus}
+    word_steps = first["epochs"] * math.ceil(first["train"] / first["batch_size"])
+    available: dict[Before | None, bool] = {None: True, "word similarity": words, "domain adaptation": corpus}
 
     def planned(score: PaperScores) -> dict[str, Any]:
         before = word_steps if score.before == "word similarity" else 0

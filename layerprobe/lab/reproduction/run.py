@@ -1,21 +1,19 @@
 """Reproduces an experiment of the paper beside its figures; finished runs are loaded, not repeated."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from operator import itemgetter
+from pathlib import Path
 from typing import Literal
 
-from layerprobe.checks import LEVEL
 from layerprobe.comparison.compare import compare
 from layerprobe.context import current, part
 from layerprobe.encoders.model import DEFAULTS, Model
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
-from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.tuning import PAPER_SEEDS
-from layerprobe.finetuning.values import LayerOutcome, Protocol
-from layerprobe.lab.chains.run import ChainData, plan_chain, run_chain
-from layerprobe.lab.chains.values import AdaptStep, Chain, FinetuneStep
+from layerprobe.finetuning.values import LayerOutcome
+from layerprobe.lab.recipe import AdaptStep, Recipe, RecipeTask, TuneStep, load_recipe
 from layerprobe.lab.reproduction.paper import (
     Before,
     Experiment,
@@ -29,14 +27,19 @@ from layerprobe.lab.reproduction.paper import (
     run_name,
     trained,
 )
+from layerprobe.lab.run import plan_recipe, run_recipe
 from layerprobe.metrics.names import metric_title
 from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.results.table import Column, Table, columns_of, interval_title
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.stats.values import SeedScores, pareto_front, seed_scores
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.values import Task, TaskSettings, TextFile
+from layerprobe.tasks.loading import load_settings
+from layerprobe.tasks.values import Task, TaskSettings
 
+RECIPES = Path(__file__).parent / "recipes"
+"""A file for each experiment, and one for each step before TMFT that it has."""
+FILES: dict[Before | None, str] = {None: "", "word similarity": "-words", "domain adaptation": "-adapted"}
 ESTIMATORS: tuple[Literal["debiased", "biased"], ...] = ("debiased", "biased")
 NEAR = 2.0
 """Standard deviations of our seeds within which a score counts as the paper's."""
@@ -115,7 +118,7 @@ class Reproduction:
     """How near it is to the paper."""
     notes: tuple[str, ...]
     """What was chosen or replaced here."""
-    level: float = field(default=LEVEL, metadata=RARE)
+    level: float
     """Of the intervals."""
 
     @property
@@ -180,48 +183,45 @@ class Reproduction:
 
 def reproduce(
     name: str,
-    task: Task,
+    task: TaskSettings,
     *,
     models: Mapping[str, str] | None = None,
-    words: Task | None = None,
-    corpus: TextFile | None = None,
+    words: str | None = None,
+    corpus: Sequence[str] = (),
     seeds: Sequence[int] = PAPER_SEEDS,
     options: Model = DEFAULTS,
 ) -> Reproduction:
-    """Reproduce an experiment and compare its scores with the paper's.
+    """Run the recipes of an experiment and compare its scores with the paper's.
 
     Models are fine-tuned at its layers by the paper's protocol, or compared by CKA where that is what it shows. All
     are checked before the first is trained. What has no data for the step before TMFT is not run.
 
-    For `models` see `run_models`; words and corpus are for what is fine-tuned on word similarity or adapted to a domain
-    first, as `load_word_similarity` and `load_corpus` load them.
+    For `models` see `run_models`; words, a folder of scored word pairs, and files of texts as the corpus are for what
+    is fine-tuned on word similarity or adapted to a domain first.
     """
     chosen = experiment(name)
     run, kind = run_models(chosen, models), read_paper().data_set(chosen.data).kind
-    if task.kind != kind:
-        raise DataError(f"expected a task of kind {kind} for {name}, got {task.name}, which is {task.kind}")
     chosen.check_first_steps({"word similarity": words, "domain adaptation": corpus})
+    loaded = load_settings(task)
+    if loaded.kind != kind:
+        raise DataError(f"expected a task of kind {kind} for {name}, got {task.source}, which is {loaded.kind}")
     scores: tuple[ReproducedScore, ...] = ()
     pairs: tuple[ReproducedPair, ...] = ()
     if chosen.pairs:
-        pairs = _compared(chosen, run, task, options=options)
+        pairs = _compared(chosen, run, loaded, options=options)
         sentence = f"{sum(pair.bears_out for pair in pairs)} of {len(pairs)} pairs bear out the paper's claim."
     else:
-        planned = [
-            (score, _chain(score, run[score.model], task, words, corpus, seeds=tuple(seeds)))
-            for score in chosen.scores
-            if score.model in run
-        ]
-        scores = _fine_tuned(planned, run, task, options=options)
-        sentence = nearness([score for score in scores if (score.split, score.metric) == ("test", task.primary)])
+        recipes = {before: _recipe(name, before, run, task, words, corpus, seeds, options) for before in FILES}
+        scores = _fine_tuned(chosen, run, {before: one for before, one in recipes.items() if one}, loaded)
+        sentence = nearness([score for score in scores if (score.split, score.metric) == ("test", loaded.primary)])
     return Reproduction(
         experiment=name,
         source=chosen.source,
-        task=task.name,
-        primary=task.primary,
+        task=loaded.name,
+        primary=loaded.primary,
         scores=scores,
         pairs=pairs,
-        front=_front(scores, task.primary) if chosen.shows == "front" else {},
+        front=_front(scores, loaded.primary) if chosen.shows == "front" else {},
         sentence=sentence,
         notes=notes_on(chosen, run),
         level=current().level,
@@ -231,58 +231,68 @@ def reproduce(
 # ---- scores -------------------------------------------------------------------------------------------
 
 
-def _chain(
-    score: PaperScores, model: str, task: Task, words: Task | None, corpus: TextFile | None, *, seeds: tuple[int, ...]
-) -> tuple[Chain, ChainData] | None:
-    """Return a layer's chain by the paper's protocol; None without data for its first step."""
-    steps: list[AdaptStep | FinetuneStep] = []
-    if score.before == "word similarity":
-        if words is None:
-            return None
-        paper = read_paper().word_similarity
-        protocol = Protocol(epochs=paper["epochs"], batch_size=paper["batch_size"])
-        steps = [FinetuneStep(task=TaskSettings(source=words.name), protocol=protocol)]
-    elif score.before == "domain adaptation":
-        if corpus is None:
-            return None
-        steps = [AdaptStep(texts=(corpus.name,))]
-    chain = Chain(
-        name=f"{score.model} at layer {score.layer}",
-        model=model,
-        random_init=score.random_init,
-        steps=(*steps, FinetuneStep(task=TaskSettings(source=task.name))),
-        layers=(score.layer,),
-        seeds=seeds,
-        baseline=False,
-        cka=False,
+def _recipe(
+    name: str,
+    before: Before | None,
+    run: Mapping[str, str],
+    task: TaskSettings,
+    words: str | None,
+    corpus: Sequence[str],
+    seeds: Sequence[int],
+    options: Model,
+) -> Recipe | None:
+    """Return the recipe of an experiment with its data and models; None where it has none, or no data for a step."""
+    file = RECIPES / f"{name}{FILES[before]}.toml"
+    if not file.is_file() or not {None: True, "word similarity": words, "domain adaptation": corpus}[before]:
+        return None
+    recipe = load_recipe(file)
+    models = tuple(
+        replace(model, model=replace(model.model, name=run[model.model.name]))
+        for model in recipe.models
+        if model.model is not None and model.model.name in run
     )
-    tasks = (words, task) if words is not None and score.before == "word similarity" else (task,)
-    return chain, (tasks, (corpus,) if corpus is not None and chain.adaptations else ())
+    steps = tuple(
+        replace(step, texts=tuple(corpus))
+        if isinstance(step, AdaptStep)
+        else replace(step, task=RecipeTask(settings=replace(step.task.settings, source=str(words))))
+        for step in recipe.steps
+        if isinstance(step, AdaptStep | TuneStep)
+    )
+    tasks = (RecipeTask(settings=task),)
+    if not models:
+        return None
+    return replace(recipe, models=models, steps=steps, tasks=tasks, seeds=tuple(seeds), options=options)
 
 
 def _fine_tuned(
-    planned: Sequence[tuple[PaperScores, tuple[Chain, ChainData] | None]],
-    models: Mapping[str, str],
-    task: Task,
-    *,
-    options: Model,
+    chosen: Experiment, run: Mapping[str, str], recipes: Mapping[Before | None, Recipe], task: Task
 ) -> tuple[ReproducedScore, ...]:
-    for chain, data in filter(None, (step for _, step in planned)):
-        plan_chain(chain, data=data, options=options)  # what is wrong is reported before any training
-    reported = {task.primary, *(metric for score, _ in planned for metric in (*score.validation, *score.test))}
+    for recipe in recipes.values():
+        plan_recipe(recipe)  # what is wrong is reported before any training
+    ours: dict[tuple[Before | None, str, int | None, int], LayerOutcome] = {}
+    for number, (before, recipe) in enumerate(recipes.items()):
+        with part(start=number, share=1, whole=len(recipes)):
+            result = run_recipe(recipe)
+        specs = {model.name: model.model for model in recipe.models if model.model is not None}
+        for row in (row for rows in result.last for row in rows):
+            spec = specs[row.model]
+            ours[before, spec.name, spec.random_init, row.outcome.layer] = row.outcome
+    scores = [score for score in chosen.scores if score.model in run]
+    reported = {task.primary, *(metric for score in scores for metric in (*score.validation, *score.test))}
     splits: tuple[Literal["validation", "test"], ...] = ("validation", "test")
-    scores = []
-    for number, (score, job) in enumerate(planned):
-        with part(start=number, share=1, whole=len(planned)):
-            done = job and run_chain(job[0], data=job[1], options=options)
-        outcome = done.outcomes[0] if done else None
-        scores += [
-            reproduced_score(score, models[score.model], outcome, split, metric)
-            for split in splits
-            for metric in KINDS[task.kind].metrics
-            if metric in reported
-        ]
-    return tuple(scores)
+    return tuple(
+        reproduced_score(
+            score,
+            run[score.model],
+            ours.get((score.before, run[score.model], score.random_init, score.layer)),
+            split,
+            metric,
+        )
+        for score in scores
+        for split in splits
+        for metric in KINDS[task.kind].metrics
+        if metric in reported
+    )
 
 
 def reproduced_score(

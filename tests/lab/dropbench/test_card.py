@@ -8,7 +8,7 @@ import pytest
 
 from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.lab.dropbench.zoo import SHIPPED, read_kept_out, read_searched, read_zoo
-from layerprobe.lab.studies.values import load_lab
+from layerprobe.lab.recipe import load_recipe
 
 CARD = (SHIPPED / "README.md").read_text()
 
@@ -36,13 +36,14 @@ def test_the_card_names_every_zoo_once() -> None:
 @pytest.mark.parametrize("row", list(rows()), ids=lambda row: row[0])
 def test_a_row_of_the_card_is_its_zoo(row: list[str]) -> None:
     file, models, blocks, objectives, corpus, task, held_out, steps = row
-    entries, study = read_zoo(SHIPPED / file).entries, load_lab((SHIPPED / file).with_suffix(".toml"))
+    entries, recipe = read_zoo(SHIPPED / file).entries, load_recipe((SHIPPED / file).with_suffix(".toml"))
     assert int(models) == len(entries)
     assert blocks == ", ".join(map(str, sorted({each.n_blocks for each in entries})))
     assert objectives.split(", ") == list(dict.fromkeys(each.family for each in entries))
     assert {corpus} == {each.corpus for each in entries}
     assert {task == "STSB"} == {each.task != "embedded" for each in entries}
-    assert int(steps) == study.pretraining.steps
+    assert recipe.pretraining is not None
+    assert int(steps) == recipe.pretraining.protocol.steps
     assert (held_out == "yes") == (entries[0].name in held_out_names())
 
 

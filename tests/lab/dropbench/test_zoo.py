@@ -28,7 +28,7 @@ from layerprobe.lab.dropbench.zoo import (
 )
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import LANGUAGE
-from layerprobe.lab.studies.values import load_lab
+from layerprobe.lab.recipe import load_recipe
 from layerprobe.readings.values import LayerCurve
 from layerprobe.study.predict import DEFAULT_RULE, WORDLESS_RULE
 
@@ -66,16 +66,17 @@ SHIPPED = sorted(module.SHIPPED.rglob("*.json"))
 
 @pytest.mark.parametrize("file", SHIPPED, ids=[file.stem for file in SHIPPED])
 def test_a_shipped_zoo_is_what_its_study_asks_for(file: Path) -> None:
-    study, result = load_lab(file.with_suffix(".toml")), read_zoo(file)
-    jobs = {study.entry_name(model, task): model for model in study.models for task in study.tasks}
+    study, result = load_recipe(file.with_suffix(".toml")), read_zoo(file)
+    assert study.pretraining is not None
+    jobs = {study.entry_name(model, task): model for model in study.everything for task in study.tasks}
     asked = {name: (model.family, model.size, model.seed) for name, model in jobs.items()}
     assert {each.name: (each.family, each.size, each.seed) for each in result.entries} == asked
     for each in result.entries:
         assert {budget: tuned.protocol for budget, tuned in each.budgets.items()} == study.budgets
-        assert {tuned.seeds for tuned in each.budgets.values()} == {study.finetuning_seeds}
+        assert {tuned.seeds for tuned in each.budgets.values()} == {study.seeds}
         scanned = {(scan.weighting, scan.seed) for tuned in each.budgets.values() for scan in tuned.scans}
         assert scanned == {(weighting, seed) for weighting, seeds in study.scans.items() for seed in seeds}
-        assert set(each.cka) == set(study.references(jobs[each.name]))
+        assert set(each.cka) == set(study.pretraining.references(jobs[each.name]))
         assert all(0 <= value <= 1.01 for curve in each.cka.values() for value in curve.values)
     curves = {frozenset(replace(each, cka={}).curves) for each in result.entries}
     assert len(curves) == 1, "expected the same numbers of every model"
@@ -123,9 +124,9 @@ def test_searches_can_be_played_on_the_searched_models() -> None:
 def test_half_of_the_searched_models_are_not_pretrained_as_one_that_rules_are_tuned_on() -> None:
     """What tells them apart by their entries is what does so by their studies: corpus, protocol and seed."""
     studies = {
-        study.entry_name(model, task): (study.corpus, model.protocol, model.seed)
-        for study in map(load_lab, module.SHIPPED.rglob("*.toml"))
-        for model in study.models
+        study.entry_name(model, task): (study.pretraining and study.pretraining.corpus, model.protocol, model.seed)
+        for study in map(load_recipe, module.SHIPPED.rglob("*.toml"))
+        for model in study.everything
         for task in study.tasks
     }
     known, searched = read_zoo().entries, read_searched().entries

@@ -20,7 +20,6 @@ MAY_NAME = {
     "layerprobe/lab/pretraining/values.py": {"mlm"},
     "layerprobe/training/objective.py": {"mlm"},
     "layerprobe/lab/dropbench/zoo.py": {"mlm"},
-    "layerprobe/lab/studies/values.py": {"rtd"},
     "layerprobe/finetuning/values.py": {"random"},  # a weighting of layers
     "layerprobe/lab/dropbench/rules.py": {"random"},  # weights that nothing was trained for
     "layerprobe/lab/dropbench/strategies.py": {"random"},

@@ -1,0 +1,247 @@
+"""Averages the outputs of finished runs of one task with weights chosen by validation, and measures the gain.
+
+Source: averages of outputs: Hansen and Salamon 1990 (IEEE PAMI 12); of seeds: Lakshminarayanan, Pritzel and Blundell
+2017 (NeurIPS); selection: Caruana et al. 2004 (ICML).
+"""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from layerprobe.errors import DataError
+from layerprobe.finetuning.outputs import SCORED, ScoredSplit, outputs_in
+from layerprobe.finetuning.values import FineTuningRun
+from layerprobe.lab.results import Average, AveragedMember
+from layerprobe.stats.crossed import crossed, errors_known
+from layerprobe.stats.values import CrossedInterval
+from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences, links_of
+from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.values import Task
+
+Array = NDArray[np.float64]
+ScoreOf = Callable[[Array], float]
+"""(k,) weights of at least 0 that add up to 1 -> the score of the average, higher is better."""
+PARTS = 20
+"""Weights are whole numbers of such parts, or of fewer: validation splits tell no finer ones apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Member:
+    """What takes part in an average: a layer of a model, fine-tuned with some seeds."""
+
+    label: str
+    runs: tuple[FineTuningRun, ...]
+    outputs: tuple[dict[ScoredSplit, Array], ...]
+    """By seed and split, (n,) or (n, ...), as they are averaged."""
+
+
+def average(
+    task: Task,
+    members: Mapping[str, Sequence[tuple[FineTuningRun, Path]]],
+    *,
+    model: str,
+    budget: str = "",
+    joint: bool = False,
+    pair: bool = False,
+    level: float,
+) -> Average:
+    """Average the outputs of two or more members, and compare that with the best single one.
+
+    The weights are at least 0, add up to 1, and have the highest primary metric on the validation split, in the mean
+    over seeds: of two members on a line, of more by forward selection, or of `pair` the best two. Scores of classes are
+    averaged as probabilities (softmax): the logits of heads trained apart have scales of their own, so that a run that
+    is surer than it should be would outvote the others. Other outputs, such as cosines, are averaged as they are. Where
+    the kind has a threshold, it is chosen anew on validation.
+
+    There is one average a seed with the same weights, and the interval of the gain is over test items and seeds; of
+    members with one run each it is over test items alone. Weights, thresholds and the best single one count as given:
+    other items chose them.
+
+    Args:
+        task: Of the runs.
+        members: At least two by label: the runs of a layer by seed, with their directories; of as many seeds each.
+        model: What the average is called.
+        budget: Of the fine-tuning.
+        joint: Whether members are layers of the same scans, whose blocks are run once.
+        pair: Whether at most two members are taken.
+        level: Of the interval.
+
+    Raises:
+        DataError: If there are fewer than two members, seeds differ, or outputs of this kind have no mean.
+        StoreError: If a run has lost its outputs.
+    """
+    if len(members) < 2:
+        raise DataError(f"expected at least two layers or seeds of {model} to average, got {len(members)}")
+    if len({len(runs) for runs in members.values()}) > 1:
+        raise DataError(f"expected runs of the same seeds of each layer to average, got others of {model}")
+    how = KINDS[task.kind].averages
+    if how is None:
+        kinds = ", ".join(name for name, kind in KINDS.usable().items() if kind.averages is not None)
+        raise DataError(f"expected a task whose outputs have a mean, of kind {kinds}, got one of kind {task.kind}")
+    loaded = [_loaded(label, runs, how) for label, runs in members.items()]
+
+    def score(weights: Array) -> float:
+        return fmean(scored.metrics[task.primary] for scored in _evaluated(task, loaded, weights, "validation"))
+
+    choice, weights = _chosen(score, len(loaded), pair=pair)
+    best = max(range(len(loaded)), key=lambda number: fmean(_scores(loaded[number], "validation", task.primary)))
+    chosen = _evaluated(task, loaded, weights, "validation")
+    thresholds = tuple(evaluation.threshold for evaluation in chosen)
+    tested = _evaluated(task, loaded, weights, "test", thresholds)
+    run = [member.runs[0] for member, weight in zip(loaded, weights, strict=True) if weight]
+    if joint:
+        run = [max(run, key=lambda one: one.layer)]
+    return Average(
+        model=model,
+        task=task.name,
+        budget=budget,
+        primary=task.primary,
+        choice=choice,
+        members=tuple(
+            AveragedMember(
+                label=each.label,
+                layer=each.runs[0].layer,
+                parameters=each.runs[0].parameters,
+                weight=float(weight),
+                validation=_scores(each, "validation", task.primary),
+                test=_scores(each, "test", task.primary),
+            )
+            for each, weight in zip(loaded, weights, strict=True)
+        ),
+        best=best,
+        validation=_by_metric(chosen),
+        test=_by_metric(tested),
+        thresholds=thresholds,
+        gain=_gain(task, _averaged(loaded, weights, "test"), tested, loaded[best], level=level),
+        parameters=sum(one.parameters for one in run),
+        blocks=sum(one.layer for one in run),
+    )
+
+
+def _loaded(label: str, runs: Sequence[tuple[FineTuningRun, Path]], how: str) -> _Member:
+    """Read the outputs of a member as they are averaged, see `Kind.averages`."""
+    outputs = []
+    for run, directory in runs:
+        of_run = outputs_in(directory)
+        by_split = {split: of_run.of(run.layer, split) for split in SCORED}
+        outputs.append(by_split if how == "values" else {at: softmax(of, axis=-1) for at, of in by_split.items()})
+    return _Member(label=label, runs=tuple(run for run, _ in runs), outputs=tuple(outputs))
+
+
+def _averaged(members: Sequence[_Member], weights: Array, split: ScoredSplit) -> list[Array]:
+    """Return the weighted average of the members' outputs, of each seed."""
+    return [
+        np.sum([weight * of[split] for weight, of in zip(weights, outputs, strict=True) if weight], axis=0)
+        for outputs in zip(*(member.outputs for member in members), strict=True)
+    ]
+
+
+def _evaluated(
+    task: Task,
+    members: Sequence[_Member],
+    weights: Array,
+    split: ScoredSplit,
+    thresholds: Sequence[float | None] | None = None,
+) -> list[Evaluation]:
+    """Return the scores of the average, of each seed; thresholds are chosen where none are given."""
+    averages, gold = _averaged(members, weights, split), task.split(split).gold
+    thresholds = thresholds or [None] * len(averages)
+    return [
+        evaluate_outputs(task.kind, outputs, gold, threshold=threshold)
+        for outputs, threshold in zip(averages, thresholds, strict=True)
+    ]
+
+
+def _gain(
+    task: Task, averages: Sequence[Array], tested: Sequence[Evaluation], single: _Member, *, level: float
+) -> CrossedInterval | None:
+    """Return the gain of the average over a single member on test, with its errors over items and seeds."""
+    kind, gold, links, primary = task.kind, task.test.gold, links_of(task.test), task.primary
+
+    def influences(outputs: Array, threshold: float | None) -> Array:
+        return item_influences(kind, outputs, gold, metric=primary, threshold=threshold)
+
+    values = [whole.metrics[primary] - run.test[primary] for whole, run in zip(tested, single.runs, strict=True)]
+    of_items = None
+    if errors_known(len(gold), links):
+        compared = zip(averages, tested, single.outputs, single.runs, strict=True)
+        of_items = np.stack(
+            [
+                influences(outputs, whole.threshold) - influences(alone["test"], run.threshold)
+                for outputs, whole, alone, run in compared
+            ]
+        )
+    return crossed(values, of_items, links=links, level=level, unit=KINDS[kind].unit, metric=primary)
+
+
+def _scores(member: _Member, split: ScoredSplit, metric: str) -> tuple[float, ...]:
+    return tuple(getattr(run, split)[metric] for run in member.runs)
+
+
+def _by_metric(evaluations: Sequence[Evaluation]) -> dict[str, tuple[float, ...]]:
+    return {name: tuple(evaluation.metrics[name] for evaluation in evaluations) for name in evaluations[0].metrics}
+
+
+# ---- weights -------------------------------------------------------------------------------------------------------
+
+
+def _chosen(score: ScoreOf, k: int, *, pair: bool) -> tuple[str, Array]:
+    """Return how the weights of k members are chosen, in words, and the weights."""
+    if k == 2:
+        return f"of two, the best of all from 0 and 1 to 1 and 0 in steps of {1 / PARTS:g}", line_search(score)
+    if not pair:
+        return f"forward selection with replacement, {PARTS} additions (Caruana et al. 2004)", greedy_selection(
+            score, k
+        )
+
+    def of_pair(members: tuple[int, int]) -> Array:
+        def weights(two: Array) -> Array:
+            all_of_them = np.zeros(k)
+            all_of_them[list(members)] = two
+            return all_of_them
+
+        return weights(line_search(lambda two: score(weights(two))))
+
+    chosen = max([*np.eye(k), *map(of_pair, itertools.combinations(range(k), 2))], key=score)
+    return f"every two, each with the best weights in steps of {1 / PARTS:g}", chosen
+
+
+def line_search(score: ScoreOf) -> Array:
+    """Return the best weights of two, of all from 0 and 1 to 1 and 0 in steps of 1 / `PARTS`.
+
+    Of equals one by itself is taken, which costs less, and the first; of averages alone the most even.
+
+    Examples:
+        >>> line_search(lambda weights: -abs(weights[0] - 0.3)).round(12).tolist()
+        [0.3, 0.7]
+    """
+    parts = [PARTS, 0, *sorted(range(1, PARTS), key=lambda part: abs(2 * part - PARTS))]
+    choices = [np.array([part, PARTS - part]) / PARTS for part in parts]
+    return max(choices, key=score)
+
+
+def greedy_selection(score: ScoreOf, k: int) -> Array:
+    """Return weights of k by forward selection with replacement.
+
+    It begins with nothing and adds, again and again, the one whose addition scores best, one that is in already among
+    them; after `PARTS` additions, the ones up to where the score was highest count, each as often as it was added.
+
+    Source: Caruana, Niculescu-Mizil, Crew and Ksikes 2004 (ICML), section 2.2.
+
+    Examples:
+        >>> greedy_selection(lambda weights: -np.abs(weights - [0.5, 0.0, 0.5]).sum(), 3).tolist()
+        [0.5, 0.0, 0.5]
+    """
+    counts, best, highest = np.zeros(k), np.zeros(k), -np.inf
+    for size in range(1, PARTS + 1):
+        scores = [score((counts + one) / size) for one in np.eye(k)]
+        counts[int(np.argmax(scores))] += 1
+        if max(scores) > highest:
+            highest, best = max(scores), counts / size
+    return best

@@ -1,1 +1,0 @@
-"""Trainings one after the other, and what the first ones add."""

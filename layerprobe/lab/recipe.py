@@ -1,0 +1,462 @@
+"""Recipes: which models are trained, by which steps and on which tasks, as values and TOML files. Knows no models."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath
+from types import GenericAlias
+from typing import Any, Literal, TypeVar
+
+from layerprobe.encoders.model import DEFAULTS, Model
+from layerprobe.errors import DataError
+from layerprobe.files.serialisation import Reader, from_dict
+from layerprobe.files.toml import LAYERS, SEEDS, Keys, read_toml, texts
+from layerprobe.finetuning.tuning import PAPER_SEEDS
+from layerprobe.finetuning.values import Protocol, Weighting, with_rate
+from layerprobe.lab.dropbench.zoo import OTHER_SEED, SAME_SEED, TWIN
+from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
+from layerprobe.lab.pretraining.values import LANGUAGE, SIZES, AdaptationProtocol, EncoderSize, PretrainingProtocol
+from layerprobe.names import distinct_names
+from layerprobe.tasks.values import TaskSettings, model_reader, source_from, taken_task
+
+_NAME = re.compile(r"[\w.+-]+", re.ASCII)
+Averaged = Literal["layers", "scans", "models", "seeds"]
+"""What takes part in an average: the layers of a model, those of its scans, the layers of all models, or the seeds of a
+layer."""
+OPTIONS = (
+    *("pooling", "prompt", "max_length", "norm", "dtype", "device", "attn", "batch_tokens", "trust_remote_code"),
+    "store_dtype",
+)
+"""The fields of `Model` that a recipe can set for all models."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeModel:
+    """A model that a recipe begins with: one that exists, or one that its first step pretrains."""
+
+    name: str
+    """What rows, folders and the entry of a zoo call it."""
+    model: Model | None = None
+    """None: the recipe pretrains it."""
+    layers: tuple[int, ...] | None = None
+    """Blocks kept; by default those of the recipe."""
+    reference: str | None = None
+    """A model that it is compared with by CKA."""
+    family: str | None = None
+    """Its pretraining objective; with one it becomes an entry of a zoo."""
+    size: str = ""
+    """Of the encoder, by its name in the recipe."""
+    seed: int = 0
+    """Of its pretraining."""
+    protocol: PretrainingProtocol | None = None
+    """Of its pretraining; None: it exists."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeTask:
+    """A task that models are fine-tuned on."""
+
+    settings: TaskSettings = field(default_factory=lambda: TaskSettings(source=LANGUAGE))
+    """The source "language" is sentence pairs of the embedded language."""
+    name: str | None = None
+    """By default as its source is called."""
+    examples: tuple[int, int, int | None] | None = None
+    """Training, validation and test examples at most; None of the test examples: all the rest, of whatever split. By
+    default all, and of the embedded language the demo's."""
+
+    def __post_init__(self) -> None:
+        if self.examples is None:
+            return
+        if min(size for size in self.examples if size is not None) < 2:
+            raise DataError(f"expected at least two examples of each split, got {self.examples}")
+        if self.examples[2] is None and self.settings.source == LANGUAGE:
+            raise DataError(
+                "expected a number of test examples of the embedded language, which has no end, got the rest"
+            )
+
+    @property
+    def label(self) -> str:
+        """Its name, without the folders of a file."""
+        return self.name or PurePath(self.settings.source).name or self.settings.source
+
+    @property
+    def step(self) -> str:
+        """What fine-tuning on it is called."""
+        return f"fine-tuning on {self.label}"
+
+
+# ---- steps ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PretrainStep:
+    """Pretraining of small encoders that differ in the objective alone."""
+
+    objectives: tuple[str, ...]
+    """Masked language modelling is among them: its models are the twins of the others."""
+    sizes: dict[str, EncoderSize]
+    """By name."""
+    corpus: tuple[str, ...] = (LANGUAGE,)
+    """The embedded language, or files as `load_corpus` takes them."""
+    column: str | None = None
+    """With the texts, of a table; detected by default."""
+    generator_sizes: tuple[float, ...] = (0.25,)
+    """Each is a model of its own for the objectives that have a generator."""
+    seeds: tuple[int, ...] = (0, 1)
+    protocol: PretrainingProtocol = field(default_factory=PretrainingProtocol)
+    """How; objective, size and generator size are those of each model."""
+
+    def __post_init__(self) -> None:
+        for objective in self.objectives:
+            OBJECTIVES.check(objective)
+        if TWIN not in self.objectives:
+            raise DataError(f"expected {TWIN} among the objectives, for the twins, got {', '.join(self.objectives)}")
+        if len(self.seeds) < 2:
+            raise DataError(f"expected at least two seeds of the pretraining, for a noise floor, got {len(self.seeds)}")
+        _check_seeds(self.seeds)
+        _check_names(self.sizes, "sizes")
+        if not self.generator_sizes or not self.corpus:
+            raise DataError("expected a corpus and at least one generator size, got none")
+        _check_once(self.objectives, "objectives")
+        _check_once(self.generator_sizes, "generator sizes")
+        for generator_size in self.generator_sizes:
+            replace(self.protocol, generator_size=generator_size)
+
+    @property
+    def models(self) -> tuple[RecipeModel, ...]:
+        """All encoders, in the order in which they are made: a size is complete before the next one begins."""
+        models = []
+        for size, objective in itertools.product(self.sizes, self.objectives):
+            for number, generator_size in enumerate(self.generator_sizes):
+                protocol = replace(
+                    self.protocol, objective=objective, size=self.sizes[size], generator_size=generator_size
+                )
+                if number and not protocol.has_generator:
+                    break
+                several = protocol.has_generator and len(self.generator_sizes) > 1
+                family = f"{objective}-{generator_size:g}" if several else objective
+                models += [
+                    RecipeModel(
+                        name=f"{size}-{family}-seed{seed}", family=family, size=size, seed=seed, protocol=protocol
+                    )
+                    for seed in self.seeds
+                ]
+        return tuple(models)
+
+    def references(self, model: RecipeModel) -> dict[str, RecipeModel]:
+        """Return the MLM models of the same size, of its seed and of the next one, by reference; never itself."""
+
+        def twin(step: int) -> RecipeModel:
+            seed = self.seeds[(self.seeds.index(model.seed) + step) % len(self.seeds)]
+            return next(
+                other for other in self.models if (other.family, other.size, other.seed) == (TWIN, model.size, seed)
+            )
+
+        return {what: other for what, other in ((SAME_SEED, twin(0)), (OTHER_SEED, twin(1))) if other != model}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptStep:
+    """Continued masked-language-model pretraining; all layers and seeds that follow share the result."""
+
+    texts: tuple[str, ...]
+    """Files as `load_corpus` takes them."""
+    protocol: AdaptationProtocol = field(default_factory=AdaptationProtocol)
+    seed: int = 0
+    """Of the split, order, masking, dropout and fresh weights of the head."""
+
+    def __post_init__(self) -> None:
+        if not self.texts or not all(self.texts):
+            raise DataError("expected at least one file with texts to adapt to, none of them an empty name")
+        _check_seeds((self.seed,))
+
+    @property
+    def label(self) -> str:
+        """What it does, in a few words."""
+        return f"adaptation to {', '.join(PurePath(text).name for text in self.texts)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneStep:
+    """Fine-tuning at each layer: the first truncates the model, later ones continue at the same layer and seed."""
+
+    task: RecipeTask
+    protocol: Protocol = field(default_factory=Protocol)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AverageStep:
+    """A weighted average of the outputs of what was fine-tuned on the tasks; validation chooses the weights."""
+
+    of: Averaged
+    layers: tuple[int, ...] | None = None
+    """Of these alone."""
+
+
+Step = PretrainStep | AdaptStep | TuneStep | AverageStep
+S = TypeVar("S", PretrainStep, AdaptStep, TuneStep, AverageStep)
+
+
+# ---- the recipe ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """Models, the steps that train them before the tasks, and the tasks that all are fine-tuned on at each layer."""
+
+    name: str
+    """What people call it."""
+    models: tuple[RecipeModel, ...] = ()
+    """Those that exist."""
+    steps: tuple[Step, ...] = ()
+    """At most one that pretrains, first; then adaptations, then fine-tunings, each going on from the one before; last
+    averages of what the tasks gave."""
+    tasks: tuple[RecipeTask, ...]
+    """Every model is fine-tuned on each, from what the steps left."""
+    budgets: dict[str, Protocol] = field(default_factory=lambda: {"paper": Protocol()})
+    """Protocols of that fine-tuning, by name."""
+    layers: tuple[int, ...] | None = None
+    """Blocks kept; None for all of each model."""
+    seeds: tuple[int, ...] = PAPER_SEEDS
+    """One run each of every fine-tuning at every layer."""
+    scans: dict[Weighting, tuple[int, ...]] = field(default_factory=dict)
+    """Seeds of scans, runs with a loss at every layer, by weighting; on every task under every budget."""
+    baseline: bool = True
+    """Whether the tasks are also learnt straight from the start: what the steps before add is the difference."""
+    cka: bool = False
+    """Whether CKA with the start, and with the references, is measured before and after."""
+    options: Model = DEFAULTS
+    """How models are loaded, and where runs are kept."""
+
+    def __post_init__(self) -> None:
+        order = [(PretrainStep, AdaptStep, TuneStep, AverageStep).index(type(step)) for step in self.steps]
+        if order != sorted(order) or order.count(0) > 1:
+            raise DataError(
+                "expected at most one step that pretrains, then adaptations, fine-tunings and averages: masked "
+                "language modelling would undo what a fine-tuned output has learnt"
+            )
+        _check_once([model.name for model in self.everything], "models")
+        _check_names(self.budgets, "budgets")
+        if not self.tasks:
+            raise DataError("expected at least one task, got none")
+        _check_once([task.label for task in self.tasks], "tasks; give each a name")
+        _check_seeds(self.seeds)
+        for seeds in self.scans.values():
+            _check_seeds(seeds)
+        for model in self.everything:
+            layers = self.layers_of(model)
+            if layers is not None and (not layers or min(layers) < 0 or len(set(layers)) < len(layers)):
+                raise DataError(f"expected layers from 0, each once and at least one, got {list(layers)}")
+            if model.model is not None and model.reference == model.model.name:
+                raise DataError(
+                    f"expected a reference other than {model.reference} itself: CKA would be 1 at every layer"
+                )
+        protocols = [*(step.protocol for step in self.of(TuneStep)), *self.budgets.values()]
+        if self.chained and len(poolings := {protocol.pooling for protocol in protocols}) > 1:
+            raise DataError(f"expected one way of pooling in all steps, got {' and '.join(sorted(poolings))}")
+        if any(step.of == "scans" for step in self.of(AverageStep)) and not self.scans:
+            raise DataError("expected seeds of scans under [scans] to average their layers, got none")
+
+    def of(self, kind: type[S]) -> tuple[S, ...]:
+        """Return the steps of a kind."""
+        return tuple(step for step in self.steps if isinstance(step, kind))
+
+    @property
+    def pretraining(self) -> PretrainStep | None:
+        """The step that pretrains; None where there is none."""
+        return next(iter(self.of(PretrainStep)), None)
+
+    @property
+    def everything(self) -> tuple[RecipeModel, ...]:
+        """All models, those that it pretrains first; at least one."""
+        made = () if self.pretraining is None else self.pretraining.models
+        if not made and not self.models:
+            raise DataError("expected at least one model, or a step that pretrains some, got none")
+        return (*made, *self.models)
+
+    @property
+    def before(self) -> tuple[AdaptStep | TuneStep, ...]:
+        """The steps between the start and the tasks."""
+        return tuple(step for step in self.steps if isinstance(step, AdaptStep | TuneStep))
+
+    @property
+    def chained(self) -> bool:
+        """Whether checkpoints that a step left are read again, so that all models are read alike."""
+        return bool(self.before) or self.cka
+
+    @property
+    def compares(self) -> bool:
+        """Whether the tasks are also learnt without the steps before them."""
+        return self.baseline and bool(self.before)
+
+    @property
+    def makes_zoo(self) -> bool:
+        """Whether models become entries of a zoo: their objective is known, and nothing trained them meanwhile."""
+        return not self.before and any(model.family for model in self.everything)
+
+    def entry_name(self, model: RecipeModel, task: RecipeTask) -> str:
+        """Return what the entry of a model and a task is called in the zoo."""
+        return f"{model.name}-{task.label}" if len(self.tasks) > 1 or task.name else model.name
+
+    def layers_of(self, model: RecipeModel) -> tuple[int, ...] | None:
+        """Return the blocks to keep of a model; None for all."""
+        return self.layers if model.layers is None else model.layers
+
+
+def _check_once(values: Sequence[object], what: str) -> None:
+    if not values or len(set(values)) < len(values):
+        raise DataError(f"expected {what}, each once and at least one, got {', '.join(map(str, values)) or 'none'}")
+
+
+def _check_names(named: dict[str, Any], what: str) -> None:
+    wrong = [name for name in named if not _NAME.fullmatch(name)]
+    if wrong or not named:
+        raise DataError(
+            f"expected {what} with names of letters, digits and .+-_ alone, at least one, "
+            f"got {', '.join(map(repr, wrong)) or 'none'}"
+        )
+
+
+def _check_seeds(seeds: tuple[int, ...]) -> None:
+    if not seeds or len(set(seeds)) < len(seeds) or not all(0 <= seed < 2**63 for seed in seeds):
+        raise DataError(f"expected seeds from 0 to 2^63 - 1, each once and at least one, got {list(seeds)}")
+
+
+# ---- a recipe as a TOML file ---------------------------------------------------------------------------------------
+
+
+def load_recipe(path: str | Path) -> Recipe:
+    """Read a recipe from a TOML file; paths in it are relative to the file.
+
+        layers = [3, 9, 12]                   # blocks kept, or "all", the default
+        seeds = 5                             # of the fine-tuning; or a list of them
+        cka = true                            # CKA before and after
+        [[models]]
+        id = "google/electra-base-discriminator"
+        reference = "google-bert/bert-base-cased"
+        # also: name, layers, random_init, end_token, blocks; family makes it an entry of a zoo
+        [[step]]
+        adapt = ["captions.txt"]              # with the fields of AdaptationProtocol, and seed
+        max_steps = 200
+        [[step]]
+        tune = "words"                        # before the tasks; with the fields of TaskSettings and Protocol
+        merge = true
+        epochs = 50
+        [[tasks]]
+        source = "stsb"                       # with the fields of TaskSettings, name and
+        examples = [5749, 1500, "rest"]       # training, validation and test, at most; "rest": all others are test
+        [scans]                               # runs with a loss at every layer, by weighting
+        falling = 2                           # a number of seeds, or a list of them
+        [budget.gentle]                       # fields of Protocol; any number of budgets, by default the paper's
+        epochs = 3                            # with lora, learning_rate is 2e-4 by default
+        [options]
+        dtype = "bfloat16"                    # how models are loaded
+
+    In the place of models that exist, or beside them, the first step can pretrain small ones:
+
+        [[step]]
+        pretrain = ["mlm", "rtd"]             # objectives; mlm is among them
+        corpus = "language"                   # or a file or a list of files; column = "text" in a table
+        seeds = 2                             # of the pretraining
+        generator_sizes = [0.25]
+        steps = 2500                          # and other fields of PretrainingProtocol
+        [step.sizes]
+        tiny = "tiny"                         # a preset, or
+        short = { n_blocks = 6, hidden_size = 64, heads = 4, intermediate_size = 256 }
+
+    The last steps can average the outputs of what was fine-tuned on the tasks:
+
+        [[step]]
+        average = "layers"                    # of each model; or its "scans", the "seeds" of each layer, all "models"
+        layers = [5, 6]                       # of these alone
+    """
+    keys = read_toml(path, "the recipe", absolute=True)
+    if isinstance(budgets := keys.data.get("budget"), dict):
+        rated = {name: with_rate(budget) if isinstance(budget, dict) else budget for name, budget in budgets.items()}
+        keys.data = {**keys.data, "budget": rated}
+    models = keys.tables("models") if "models" in keys.data else []
+    specs = [_spec(table) for table in models]
+    names = distinct_names([spec.label for spec in specs])
+    values = {
+        "name": keys.take("name", str, default=Path(path).stem),
+        "models": tuple(_model(table, spec, name) for table, spec, name in zip(models, specs, names, strict=True)),
+        "steps": tuple(map(_step, keys.tables("step"))) if "step" in keys.data else (),
+        "tasks": tuple(map(_whole_task, keys.tables("tasks"))),
+        "budgets": keys.take("budget", dict[str, Protocol], default={"paper": Protocol()}),
+        "scans": keys.take("scans", GenericAlias(dict, (Weighting, SEEDS)), default={}),
+        "options": keys.table("options", default={}).whole(Model, only=OPTIONS),
+    }
+    return keys.whole(Recipe, values, readers={"layers": LAYERS, "seeds": SEEDS})
+
+
+def _spec(keys: Keys) -> Model:
+    fields = {"name": keys.take("id", model_reader(keys)), "display_name": keys.take("name", str, default=None)}
+    return keys.fields(Model, fields, only=("random_init", "end_token", "blocks"))
+
+
+def _model(keys: Keys, spec: Model, name: str) -> RecipeModel:
+    readers = {"layers": LAYERS, "reference": model_reader(keys)}
+    fixed = {"name": name, "model": spec}
+    model = keys.fields(RecipeModel, fixed, only=("layers", "reference", "family"), readers=readers)
+    keys.done()
+    return model
+
+
+_KINDS = ("pretrain", "adapt", "tune", "average")
+_SIZE = Reader(SIZES.__getitem__, f"one of {', '.join(SIZES)} or a table")
+_OF_EACH_MODEL = {name: getattr(PretrainingProtocol(), name) for name in ("objective", "size", "generator_size")}
+"""What differs from model to model is no key of the pretraining."""
+
+
+def _step(keys: Keys) -> Step:
+    kinds = [kind for kind in _KINDS if kind in keys.data]
+    if len(kinds) != 1:
+        raise DataError(f"{keys.where}: expected one of {', '.join(_KINDS)}, got {' and '.join(kinds) or 'none'}")
+    if kinds == ["adapt"]:
+        files = keys.take("adapt", texts(keys.path, "a file or a list of files"))
+        return keys.whole(AdaptStep, {"texts": files, "protocol": keys.fields(AdaptationProtocol)})
+    if kinds == ["average"]:
+        return keys.whole(AverageStep, {"of": keys.take("average", Averaged)}, readers={"layers": LAYERS})
+    if kinds == ["tune"]:
+        keys.data = with_rate(keys.data)
+        return keys.whole(TuneStep, {"task": _task(keys, "tune"), "protocol": keys.fields(Protocol)})
+    sizes = keys.table("sizes")
+    corpus = texts(
+        lambda name: name if name == LANGUAGE else source_from(keys.folder, name),
+        f'"{LANGUAGE}", a file or a list of files',
+    )
+    values = {
+        "objectives": keys.take("pretrain", tuple[str, ...]),
+        "sizes": {
+            name: sizes.take(name, EncoderSize if type(size) is dict else _SIZE) for name, size in sizes.data.items()
+        },
+        "protocol": keys.fields(PretrainingProtocol, _OF_EACH_MODEL),
+    }
+    return keys.whole(PretrainStep, values, readers={"corpus": corpus, "seeds": SEEDS})
+
+
+def _task(keys: Keys, key: str = "source") -> RecipeTask:
+    """Return the task that a table describes; its other keys are left."""
+    settings = taken_task(keys, key, named=LANGUAGE)
+    name, examples = keys.take("name", str, default=None), keys.take("examples", _EXAMPLES, default=None)
+    return keys.made(RecipeTask, settings=settings, name=name, examples=examples)
+
+
+def _whole_task(keys: Keys) -> RecipeTask:
+    task = _task(keys)
+    keys.done()
+    return task
+
+
+def _examples(value: Any) -> tuple[int, int, int | None]:
+    *others, test = from_dict(tuple[int, int, int] if value[-1:] != [REST] else tuple[int, int, Any], value)
+    first, second = others
+    return first, second, None if test == REST else test
+
+
+REST = "rest"
+"""Of the test examples: all that are not used to train or choose."""
+_EXAMPLES = Reader(_examples, f'three whole numbers in a list, of which the last can be "{REST}"')

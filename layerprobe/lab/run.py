@@ -1,0 +1,711 @@
+"""Runs a recipe: pretrains, adapts and fine-tunes its models, measures and averages; what is done is not done again.
+
+What a step gives is kept by the content of the model that it starts from, so recipes with the same first steps, and
+further processes, find these done. Where models are pretrained or become entries of a zoo, the recipe has a folder:
+`models/` has the encoders, `entries/` what was read of each, `zoo.json` all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from layerprobe.comparison.compare import compare_all
+from layerprobe.comparison.values import Comparison
+from layerprobe.context import current, labelled, part
+from layerprobe.embedded.pair import TASK_SIZES, embedded_task
+from layerprobe.encoders.architecture import count_blocks
+from layerprobe.encoders.device import computed_on
+from layerprobe.encoders.first_use import load
+from layerprobe.encoders.loading import Resolved, resolve
+from layerprobe.encoders.model import Model
+from layerprobe.encoders.workers import taken_over, workers_of
+from layerprobe.errors import (
+    DamagedStoreError,
+    DataError,
+    LayerProbeError,
+    LostWorkerError,
+    ModelError,
+    TrainingError,
+    UnsupportedArchitectureError,
+)
+from layerprobe.extraction.embeddings import Embeddings, extract
+from layerprobe.files.atomic import inside, locked, make_directory
+from layerprobe.files.folders import read_kept, write_kept
+from layerprobe.files.serialisation import digest
+from layerprobe.finetuning.outcomes import difference, outcomes
+from layerprobe.finetuning.outputs import run_items
+from layerprobe.finetuning.saved import MODEL, has_model, load_finished, without_checkpoint
+from layerprobe.finetuning.tuning import (
+    agreed,
+    check_layers,
+    check_precision,
+    finetune,
+    run_folder,
+    saved_models,
+    scan,
+)
+from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, Weighting
+from layerprobe.jobs.crew import Plan, Share, crew_of
+from layerprobe.jobs.execute import execute
+from layerprobe.lab.averages import average
+from layerprobe.lab.dropbench.entry import zoo_entry
+from layerprobe.lab.dropbench.zoo import OTHER_SEED, Zoo, ZooEntry, write_zoo, zoo_made_by
+from layerprobe.lab.effects import objective_effects
+from layerprobe.lab.pretraining.run import RECORD, adapt_in_store, pretrain, stored_adaptation, texts_of
+from layerprobe.lab.pretraining.values import LANGUAGE, Adaptation, Pretraining
+from layerprobe.lab.recipe import AdaptStep, AverageStep, PretrainStep, Recipe, RecipeModel, RecipeTask, TuneStep
+from layerprobe.lab.results import Average, RecipeCKA, RecipeResult, RecipeRow
+from layerprobe.names import counted
+from layerprobe.results.estimate import Estimate
+from layerprobe.tasks.loading import load_corpus, load_settings
+from layerprobe.tasks.splitting import drawn_from, resplit
+from layerprobe.tasks.values import Task, TextFile
+from layerprobe.training.objective import check_masked_lm
+from layerprobe.versions import LAB_VERSION, versions
+
+logger = logging.getLogger(__name__)
+
+ZOO = "zoo.json"
+Place = tuple[str, int, int]
+"""A model, by its name, a layer and a seed."""
+OPTIONAL = ("pooling", "prompt", "norm", "attn", "batch_tokens", "store_dtype", "max_length")
+"""Options on which the numbers of an entry depend, too."""
+
+
+class Curve(NamedTuple):
+    """Runs that differ in layer and seed alone."""
+
+    model: str
+    step: int
+    """Of the fine-tunings, from 0; the tasks come after all of them."""
+    task: int
+    budget: str
+    alone: bool = False
+    """Straight from the start."""
+    scan: bool = False
+
+
+Made = dict[Curve, list[tuple[FineTuningRun, Path]]]
+"""Finished runs, by seed and layer, with their directories."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabEntry:
+    """What is kept of an entry of a zoo."""
+
+    fingerprint: str
+    """sha256 of all that the entry depends on."""
+    entry: ZooEntry
+
+
+def run_recipe(
+    recipe: Recipe,
+    out: str | Path | None = None,
+    *,
+    workers: int | None = None,
+    ray: str | None = None,
+    retry_failed: bool = False,
+) -> RecipeResult:
+    """Train the models of a recipe by its steps and on its tasks, and put together what each step left.
+
+    Adaptations train the whole model. The first fine-tuning truncates what they left at each layer; each further one
+    goes on from the best epoch of the one before, at the same layer and with the same seed, with a new head. A recipe
+    that was killed goes on where it was, with the same numbers, and a second process with the same one takes part in
+    the work. What fails is left out, with a warning.
+
+    added at a layer = mean over seeds of (test score after the steps before the task - the same straight from the
+    start)
+
+    CKA after fine-tuning is that of the first seed: the weights of all seeds would have to be kept.
+
+    Args:
+        recipe: What to do.
+        out: Folder of pretrained models and of the zoo, where it makes them; by default the recipe's name.
+        workers: Processes that share the work, by default one, between which processor threads are divided.
+        ray: Address of a Ray cluster, whose nodes do the work; all must see the folders.
+        retry_failed: Make runs again that are marked as failed.
+
+    Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130); pairs of objectives: Clark et al. 2020 (arXiv 2003.10555).
+    """
+    level = current().level
+    run = _Recipe(recipe, out, workers=workers, ray=ray, retry_failed=retry_failed)
+    pretrainings = run.pretrained()
+    starts = run.starts(pretrainings)
+    before = {name: run.embedded(name, start) for name, start in starts.items()} if recipe.cka else {}
+    adapted, adaptations = run.adapted(starts)
+    made, left = run.tuned(starts, {name: chain[-1] for name, chain in adapted.items()})
+    if not made:
+        failure = run.failures[0]
+        raise DataError(f"no model of {recipe.name} could be trained; {failure['model']}: {failure['reason']}")
+    zoo = run.zoo(starts, pretrainings) if recipe.makes_zoo else None
+    tasks = (*run.firsts, *run.tasks)
+    warnings = [warning for task in tasks for warning in task.warnings]
+    warnings += [warning for done in adaptations.values() for one in done for warning in one.warnings]
+    return RecipeResult(
+        recipe=replace(recipe, options=replace(recipe.options, cache_dir=None)),
+        level=level,
+        rows=tuple(run.rows(made, level)),
+        cka=tuple(run.cka(before, adapted, left)),
+        averages=tuple(run.averages(made, level)),
+        adaptations=adaptations,
+        pretrainings=pretrainings,
+        zoo=zoo,
+        effects=objective_effects(zoo.entries, level=level) if zoo and recipe.pretraining else (),
+        failures=tuple(run.failures),
+        computed_on=computed_on(run.options),
+        versions=versions(),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        notes=tuple(dict.fromkeys(note for task in tasks for note in task.notes)),
+        warnings=tuple(dict.fromkeys(warnings)),
+    )
+
+
+def plan_recipe(recipe: Recipe, out: str | Path | None = None) -> Estimate:
+    """Return the steps of a recipe for each model, and how many of their trainings are stored; nothing is written."""
+    run = _Recipe(recipe, out)
+    return Estimate(
+        title=f"{recipe.name}: {counted(len(recipe.everything), 'model')}, {counted(len(recipe.seeds), 'seed')}",
+        jobs=tuple(job for model in recipe.everything for job in run.planned(model)),
+        numbers={"recipe": recipe},
+    )
+
+
+class _Recipe:
+    """A recipe with its data loaded and the models that exist resolved and checked, but no weights loaded."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        out: str | Path | None,
+        *,
+        workers: int | None = None,
+        ray: str | None = None,
+        retry_failed: bool = False,
+    ) -> None:
+        self.recipe, self.out = recipe, Path(out or recipe.name)
+        self.options = self._options()
+        check_precision(self.options)
+        self.workers, self.ray, self.retry_failed = workers, ray, retry_failed
+        self.failures: list[dict[str, str]] = []
+        self.models = {model.name: model for model in recipe.everything}
+        self.texts = [load_corpus(step.texts) for step in recipe.of(AdaptStep)]
+        self.firsts = [loaded_task(step.task) for step in recipe.of(TuneStep)]
+        self.tasks = [loaded_task(task) for task in recipe.tasks]
+        self.corpus = None if recipe.pretraining is None else _corpus(recipe.pretraining)
+        self.existing = {model.name: self._resolved(model) for model in recipe.models}
+
+    def _options(self) -> Model:
+        recipe, options = self.recipe, self.recipe.options
+        if recipe.chained:
+            # CKA is of the states that the tasks are learnt from: texts are cut where they are cut there
+            last = next(iter(recipe.budgets.values()))
+            options = replace(
+                options,
+                pooling=last.pooling,
+                prompt=options.prompt or "",
+                max_length=options.max_length or last.max_length,
+            )
+        if (recipe.pretraining or recipe.makes_zoo) and not options.cache_dir:
+            options = replace(options, cache_dir=self.out / "cache")
+        return options
+
+    def resolve(self, name: str, model: Path | Model) -> Resolved:
+        """Return a checkpoint of a model of the recipe, which goes by the same name after every step."""
+        spec = model if isinstance(model, Model) else Model(str(model))
+        return resolve(replace(spec, display_name=name).like(self.options), items=self.tasks[0].readable)
+
+    def _resolved(self, model: RecipeModel) -> Resolved:
+        assert model.model is not None
+        recipe, checkpoint = self.recipe, self.resolve(model.name, model.model)
+        if recipe.of(AdaptStep):
+            check_masked_lm(checkpoint)
+        layers = self.layers(model.name, checkpoint)
+        check_layers(checkpoint, layers)
+        if model.reference is not None:
+            try:
+                reference = resolve(model.reference, like=self.options, items=self.tasks[0].readable)
+            except ModelError as error:
+                raise ModelError(f"the reference of {model.name} cannot be used: {error}") from error
+            if reference.identity == checkpoint.identity:
+                raise DataError(
+                    f"expected a reference other than {model.name} itself, got {model.reference} with the same "
+                    "content: CKA would be 1 at every layer"
+                )
+        if 0 in layers and (recipe.cka or recipe.of(TuneStep)) and (why := without_checkpoint(load(checkpoint))):
+            raise UnsupportedArchitectureError(f"{why} for further steps and CKA: expected layers from 1")
+        return checkpoint
+
+    def layers(self, name: str, checkpoint: Resolved) -> tuple[int, ...]:
+        """Return the layers to fine-tune a model at."""
+        layers = self.recipe.layers_of(self.models[name])
+        return tuple(range(count_blocks(checkpoint.config) + 1)) if layers is None else layers
+
+    def failed(self, what: str, error: Exception) -> None:
+        """Note what is left out."""
+        logger.warning("%s is left out: %s", what, error)
+        self.failures.append({"model": what, "reason": str(error)})
+
+    # ---- models ----------------------------------------------------------------------------------------------------
+
+    def folder(self, model: str) -> Path:
+        """Return where a pretrained model is."""
+        return inside(self.out, self.out / "models" / model)
+
+    def pretrained(self) -> dict[str, Pretraining]:
+        """Pretrain the models that the recipe pretrains, or read them, by name; without those whose loss diverged."""
+        step = self.recipe.pretraining
+        if step is None:
+            return {}
+        make_directory(inside(self.out, self.out / "locks"))
+        local = "here" if self.workers in (None, 1) else "processes"
+        machines = workers_of(self.options, self.out, count=self.workers, ray=self.ray, local=local)
+        setting = step, self.out, self.corpus, self.options, computed_on(self.options)
+        plan: Plan[str, Pretraining] = Plan(
+            jobs=dict.fromkeys((model.name for model in step.models), 1.0), label="pretrains {}".format, unit="models"
+        )
+        made = {}
+        with crew_of(_pretrainer, setting, machines, most=len(plan.jobs)) as crew:
+            for name, outcome in execute(plan, crew, reports=False):
+                if isinstance(outcome, TrainingError | LostWorkerError):
+                    self.failed(name, outcome)
+                elif isinstance(outcome, LayerProbeError):
+                    raise outcome
+                else:
+                    made[name] = outcome
+        return {model.name: made[model.name] for model in step.models if model.name in made}
+
+    def starts(self, pretrainings: Mapping[str, Pretraining]) -> dict[str, Resolved]:
+        """Return all models before any further step, by name."""
+        return {name: self.resolve(name, self.folder(name)) for name in pretrainings} | self.existing
+
+    def adapted(
+        self, starts: Mapping[str, Resolved]
+    ) -> tuple[dict[str, list[Resolved]], dict[str, tuple[Adaptation, ...]]]:
+        """Return of each model the start and what each adaptation left, and the losses of these."""
+        chains, done = {name: [start] for name, start in starts.items()}, dict[str, tuple[Adaptation, ...]]()
+        for adapt, texts in zip(self.recipe.of(AdaptStep), self.texts, strict=True):
+            for name, chain in chains.items():
+                path, adaptation = adapt_in_store(chain[-1], texts, protocol=adapt.protocol, seed=adapt.seed)
+                chain.append(self.resolve(name, path))
+                done[name] = (*done.get(name, ()), adaptation)
+        return chains, done
+
+    # ---- fine-tuning -----------------------------------------------------------------------------------------------
+
+    def tuned(
+        self, starts: Mapping[str, Resolved], adapted: Mapping[str, Resolved]
+    ) -> tuple[Made, dict[Place, Resolved]]:
+        """Make all runs; return them, and the checkpoints that the first task left where CKA needs them."""
+        recipe, made, first = self.recipe, Made(), dict[Place, Resolved]()
+        at, n_steps = self.places(adapted), len(self.firsts)
+        whole = n_steps + len(self.tasks) * len(recipe.budgets)
+        for number, (step, task) in enumerate(zip(recipe.of(TuneStep), self.firsts, strict=True)):
+            with part(start=number, share=1, whole=whole):
+                at = self.made(made, Curve("", number, 0, ""), task, step.protocol, at, keeps=recipe.seeds)
+        last = itertools.product(enumerate(self.tasks), recipe.budgets.items())
+        for number, ((place, task), (budget, protocol)) in enumerate(last, n_steps):
+            curve, how = Curve("", n_steps, place, budget), (task, protocol)
+            with part(start=number, share=1, whole=whole):
+                keeps = recipe.seeds[:1] if recipe.cka and number == n_steps else ()
+                left = self.made(made, curve, *how, at, keeps=keeps)
+                if recipe.compares:
+                    self.made(made, curve._replace(alone=True), *how, self.places(starts))
+                for weighting, seeds in recipe.scans.items():
+                    self.scans(made, curve._replace(scan=True), *how, adapted, weighting, seeds)
+            first = first or left
+        return made, first
+
+    def places(self, starts: Mapping[str, Resolved]) -> dict[Place, Resolved]:
+        """Return what each run begins with, by model, layer and seed."""
+        return {
+            (name, layer, seed): start
+            for name, start in starts.items()
+            for seed, layer in itertools.product(self.recipe.seeds, self.layers(name, start))
+        }
+
+    def made(
+        self,
+        made: Made,
+        curve: Curve,
+        task: Task,
+        protocol: Protocol,
+        at: Mapping[Place, Resolved],
+        *,
+        keeps: Sequence[int] = (),
+    ) -> dict[Place, Resolved]:
+        """Add the runs of a fine-tuning; return the checkpoints that those of the seeds of `keeps` left."""
+        groups: dict[tuple[int, bool], list[Place]] = {}
+        for name, layer, seed in at:
+            groups.setdefault((id(at[name, layer, seed]), seed in keeps), []).append((name, layer, seed))
+        left = dict[Place, Resolved]()
+        for (_, kept), places in groups.items():
+            name = places[0][0]
+            layers = list(dict.fromkeys(layer for _, layer, _ in places))
+            seeds = list(dict.fromkeys(seed for _, _, seed in places))
+            start = at[places[0]].with_options(max_length=None)  # the length among the options is that for CKA
+            try:
+                runs = finetune(start, task, layers, seeds=seeds, protocol=protocol, save_models=kept)
+            except TrainingError as error:
+                self.failed(f"{name} on {task.name}", error)
+                continue
+            directories = saved_models(start, runs.runs, task)
+            made.setdefault(curve._replace(model=name), []).extend(zip(runs, directories, strict=True))
+            if kept:
+                left |= {
+                    (name, run.layer, run.seed): self.resolve(name, directory / MODEL)
+                    for run, directory in zip(runs, directories, strict=True)
+                }
+        return left
+
+    def scans(
+        self,
+        made: Made,
+        curve: Curve,
+        task: Task,
+        protocol: Protocol,
+        starts: Mapping[str, Resolved],
+        weighting: Weighting,
+        seeds: Sequence[int],
+    ) -> None:
+        """Add the layers of scans, which averages take; of several weightings those of the first."""
+        for name, start in starts.items():
+            start = start.with_options(max_length=None)
+            try:
+                runs = scan(start, task, seeds=seeds, weighting=weighting, protocol=protocol)
+            except TrainingError as error:
+                self.failed(f"the {weighting} scan of {name} on {task.name}", error)
+                continue
+            directories = saved_models(start, runs.runs, task)
+            if weighting == next(iter(self.recipe.scans)):
+                made[curve._replace(model=name)] = [
+                    (run.truncated(layer), directory)
+                    for run, directory in zip(runs, directories, strict=True)
+                    for layer, test in enumerate(run.test)
+                    if test is not None
+                ]
+
+    # ---- rows ------------------------------------------------------------------------------------------------------
+
+    def rows(self, made: Made, level: float) -> Iterator[RecipeRow]:
+        """Yield a row a layer, with what the steps before the tasks add."""
+        curves = {of: runs for of, runs in made.items() if not of.scan}
+        items = {of: run_items(self.learnt(of), runs) for of, runs in curves.items()}
+        steps = self.recipe.of(TuneStep)
+        for of, runs in sorted(curves.items(), key=lambda curve: (curve[0].step, curve[0].task, curve[0].alone)):
+            task, alone = self.recipe.tasks[of.task], of._replace(alone=True)
+            if of.step < len(steps):
+                task = steps[of.step].task
+            for outcome in outcomes([run for run, _ in runs], items[of], level=level):
+                added = None
+                if not of.alone and alone in curves:
+                    both = [
+                        {run.seed: run for run, _ in curves[one] if run.layer == outcome.layer} for one in (of, alone)
+                    ]
+                    seeds = sorted(both[0].keys() & both[1].keys())
+                    first, second = ([one[seed] for seed in seeds] for one in both)
+                    added = difference(first, second, (items[of], items[alone]), level=level) if seeds else None
+                yield RecipeRow(
+                    model=of.model,
+                    step=task.step,
+                    alone=of.alone,
+                    task=task.label,
+                    budget=of.budget,
+                    outcome=outcome,
+                    added=added,
+                )
+
+    def learnt(self, of: Curve) -> Task:
+        """Return the task of some runs."""
+        return self.firsts[of.step] if of.step < len(self.firsts) else self.tasks[of.task]
+
+    # ---- entries of a zoo ------------------------------------------------------------------------------------------
+
+    def zoo(self, starts: Mapping[str, Resolved], pretrainings: Mapping[str, Pretraining]) -> Zoo | None:
+        """Read every model whose objective is known, and write what that and the runs showed to `zoo.json`."""
+        entries = list[ZooEntry]()
+        make_directory(inside(self.out, self.out / "entries"))
+        models = [model for model in self.models.values() if model.family and model.name in starts]
+        for (number, model), (place, task) in itertools.product(enumerate(models, 1), enumerate(self.tasks)):
+            with labelled(f"model {number} of {len(models)}, {model.name}"):
+                try:
+                    entries.append(self.entry(model, starts, pretrainings, self.recipe.tasks[place], task))
+                except TrainingError:  # of a run, which is noted already
+                    continue
+            write_zoo(self._zoo(entries), self.out / ZOO)
+        return self._zoo(entries) if entries else None
+
+    def entry(
+        self,
+        model: RecipeModel,
+        starts: Mapping[str, Resolved],
+        pretrainings: Mapping[str, Pretraining],
+        lab_task: RecipeTask,
+        task: Task,
+    ) -> ZooEntry:
+        """Return the entry of a model on a task, read where it was made before."""
+        recipe, start = self.recipe, starts[model.name]
+        name = recipe.entry_name(model, lab_task)
+        references: dict[str, Resolved] = {}
+        if recipe.pretraining is not None and model.protocol is not None:
+            twins = recipe.pretraining.references(model)
+            references = {what: starts[twin.name] for what, twin in twins.items() if twin.name in pretrainings}
+        elif model.reference is not None:
+            references = {OTHER_SEED: resolve(model.reference, like=self.options, items=task.readable)}
+        corpus = "its own" if model.protocol is None or self.corpus is None else self.corpus.name
+        against = {what: other.identity for what, other in references.items()}
+        tuned = [recipe.budgets, recipe.seeds, recipe.scans, task.digest]
+        how = [computed_on(self.options), {option: getattr(self.options, option) for option in OPTIONAL}]
+        fingerprint = digest([LAB_VERSION, start.identity, against, *tuned, *how])
+        file = self.out / "entries" / f"{name.replace('/', '-')}.json"
+        try:
+            stored = read_kept(LabEntry, file, root=self.out)
+        except DamagedStoreError as error:
+            logger.warning("%s: it is made again", error)
+            stored = None
+        if stored is None or stored.fingerprint != fingerprint:
+            entry = zoo_entry(
+                start,
+                references,
+                task,
+                recipe.budgets,
+                name=name,
+                family=model.family or "",
+                size=model.size or f"{count_blocks(start.config)} blocks",
+                seed=model.seed,
+                corpus=corpus,
+                seeds=recipe.seeds,
+                scans=recipe.scans,
+            )
+            stored = LabEntry(fingerprint=fingerprint, entry=entry)
+            write_kept(file, stored, root=self.out)
+        # the same content may have had another name when it was made
+        return replace(stored.entry, corpus=corpus, task=task.name)
+
+    def _zoo(self, entries: Sequence[ZooEntry]) -> Zoo:
+        recipe, step = self.recipe, self.recipe.pretraining
+        notes = [f"{len(entries)} entries of {counted(len(recipe.everything), 'encoder')}"]
+        if step is not None and self.corpus is not None:
+            shapes = (f"{at}: {size.n_blocks} blocks of {size.hidden_size} features" for at, size in step.sizes.items())
+            batch = step.protocol.batch_size * step.protocol.accumulation
+            notes.append(
+                f"{', '.join(shapes)}; pretrained for {step.protocol.steps} steps of {batch} sequences on "
+                f"{self.corpus.name}"
+            )
+        notes += (
+            f"fine-tuned on {task.name}: {len(task.train)} training, {len(task.validation)} validation and "
+            f"{len(task.test)} test examples"
+            for task in self.tasks
+        )
+        return zoo_made_by(f"layerprobe lab run {recipe.name}.toml", entries, notes)
+
+    # ---- CKA before and after --------------------------------------------------------------------------------------
+
+    def embedded(self, name: str, start: Resolved) -> tuple[Embeddings, ...]:
+        """Return a start and its reference on the texts of the first task's test split."""
+        reference, checkpoints = self.models[name].reference, [start]
+        if reference is not None:
+            checkpoints.append(resolve(reference, like=self.options))
+        return tuple(extract(checkpoint, self.tasks[0].test.texts).complete for checkpoint in checkpoints)
+
+    def cka(
+        self,
+        before: Mapping[str, tuple[Embeddings, ...]],
+        adapted: Mapping[str, Sequence[Resolved]],
+        left: Mapping[Place, Resolved],
+    ) -> Iterator[RecipeCKA]:
+        """Yield CKA of each model with its start and its reference, after every adaptation and after the first task."""
+        for name, (start, *reference) in before.items():
+            partners: Sequence[int] = ()
+            if reference:
+                (comparison,) = compare_all(start, reference, device=self.options.device).comparisons
+                partners = comparison.curve.reference_layers
+                yield from _cka(comparison, partners, model=name, other=self.models[name].reference)
+            trainings: list[tuple[str, int | None, int, Resolved]] = [
+                (step.label, None, step.seed, checkpoint)
+                for step, checkpoint in zip(self.recipe.of(AdaptStep), adapted[name][1:], strict=True)
+            ]
+            trainings += [
+                (self.recipe.tasks[0].step, layer, seed, left[model, layer, seed])
+                for model, layer, seed in sorted(left)
+                if model == name
+            ]
+            for after, kept, seed, checkpoint in trainings:
+                embeddings, about = extract(checkpoint, start.texts).complete, {"after": after, "kept": kept}
+                # of the whole map: a truncated model has fewer layers than what it is compared with
+                itself, *others = compare_all(embeddings, [start, *reference], device=self.options.device).comparisons
+                yield from _cka(itself, range(embeddings.n_layers), model=name, seed=seed, **about)
+                for comparison in others:
+                    other = self.models[name].reference
+                    yield from _cka(comparison, partners, model=name, seed=seed, other=other, **about)
+
+    # ---- averages --------------------------------------------------------------------------------------------------
+
+    def averages(self, made: Made, level: float) -> Iterator[Average]:
+        """Yield the averages of the recipe, of each task and budget."""
+        for step in self.recipe.of(AverageStep):
+            groups: dict[tuple[int, str, str], dict[str, list[tuple[FineTuningRun, Path]]]] = {}
+            for of, runs in made.items():
+                if of.step < len(self.firsts) or of.alone or of.scan != (step.of == "scans"):
+                    continue
+                for run, directory in sorted(runs, key=lambda one: (one[0].layer, one[0].seed)):
+                    if step.layers is None or run.layer in step.layers:
+                        layer = f"layer {run.layer}"
+                        whole, member = {
+                            "models": ("all models", f"{of.model} {layer}"),
+                            "seeds": (f"{of.model}, {layer}", f"{layer} seed {run.seed}"),
+                        }.get(step.of, (of.model, layer))
+                        members = groups.setdefault((of.task, of.budget, whole), {})
+                        members.setdefault(member, []).append((run, directory))
+            for (task, budget, whole), members in groups.items():
+                yield average(
+                    self.tasks[task],
+                    members,
+                    model=whole,
+                    budget=budget,
+                    joint=step.of == "scans",
+                    pair=step.of == "scans" and step.layers is None,
+                    level=level,
+                )
+
+    # ---- plans -----------------------------------------------------------------------------------------------------
+
+    def planned(self, model: RecipeModel) -> Iterator[dict[str, Any]]:
+        """Yield the steps of a model; those after one that is not stored are not stored either."""
+        recipe, start = self.recipe, self.existing.get(model.name)
+
+        def job(what: str, total: int, stored: int) -> dict[str, Any]:
+            return {"model": model.name, "step": what, "trainings": total, "stored": stored}
+
+        if model.protocol is not None:
+            if (self.folder(model.name) / RECORD).is_file():
+                start = self.resolve(model.name, self.folder(model.name))
+            yield job(f"pretraining, {model.protocol.steps:,} steps", 1, int(start is not None))
+        checkpoint = start
+        for adapt, texts in zip(recipe.of(AdaptStep), self.texts, strict=True):
+            if checkpoint is not None:
+                path, adaptation = stored_adaptation(checkpoint, texts, protocol=adapt.protocol, seed=adapt.seed)
+                checkpoint = None if adaptation is None else self.resolve(model.name, path)
+            yield job(adapt.label, 1, int(checkpoint is not None))
+        at = {} if checkpoint is None else self.places({model.name: checkpoint})
+        if start is not None:
+            runs = len(self.places({model.name: start}))
+        else:
+            assert model.protocol is not None
+            runs = len(recipe.seeds) * len(recipe.layers_of(model) or range(model.protocol.size.n_blocks + 1))
+        for step, task in zip(recipe.of(TuneStep), self.firsts, strict=True):
+            done = self.stored(task, step.protocol, at)
+            yield job(step.task.step, runs, len(done))
+            at = {place: self.resolve(model.name, path / MODEL) for place, path in done.items() if has_model(path)}
+        n_scans = sum(map(len, recipe.scans.values()))
+        tasks = zip(recipe.tasks, self.tasks, strict=True)
+        for (named, task), (budget, protocol) in itertools.product(tasks, recipe.budgets.items()):
+            what = f"{named.step}, budget {budget}"
+            yield job(what, runs, len(self.stored(task, protocol, at)))
+            if recipe.compares:
+                alone = {} if start is None else self.places({model.name: start})
+                yield job(f"{what}, without the steps before it", runs, len(self.stored(task, protocol, alone)))
+            if n_scans:
+                yield job(f"{what}, scans", n_scans, self.stored_scans(task, protocol, checkpoint))
+
+    def stored(self, task: Task, protocol: Protocol, at: Mapping[Place, Resolved]) -> dict[Place, Path]:
+        """Return the directories of the runs that are finished."""
+        found = {}
+        for (name, layer, seed), start in at.items():
+            how, checkpoint = agreed(protocol, start.with_options(max_length=None))
+            folder = run_folder(checkpoint, task, how)
+            if folder.load(layer, seed) is not None:
+                found[name, layer, seed] = folder.run_path(layer, seed)
+        return found
+
+    def stored_scans(self, task: Task, protocol: Protocol, start: Resolved | None) -> int:
+        """Return how many scans of a model are finished."""
+        if start is None:
+            return 0
+        how, checkpoint = agreed(protocol, start.with_options(max_length=None))
+        folder = run_folder(checkpoint, task, how)
+        scans = [(weighting, seed) for weighting, seeds in self.recipe.scans.items() for seed in seeds]
+        return sum(load_finished(JointRun, folder.joint_path(*each)) is not None for each in scans)
+
+
+def _cka(comparison: Comparison, partners: Sequence[int], **about: Any) -> Iterator[RecipeCKA]:
+    """Read the similarity of each layer to its partner off a map; `about` are further fields of the rows."""
+    errors, values = comparison.map.uncertainty, comparison.map.values
+    for layer, partner in enumerate(partners[: comparison.model.n_layers]):
+        ends = None if errors is None else (errors.lower[layer][partner], errors.upper[layer][partner])
+        yield RecipeCKA(layer=layer, other_layer=partner, value=values[layer][partner], interval=ends, **about)
+
+
+# ---- what is loaded ------------------------------------------------------------------------------------------------
+
+
+def loaded_task(task: RecipeTask) -> Task:
+    """Load a task and draw its examples; it is named as in the zoo, without the folders of a file."""
+    settings, examples = task.settings, task.examples
+    if settings.source == LANGUAGE:
+        train, validation, test = examples or TASK_SIZES
+        assert test is not None  # a language has no rest
+        whole = embedded_task(train=train, validation=validation, test=test)
+    else:
+        whole = load_settings(settings)
+        if examples is not None:
+            train, validation, test = examples
+            if test is None:
+                whole = resplit(whole, train=train, validation=validation, seed=settings.split_seed)
+            else:
+                whole = drawn_from(whole, (train, validation, test))
+    return replace(whole, name=task.name or file_name(whole.name))
+
+
+def file_name(source: str) -> str:
+    """Return what a source is called, without the folders of a file."""
+    return Path(source).name if Path(source).exists() else source
+
+
+def _corpus(step: PretrainStep) -> TextFile:
+    corpus = (
+        texts_of(LANGUAGE, step.protocol)
+        if step.corpus == (LANGUAGE,)
+        else load_corpus(step.corpus, columns=step.column)
+    )
+    fewest = step.protocol.batch_size
+    if len(set(corpus.texts)) < fewest and not step.protocol.packed:
+        raise DataError(
+            f"expected at least {fewest} distinct texts, a batch, got {len(set(corpus.texts))}: "
+            "give more texts or a smaller batch_size"
+        )
+    # a zoo is passed on: it names files, not somebody's folders
+    return replace(corpus, name=", ".join(map(file_name, step.corpus)))
+
+
+def _pretrainer(
+    setting: tuple[PretrainStep, Path, TextFile, Model, str], share: Share
+) -> Callable[[str], Pretraining | None]:
+    """Return a function that pretrains a model, or reads a finished one; None where another process is at it."""
+    step, out, corpus, options, computes = setting
+    options = taken_over(options, computes, share)
+    models = {model.name: model for model in step.models}
+
+    def work(name: str) -> Pretraining | None:
+        model, number = models[name], list(models).index(name) + 1
+        assert model.protocol is not None
+        with contextlib.ExitStack() as stack:
+            if not stack.enter_context(locked(out, out / "locks" / f"{name}.lock")):
+                return None
+            stack.enter_context(labelled(f"model {number} of {len(models)}, {name}"))
+            return pretrain(
+                inside(out, out / "models" / name),
+                corpus,
+                protocol=model.protocol,
+                seed=model.seed,
+                device=options.device,
+                dtype=options.dtype,
+            )
+
+    return work

@@ -1,1 +1,0 @@
-"""Encoders that differ only in their pretraining objective, and its effect on each layer."""

@@ -1,0 +1,167 @@
+"""Averages of runs against the same by hand: weights, thresholds, gains, costs; what does not fit is refused."""
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.metrics import f1_score
+
+from layerprobe.encoders.model import Model
+from layerprobe.errors import DataError
+from layerprobe.finetuning.outputs import RunOutputs, read_outputs
+from layerprobe.finetuning.tuning import finetune, saved_models, scan
+from layerprobe.finetuning.values import FineTuningRun, Protocol
+from layerprobe.lab.averages import _chosen, average
+from layerprobe.lab.results import Average
+from layerprobe.tasks.kind import KINDS as REGISTERED
+from tests.models import given, save_tiny
+from tests.toy_task import toy_task_of
+
+PROTOCOL = Protocol(epochs=1, learning_rate=1e-3, batch_size=8)
+KINDS = ("sts", "paraphrase", "entailment")
+Runs = dict[tuple[int, int], tuple[FineTuningRun, Path]]
+"""By layer and seed."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    path = save_tiny("bert", tmp_path_factory.mktemp("models") / "bert")
+    return given(str(path), Model(device="cpu", cache_dir=tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="module")
+def scans(model: Model) -> dict[str, Runs]:
+    """By kind two seeds of a scan."""
+    found: dict[str, Runs] = {}
+    for kind in KINDS:
+        task = toy_task_of(kind)
+        runs = scan(model, task, seeds=(0, 1), protocol=PROTOCOL)
+        found[kind] = {
+            (layer, run.seed): (run.truncated(layer), directory)
+            for run, directory in zip(runs, saved_models(model, runs.runs, task), strict=True)
+            for layer in range(4)
+        }
+    return found
+
+
+def of(runs: Runs, layers: Any = range(4), seeds: tuple[int, ...] = (0, 1)) -> dict[str, list[Any]]:
+    return {f"layer {layer}": [runs[layer, seed] for seed in seeds] for layer in layers}
+
+
+def averaged(kind: str, members: dict[str, list[Any]], **how: Any) -> Average:
+    return average(toy_task_of(kind), members, model="m", joint=True, level=0.95, **how)
+
+
+def outputs_of(run: tuple[FineTuningRun, Path]) -> RunOutputs:
+    outputs = read_outputs(run[1])
+    assert outputs is not None
+    return outputs
+
+
+def test_two_layers_are_averaged_on_the_line(scans: dict[str, Runs]) -> None:
+    task, runs = toy_task_of("sts"), scans["sts"]
+    result = averaged("sts", of(runs, (1, 3)))
+
+    def score(split: str, weight: float, seed: int) -> float:
+        first, second = (outputs_of(runs[layer, seed]).of(layer, split) for layer in (1, 3))  # type: ignore[arg-type]
+        gold = task.split(split).targets  # type: ignore[arg-type]
+        return 100 * float(stats.spearmanr(weight * first + (1 - weight) * second, gold).statistic)
+
+    course = [np.mean([score("validation", part / 20, seed) for seed in (0, 1)]) for part in range(21)]
+    weight = result.members[0].weight
+    assert np.mean(result.validation["spearman"]) == pytest.approx(max(course))
+    assert result.test["spearman"] == pytest.approx([score("test", weight, seed) for seed in (0, 1)])
+    best = max((0.0, 1.0), key=lambda weight: np.mean([score("validation", weight, seed) for seed in (0, 1)]))
+    single = [score("test", best, seed) for seed in (0, 1)]
+    assert result.single.test == pytest.approx(single)
+    assert result.gain is not None
+    assert result.gain.value == pytest.approx(np.mean(np.array(result.test["spearman"]) - single))
+    assert (result.gain.n_items, result.gain.n_seeds) == (32, 2)
+
+
+def test_of_a_scan_the_best_pair_is_taken(scans: dict[str, Runs]) -> None:
+    result = averaged("sts", of(scans["sts"], seeds=(0,)), pair=True)
+    pairs = [averaged("sts", of(scans["sts"], two, (0,))) for two in itertools.combinations(range(4), 2)]
+    assert result.validation["spearman"] == max(pair.validation["spearman"] for pair in pairs)
+    assert sum(bool(each.weight) for each in result.members) <= 2
+    assert result.gain is not None
+    assert result.gain.seeds_error is None
+
+
+def test_the_threshold_is_chosen_anew_on_validation(scans: dict[str, Runs]) -> None:
+    task = toy_task_of("paraphrase")
+    result = averaged("paraphrase", of(scans["paraphrase"], (2, 3), (0,)))
+    outputs = outputs_of(scans["paraphrase"][2, 0])
+    weights = [each.weight for each in result.members]
+    validation, test = (
+        np.tensordot(weights, [outputs.of(layer, split) for layer in (2, 3)], 1) for split in ("validation", "test")
+    )
+    (threshold,) = result.thresholds
+    assert threshold is not None
+    gold = np.array(task.validation.targets)
+    best = max(f1_score(gold, validation >= each) for each in validation)
+    assert f1_score(gold, validation >= threshold) == pytest.approx(best)
+    assert result.test["f1"][0] == pytest.approx(100 * f1_score(task.test.targets, test >= threshold))
+
+
+def test_classes_are_averaged_as_probabilities(scans: dict[str, Runs]) -> None:
+    result = averaged("entailment", of(scans["entailment"], (0, 1, 3), (0,)))
+    outputs = outputs_of(scans["entailment"][0, 0])
+    mean = np.zeros((32, 3))
+    for each in result.members:
+        logits = outputs.of(each.layer)
+        mean += each.weight * np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    expected = f1_score(toy_task_of("entailment").test.targets, mean.argmax(axis=1), average="macro")
+    assert result.test["macro f1"][0] == pytest.approx(100 * expected)
+    assert result.choice.startswith("forward selection")
+
+
+def test_layers_of_one_scan_share_their_blocks_and_others_do_not(scans: dict[str, Runs], model: Model) -> None:
+    task = toy_task_of("sts")
+    runs = finetune(model, task, (1, 2), seeds=(0, 1), protocol=PROTOCOL)
+    placed = zip(runs, saved_models(model, runs.runs, task), strict=True)
+    single: Runs = {(run.layer, run.seed): (run, directory) for run, directory in placed}
+    shared = averaged("sts", of(scans["sts"], (1, 2)))
+    apart = average(task, of(single, (1, 2)), model="m", level=0.95)
+    parameters = {each.layer: each.parameters for each in apart.members}
+    deepest = max(each.layer for each in shared.used)
+    assert (shared.blocks, shared.parameters) == (deepest, parameters[deepest])
+    assert apart.blocks == sum(each.layer for each in apart.used)
+    assert apart.parameters == sum(each.parameters for each in apart.used)
+
+
+class KnownKinds(dict[str, Any]):
+    """A registry of kinds of which all can be used."""
+
+    usable = dict.copy
+
+
+def test_what_has_no_average_is_refused(scans: dict[str, Runs], monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = scans["sts"]
+    with pytest.raises(DataError, match="expected at least two layers or seeds of m to average, got 1"):
+        averaged("sts", of(runs, (1,)))
+    with pytest.raises(DataError, match="expected runs of the same seeds of each layer"):
+        averaged("sts", {**of(runs, (1,)), **of(runs, (2,), (0,))})
+    known = {"paraphrase": REGISTERED["paraphrase"], "sts": replace(REGISTERED["sts"], averages=None)}
+    monkeypatch.setattr("layerprobe.lab.averages.KINDS", KnownKinds(known))
+    with pytest.raises(DataError, match="whose outputs have a mean, of kind paraphrase, got one of kind sts"):
+        averaged("sts", of(runs))
+
+
+def test_a_pair_is_taken_only_where_it_scores_more() -> None:
+    _, weights = _chosen(lambda weights: float(weights[2] > 0), 4, pair=True)
+    assert weights.tolist() == [0, 0, 1, 0]
+
+
+def test_the_sentence_says_what_it_is_compared_with(scans: dict[str, Runs]) -> None:
+    result = averaged("sts", of(scans["sts"]))
+    members = tuple(replace(each, weight=0.25) for each in result.members)
+    assert result.gain is not None
+    for interval, verdict in (((-1.0, 1.0), "no significant gain"), ((0.5, 1.0), "a gain")):
+        said = replace(result, members=members, gain=replace(result.gain, interval=interval)).sentence
+        assert f"compared with {result.single.label}, the best single one by validation (" in said
+        assert f"): {verdict}. It runs" in said
