@@ -4,8 +4,8 @@
 
 Every way is tried on a model that was not downloaded before, on one that was, and on a data set. Prints how many were
 tried, and of these how many lost what was downloaded, said nothing for over thirty seconds or of what went wrong,
-ended in a traceback, or hung: did not end within the limit, where layerprobe gives the Hub up after a minute (an answer
-without a length after two). Exits with 1 if there is any of them. Takes about ten minutes, mostly of waiting.
+ended in a traceback, or hung: did not end within the limit, where layerprobe gives the Hub up after a minute. Exits
+with 1 if there is any of them. Takes about ten minutes, mostly of waiting.
 """
 
 from __future__ import annotations
@@ -116,33 +116,10 @@ def drip_headers(answer: Answer, content: bytes, headers: dict[str, str]) -> Non
         time.sleep(1)
 
 
-def drip_body(answer: Answer, content: bytes, headers: dict[str, str]) -> None:
-    """Send a byte of the body every second."""
-    answer.send_response(200)
-    for name, value in (headers | {"Content-Length": str(len(content))}).items():
-        answer.send_header(name, value)
-    answer.end_headers()
-    for byte in content if answer.command == "GET" else b"":
-        answer.wfile.write(bytes([byte]))
-        answer.wfile.flush()
-        time.sleep(1)
-
-
 def half(answer: Answer, content: bytes, headers: dict[str, str]) -> None:
     """Send half of the body and close."""
     whole = headers | {"Content-Length": str(len(content))}
     answer.send(200, content[: len(content) // 2], whole)
-
-
-def endless(answer: Answer, content: bytes, headers: dict[str, str]) -> None:
-    """Send a body without an end, of which no length is said."""
-    answer.send_response(200)
-    for name, value in (headers | {"Transfer-Encoding": "chunked"}).items():
-        answer.send_header(name, value)
-    answer.end_headers()
-    for _ in range(10**5 if answer.command == "GET" else 0):
-        answer.wfile.write(b"1000\r\n" + b"\0" * 4096 + b"\r\n")
-        time.sleep(0.05)
 
 
 def page(answer: Answer, content: bytes, headers: dict[str, str]) -> None:
@@ -195,9 +172,7 @@ WAYS: dict[str, Callable[[Answer, bytes, dict[str, str]], None]] = {
     "403": status(403),
     "mute": mute,
     "drips of headers": drip_headers,
-    "drips of the body": drip_body,
     "half a file": half,
-    "a body without end": endless,
     "a page of a portal": page,
     "a page as the file": page_as_file,
     "an empty file": empty,
