@@ -286,7 +286,7 @@ def _looked_at(model: Any) -> Encoder:
     encoder = load_encoder(checkpoint, device=str(inner.device), share=True)
     if encoder.stack.blocks is None and encoder.description.n_blocks:
         raise refusal(checkpoint.label, "its blocks do not run as modules of one list, so that none can be watched")
-    look(encoder, ask=False).check(checkpoint.label)
+    look(encoder).check(checkpoint.label)
     return encoder
 
 

@@ -14,7 +14,7 @@ FORMAT_VERSION = 3
 nor the texts of each shard that were cut; both are read."""
 EMBEDDING_VERSION = 1
 """Of pooled embeddings."""
-FIRST_USE_VERSION = 1
+FIRST_USE_VERSION = 2
 """Of what is looked at when a model is first used."""
 REMOVALS_VERSION = 1
 """Of the order in which blocks are taken out; raised where another one would be found."""

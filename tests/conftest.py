@@ -87,14 +87,14 @@ def looked_at_once(looks: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> No
 
     look = first_use.look
 
-    def once(encoder: Any, *, ask: bool = True) -> first_use.FirstUse:
-        content = hashlib.sha256(f"{type(encoder.model)} {encoder.model.config} {ask}".encode())
+    def once(encoder: Any) -> first_use.FirstUse:
+        content = hashlib.sha256(f"{type(encoder.model)} {encoder.model.config}".encode())
         for name, values in encoder.model.state_dict().items():
             content.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
             content.update(values.float().numpy().tobytes())
         key = content.hexdigest()
         if key not in looks:
-            looks[key] = look(encoder, ask=ask)
+            looks[key] = look(encoder)
         return looks[key]
 
     monkeypatch.setattr(first_use, "look", once)

@@ -114,6 +114,8 @@ def count_blocks(config: PreTrainedConfig) -> int:
     return int(config.num_hidden_layers)
 
 
+_DEPTHS = ("num_blocks",)
+"""Second names for the number of blocks, such as that of xLSTM."""
 _BACKBONE = ("stage_names", "out_features", "out_indices", "_out_features", "_out_indices")
 
 
@@ -132,24 +134,29 @@ def truncated_configs(config: PreTrainedConfig, layer: int) -> Iterator[PreTrain
     values = {name: _first_blocks(value, layer, n_blocks) for name, value in settings.items()}
     cut = {name: value for name, value in values.items() if value is not None}
     unclear = tuple(name for name in cut if not _follows_depth(config, name))
-    settings.update({name: layer for name, value in settings.items() if value == n_blocks and _is_depth(config, name)})
+    settings.update({name: layer for name in _DEPTHS if settings.get(name) == n_blocks})
     settings[config.attribute_map.get("num_hidden_layers", "num_hidden_layers")] = layer
     errors: list[Exception] = []
     n_made = 0
     for kept_names in dict.fromkeys((unclear, (), *((name,) for name in cut), tuple(cut))):
         try:
-            shorter = type(config).from_dict({**settings, **{name: cut[name] for name in cut.keys() - set(kept_names)}})
+            shorter = _changed(config, {**settings, **{name: cut[name] for name in cut.keys() - set(kept_names)}})
         except Exception as error:  # configurations raise anything
             errors.append(error)
             continue
-        # what was set after the file was read
-        shorter._attn_implementation = config._attn_implementation
-        if hasattr(config, "use_cache"):
-            shorter.use_cache = config.use_cache
         n_made += 1
         yield shorter
     if not n_made:
         raise errors[0]
+
+
+def _changed(config: PreTrainedConfig, settings: dict[str, Any]) -> PreTrainedConfig:
+    """Return a configuration with other settings, and with what was set after its file was read."""
+    changed = type(config).from_dict(settings)
+    changed._attn_implementation = config._attn_implementation
+    if hasattr(config, "use_cache"):
+        changed.use_cache = config.use_cache
+    return changed
 
 
 def in_order(config: PreTrainedConfig, blocks: Sequence[int]) -> PreTrainedConfig:
@@ -162,13 +169,7 @@ def in_order(config: PreTrainedConfig, blocks: Sequence[int]) -> PreTrainedConfi
     order += sorted(set(range(n_blocks)) - set(order))
     moved = {name: _reordered(value, order) for name, value in config.to_dict().items()}
     moved = {name: value for name, value in moved.items() if value is not None}
-    if not moved:
-        return config
-    changed = type(config).from_dict({**config.to_dict(), **moved})
-    changed._attn_implementation = config._attn_implementation
-    if hasattr(config, "use_cache"):
-        changed.use_cache = config.use_cache
-    return changed
+    return _changed(config, {**config.to_dict(), **moved}) if moved else config
 
 
 def _reordered(value: Any, order: Sequence[int]) -> Any:
@@ -187,22 +188,14 @@ def _reordered(value: Any, order: Sequence[int]) -> Any:
 
 def _follows_depth(config: PreTrainedConfig, name: str) -> bool:
     """Return whether a setting that is left at its default has an entry a block, however many there are."""
-    return all(isinstance(value, list | tuple) and len(value) == depth for depth, value in _defaults(config, name))
-
-
-def _is_depth(config: PreTrainedConfig, name: str) -> bool:
-    """Return whether a setting that is left at its default is the number of blocks, however many there are."""
-    return all(type(value) is int and value == depth for depth, value in _defaults(config, name))
-
-
-def _defaults(config: PreTrainedConfig, name: str) -> Iterator[tuple[int, Any]]:
-    """Yield two numbers of blocks, and what a setting is for each; None where there is no such configuration."""
     config_class: Any = type(config)
-    for depth in (count_blocks(config), count_blocks(config) + 1):
-        value = None
-        with contextlib.suppress(Exception):  # configurations raise anything
-            value = getattr(_default(config_class, depth), name)
-        yield depth, value
+    try:
+        for depth in (count_blocks(config), count_blocks(config) + 1):
+            if len(getattr(_default(config_class, depth), name)) != depth:
+                return False
+    except Exception:  # configurations raise anything
+        return False
+    return True
 
 
 @functools.lru_cache(maxsize=64)

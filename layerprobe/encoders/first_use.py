@@ -13,7 +13,7 @@ from torch import Tensor
 
 from layerprobe.context import report
 from layerprobe.encoders.architecture import refusal
-from layerprobe.encoders.batching import Batch, collate, read_by_model
+from layerprobe.encoders.batching import Batch, collate
 from layerprobe.encoders.device import resolve_device
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder, float32_attention
 from layerprobe.encoders.loading import Resolved, load_encoder
@@ -35,8 +35,6 @@ class FirstUse:
 
     reason: str | None
     """Why its layers are not those of its truncations; None where they are."""
-    handed_out: bool
-    """Whether the hidden states that transformers hands out for it are those of its layers."""
 
     def check(self, name: str) -> None:
         """Refuse the model if its layers are not those of its truncations."""
@@ -52,11 +50,10 @@ def probe_batch(encoder: Encoder, *, n_texts: int | None = None, max_length: int
 
 @without_autocast()
 @torch.inference_mode()
-def look(encoder: Encoder, *, ask: bool = True) -> FirstUse:
+def look(encoder: Encoder) -> FirstUse:
     """Compare the layers of one pass with what models truncated there output, on a short batch and in float32.
 
-    States that are not finite are equal here: what is wrong with them is found where they are used. With `ask`
-    transformers is asked for its hidden states, too, which leaves hooks of its own in the model.
+    States that are not finite are equal here: what is wrong with them is found where they are used.
     """
     batch = probe_batch(encoder, n_texts=2, max_length=16)
     with float32_attention(encoder.model):
@@ -72,8 +69,7 @@ def look(encoder: Encoder, *, ask: bool = True) -> FirstUse:
         listed = f"layer{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))}"
         if len(wrong) == len(layers) > 1:
             listed = "all layers"  # whose number is not that of its blocks where these run several times
-        reason = f"{difference_cause(encoder, wrong, batch)} ({listed})" if wrong else None
-        return FirstUse(reason=reason, handed_out=ask and _are_handed_out(encoder, states, batch))
+        return FirstUse(reason=f"truncated models output something else ({listed})" if wrong else None)
 
 
 @torch.inference_mode()
@@ -122,47 +118,19 @@ def difference(computed: Tensor, expected: Tensor, mask: Tensor) -> float:
     return ((computed - expected).abs().max() / expected.abs().max().clamp(min=1)).item()
 
 
-def difference_cause(encoder: Encoder, wrong: list[int], batch: Batch) -> str:
-    """Return why models truncated at `wrong` layers output something else: their blocks do, or what follows them."""
-    name, mask = encoder.description.name, batch["attention_mask"].bool()
-    layer = next((layer for layer in wrong if layer), 0)
-    truncated = TruncatedEncoder(encoder, layer, share=True)
-    if not layer or truncated.reads_input_of_block:
-        return "without its blocks it outputs something else than what goes into the first of them"
-    inside = encoder.stack.states(encoder.model, batch, name=name, raw=True)
-    pairs = zip(encoder.stack.states(truncated.model, batch, name=name, raw=True), inside, strict=False)
-    if any(difference(a, b, mask) > TRUNCATION_TOLERANCE for a, b in pairs):
-        return "what its blocks compute depends on how many there are, so models with fewer differ"
-    return "what follows its last block is not what is known of it, so truncated models differ"
-
-
-def _are_handed_out(encoder: Encoder, states: list[Tensor], batch: Batch) -> bool:
-    """Return whether transformers' own hidden states, with the final norm where there is one, are the layers."""
-    mask = batch["attention_mask"].bool()
-    tail = [encoder.model.get_submodule(path) for path in encoder.stack.tail]
-    try:
-        handed = encoder.model(**read_by_model(batch), output_hidden_states=True).hidden_states
-        normed = [torch.nn.Sequential(*tail)(state) for state in handed[:-1]]
-    except Exception:  # models raise anything; then there are none
-        return False
-    if len(handed) != len(states):
-        return False
-    pairs = zip([*normed, handed[-1]], states, strict=True)
-    return all(difference(a, b, mask) <= TRUNCATION_TOLERANCE for a, b in pairs)
-
-
 logger = logging.getLogger(__name__)
 
 
 def load(checkpoint: Resolved) -> Encoder:
     """Load the weights of a checkpoint; where it is first used, its layers are compared with truncated models."""
-    return first_use(checkpoint)[1] or load_encoder(checkpoint)
+    return first_use(checkpoint) or load_encoder(checkpoint)
 
 
-def first_use(model: Resolved) -> tuple[FirstUse, Encoder | None]:
-    """Return the first-use check of a model, stored or made now; with the encoder if that was loaded for it.
+def first_use(model: Resolved) -> Encoder | None:
+    """Refuse a model whose layers are not those of its truncations; return the encoder if it was loaded for that.
 
-    It is kept by all that it depends on: the model, the attention, the kind of device, and the libraries' versions.
+    What was found is kept by all that it depends on: the model, the attention, the kind of device, and the libraries'
+    versions.
     """
     store, encoder, key = Store(model.asked.cache_dir), None, _use_key(model)
     use = store.load_result("first-use", key, FirstUse)
@@ -174,7 +142,7 @@ def first_use(model: Resolved) -> tuple[FirstUse, Encoder | None]:
         except StoreError as error:
             logger.warning("could not save the check of %s; it will run again each time: %s", model.label, error)
     use.check(model.label)
-    return use, encoder
+    return encoder
 
 
 def _use_key(checkpoint: Resolved) -> str:

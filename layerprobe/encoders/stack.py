@@ -56,12 +56,19 @@ class Stack:
             name: Of the model, for its errors.
             raw: Leave the tail out.
         """
-        width = _width(batch)
-        with self.inputs_of_blocks(model) as inputs:
-            output, last = self._output(model, batch, name=name, raw=raw)
+        width, before_tail = _width(batch), list[Tensor]()
+        with contextlib.ExitStack() as hooks:
+            inputs = hooks.enter_context(self.inputs_of_blocks(model))
+            if raw and self.tail:
+                hook = _before(lambda args, kwargs: before_tail.append(args[0]))
+                first = model.get_submodule(self.tail[0])
+                hooks.enter_context(first.register_forward_pre_hook(hook, with_kwargs=True))
+            with model_errors(name, "a forward pass"):
+                output = model(**read_by_model(batch), output_hidden_states=self.blocks is None)
+                last: Tensor = output.last_hidden_state
         for state in inputs if self.blocks else output.hidden_states[:-1]:
             yield self.of_tokens(state, width) if raw else self.through_tail(model, state, width)
-        yield last
+        yield self.of_tokens(before_tail[0], width) if before_tail else last
 
     @contextlib.contextmanager
     def inputs_of_blocks(self, model: PreTrainedModel) -> Iterator[list[Any]]:
@@ -78,23 +85,6 @@ class Stack:
         for path in self.tail:
             state = model.get_submodule(path)(state)
         return self.of_tokens(state, width)
-
-    def last_state(self, model: PreTrainedModel, batch: Batch, *, name: str, raw: bool = False) -> Tensor:
-        """Return the last of `states` alone, (text, token, feature)."""
-        return self._output(model, batch, name=name, raw=raw)[1]
-
-    def _output(self, model: PreTrainedModel, batch: Batch, *, name: str, raw: bool) -> tuple[Any, Tensor]:
-        """Return what the model gives, and the states of its last layer."""
-        before_tail: list[Tensor] = []
-        with contextlib.ExitStack() as hooks:
-            if raw and self.tail:
-                hook = _before(lambda args, kwargs: before_tail.append(args[0]))
-                first = model.get_submodule(self.tail[0])
-                hooks.enter_context(first.register_forward_pre_hook(hook, with_kwargs=True))
-            with model_errors(name, "a forward pass"):
-                output = model(**read_by_model(batch), output_hidden_states=self.blocks is None)
-                last: Tensor = output.last_hidden_state
-        return output, self.of_tokens(before_tail[0], _width(batch)) if before_tail else last
 
     def of_tokens(self, state: Tensor, width: int) -> Tensor:
         """Return the (text, token, feature) part of a state inside the model that belongs to `width` tokens."""

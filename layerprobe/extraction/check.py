@@ -7,9 +7,8 @@ import numpy as np
 import torch
 
 from layerprobe.encoders.backends.choice import USUAL_TEXTS, BackendSurvey, survey
-from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder, float32_attention
-from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, difference_cause, probe_batch, truncation_errors
+from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, probe_batch, truncation_errors
 from layerprobe.encoders.loading import ModelLike, Resolved, load_encoder, resolve
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.encoders.vision import ImageReader
@@ -97,7 +96,7 @@ def examine(encoder: Encoder) -> Diagnosis:
     batch = probe_batch(encoder)
     with float32_attention(encoder.model):
         states = list(encoder.layer_states(batch))
-        truncation = _truncation(encoder, truncation_errors(encoder, states, batch), batch)
+        truncation = _truncation(encoder, truncation_errors(encoder, states, batch))
     with encoder.precision():
         computed = states if encoder.autocast is None else list(encoder.layer_states(batch))
     bad = [str(layer) for layer, state in enumerate(computed) if not torch.isfinite(state).all()]
@@ -143,15 +142,14 @@ def _read_as(checkpoint: Resolved) -> tuple[Check, ...]:
     return (Check(name="read with", passed=True, finding="; ".join(notes)),) if notes else ()
 
 
-def _truncation(encoder: Encoder, errors: dict[int, float], batch: Batch) -> Check:
+def _truncation(encoder: Encoder, errors: dict[int, float]) -> Check:
     if encoder.description.norm == "raw":
         return Check(name="truncation", passed=True, finding="not compared: truncated models apply the final norm")
     wrong = [layer for layer, error in errors.items() if not error <= TRUNCATION_TOLERANCE]  # NaN is wrong, too
     worst = f"largest relative difference {np.max([*errors.values()]):.1e}"  # NaN where there is one
     finding = f"truncated models equal the hidden states at every layer ({worst})"
     if wrong:
-        differ = f"truncated models differ from the hidden states at layers {', '.join(map(str, wrong))} ({worst})"
-        finding = f"{differ}: {difference_cause(encoder, wrong, batch)}"
+        finding = f"truncated models differ from the hidden states at layers {', '.join(map(str, wrong))} ({worst})"
     return Check(name="truncation", passed=not wrong, finding=finding)
 
 

@@ -21,7 +21,7 @@ from layerprobe.encoders.backends.choice import graph_of
 from layerprobe.encoders.backends.graph import Graph
 from layerprobe.encoders.batching import Prepared, as_digests
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.first_use import FirstUse, first_use, load
+from layerprobe.encoders.first_use import first_use, load
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.encoders.model import Model, ModelDescription, Pooling
 from layerprobe.encoders.vocabulary import FEW_MISSING, missing_share
@@ -306,10 +306,10 @@ def extract_read(
 ) -> Embeddings:
     """Return the embeddings of texts, or those of the whole that they are of where these are in the store."""
     model = read.model
-    first_layers, encoder = first_use(model)
+    encoder = first_use(model)
     store, stored = Store(model.asked.cache_dir), None
     for distinct in (whole, read.texts) if whole else (read.texts,):
-        key = _store_key(model, distinct, first_layers)
+        key = _store_key(model, distinct)
         if (stored := _open(store, key)) is not None:
             break
     if stored is None:
@@ -318,7 +318,7 @@ def extract_read(
         if on_plan is not None:
             on_plan(_plan(store, key, encoder, len(distinct)))
         if workers.executor == "here":
-            entries = ((_open(store, _store_key(model, others, first_layers)), others) for others in read.earlier)
+            entries = ((_open(store, _store_key(model, others)), others) for others in read.earlier)
             embedded = [
                 ([entry.rows(layer) for layer in range(entry.n_layers)], _RowOf(others))
                 for entry, others in entries
@@ -438,8 +438,8 @@ def measure_tokens(model: ModelLike, texts: Sequence[str]) -> TokenMetrics:
     """
     distinct = distinct_texts(texts)
     checkpoint = resolve(model, items=readable_as(distinct))
-    first_layers, encoder = first_use(checkpoint)
-    store, key = Store(checkpoint.asked.cache_dir), _store_key(checkpoint, distinct, first_layers)
+    encoder = first_use(checkpoint)
+    store, key = Store(checkpoint.asked.cache_dir), _store_key(checkpoint, distinct)
     name = digest([TOKENS_VERSION, key.fingerprint])
     stored = store.load_result("tokens", name, TokenMetrics)
     if stored is not None:
@@ -568,15 +568,14 @@ def _open(store: Store, key: StoreKey) -> StoredEmbeddings | None:
         return None  # the writer names what is damaged and redoes it
 
 
-def _store_key(model: Resolved, texts: Sequence[str], first_layers: FirstUse) -> StoreKey:
+def _store_key(model: Resolved, texts: Sequence[str]) -> StoreKey:
     options = model.asked
     return StoreKey(
         **model.store_identity,
         pooling=model.pooling,
         max_length=model.max_length or 0,
         dtype=model.dtype,
-        # where transformers hands out other states than the layers', entries of them may be there
-        norm=options.norm if first_layers.handed_out else f"{options.norm}, of what the blocks read",
+        norm=options.norm,
         prompt=model.prompt,
         texts_digest=texts_digest(texts),
         store_dtype=options.store_dtype,

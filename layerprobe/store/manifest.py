@@ -37,7 +37,7 @@ class StoreKey:
     dtype: str
     """What the forward pass computes in."""
     norm: str
-    """final or raw; and that layers are what the blocks read, where transformers hands out other hidden states."""
+    """final or raw."""
     prompt: str
     """What stands before every text."""
     random_init: int | None

@@ -15,7 +15,7 @@ import layerprobe as lp
 from layerprobe.context import settings
 from layerprobe.encoders import first_use as loading
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.first_use import FirstUse, first_use, load, look, looked_at
+from layerprobe.encoders.first_use import FirstUse, load, look, looked_at
 from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
@@ -24,11 +24,11 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.profiling.run import profile
 from layerprobe.profiling.values import ProfileSettings
 from layerprobe.store.store import Store
-from tests.encoders.test_stack import KINDS, REFUSED, saved
+from tests.encoders.test_stack import REFUSED, saved
 from tests.models import TEXTS, given, save_tiny
 from tests.toy_task import toy_task
 
-REASON = "cannot be truncated layer by layer: what its blocks compute depends on how many there are"
+REASON = "cannot be truncated layer by layer: truncated models output something else"
 
 
 @pytest.fixture(scope="module")
@@ -139,24 +139,7 @@ def test_a_store_that_cannot_be_written_is_no_obstacle(
     with caplog.at_level(logging.WARNING):
         assert load(given(model, Model(device="cpu", cache_dir=tmp_path / "file" / "store"))).n_layers == 4
     (record,) = caplog.records
-    assert "is looked at whenever it is used: cannot make the folder" in record.getMessage()
-
-
-def test_entries_of_hidden_states_that_are_no_layers_are_not_read(tmp_path: Path) -> None:
-    """Earlier versions kept what transformers hands out, which in Mamba is layer l + 1 in place of l."""
-    options = Model(device="cpu", cache_dir=tmp_path / "store")
-    kind, settings, _ = KINDS["mamba"]
-    keys = {}
-    for name, folder in {
-        "mamba": saved(kind, settings, tmp_path / "mamba"),
-        "bert": save_tiny("bert", tmp_path / "bert"),
-        "gpt2": save_tiny("gpt2", tmp_path / "gpt2"),
-    }.items():
-        found, _ = first_use(given(resolve(str(folder)), options))
-        assert found == FirstUse(reason=None, handed_out=name != "mamba")
-        entry = lp.extract(given(str(folder), options), TEXTS)
-        keys[name] = entry.stored.manifest.key.norm
-    assert keys == {"mamba": "final, of what the blocks read", "bert": "final", "gpt2": "final"}
+    assert "it will run again each time: cannot make the folder" in record.getMessage()
 
 
 def test_numbers_that_are_not_finite_are_left_to_who_uses_them(tmp_path: Path) -> None:
@@ -170,7 +153,7 @@ def test_what_was_found_is_a_small_result_of_the_store(tmp_path: Path) -> None:
     options = Model(device="cpu", cache_dir=tmp_path / "store")
     load(given(resolve(str(save_tiny("bert", tmp_path / "m"))), options))
     (path,) = (Store(tmp_path / "store").root / "results" / "first-use").iterdir()
-    assert json.loads(path.read_text())["result"] == {"reason": None, "handed_out": True}
+    assert json.loads(path.read_text())["result"] == {"reason": None}
 
 
 def test_an_error_in_a_models_own_code_is_one_line_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
