@@ -74,8 +74,12 @@ class DamagedStoreError(StoreError):
     """A file of a store is missing, cut short or altered."""
 
 
+class FormatError(DataError):
+    """A file was written by an older or a newer layerprobe."""
+
+
 class StoreVersionError(StoreError):
-    """A store was written by a newer layerprobe."""
+    """What is kept in a store was written by an older or a newer layerprobe."""
 
 
 class WorkerError(LayerProbeError):

@@ -131,5 +131,5 @@ def restore_rng(states: dict[str, Tensor], device: torch.device) -> None:
     torch.set_rng_state(states["cpu"])
     if device.type == "cuda":
         torch.cuda.set_rng_state(states["cuda"], device)
-    elif device.type == "mps" and "mps" in states:  # runs that were interrupted under 0.2 kept none
+    elif device.type == "mps":
         torch.mps.set_rng_state(states["mps"])

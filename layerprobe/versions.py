@@ -7,12 +7,12 @@ the same name, the constant below that stands for it is raised, so that old resu
 import platform
 from importlib import metadata
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
-FORMAT_VERSION = 3
-"""Of the store's files: manifest and shards. Format 1 had no checksum of the whole manifest, format 2 neither float16
-nor the texts of each shard that were cut; both are read."""
-EMBEDDING_VERSION = 1
+FORMAT_VERSION = 4
+"""Of all that is kept as JSON with a checksum: results, runs, manifests of the store. Others are refused; those before
+0.4.0 had lower ones, or none."""
+EMBEDDING_VERSION = 2
 """Of pooled embeddings."""
 FIRST_USE_VERSION = 2
 """Of what is looked at when a model is first used."""
@@ -22,9 +22,9 @@ GRAPH_VERSION = 1
 """Of graphs of encoders that other libraries than torch run."""
 TOKENS_VERSION = 1
 """Of what token states are like: prompt entropy, curvature."""
-SIMILARITY_VERSION = 6
+SIMILARITY_VERSION = 7
 """Of similarities, permutation nulls and diagnostics."""
-RANK_VERSION = 2
+RANK_VERSION = 3
 """Of effective ranks with their errors."""
 PROBE_VERSION = 2
 """Of logistic regression on frozen embeddings."""
@@ -34,7 +34,7 @@ WORD_PROBE_VERSION = 1
 """Of logistic regression on frozen token states."""
 ANSWER_PROBE_VERSION = 3
 """Of linear probes of where answers begin and end."""
-FINETUNING_VERSION = 3
+FINETUNING_VERSION = 4
 """Of the loop that fine-tunes truncated models."""
 ADAPTATION_VERSION = 1
 """Of masked language modelling on texts of one's own."""

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from layerprobe.errors import LayerProbeError
-from layerprobe.files.serialisation import to_json
+from layerprobe.files.folders import write_kept
 from layerprobe.finetuning.runs import RunFolder
 from layerprobe.finetuning.saved import MODEL, STARTED_FROM, RunOrigin, load_saved_run
 from layerprobe.kinds.retrieval.loading import load_retrieval
@@ -220,11 +220,11 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = RunFolder(path=root / "runs" / ("a" * 32))
     run = folder.run_path(RUN.layer, RUN.seed)
     (run / MODEL).mkdir(parents=True)
-    (run / "result.json").write_text(to_json(RUN))
+    write_kept(run / "result.json", RUN, root=root)
     study = STUDIES["found"]()
     origin = RunOrigin(model=model("m", 3), task="a", task_digest="b", pairs=(4, 4, 4), prompt="")
-    (run / MODEL / STARTED_FROM).write_text(to_json(origin))
-    (root / "study.json").write_text(to_json(study))
+    write_kept(run / MODEL / STARTED_FROM, origin, root=root)
+    write_kept(root / "study.json", study, root=root)
     (root / "zoo.json").write_bytes((SHIPPED / "dropbench-captions.json").read_bytes())
     return root
 
@@ -233,7 +233,6 @@ def read_store(path: Path) -> None:
     root = path.parents[2]
     store = Store(root)
     store.entries()
-    store.verify()
     with contextlib.suppress(LayerProbeError):
         if (entry := store.open(key_of(["a", "b", "c"]))) is not None:
             entry.layer(1).sum()

@@ -438,7 +438,7 @@ def work(number):
         return lp.compare(model, lp.Model("mlm", cache_dir="cache"), texts[:100]).curve.values
     if number % 5 == 3:
         return cache.prune(everything=True) if number % 4 == 0 else cache.prune(partial_only=True)
-    return cache.verify().problems
+    return len(cache.entries())
 
 def child(number):
     try:
@@ -467,7 +467,7 @@ if __name__ == "__main__":
 
 
 def crowd(place: Place) -> Iterator[Outcome]:
-    """Yield what becomes of 200 processes, 25 at a time, that read, write, verify and empty one cache."""
+    """Yield what becomes of 200 processes, 25 at a time, that read, write, list and empty one cache."""
     fresh(place)
     (place.folder / "crowd.py").write_text(CROWD)
     environment = place.environment | {"PYTHONHASHSEED": "0"}

@@ -242,11 +242,8 @@ def _sha256_at(path: Path, identity: tuple[int, ...]) -> str:
     return sha256_of(path)
 
 
-def problem_with(path: Path, *, size: int | None = None, sha256: str | None = None, again: bool = False) -> str | None:
-    """Return what is wrong with a file, or None; what is not given is not compared.
-
-    With `again` its bytes are read even if this process knows their sha256, see `known_sha256`.
-    """
+def problem_with(path: Path, *, size: int | None = None, sha256: str | None = None) -> str | None:
+    """Return what is wrong with a file, or None; what is not given is not compared. See `known_sha256`."""
     with store_errors("read", path):
         try:
             if path.is_symlink():
@@ -256,7 +253,7 @@ def problem_with(path: Path, *, size: int | None = None, sha256: str | None = No
                 return "it is no file"
             if size is not None and on_disk.st_size != size:
                 return f"{size} bytes expected, {on_disk.st_size} found"
-            if sha256 is not None and (sha256_of if again else known_sha256)(path) != sha256:
+            if sha256 is not None and known_sha256(path) != sha256:
                 return "its checksum is not the one that was written down"
         except (FileNotFoundError, NotADirectoryError):
             return "the file is missing"

@@ -8,10 +8,8 @@ the list `SHA256SUMS`, which `sha256sum --check` reads; its first line, a commen
 import contextlib
 import ctypes
 import errno
-import functools
 import glob
 import hashlib
-import logging
 import os
 import re
 import secrets
@@ -22,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from layerprobe.errors import DamagedStoreError, DataError, StoreError
+from layerprobe.errors import DamagedStoreError, DataError, FormatError, StoreError, StoreVersionError, another_folder
 from layerprobe.files.atomic import TEMPORARY, inside, problem_with, sha256_of, store_errors, sync, write_whole
 from layerprobe.files.inputs import read_document
 from layerprobe.files.serialisation import Checksum, from_dict, parse_json, sealed, unsealed
@@ -31,8 +29,6 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -45,14 +41,12 @@ def write_kept(path: Path, value: Any, *, root: Path, files: Iterable[str] = ())
     write_whole(path, sealed(value, name=_relative(root, path), files=sums))
 
 
-def read_kept(kind: type[T], path: Path, *, root: Path, older: bool = True) -> T | None:
-    """Return the result of a file below `root`, None where there is none.
+def read_kept(kind: type[T], path: Path, *, root: Path) -> T | None:
+    """Return the result of a file below `root`, or a part of that which is nearer; None where there is none.
 
-    Args:
-        kind: What it is.
-        path: Of the file.
-        root: The folder that it was written below, or a part of that which is nearer.
-        older: Whether one without a checksum, written by a layerprobe that wrote none, is read, with a warning.
+    Raises:
+        StoreVersionError: If another version of layerprobe wrote it.
+        DamagedStoreError: If it is not what was written, of that type.
     """
     inside(root, path)
     with store_errors("read", path):
@@ -61,54 +55,44 @@ def read_kept(kind: type[T], path: Path, *, root: Path, older: bool = True) -> T
         except (FileNotFoundError, NotADirectoryError):
             return None
     try:
-        content, checksum = parsed(data)
-        if checksum is not None:
-            for problem in problems_of(path, checksum, root=root):
-                raise DataError(problem)
-        elif not older:
-            raise DataError("it has no checksum, as an older layerprobe wrote it")
-        value: T = from_dict(kind, content)
+        content, checksum = _checked(data)
+        for problem in problems_of(path, checksum, root=root):
+            raise DataError(problem)
+        return cast("T", from_dict(kind, content))
+    except FormatError as error:
+        raise StoreVersionError(f"{path} cannot be read: {error}, or {another_folder()}") from error
     except ValueError as error:  # DataError is one
         raise DamagedStoreError(f"{path} cannot be read ({error})") from error
-    if checksum is None:
-        warn_of_older(f"{path.name} below {path.parent.parent}")
-    return value
 
 
-def parsed(data: bytes) -> tuple[Any, Checksum | None]:
-    """Return the content of a kept result and its checksum, None where it has none."""
+def _checked(data: bytes) -> tuple[Any, Checksum]:
+    """Return the content of a kept result and its checksum."""
     try:
-        return unsealed(parse_json(data.decode()))
+        content, checksum = unsealed(parse_json(data.decode()))
     except UnicodeDecodeError as error:
         raise DataError("it is no UTF-8") from error
-    except ValueError as error:
-        raise DataError(str(error)) from error
+    if checksum is None:
+        raise DataError("it has no checksum")
+    return content, checksum
 
 
-def parsed_as(kind: type[T], data: bytes) -> tuple[T, Checksum | None]:
-    """Return a kept result of a type, and its checksum, None where it has none."""
+def parsed_as(kind: type[T], data: bytes) -> T:
+    """Return a kept result of a type."""
     try:
-        content, checksum = parsed(data)
-        return cast("T", from_dict(kind, content)), checksum
+        return cast("T", from_dict(kind, _checked(data)[0]))
     except DataError as error:
         raise DataError(f"expected a {kind.__name__} as JSON: {error}") from error
 
 
-def problems_of(path: Path, checksum: Checksum, *, root: Path, again: bool = False) -> Iterable[str]:
+def problems_of(path: Path, checksum: Checksum, *, root: Path) -> Iterable[str]:
     """Yield what is wrong with the place of a kept result and with the files that belong to it."""
     if checksum.name and not _agree(checksum.name, _relative(root, path)):
         yield f"it was kept as {checksum.name}: moved, or written over by another"
     for name, sha256 in checksum.files.items():
         # what belongs to it lies beside it: no name leads elsewhere
-        problem = problem_with(path.parent / Path(name).name, sha256=sha256, again=again)
+        problem = problem_with(path.parent / Path(name).name, sha256=sha256)
         if problem:
             yield f"{name}, which belongs to it: {problem}"
-
-
-@functools.lru_cache(maxsize=4096)  # once for all runs of a folder
-def warn_of_older(what: str) -> None:
-    """Warn that results cannot be checked."""
-    logger.warning("%s has no checksum: an older layerprobe wrote it, and it is read as it is", what)
 
 
 def _relative(root: Path, path: Path) -> str:
@@ -237,11 +221,10 @@ def _exchange(first: Path, second: Path) -> bool:
         return False
 
 
-def folder_problems(path: Path, *, again: bool = False) -> Iterator[str]:
+def folder_problems(path: Path) -> Iterator[str]:
     """Yield what is wrong with the files of a folder by its list of checksums, a line a file; nothing without a list.
 
-    A list that others made, such as one of `sha256sum *`, is none. With `again` all bytes are read, even if this
-    process knows their checksums.
+    A list that others made, such as one of `sha256sum *`, is none.
     """
     text = _read_sums(path)
     if text is None:
@@ -254,7 +237,7 @@ def folder_problems(path: Path, *, again: bool = False) -> Iterator[str]:
         sha256, _, name = line.partition("  ")
         # the cache of the hub has links to what it keeps
         real = Path(os.path.realpath(path / name))
-        if problem := problem_with(real, sha256=sha256, again=again):
+        if problem := problem_with(real, sha256=sha256):
             yield f"{path / name}: {problem}"
 
 

@@ -17,8 +17,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, FormatError
 from layerprobe.names import nearest
+from layerprobe.versions import FORMAT_VERSION
 
 T = TypeVar("T")
 
@@ -41,6 +42,8 @@ CHECKSUM = "checksum"
 class Checksum:
     """What a kept result says of itself."""
 
+    format: int
+    """`FORMAT_VERSION` of the layerprobe that wrote it."""
     name: str
     """Where it is kept: the end of its path, such as similarity/KEY.json; empty where it may lie anywhere."""
     files: dict[str, str]
@@ -148,17 +151,30 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def sealed(value: Any, *, name: str = "", files: Mapping[str, str] | None = None, indent: int | None = 2) -> bytes:
     """Return a value as `to_bytes` does, a JSON object with its `Checksum` as one more field."""
     content = json.loads(to_bytes(value))  # as it will be read
-    about = {"name": name, "files": dict(files or {})}
+    about = {"format": FORMAT_VERSION, "name": name, "files": dict(files or {})}
     return to_bytes({**content, CHECKSUM: {**about, "sha256": digest([content, about])}}, indent=indent)
 
 
 def unsealed(data: Any) -> tuple[Any, Checksum | None]:
-    """Return what `sealed` wrote, parsed, without its checksum, and that; None where there is none."""
+    """Return what `sealed` wrote, parsed, without its checksum, and that; None where there is none.
+
+    Raises:
+        FormatError: If another version of layerprobe wrote it.
+        DataError: If it is not what the checksum is of.
+    """
     if not isinstance(data, dict) or CHECKSUM not in data:
         return data, None
     content = {key: value for key, value in data.items() if key != CHECKSUM}
+    written = data[CHECKSUM].get("format", FORMAT_VERSION - 1) if isinstance(data[CHECKSUM], dict) else None
+    if type(written) is int and written != FORMAT_VERSION:
+        older = written < FORMAT_VERSION
+        raise FormatError(
+            f"{'an older' if older else 'a newer'} layerprobe wrote it, and this one reads format {FORMAT_VERSION} "
+            f"alone: {'remove it and make it again' if older else 'upgrade layerprobe'}"
+        )
     checksum: Checksum = from_dict(Checksum, data[CHECKSUM])
-    if digest([content, {"name": checksum.name, "files": checksum.files}]) != checksum.sha256:
+    about = {"format": checksum.format, "name": checksum.name, "files": checksum.files}
+    if digest([content, about]) != checksum.sha256:
         raise DataError("its checksum is not that of its content, which was damaged or changed by hand")
     return content, checksum
 

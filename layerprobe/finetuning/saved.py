@@ -25,9 +25,9 @@ from layerprobe.errors import (
     option,
 )
 from layerprobe.files.atomic import inside, make_directory, store_errors
-from layerprobe.files.folders import folder_errors, folder_problems, new_folder, parsed, read_kept, write_kept
+from layerprobe.files.folders import folder_errors, folder_problems, new_folder, read_kept, write_kept
 from layerprobe.files.inputs import read_document
-from layerprobe.files.serialisation import RARE, sealed
+from layerprobe.files.serialisation import RARE, parse_json, sealed
 from layerprobe.finetuning.outputs import OUTPUTS, RunOutputs, read_outputs, write_outputs
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, R, RunsOrigin
 from layerprobe.store.manifest import is_fingerprint
@@ -38,14 +38,9 @@ RESULT, FAILED, ORIGIN = "result.json", "failed.json", "origin.json"
 
 
 def load_finished(kind: type[R], directory: Path) -> R | None:
-    """Return the finished run of a directory, or None; one not as it was written, with its outputs, is unfinished.
-
-    One without a checksum, of an older layerprobe, is read if it is of this directory and its outputs are whole.
-    """
+    """Return the finished run of a directory, or None; one not as it was written, with its outputs, is unfinished."""
     try:
         run = read_kept(kind, directory / RESULT, root=runs_root(directory))
-        if run is not None and directory.name != (expected := directory_name(run)):
-            raise DamagedStoreError(f"{directory / RESULT} cannot be read (it is of {expected})")
     except DamagedStoreError as error:
         logger.warning("%s: the run is done again", error)
         return None
@@ -86,7 +81,7 @@ def keep_origin(folder: Path, origin: RunsOrigin) -> None:
 
 
 def read_origin(folder: Path) -> RunsOrigin | None:
-    """Return what the runs of a folder are of; None where an older layerprobe made them, which did not write it."""
+    """Return what the runs of a folder are of; None where that was not written."""
     return read_kept(RunsOrigin, folder / ORIGIN, root=folder.parent)
 
 
@@ -258,7 +253,7 @@ def load_saved_run(directory: Path, layer: int | None = None) -> SavedRun | None
 def is_joint(result: Path) -> bool:
     """Return whether a run's result is that of a joint run."""
     with store_errors("read", result), contextlib.suppress(DataError):
-        content, _ = parsed(read_document(result, limit=None))
+        content = parse_json(read_document(result, limit=None))
         return isinstance(content, dict) and "weighting" in content
     return False
 

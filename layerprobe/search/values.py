@@ -231,7 +231,7 @@ class LayerBelief:
     failed: int = field(default=0, metadata=RARE)
     """Fine-tuning runs at it without a score."""
     behind: float | None = field(default=None, metadata=RARE)
-    """Points that the best layer is ahead at most, at the requested level; None in files of before."""
+    """Points that the best layer is ahead at most, at the requested level."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

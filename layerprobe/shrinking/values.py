@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from numbers import Integral
 from operator import attrgetter
 from statistics import fmean
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DataError
@@ -283,14 +283,14 @@ class Served:
     """A backend, and where numbers are not of float32 their precision: `onnx int8`. The table of tokens has 32 bits."""
     seeds: int
     """Of its training; 0: it is as the blocks and tokens of the whole model are."""
-    weights: int | None
-    """Bytes of the model; None in results of version 0.3.0 where it was timed."""
+    weights: int
+    """Bytes of the model."""
     milliseconds: float | None
     """A text, those held out in batches of an extraction; None where it was not timed."""
     interval: tuple[float, float] | None
     """95 % of that, of the median over rounds."""
-    agreement: float | None
-    """With the whole model on held-out texts, -100 to 100; None in results of version 0.3.0 where it was not timed."""
+    agreement: float
+    """With the whole model on held-out texts, -100 to 100."""
     chosen_by: float | None
     """The score on the validation split, the mean over seeds, x 100; None where it has none without fine-tuning."""
     loss: PointsLost | None
@@ -300,9 +300,9 @@ class Served:
     new items."""
 
     @property
-    def bytes(self) -> int | None:
+    def bytes(self) -> int:
         """Of the model and of `VECTORS` embeddings."""
-        return None if self.weights is None else self.weights + 4 * self.dimensions * VECTORS
+        return self.weights + 4 * self.dimensions * VECTORS
 
     @property
     def score(self) -> float | None:
@@ -312,8 +312,7 @@ class Served:
     @property
     def quality(self) -> float:
         """What chooses among them: the score on validation, or without one that on test, or the agreement."""
-        measured = (self.chosen_by, self.score, self.agreement)
-        return next((value for value in measured if value is not None), 0.0)
+        return next(value for value in (self.chosen_by, self.score, self.agreement) if value is not None)
 
     @property
     def trained(self) -> str:
@@ -361,23 +360,6 @@ class Shrunk(Shown):
     warnings: tuple[str, ...] = ()
     item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
     """Whence its page has single test items, an `ItemSource`; None without a task, and of one read from a file."""
-
-    @classmethod
-    def class_of(cls, values: dict[str, Any]) -> tuple[type[Self], dict[str, Any]]:
-        """Return the fields of JSON; that of version 0.3.0 has rows with a time and rows with a size apart."""
-        values = dict(values)
-        no_size = {"weights": None, "chosen_by": None, "score_interval": None}
-        no_time = {"milliseconds": None, "interval": None, "agreement": None}
-        whole = values["model"]["n_blocks"]
-        ways = [
-            {"seeds": int(len(way["blocks"]) < whole or "tokens" in way)} | no_size | way
-            for way in values.get("front", ())
-        ]
-        for size in values.pop("sizes", ()):
-            way = {name: value for name, value in size.items() if name not in ("bits", "interval")}
-            run_by = "torch" if size["bits"] == 32 else "onnx int8"
-            ways.append({**way, "run_by": run_by, "score_interval": size["interval"]} | no_time)
-        return cls, values | {"front": ways}
 
     @property
     def smaller(self) -> Smaller:
@@ -568,10 +550,10 @@ class Shrunk(Shown):
         """One row per model and way to run it, the smallest first; DataError where none was measured."""
         if not self.front:
             raise DataError("expected ways to run it, got none: shrink with ShrinkSettings(front=True)")
-        rows = sorted(self.front, key=lambda way: (way.bytes or 0, way.milliseconds or math.inf, -way.quality))
+        rows = sorted(self.front, key=lambda way: (way.bytes, way.milliseconds or math.inf, -way.quality))
         column, losses = columns_of(rows), [way.loss for way in rows]
         on = {
-            "size": pareto_front([w for w in rows if w.bytes and w.loss], attrgetter("bytes"), attrgetter("quality")),
+            "size": pareto_front([w for w in rows if w.loss], attrgetter("bytes"), attrgetter("quality")),
             "time": front_beyond_noise([w for w in rows if w.interval], attrgetter("interval"), attrgetter("quality")),
         }
         fronts = [", ".join(name for name, front in on.items() if way in front) for way in rows]
@@ -593,7 +575,7 @@ class Shrunk(Shown):
             floor="whole",
             hover=("blocks", "tokens", "dimensions", "run_by", "trained", "weights", "chosen_by", "loss"),
         )
-        size = replace(cost, name="sizes", by="name", x="bytes", where=(("sized", True),), front="size")
+        size = replace(cost, name="sizes", by="name", x="bytes", front="size")
         time = replace(cost, name="front", by="run_by", x="milliseconds", where=(("timed", True),), front="time")
         size = replace(size, chosen=f"no model as small {better}")
         time = replace(time, x_interval="interval", chosen=f"no faster one {better}")
@@ -618,11 +600,10 @@ class Shrunk(Shown):
                 Column("whole", of_whole, form=".2f", meaning="By the whole model.", shown=False),
                 column("name", shown=False),
                 column("timed", lambda way: way.milliseconds is not None, shown=False),
-                column("sized", lambda way: way.weights is not None, shown=False),
                 Column("listed", [bool(f or w.milliseconds) for f, w in zip(fronts, rows, strict=True)], shown=False),
             ),
             title=f"{what} against size and time",
-            charts=(size, time) if metric and any(way.weights for way in rows) else (time,),
+            charts=(size, time) if metric else (time,),
             notes=(
                 f"Size: the model and {VECTORS:,} embeddings in float32; of 8 bits (int8), the table of tokens has 32. "
                 f"Front: no other is as small, or surely as fast, and {better}.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -98,18 +97,14 @@ class Measure(abc.ABC):
 
     @classmethod
     def class_of(cls, settings: dict[str, Any]) -> tuple[type[Measure], dict[str, Any]]:
-        """Return the class of a measure and its fields from what JSON says, or raise DataError if it is no `cls`.
-
-        Files of before say null where a measure lacks a field.
-        """
+        """Return the class of a measure and its fields from what JSON says, or raise DataError if it is no `cls`."""
         if not isinstance(settings.get("name"), str):
             raise DataError(f"expected the name of a measure, got {settings.get('name')!r}")
         others = {key: value for key, value in settings.items() if key != "name"}
         kind, values = measure_class(settings["name"]).variant(others)
         if not issubclass(kind, cls):
             raise DataError(f"expected a {cls.__name__}, got a {kind.__name__}")
-        names = {field.name for field in dataclasses.fields(kind)}
-        return kind, {key: value for key, value in values.items() if value is not None or key in names}
+        return kind, values
 
     @classmethod
     def variant(cls, settings: dict[str, Any]) -> tuple[type[Measure], dict[str, Any]]:

@@ -528,7 +528,7 @@ def sufficient_sentence(
 ) -> str:
     """Return the smallest layer that will do, and what it saves; nothing of layer 0, which none is below.
 
-    Where none is known to do, how far the best one may be behind, unless a file of before does not say it.
+    Where none is known to do, how far the best one may be behind.
     """
     near, sure = points(tolerance), f"{in_percent(level)} sure"
     if smallest == best:
@@ -839,21 +839,16 @@ def highest_and_last(
     return "; ".join(phrases)
 
 
-def flags_phrase(*, models: int, drops: int, caught: int, false_alarms: int) -> str:
-    """Return how often a rule flags models that drop and others."""
-    return f"flags {caught} of {drops} that drop and {false_alarms} of {models - drops} that do not"
-
-
 def record_part_phrase(
     *, encoders: str, models: int, drops: int, caught: int, false_alarms: int, mean_regret: float, last_regret: float
 ) -> str:
     """Return how a rule does on some encoders; the arguments are those of `RecordPart`."""
     if not drops:
         return f"on {models} {encoders}, none of which drops, it flags {false_alarms or 'none'}"
-    flags = flags_phrase(models=models, drops=drops, caught=caught, false_alarms=false_alarms)
+    flags = f"{caught} of {drops} that drop and {false_alarms} of {models - drops} that do not"
     return (
-        f"on {models} {encoders}, it {flags}, and its layer is {mean_regret:.1f} points below the best (the last layer "
-        f"{last_regret:.1f})"
+        f"on {models} {encoders}, it flags {flags}, and its layer is {mean_regret:.1f} points below the best (the last "
+        f"layer {last_regret:.1f})"
     )
 
 

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.errors import DamagedStoreError, DataError, StoreVersionError, another_folder
-from layerprobe.files.atomic import inside, problem_with, store_errors
-from layerprobe.files.folders import write_kept
-from layerprobe.files.inputs import read_document
-from layerprobe.files.serialisation import RARE, digest, from_dict, to_dict, unsealed
+from layerprobe.errors import DamagedStoreError, DataError
+from layerprobe.files.atomic import problem_with
+from layerprobe.files.folders import read_kept, write_kept
+from layerprobe.files.serialisation import RARE, digest, to_dict
 from layerprobe.store import StoreDtype
-from layerprobe.versions import EMBEDDING_VERSION, FORMAT_VERSION
+from layerprobe.versions import EMBEDDING_VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +125,6 @@ def first_rows(texts: Sequence[str], ids: NDArray[np.uint64]) -> NDArray[np.intp
 
 MANIFEST = "manifest.json"
 SAMPLES = "samples.json"
-_DESCRIPTION_DIGEST = "description_sha256"
 SAMPLE_BYTES = 20
 """Of the id of a row: 16 hexadecimal digits, two quotes, a comma and a space."""
 MAX_SHARDS = 10**5
@@ -143,13 +141,10 @@ class StoredFile:
     n_cut: int = field(default=0, metadata=RARE)
     """Texts of a shard that were cut at the maximum length."""
 
-    def problem(self, directory: Path, *, checksum: bool = True, again: bool = False) -> str | None:
-        """Return what is wrong with the file, or None; without the checksum only its size is compared.
-
-        With `again` its bytes are read even if this process knows their checksum.
-        """
+    def problem(self, directory: Path, *, checksum: bool = True) -> str | None:
+        """Return what is wrong with the file, or None; without the checksum only its size is compared."""
         sha256 = self.sha256 if checksum else None
-        return problem_with(directory / self.name, size=self.bytes, sha256=sha256, again=again)
+        return problem_with(directory / self.name, size=self.bytes, sha256=sha256)
 
 
 def stored_file(name: str, data: bytes, *, n_cut: int = 0) -> StoredFile:
@@ -169,8 +164,6 @@ class Manifest:
     Shards hold consecutive rows, all of `rows_per_shard` but the last.
     """
 
-    format: int
-    """Version of the format; this layerprobe writes `FORMAT_VERSION`."""
     key: StoreKey
     n_rows: int
     """Distinct texts."""
@@ -224,7 +217,7 @@ class Manifest:
 
     @property
     def n_cut(self) -> int:
-        """Texts of the finished shards that were cut at the maximum length; 0 in formats 1 and 2."""
+        """Texts of the finished shards that were cut at the maximum length."""
         return sum(shard.n_cut for shard in self.shards)
 
     @property
@@ -241,35 +234,11 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 def read_manifest(directory: Path) -> Manifest | None:
     """Return the manifest of an entry, None where there is none yet."""
-    path = inside(directory, directory / MANIFEST)
-    with store_errors("read", path):
-        try:
-            data = read_document(path, limit=None)
-        except FileNotFoundError:
-            return None
+    path = directory / MANIFEST
     try:
-        manifest = _parsed(data, path)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise DamagedStoreError(f"{path} is garbled ({error}): extract again to start this entry afresh") from error
-    if manifest.key.fingerprint != directory.name:
+        manifest = read_kept(Manifest, path, root=directory.parent)
+    except DamagedStoreError as error:
+        raise DamagedStoreError(f"{error}: extract again to start this entry afresh") from error
+    if manifest is not None and manifest.key.fingerprint != directory.name:
         raise DamagedStoreError(f"{path} belongs to another entry: extract again to start this entry afresh")
-    return manifest
-
-
-def _parsed(data: bytes, path: Path) -> Manifest:
-    raw = json.loads(data.decode())
-    if not isinstance(raw, dict) or type(raw.get("format")) is not int:
-        raise DataError("it has no format version")
-    if raw["format"] > FORMAT_VERSION:  # whose checksum may be of another kind
-        raise StoreVersionError(
-            f"{path} has format {raw['format']}, this layerprobe reads up to {FORMAT_VERSION}:"
-            f" upgrade layerprobe, or {another_folder()}"
-        )
-    content, checksum = unsealed(raw)
-    # format 1 had a checksum of its description alone; all else of it that numbers depend on is in names and headers
-    if content["format"] == 1 and content.pop(_DESCRIPTION_DIGEST, None) != digest(content.get("description")):
-        raise DataError("its description is not the one that was written")
-    if content["format"] != 1 and checksum is None:
-        raise DataError("it has no checksum")
-    manifest: Manifest = from_dict(Manifest, content)
     return manifest

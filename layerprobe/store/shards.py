@@ -30,7 +30,6 @@ from layerprobe.store.manifest import (
     stored_file,
     write_manifest,
 )
-from layerprobe.versions import FORMAT_VERSION
 
 log = logging.getLogger(__name__)
 
@@ -250,7 +249,7 @@ def begin(directory: Path, new: Manifest, ids: NDArray[np.uint64]) -> Manifest:
     with store_errors("tidy up", directory):
         for path in directory.glob("*" if on_disk is None else f"{TEMPORARY}*"):
             path.unlink()
-    manifest = dataclasses.replace(on_disk or new, format=FORMAT_VERSION)
+    manifest = on_disk or new
     data = _as_json(ids)
     samples = stored_file(SAMPLES, data)
     if problem := samples.problem(directory):

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from platformdirs import user_cache_path
 
-from layerprobe.errors import DamagedStoreError, DataError, StoreError, another_folder, option
+from layerprobe.errors import DamagedStoreError, DataError, StoreError, StoreVersionError, another_folder, option
 from layerprobe.files.atomic import (
     TEMPORARY,
     folder_bytes,
@@ -36,9 +36,10 @@ from layerprobe.files.atomic import (
     store_errors,
     tree_bytes,
 )
-from layerprobe.files.folders import parsed, read_kept, write_kept
+from layerprobe.files.folders import read_kept, write_kept
 from layerprobe.files.inputs import read_document
-from layerprobe.files.serialisation import from_dict
+from layerprobe.files.serialisation import CHECKSUM, from_dict, parse_json
+from layerprobe.store.inventory import Entry, entry_of, runs_of
 from layerprobe.store.manifest import (
     MANIFEST,
     SAMPLES,
@@ -53,8 +54,7 @@ from layerprobe.store.manifest import (
     texts_digest,
 )
 from layerprobe.store.shards import ShardWriter, StoredEmbeddings, begin, opened
-from layerprobe.store.verification import Entry, Verification, entry_of, runs_of, verify
-from layerprobe.versions import FORMAT_VERSION, __version__
+from layerprobe.versions import __version__
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,6 @@ class Store:
             )
         rows = min(max(SHARD_BYTES // max(1, n_layers * width * ITEM_BYTES), MIN_SHARD_ROWS), MAX_SHARD_ROWS)
         new = Manifest(
-            format=FORMAT_VERSION,
             key=key,
             n_rows=len(texts),
             n_layers=n_layers,
@@ -178,13 +177,6 @@ class Store:
             what = "is no extraction" if not matching else f"are {len(matching)} extractions"
             raise StoreError(f"there {what} whose fingerprint begins with {beginning!r}: see `layerprobe cache list`")
         return matching[0]
-
-    def verify(self, fingerprint: str | None = None) -> Verification:
-        """Return what is wrong after reading every file of one entry, or all that is kept: results and runs, too."""
-        self._directories(fingerprint)  # raises where there is none
-        if not self.root.exists():
-            return Verification(problems=(), checked=0, unchecked=())
-        return verify(self.root if fingerprint is None else self._directory(fingerprint))
 
     def prune(
         self,
@@ -237,16 +229,13 @@ class Store:
     # ---- results ------------------------------------------------------------------------------------------
 
     def load_result(self, kind: str, key: str, result: type[T]) -> T | None:
-        """Return a result; None where there is none, or where it is damaged, which is logged: it has to be made again.
-
-        One without a checksum, written by an older layerprobe, counts as damaged.
-        """
+        """Return a result; None where there is none, or where it cannot be used, which is logged: it is made again."""
         path = self._result(kind, key)
         try:
             # what is kept has one field, since a checksum goes with an object
-            entry = read_kept(dict[str, Any], path, root=self.root, older=False)
+            entry = read_kept(dict[str, Any], path, root=self.root)
             return None if entry is None else cast("T", from_dict(result, entry.get(_RESULT)))
-        except (DamagedStoreError, DataError) as error:
+        except (DamagedStoreError, StoreVersionError, DataError) as error:
             log.warning("%s: it is made again", error)
             return None
 
@@ -363,13 +352,14 @@ def _usual_root() -> Path:
 
 
 def _is_result(path: Path) -> bool:
-    """Return whether a file below results/ is one that `save_result` writes: by its name, or by its checksum."""
+    """Return whether a file below results/ is one that `save_result` of any version wrote: by its name, or content."""
     if path.is_symlink() or path.parent.is_symlink() or not path.is_file():
         return False
     if path.name.startswith(TEMPORARY) or re.fullmatch(r"[0-9a-f]{32,64}\.json", path.name):
         return True
     try:
-        return path.suffix == ".json" and parsed(read_document(path, limit=None))[1] is not None
+        content = parse_json(read_document(path, limit=None)) if path.suffix == ".json" else None
+        return isinstance(content, dict) and CHECKSUM in content
     except DataError:
         return False
 

@@ -13,7 +13,7 @@ from layerprobe.encoders.model import check_layers
 from layerprobe.encoders.timing import Speedup, speedup
 from layerprobe.errors import DataError, option
 from layerprobe.files.atomic import from_home
-from layerprobe.files.folders import parsed_as, warn_of_older
+from layerprobe.files.folders import parsed_as
 from layerprobe.files.inputs import read_document
 from layerprobe.files.serialisation import IN_MEMORY, RARE
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol, outcomes_table
@@ -671,12 +671,9 @@ def read_study(path: str | Path) -> Study:
         DataError: If the file cannot be read or is no study.
     """
     try:
-        study, checksum = parsed_as(Study, read_document(from_home(path)))
+        return parsed_as(Study, read_document(from_home(path)))
     except OSError as error:
         reason = error.strerror or error
         raise DataError(f"cannot read {path}: {reason}; expected the study.json of `layerprobe run`") from error
     except DataError as error:
         raise DataError(f"{path} is no study: {error}; expected the study.json of `layerprobe run`") from error
-    if checksum is None:
-        warn_of_older(str(path))
-    return study

@@ -140,7 +140,6 @@ def test_a_damaged_store_is_mended(layerprobe: Layerprobe, pair: Pair, pairs_fil
     content = shard.read_bytes()
     for size in (0, 100, -1):
         shard.write_bytes(content[:size])
-        assert layerprobe("cache", "verify").code == 1
         shutil.rmtree(entry.parents[1] / "results")
         after = layerprobe("compare", *pair, "-t", pairs_file, "--json")
         assert shard.name in after.err
@@ -150,8 +149,9 @@ def test_a_damaged_store_is_mended(layerprobe: Layerprobe, pair: Pair, pairs_fil
 
 def test_a_store_of_a_newer_version(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, entry: Path) -> None:
     manifest = json.loads((entry / "manifest.json").read_text())
-    (entry / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
-    refused(layerprobe("extract", pair[0], "-t", pairs_file), "99", "newer")
+    manifest["checksum"]["format"] = 99
+    (entry / "manifest.json").write_text(json.dumps(manifest))
+    refused(layerprobe("extract", pair[0], "-t", pairs_file), "a newer layerprobe wrote it", "upgrade")
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])

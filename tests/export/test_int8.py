@@ -86,7 +86,7 @@ def test_its_files_are_small_and_in_the_list_of_checksums(exported: ExportResult
         assert each.file in sums
         assert each.size == sum(file.stat().st_size for file in (folder / each.backend).iterdir())
         assert each.size < (folder / "model.safetensors").stat().st_size * 1.5  # of half precision
-    assert not list(folder_problems(folder, again=True))
+    assert not list(folder_problems(folder))
 
 
 class OptimumLike(torch.nn.Module):

@@ -1,7 +1,6 @@
 """Kept results say what they are: no byte of them changes unnoticed."""
 
 import json
-import logging
 import os
 import random
 import shutil
@@ -13,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerprobe.errors import DamagedStoreError, DataError, StoreError
+from layerprobe.errors import DamagedStoreError, DataError, StoreError, StoreVersionError
 from layerprobe.files import folders as kept
 from layerprobe.files.folders import FREE, SUMS, folder_problems, listed_files, new_folder, read_kept, write_kept
 from layerprobe.files.serialisation import CHECKSUM, from_json, sealed, to_json, unsealed
 from layerprobe.finetuning.values import Protocol
-from layerprobe.store.verification import verify
+from layerprobe.results.kept import load
+from layerprobe.versions import FORMAT_VERSION
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
@@ -45,11 +45,10 @@ def test_no_byte_changes_unnoticed(value: dict[str, Any], data: st.DataObject) -
     at = data.draw(st.integers(0, len(written) - 1))
     written[at] ^= data.draw(st.integers(1, 255))
     try:
-        content, checksum = kept.parsed(bytes(written))
+        content = kept.parsed_as(PLAIN, bytes(written))
     except DataError:
         return
-    # blanks, an escape, or another name of the checksum, which then is none and is told
-    assert checksum is None or same(content, value)
+    assert same(content, value)  # blanks, or an escape
 
 
 @pytest.mark.parametrize("number", [0, 7, -3])
@@ -109,21 +108,19 @@ def test_files_that_belong_to_a_result_are_checked(tmp_path: Path) -> None:
         read_kept(PLAIN, tmp_path / "a.json", root=tmp_path)
 
 
-def test_results_of_an_older_layerprobe_are_read_and_told_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    kept.warn_of_older.cache_clear()
-    paths = [tmp_path / name / "result.json" for name in "ab"]
-    for path in paths:
-        path.parent.mkdir()
-        path.write_text('{"x": 1}')
-    with caplog.at_level(logging.WARNING):
-        assert [read_kept(PLAIN, path, root=tmp_path) for path in paths] == [{"x": 1}] * 2
-    assert [record.getMessage() for record in caplog.records] == [
-        f"result.json below {tmp_path} has no checksum: an older layerprobe wrote it, and it is read as it is"
-    ]
-    with pytest.raises(DamagedStoreError, match="it has no checksum, as an older layerprobe wrote it"):
-        read_kept(PLAIN, paths[0], root=tmp_path, older=False)
+@pytest.mark.parametrize(("written", "message"), [(3, "an older .*: remove it and make"), (5, "a newer .*: upgrade")])
+def test_a_file_of_another_version_is_refused_in_one_line(tmp_path: Path, written: int, message: str) -> None:
+    """Results, runs, manifests of the store and searches are all kept so."""
+    path = tmp_path / "a.json"
+    text = sealed({"x": 1}, name="a.json").decode().replace(f'"format": {FORMAT_VERSION}', f'"format": {written}')
+    path.write_text(text)
+    with pytest.raises(StoreVersionError, match=rf"a\.json cannot be read: {message}"):
+        read_kept(PLAIN, path, root=tmp_path)
+    with pytest.raises(DataError, match=rf"a\.json: {message}"):
+        load(path)
+    path.write_text('{"x": 1}')
+    with pytest.raises(DamagedStoreError, match="it has no checksum"):
+        read_kept(PLAIN, path, root=tmp_path)
 
 
 @pytest.mark.parametrize("what", ["a.json", "folder"])
@@ -174,7 +171,6 @@ def test_no_byte_of_a_folder_changes_unnoticed(folder: Path) -> None:
         changed = before[:at] + bytes([before[at] ^ rng.randrange(1, 256)]) + before[at + 1 :]
         path.write_bytes(rng.choice((changed, before[:at])))
         assert str(path) in next(folder_problems(folder))
-        assert verify(folder).problems
         path.write_bytes(before)
     assert list(folder_problems(folder)) == []
 
@@ -194,7 +190,6 @@ def test_a_model_card_is_there_to_be_edited(folder: Path) -> None:
     (folder / "README.md").write_text("mine")
     (folder / "more.txt").write_text("mine")
     assert list(folder_problems(folder)) == []
-    assert verify(folder).problems == ()
 
 
 def test_a_list_that_others_made_is_none_of_ours(folder: Path) -> None:

@@ -24,8 +24,7 @@ from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import InsufficientMemoryError, ModelError, StoreError, TrainingError
 from layerprobe.files import atomic as files
-from layerprobe.files.folders import warn_of_older
-from layerprobe.files.serialisation import CHECKSUM, to_dict, unsealed
+from layerprobe.files.serialisation import to_dict, unsealed
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.runs import RunFolder, RunJob, RunSet, RunWorker, fine_tune_layers
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
@@ -187,11 +186,6 @@ def text_of(file: Path) -> dict[str, Any]:
     return dict(json.loads(file.read_text()))
 
 
-def without_checksum(file: Path, **changes: Any) -> None:
-    """Make a result one of an older layerprobe."""
-    file.write_text(json.dumps({name: value for name, value in text_of(file).items() if name != CHECKSUM} | changes))
-
-
 def test_a_score_that_was_edited_is_made_again(
     folder: Path,
     tmp_path: Path,
@@ -230,34 +224,6 @@ def test_outputs_that_changed_places_are_made_again(finished: RunFolder, caplog:
     (finished.run_path(3, 0) / "outputs.safetensors").write_bytes(other.read_bytes())
     assert finished.load(3, 0) is None
     assert "result.json cannot be read (outputs.safetensors, which belongs to it: its checksum is not" in caplog.text
-
-
-def test_runs_of_an_older_layerprobe_are_kept(
-    folder: Path,
-    tmp_path: Path,
-    finished: RunFolder,
-    trained: list[tuple[int, int]],
-    uninterrupted: list[FineTuningRun],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """They took hours: they are read, of their directory alone, and it is said once."""
-    warn_of_older.cache_clear()
-    for layer, seed in JOBS:
-        without_checksum(finished.run_path(layer, seed) / "result.json")
-    assert sweep(folder, tmp_path) == uninterrupted
-    assert trained == []
-    assert [record.getMessage() for record in caplog.records] == [
-        f"result.json below {finished.path} has no checksum: an older layerprobe wrote it, and it is read as it is"
-    ]
-    without_checksum(finished.run_path(1, 0) / "result.json", layer=2)
-    without_checksum(finished.run_path(3, 0) / "result.json", seed=1)
-    assert [finished.load(layer, seed) is None for layer, seed in JOBS] == [True, True, False, False]
-    assert (
-        "layer-001-seed-0/result.json cannot be read (it is of layer-002-seed-0): the run is done again" in caplog.text
-    )
-    damaged = finished.run_path(1, 1) / "outputs.safetensors"
-    damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
-    assert finished.load(1, 1) is None
 
 
 @pytest.mark.parametrize("name", ["layer-001-seed-0", "layer-001-seed-0/result.json", "layer-001-seed-0/lock", ""])

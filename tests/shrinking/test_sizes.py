@@ -1,8 +1,6 @@
 """Score against size and time: what is measured of models of some blocks and dimensions, and how it is drawn."""
 
 import dataclasses
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import DataError, ModelError
 from layerprobe.extraction.embeddings import extract
-from layerprobe.files.serialisation import from_json, to_dict
+from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning.values import Protocol
 from layerprobe.results.draw import drawn
 from layerprobe.results.kept import from_json as result_of
@@ -112,26 +110,9 @@ def test_validation_chooses_the_front_and_test_is_drawn(result: Shrunk) -> None:
     assert not any(way in of_time for way in ("2 blocks", "2 blocks, trained")), "expected those that were timed alone"
 
 
-def test_it_is_read_back_as_is_what_version_0_3_0_wrote(result: Shrunk, tmp_path: Path) -> None:
+def test_it_is_read_back(result: Shrunk) -> None:
     assert from_json(Shrunk, result.to_json()) == result
-    old = json.loads(result.to_json())
-    rows, loss = old.pop("front"), to_dict(EIGHT.loss)
-    time = {"milliseconds": 2.0, "interval": [1.9, 2.1], "agreement": 90.0, "loss": loss}
-    old["front"] = [
-        {"blocks": [1, 2, 3, 4], "run_by": "onnx int8", "dimensions": 16, **time},
-        {"blocks": [1, 4], "run_by": "torch", "dimensions": 16, **time},
-    ]
-    size = {"blocks": [1, 2, 3, 4], "tokens": 900, "dimensions": 16, "bits": 8, "seeds": 0, "weights": 3000}
-    old["sizes"] = [size | {"chosen_by": 81.5, "loss": loss, "interval": rows[1]["score_interval"]}]
-    read = from_json(Shrunk, json.dumps(old))
-    without_time = {"milliseconds": None, "interval": None, "agreement": None}
-    assert read.front[2] == dataclasses.replace(EIGHT, **without_time)
-    assert [(way.seeds, way.weights, way.milliseconds) for way in read.front] == [
-        (0, None, 2.0), (1, None, 2.0), (0, 3000, None),
-    ]  # fmt: skip
-    assert read.save_html(tmp_path / "old.html", plotly="cdn").is_file()
-    assert from_json(Shrunk, read.to_json()) == read
-    assert result_of(json.dumps(old)) == read, "expected it without its type, too"
+    assert result_of(result.to_json()) == result, "expected it without its type, too"
 
 
 def measured(folder: str, models: list[SharedModel], blocks: tuple[int, ...], task: Task) -> list[Served]:

@@ -1,4 +1,4 @@
-"""Measures by name: in JSON, in JSON of before, and nowhere else in the code."""
+"""Measures by name: in JSON, and nowhere else in the code."""
 
 import ast
 import json
@@ -20,7 +20,7 @@ from tests.plugins import install
 from tests.similarity.beside_cka import BESIDE_CKA
 from tests.sources import FILES, ROOT
 
-BEFORE: list[tuple[dict[str, Any], Measure]] = [
+SETTINGS: list[tuple[dict[str, Any], Measure]] = [
     ({"name": "cka", "kernel": "linear", "estimator": "biased"}, CKA(estimator="biased")),
     (
         {"name": "cka", "kernel": "rbf", "estimator": "debiased", "bandwidth_multiplier": 0.5, "normalize": "zscore"},
@@ -31,10 +31,9 @@ BEFORE: list[tuple[dict[str, Any], Measure]] = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "measure"), BEFORE)
-def test_measures_of_before_had_null_for_what_they_lack(settings: dict[str, Any], measure: Measure) -> None:
-    nulls = dict.fromkeys(("kernel", "estimator", "bandwidth_multiplier", "neighbours"))
-    assert from_json(Measure, json.dumps({"normalize": "raw", **nulls, **settings})) == measure
+@pytest.mark.parametrize(("settings", "measure"), SETTINGS)
+def test_measures_are_read_by_name(settings: dict[str, Any], measure: Measure) -> None:
+    assert from_json(Measure, json.dumps(settings)) == measure
 
 
 def test_titles_say_what_is_not_by_default() -> None:

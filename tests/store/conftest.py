@@ -3,8 +3,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from layerprobe.store.manifest import StoreKey, texts_digest
-from layerprobe.store.shards import StoredEmbeddings
+from layerprobe.errors import StoreError
+from layerprobe.store.manifest import StoreKey, read_manifest, texts_digest
+from layerprobe.store.shards import StoredEmbeddings, check_files
 from layerprobe.store.store import Store
 
 N_LAYERS, WIDTH = 3, 4
@@ -37,6 +38,18 @@ def fill(store: Store, texts, **fields) -> StoredEmbeddings:
         for index, start, stop in writer.pending:
             writer.write(index, values_of(texts)[:, start:stop])
         return writer.finish()
+
+
+def problems(store: Store) -> tuple[str, ...]:
+    """Return what a reader of each entry is told."""
+    found = []
+    for entry in store.entries():
+        try:
+            if (manifest := read_manifest(entry.directory)) is not None:
+                check_files(entry.directory, manifest)
+        except StoreError as error:
+            found.append(str(error))
+    return tuple(found)
 
 
 @pytest.fixture(scope="session", name="key_of")

@@ -9,6 +9,7 @@ import pytest
 
 from layerprobe.errors import DamagedStoreError, StoreError, StoreVersionError
 from layerprobe.store.manifest import SAMPLES, read_manifest, stored_file, write_manifest
+from tests.store.conftest import problems
 
 SHARD = "shard-00001-of-00003.safetensors"
 
@@ -67,13 +68,13 @@ def test_a_damaged_file_is_named_and_redone(store, texts, fill, key_of, values_o
     damage(path)
     with pytest.raises(DamagedStoreError, match=f"{name} is damaged, .*{problem}: extract again, only what is damaged"):
         store.open(key_of(texts))
-    (found,) = store.verify().problems
+    (found,) = problems(store)
     assert found.startswith(f"{path} is damaged, ")
     assert [entry.state for entry in store.entries()] == ["damaged"]
     with store.writer(key_of(texts), texts=texts, n_layers=3, width=4) as writer:
         assert writer.pending == ([(1, 2, 4)] if name == SHARD else [])
     np.testing.assert_array_equal(fill(store, texts).layer(2), values_of(texts)[2])
-    assert store.verify().problems == ()
+    assert problems(store) == ()
 
 
 @pytest.mark.parametrize("damage", [garble_header, other_shape, outside])
@@ -89,7 +90,7 @@ def test_a_flipped_bit_is_found_by_its_checksum(store, texts, fill, key_of, valu
     path = fill(store, texts).directory / SHARD
     flip(path)
     problem = f"{path} is damaged, its checksum is not the one that was written down: extract again"
-    assert store.verify(key_of(texts).fingerprint).problems == (f"{problem}, only what is damaged is redone",)
+    assert problems(store) == (f"{problem}, only what is damaged is redone",)
     with pytest.raises(DamagedStoreError, match=f"^{problem}, only"):
         store.open(key_of(texts))
     with store.writer(key_of(texts), texts=texts, n_layers=3, width=4) as writer:
@@ -187,15 +188,15 @@ def test_a_garbled_manifest_is_named_and_the_entry_begun_afresh(store, texts, fi
     path = fill(store, texts).directory / "manifest.json"
     path.write_text(edit(path.read_text()))
     with pytest.raises(
-        DamagedStoreError, match=r"manifest\.json is garbled .*: extract again to start this entry afresh"
+        DamagedStoreError, match=r"manifest\.json cannot be read .*: extract again to start this entry afresh"
     ):
         store.open(key_of(texts))
-    (found,) = store.verify().problems
+    (found,) = problems(store)
     assert str(path) in found
     assert [(entry.state, entry.model) for entry in store.entries()] == [("damaged", "")]
     with store.writer(key_of(texts), texts=texts, n_layers=3, width=4) as writer:
         assert len(writer.pending) == 3
-    assert "is garbled" in caplog.text
+    assert "cannot be read" in caplog.text
     assert not list(path.parent.glob("shard-*"))
     np.testing.assert_array_equal(fill(store, texts).layer(2), values_of(texts)[2])
 
@@ -203,23 +204,23 @@ def test_a_garbled_manifest_is_named_and_the_entry_begun_afresh(store, texts, fi
 def test_the_manifest_of_another_entry_is_refused(store, texts, fill, key_of):
     first, second = fill(store, texts), fill(store, texts, pooling="cls")
     (second.directory / "manifest.json").write_bytes((first.directory / "manifest.json").read_bytes())
-    with pytest.raises(DamagedStoreError, match=r"manifest\.json belongs to another entry"):
+    with pytest.raises(DamagedStoreError, match=r"manifest\.json cannot be read \(it was kept as .*: moved, or"):
         store.open(key_of(texts, pooling="cls"))
 
 
-def test_a_newer_format_is_refused_and_left_alone(store, texts, fill, key_of):
+@pytest.mark.parametrize(("written", "message"), [(None, "an older .*: remove it"), (99, "a newer .*: upgrade")])
+def test_another_format_is_refused_and_left_alone_until_it_is_pruned(store, texts, fill, key_of, written, message):
     path = fill(store, texts).directory / "manifest.json"
-    path.write_text(json.dumps({"format": 4, "unheard": "of"}))
-    message = (
-        r"manifest\.json has format 4, this layerprobe reads up to 3: upgrade layerprobe, or choose another folder"
-    )
-    with pytest.raises(StoreVersionError, match=message):
-        store.open(key_of(texts))
-    with pytest.raises(StoreVersionError, match=message):
-        fill(store, texts)
-    assert [entry.state for entry in store.entries()] == ["newer"]
-    assert "has format 4" in store.verify().problems[0]
+    manifest = json.loads(path.read_text())
+    checksum = {name: value for name, value in manifest["checksum"].items() if name != "format"}
+    path.write_text(json.dumps(manifest | {"checksum": checksum | ({"format": written} if written else {})}))
+    for act in (lambda: store.open(key_of(texts)), lambda: fill(store, texts)):
+        with pytest.raises(StoreVersionError, match=rf"manifest\.json cannot be read: {message}.*, or choose another"):
+            act()
+    assert [entry.state for entry in store.entries()] == ["other version"]
     assert len(list(path.parent.iterdir())) == 5
+    assert len(store.prune(fingerprint=path.parent.name).entries) == 1
+    assert fill(store, texts).n_layers == 3
 
 
 def test_an_entry_of_another_shape_is_refused(store, texts, fill, key_of):
@@ -254,7 +255,7 @@ def test_what_is_no_file_is_named_where_a_reader_has_an_entry_open(store, texts,
     with pytest.raises(StoreError, match=SAMPLES):
         _ = stored.sample_ids
     assert store.entries()[0].state == "damaged"
-    assert store.verify().problems
+    assert problems(store)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no pipes in its file system")

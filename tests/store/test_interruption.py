@@ -14,6 +14,7 @@ import pytest
 from layerprobe.errors import StoreError
 from layerprobe.files import atomic as files
 from layerprobe.store.store import Store
+from tests.store.conftest import problems
 
 # Writes shards until it is killed or done; says each on stdout.
 SCRIPT = """
@@ -63,7 +64,7 @@ def test_a_killed_writer_is_resumed_to_the_same_bytes(tmp_path, store, fill, key
         assert not list(directory.glob(".tmp-*"))
     resumed = fill(killed, TEXTS)
     assert shard_bytes(resumed.directory) == shard_bytes(fill(store, TEXTS).directory)
-    assert killed.verify().problems == ()
+    assert problems(killed) == ()
 
 
 @pytest.mark.slow
@@ -78,7 +79,7 @@ def test_two_processes_write_one_entry_once(tmp_path, values_of, key_of):
     stored = Store(tmp_path).open(key_of(TEXTS))
     assert stored is not None
     np.testing.assert_array_equal(stored.layer(2), values_of(TEXTS)[2])
-    assert Store(tmp_path).verify().problems == ()
+    assert problems(Store(tmp_path)) == ()
 
 
 def test_prune_leaves_alone_what_is_being_written(tmp_path, caplog):
@@ -166,8 +167,6 @@ def test_a_root_that_is_a_file(tmp_path, texts, fill, key_of):
     store = Store(tmp_path / "cache")
     with pytest.raises(StoreError, match=r"cannot make the folder .*locks: .*: choose another folder"):
         fill(store, texts)
-    with pytest.raises(StoreError, match=r"cannot read .*cache"):
-        store.open(key_of(texts))
 
 
 def test_a_lock_that_cannot_be_made(store, texts, fill, monkeypatch):
@@ -189,5 +188,5 @@ def test_a_read_only_store_can_be_read(store, texts, fill, key_of, monkeypatch, 
     with caplog.at_level(logging.INFO):
         assert store.open(key_of(texts)) is not None
         assert [entry.state for entry in store.entries()] == ["complete"]
-        assert store.verify().problems == ()
+        assert problems(store) == ()
     assert not caplog.records

@@ -7,6 +7,7 @@ import pytest
 
 from layerprobe.errors import DataError, StoreError
 from layerprobe.files.atomic import locked
+from tests.store.conftest import problems
 
 DAY = 86400
 
@@ -37,7 +38,7 @@ def test_an_entry_without_manifest_is_partial(store, texts, fill, key_of):
     (directory / "manifest.json").unlink()
     assert store.open(key_of(texts)) is None
     assert [(entry.state, entry.manifest) for entry in store.entries()] == [("partial", None)]
-    assert store.verify().problems == ()
+    assert problems(store) == ()
 
 
 def test_prune_by_condition(store, texts, fill, key_of):
@@ -117,9 +118,8 @@ def test_prune_wants_a_clear_condition(store, conditions):
 @pytest.mark.parametrize("fingerprint", ["0" * 32, "..", ""])
 def test_unknown_entries_are_named(store, texts, fill, fingerprint):
     fill(store, texts)
-    for act in (lambda: store.verify(fingerprint), lambda: store.prune(fingerprint=fingerprint)):
-        with pytest.raises(StoreError, match=f"no entry '{fingerprint}'"):
-            act()
+    with pytest.raises(StoreError, match=f"no entry '{fingerprint}'"):
+        store.prune(fingerprint=fingerprint)
     assert len(store.entries()) == 1
 
 
@@ -203,7 +203,7 @@ def unreadable(store, texts, fill, monkeypatch):
         return scandir(path, *rest)
 
     monkeypatch.setattr(os, "scandir", refusing)
-    monkeypatch.setattr("layerprobe.store.verification.folder_bytes", lambda path: sum(1 for _ in os.scandir(path)))
+    monkeypatch.setattr("layerprobe.store.inventory.folder_bytes", lambda path: sum(1 for _ in os.scandir(path)))
     monkeypatch.setattr("layerprobe.store.store.shutil.rmtree", lambda path: [*os.scandir(path), path.rename("gone")])
     return mine.directory, theirs
 
@@ -217,24 +217,6 @@ def test_an_entry_of_another_user_stops_no_other(store, unreadable, monkeypatch,
     assert f"not removed: cannot remove {theirs}: Permission denied" in caplog.text
     with pytest.raises(StoreError, match=r"cannot remove .*: Permission denied"):
         store.prune(fingerprint=theirs.name)
-
-
-def test_verification_goes_on_past_what_cannot_be_read(store, texts, fill, monkeypatch):
-    mine, theirs = fill(store, texts), store.root / "runs" / "theirs"
-    theirs.mkdir(parents=True)
-    scandir = os.scandir
-
-    def refusing(path):
-        if str(path) == str(theirs):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", refusing)
-    (shard := next(mine.directory.glob("shard-*"))).write_bytes(b"")
-    problems = store.verify().problems
-    assert len(problems) == 2
-    assert shard.name in problems[0]
-    assert problems[1] == f"cannot read {theirs}: Permission denied"
 
 
 def test_prune_partial_takes_half_written_results_that_nobody_writes(store):

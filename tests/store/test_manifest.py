@@ -21,13 +21,3 @@ def test_a_pipe_in_place_of_a_manifest_is_not_waited_for(store, texts, fill, key
     os.mkfifo(path)
     with pytest.raises(StoreError, match="no regular file"):
         store.open(key_of(texts))
-
-
-@pytest.mark.skipif(os.name == "nt", reason="no pipes with names")
-def test_a_pipe_beside_results_is_not_waited_for(store, texts, fill):
-    fill(store, texts)
-    folder = store.root / "results" / "similarity"
-    folder.mkdir(parents=True)
-    os.mkfifo(folder / "key.json")
-    (problem,) = store.verify().problems
-    assert "no regular file" in problem

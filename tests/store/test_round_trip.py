@@ -17,6 +17,7 @@ from layerprobe.files.atomic import sha256_of
 from layerprobe.files.serialisation import from_dict
 from layerprobe.store.manifest import Manifest, sample_ids, write_manifest
 from layerprobe.store.store import Store
+from tests.store.conftest import problems
 
 
 @settings(deadline=None, max_examples=40)
@@ -40,7 +41,7 @@ def test_what_was_written_comes_back(key_of, data):
         assert stored.manifest.description == {"note": ["x", 1]}
         for layer in range(n_layers):
             np.testing.assert_array_equal(stored.layer(layer), values[layer])
-        assert store.verify().problems == ()
+        assert problems(store) == ()
 
 
 @pytest.mark.parametrize(
@@ -206,7 +207,7 @@ def test_float16_is_half_the_size_and_rounded_once(store, texts, fill, values_of
         assert half.layer(layer).dtype == np.float32
         np.testing.assert_array_equal(half.rows(layer)[:], rounded)
         assert half.rows(layer).dtype == half.rows(layer)[1:2].dtype == np.asarray(half.rows(layer)).dtype == np.float16
-    assert store.verify().problems == ()
+    assert problems(store) == ()
     assert {entry.state for entry in store.entries()} == {"complete"}
 
 

@@ -11,7 +11,6 @@ from layerprobe.errors import StoreError
 from layerprobe.files import atomic
 from layerprobe.files.folders import new_folder
 from layerprobe.finetuning.saved import has_model
-from layerprobe.store.verification import verify
 from layerprobe.training.artifact import SavedSteps
 
 TENSORS = {"a": torch.arange(3.0)}
@@ -48,5 +47,3 @@ def test_weights_that_the_disk_refuses_are_an_error_and_not_made_again(
         monkeypatch.setattr(atomic, name, refuse)
     with pytest.raises(StoreError, match=r"cannot read .*layerprobe\.json: Input/output error: check the disk"):
         has_model(directory)
-    # what is asked is what is wrong: there it is listed
-    assert "Input/output error" in str(verify(directory).problems)

@@ -13,7 +13,7 @@ from layerprobe_cli import options as o
 from layerprobe_cli.shell import Call, Done
 
 if TYPE_CHECKING:
-    from layerprobe.store.verification import Entry
+    from layerprobe.store.inventory import Entry
 
 OF = "layerprobe.store.store:Store.prune"
 

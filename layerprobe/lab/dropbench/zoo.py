@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
 from layerprobe.files.atomic import write_whole
-from layerprobe.files.folders import parsed_as, warn_of_older
+from layerprobe.files.folders import parsed_as
 from layerprobe.files.inputs import read_document
 from layerprobe.files.serialisation import sealed
 from layerprobe.finetuning.values import Protocol, Weighting
@@ -315,11 +315,8 @@ def write_zoo(zoo: Zoo, path: str | Path) -> None:
 
 def _read(file: Path) -> Zoo:
     try:
-        zoo, checksum = parsed_as(Zoo, read_document(file))
+        return parsed_as(Zoo, read_document(file))
     except OSError as error:
         raise DataError(f"cannot read {file} as a zoo: {error.strerror}") from error
     except DataError as error:
         raise DataError(f"{file} holds no zoo: {error}") from error
-    if checksum is None:
-        warn_of_older(str(file))
-    return zoo
