@@ -333,11 +333,6 @@ def write_holes(path: Path) -> None:
 
 
 PLANTED: tuple[Callable[[Path], None], ...] = (make_pipe, link_to_zeros, make_folder, write_deep, write_holes)
-MODEL_FILES = (
-    *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
-    *("SHA256SUMS", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "vocab.txt"),
-    *("adapter_config.json", "generation_config.json", "model.safetensors.index.json", "preprocessor_config.json"),
-)
 DATA = {
     "pairs.csv": "score rtd -t {}",
     "pairs.jsonl": "score rtd -t {}",
@@ -367,13 +362,6 @@ def special_files(place: Place) -> Iterator[Outcome]:
         if not re.match(place.only, planted.__name__.partition("_")[2]):
             continue
         yield from _special_in_cache(place, planted)
-        for name in MODEL_FILES:
-            model = place.folder / "planted"
-            shutil.rmtree(model, ignore_errors=True)
-            shutil.copytree(place.folder / "rtd", model)
-            (model / name).unlink(missing_ok=True)
-            planted(model / name)
-            yield _special(place, planted, name, "score planted -t pairs.csv")
         for name, line in DATA.items():
             path = place.folder / f"planted-{name}"
             planted(path)

@@ -5,10 +5,8 @@ import copy
 import hashlib
 import json
 import logging
-import math
 import os
 import re
-import stat
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -49,7 +47,7 @@ from layerprobe.encoders.encoder import (
 )
 from layerprobe.encoders.failures import class_names, first_sentence, model_errors
 from layerprobe.encoders.in_memory import LoadedModel, content_digest, copy_of, has_own_code, is_loaded, parts_of
-from layerprobe.encoders.model import DEFAULTS, Model, ModelDescription, Pooling, declared_blocks
+from layerprobe.encoders.model import DEFAULTS, Model, ModelDescription, Pooling
 from layerprobe.encoders.recipe import (
     Recipe,
     SentenceModel,
@@ -87,14 +85,6 @@ FEWEST_WORDS = 3
 # A tokenizer without a limit has a number of 20 digits or more instead.
 NO_LIMIT = 10**9
 WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")
-MOST_BLOCKS = 10_000
-"""The deepest models have some hundred; a layout of more takes hours to make."""
-LARGEST_JSON = 2**29
-"""Bytes; the tokenizers of large vocabularies have some 30 MB."""
-HIGHEST_ID = 10**7
-"""Of a token; the largest vocabularies have some million, and time grows with the highest id."""
-MOST_GROWTH = 10_000
-"""Characters that replacements of a tokenizer make of one; usual ones make at most some."""
 NO_CONVERSION = "DISABLE_SAFETENSORS_CONVERSION"
 IN_MEMORY = "(in memory)"
 """The source of a model that was given loaded; no folder and no hub id is called so."""
@@ -314,7 +304,6 @@ def _resolved_or_downloaded(model: Model, read_as: Modality | None) -> Resolved:
         except ModelError as error:
             if not on_hub or _config_in_cache(source, revision) is None:
                 raise
-            _check_downloaded(model.full_name, source, revision, ("*.json", "*.txt"))
             if hub_trouble() or class_names(error) & _NOT_THE_HUB:
                 give_up_hub(first_sentence(error))
                 with contextlib.suppress(ModelError):
@@ -345,8 +334,6 @@ def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
                 return _with_adapter(model, root, Path(source), adapted)
         folder = Path(source) if is_folder else Path(hf_hub_download(source, "config.json", revision=revision)).parent
         commit = None if is_folder else folder.name
-        if (n_blocks := declared_blocks(folder) or 0) > MOST_BLOCKS:
-            raise ModelError(f"the config.json of {name} says {n_blocks:,} blocks: expected at most {MOST_BLOCKS:,}")
         # configuration, tokenizer and weights all come from this commit
         pinned = {"revision": commit, "trust_remote_code": trust_remote_code}
         config = AutoConfig.from_pretrained(source, **pinned)
@@ -666,7 +653,7 @@ def load_weights(
             )
     finally:
         if on_hub:  # what is wrong there is why it could not be loaded
-            _check_downloaded(checkpoint.name, checkpoint.source, checkpoint.pinned["revision"], WEIGHT_FILES)
+            _check_downloaded(checkpoint.name, checkpoint.source, checkpoint.pinned["revision"])
     return model, info
 
 
@@ -743,17 +730,7 @@ def _usable(name: str, tokenizer: Any) -> Any:
         raise ModelError(
             f"the tokenizer of {name} has model_max_length {tokenizer.model_max_length!r}: expected a number of tokens"
         )
-    vocabulary, backend = tokenizer.get_vocab(), getattr(tokenizer, "backend_tokenizer", None)
-    if (highest := max(vocabulary.values(), default=0)) > HIGHEST_ID:
-        raise ModelError(f"the tokenizer of {name} has the id {highest:,}: expected ids up to {HIGHEST_ID:,}")
-    if backend is not None and backend.normalizer is not None:
-        growth = _growth(json.loads(backend.normalizer.__getstate__()))
-        if growth > MOST_GROWTH:
-            raise ModelError(
-                f"the tokenizer of {name} can make {growth:,.0f} characters of one before it reads them: expected at "
-                f"most {MOST_GROWTH:,}; look at its replacements (normalizer in tokenizer.json)"
-            )
-    words = set(vocabulary) - set(tokenizer.get_added_vocab()) - set(tokenizer.all_special_tokens)
+    words = set(tokenizer.get_vocab()) - set(tokenizer.get_added_vocab()) - set(tokenizer.all_special_tokens)
     if len(words) < FEWEST_WORDS:
         raise ModelError(
             f"the tokenizer of {name} has no words: expected tokenizer.json or a vocabulary file next to the model"
@@ -761,14 +738,6 @@ def _usable(name: str, tokenizer: Any) -> Any:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     return tokenizer
-
-
-def _growth(normalizer: dict[str, Any]) -> float:
-    """Return how many characters the replacements of a fast tokenizer make of one at most."""
-    growth = math.prod(map(_growth, normalizer.get("normalizers", ())))
-    if normalizer.get("type") == "Replace":
-        growth *= max(1, len(normalizer["content"]) / max(1, len(normalizer["pattern"].get("String", ""))))
-    return growth
 
 
 def _max_length(tokenizer: Any, model: PreTrainedModel) -> int | None:
@@ -814,9 +783,6 @@ def _slow_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _check_folder(folder: Path) -> None:
     """Raise ModelError if a folder that layerprobe wrote is not as it was written."""
-    for pattern in ("*", "*/*.json", "*/*.safetensors", "*/*.bin"):
-        for path in folder.glob(pattern):
-            _check_file(path)
     for problem in folder_problems(folder):
         raise ModelError(f"{problem}: make the folder again, or remove its {SUMS} if you changed the model yourself")
 
@@ -829,26 +795,17 @@ def _config_in_cache(source: str, revision: str | None) -> Path | None:
     return Path(path) if isinstance(path, str) else None
 
 
-def _check_downloaded(name: str, source: str, revision: str | None, patterns: Sequence[str]) -> None:
-    """Raise ModelError if a file in the hub's cache is not what the hub named it by: its sha256, or that of git."""
+def _check_downloaded(name: str, source: str, revision: str | None) -> None:
+    """Raise ModelError if weights in the hub's cache do not have the sha256 that the hub named them by."""
     config = _config_in_cache(source, revision)
-    for pattern in patterns if config else ():
+    for pattern in WEIGHT_FILES if config else ():
         for file in Path(config or "").parent.glob(pattern):
             blob = file.resolve()
-            if len(blob.name) == 64:
-                differs = re.fullmatch("[0-9a-f]*", blob.name) and known_sha256(blob) != blob.name
-            else:
-                content = blob.read_bytes() if re.fullmatch("[0-9a-f]{40}", blob.name) else None
-                differs = content is not None and _git_sha1(content) != blob.name
-            if differs:
+            if re.fullmatch("[0-9a-f]{64}", blob.name) and known_sha256(blob) != blob.name:
                 raise ModelError(
                     f"{file.name} of {name} is not that of the hub, which has the checksum {blob.name}: "
                     f"remove {blob}, and it is downloaded again"
                 )
-
-
-def _git_sha1(content: bytes) -> str:
-    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 def _refuse_kernels(config: PreTrainedConfig, name: str) -> None:
@@ -862,17 +819,6 @@ def _refuse_kernels(config: PreTrainedConfig, name: str) -> None:
                 f"{option('trust_remote_code', True)}, "
                 "or remove it from config.json"
             )
-
-
-def _check_file(path: Path) -> None:
-    """Raise ModelError where reading a file of a model would never end."""
-    with contextlib.suppress(FileNotFoundError):  # a link to nothing, or it is gone
-        status = path.stat()
-        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-            raise ModelError(f"{path} is a pipe or a device: expected a file in a model's folder")
-        if path.suffix == ".json" and status.st_size > LARGEST_JSON:
-            limit = readable_size(LARGEST_JSON)
-            raise ModelError(f"{path} has {readable_size(status.st_size)}: expected a JSON file of at most {limit}")
 
 
 def folder_digest(folder: Path) -> str:

@@ -71,29 +71,11 @@ def test_a_folder_that_hides_a_model_of_the_hub(tmp_path: Path, monkeypatch: pyt
     assert_one_line("org/model", r"no config.json \(it hides the model that the Hub has by that name\): expected a Hug")
 
 
-@pytest.mark.skipif(os.name == "nt", reason="there are no named pipes in folders")
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "SHA256SUMS", "1_Pooling/config.json"])
-def test_pipes_and_devices_are_no_files_of_a_model(folder: Path, name: str) -> None:
-    path = folder / name
-    path.parent.mkdir(exist_ok=True)
-    path.unlink(missing_ok=True)
-    os.mkfifo(path)
-    assert_one_line(folder, f"{name} is a pipe or a device: expected a file")
-    path.unlink()
-    path.symlink_to("/dev/zero")
-    assert_one_line(folder, f"{name} is a pipe or a device: expected a file")
-
-
 def test_a_configuration_that_asks_for_code_of_others(folder: Path) -> None:
     change_config(folder, _attn_implementation="kernels-community/attention")
     assert_one_line(
         folder, "asks for attention by code of kernels-community/attention: read it, then allow it with --tr"
     )
-
-
-def test_a_billion_blocks(folder: Path) -> None:
-    change_config(folder, num_hidden_layers=10**9)
-    assert_one_line(folder, "says 1,000,000,000 blocks: expected at most 10,000")
 
 
 def test_a_length_that_is_no_number(folder: Path) -> None:
@@ -106,12 +88,6 @@ def test_a_configuration_of_lists_in_lists(folder: Path) -> None:
     (folder / "config.json").write_text("[" * 100_000 + "]" * 100_000)
     assert declared_blocks(folder) is None
     assert_one_line(folder, "cannot be loaded")
-
-
-def test_a_configuration_of_gigabytes(folder: Path) -> None:
-    with (folder / "config.json").open("wb") as file:
-        file.truncate(2**40)
-    assert_one_line(folder, r"config.json has 1.0 TiB: expected a JSON file of at most 512.0 MiB")
 
 
 def test_no_weights(folder: Path) -> None:
@@ -234,31 +210,6 @@ def test_a_seed_that_no_generator_takes_is_refused(checkpoint: Saved) -> None:
     for seed in (-1, 2**63):
         with pytest.raises(ModelError, match=r"expected a seed of random weights from 0 to 2\^63 - 1, got "):
             resolve(Model(str(checkpoint("bert")), random_init=seed))
-
-
-def _tokenizer_with(folder: Path, change: Callable[[dict[str, Any]], None]) -> str:
-    save_tiny("bert", folder)
-    file = folder / "tokenizer.json"
-    change(content := json.loads(file.read_text()))
-    file.write_text(json.dumps(content))
-    return str(folder)
-
-
-def test_an_id_of_a_billion_is_refused_at_once(tmp_path: Path) -> None:
-    def far(content: dict[str, Any]) -> None:
-        vocabulary = content["model"]["vocab"]
-        vocabulary[list(vocabulary)[-1]] = 10**9
-
-    with pytest.raises(ModelError, match="has the id 1,000,000,000: expected ids up to 10,000,000"):
-        resolve(_tokenizer_with(tmp_path, far))
-
-
-@pytest.mark.parametrize("pattern", [{"String": "a"}, {"Regex": "[a-z]"}])
-def test_replacements_that_grow_without_bounds_are_refused_at_once(tmp_path: Path, pattern: dict[str, str]) -> None:
-    ten = {"type": "Replace", "pattern": pattern, "content": "a" * 10}
-    change = {"normalizer": {"type": "Sequence", "normalizers": [ten] * 12}}
-    with pytest.raises(ModelError, match=r"can make 1,000,000,000,000 characters of one .*normalizer in tokenizer"):
-        resolve(_tokenizer_with(tmp_path, lambda content: content.update(change)))
 
 
 @pytest.mark.parametrize("modules", ["[]", "{}", "null", "[1]", '[{"type": 1, "path": ""}]'])
