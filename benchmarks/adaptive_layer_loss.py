@@ -4,7 +4,7 @@
 
 Both models are trained by `SentenceTransformerTrainer` with AdaptiveLayerLoss around CosineSimilarityLoss, as its users
 do: by default one random prior layer a step, prior weight 1, KL with a detached teacher at temperature 0.3. Pairs,
-epochs, batches and learning rate are those of `layerprobe demo --full`. Every layer of the trained model is then
+epochs, batches and learning rate are those of the demo. Every layer of the trained model is then
 scored on the test pairs by cosine; the best layer is chosen on the validation pairs. TMFT has the same seeds, at the
 last layer and at each model's best one, which the docs of the embedded pair name. Test Spearman x 100, mean over seeds.
 """

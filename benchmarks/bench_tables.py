@@ -1,4 +1,4 @@
-"""How long the table of a study takes as a DataFrame, in a new process each time, as a user waits for it.
+"""How long the table of a finding takes as a DataFrame, in a new process each time, as a user waits for it.
 
 The import of pandas is measured apart, since most users have it loaded.
 """
@@ -12,15 +12,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-STUDY = Path(__file__).parents[1] / "docs" / "gallery" / "study.json"
+FINDING = Path(__file__).parents[1] / "docs" / "gallery" / "finding.json"
 CODE = """
 import sys, time
-from layerprobe.study.values import read_study
-study = read_study(sys.argv[1])
+from layerprobe.results.kept import load
+finding = load(sys.argv[1])
 began = time.perf_counter()
 import pandas
 imported = time.perf_counter()
-study.to_pandas()
+finding.to_pandas()
 done = time.perf_counter()
 loaded = [name for name in ("plotly", "torch") if name in sys.modules]
 assert not loaded, loaded
@@ -31,18 +31,18 @@ print(done - imported, done - began)
 def main(given: Sequence[str] | None = None) -> None:
     """Print the median of some processes without and with the import of pandas."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--study", type=Path, default=STUDY, help="study.json")
+    parser.add_argument("--finding", type=Path, default=FINDING, help="finding.json")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args(given)
-    rounds = [_seconds(arguments.study) for _ in range(arguments.rounds)]
+    rounds = [_seconds(arguments.finding) for _ in range(arguments.rounds)]
     for name, seconds in zip(
         ("to_pandas", "to_pandas with the import of pandas"), zip(*rounds, strict=True), strict=True
     ):
         print(f"{name}: {1e3 * statistics.median(seconds):.1f} ms, median of {len(seconds)} processes")
 
 
-def _seconds(study: Path) -> tuple[float, ...]:
-    command = [sys.executable, "-c", CODE, str(study)]
+def _seconds(finding: Path) -> tuple[float, ...]:
+    command = [sys.executable, "-c", CODE, str(finding)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return tuple(map(float, done.stdout.split()))
 

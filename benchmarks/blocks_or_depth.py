@@ -3,7 +3,7 @@
     python benchmarks/blocks_or_depth.py SCORES [--size 3] [--seeds 2] [--study STUDY.toml --models FOLDER]
 
 Every subset of so many blocks of `rtd` and of its MLM twin is fine-tuned behind the embeddings, and each block alone,
-and all of them. By default these are the models, pairs and budget of `layerprobe demo --full`; with a lab study, all of
+and all of them. By default these are the models, pairs and budget of the demo; with a lab study, all of
 its pairs that `layerprobe lab run` left in a folder, as NAME-rtd-seedN and NAME-mlm-seedN, under its budget
 `converged`. Scores are appended to SCORES, a file of JSON lines, and none is made twice; the table is of all in it.
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from textwrap import wrap
 
 from layerprobe.files.serialisation import parse_json
+from layerprobe.results.kept import load
 from layerprobe.results.numbers import typeset_text
 from layerprobe.results.style import (
     CHOSEN,
@@ -31,7 +32,6 @@ from layerprobe.results.style import (
     REFERENCE,
     SEQUENTIAL,
 )
-from layerprobe.study.values import read_study
 
 DOCS = Path(__file__).parent
 IMAGES, GALLERY, DATA = DOCS / "images", DOCS / "gallery", DOCS / "results" / "data"
@@ -252,9 +252,8 @@ def front(title: str, file: str) -> str:
 
 
 def report() -> str:
-    """Return the first screen of the gallery's study: the answer, the blocks, the curve that shows it."""
-    finding = read_study(GALLERY / "study.json").finding
-    assert finding is not None
+    """Return the first screen of the gallery's finding: the answer, the blocks, the curve that shows it."""
+    finding = load(GALLERY / "finding.json")
     assert finding.blocks is not None
     table, best, blocks = finding.table, finding.best_layer, finding.blocks
     expected = [float(value) for value in table.column("expected").values]  # type: ignore[arg-type]

@@ -3,9 +3,9 @@
     import layerprobe as lp
 
     task = lp.load_task("stsb")
-    study = lp.run("google/electra-base-discriminator", task, reference="google-bert/bert-base-cased")
-    print(study.finding.sentence)
-    lp.write_report(study, "report.html")
+    finding = lp.find("google/electra-base-discriminator", task, reference="google-bert/bert-base-cased")
+    print(finding.sentence)
+    lp.save(finding, "report.html")
 
 What the main line needs is here; the rest is in its modules, such as `layerprobe.sweeps.run`. Names load on first use,
 so that `import layerprobe` needs neither torch nor plotly.
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from layerprobe.study.confirmation import confirm as confirm
     from layerprobe.study.find import find as find
     from layerprobe.study.predict import predict as predict
-    from layerprobe.study.run import run as run
     from layerprobe.tasks.loading import load_task as load_task
     from layerprobe.tasks.loading import load_texts as load_texts
     from layerprobe.tasks.values import Task as Task
@@ -71,7 +70,6 @@ _MODULES = {
     "study.confirmation": "confirm",
     "study.find": "find",
     "study.predict": "predict",
-    "study.run": "run",
     "context": "settings",
     "tasks.loading": "load_task load_texts",
     "tasks.values": "Task",

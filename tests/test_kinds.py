@@ -22,14 +22,14 @@ from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds import KINDS as OWN
 from layerprobe.metrics.names import metric_title
-from layerprobe.report.page import study_page
 from layerprobe.results.page import render
+from layerprobe.results.shown import make_page
 from layerprobe.scoring import probes
 from layerprobe.scoring.zero_shot import score_split, zero_shot
 from layerprobe.store.store import Store
 from layerprobe.study.confirmation import confirm
-from layerprobe.study.run import run
-from layerprobe.study.values import Study
+from layerprobe.study.find import find
+from layerprobe.study.values import Finding
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Examples, Task, check_task
 from tests.models import given, save_tiny
@@ -173,41 +173,31 @@ def test_a_probe_of_classes_some_of_which_do_not_occur(present: tuple[int, ...])
 
 
 @pytest.fixture(scope="module", params=LABELLED)
-def study(request: pytest.FixtureRequest, models: dict[str, str], options: Model) -> Study:
-    return run(
-        given(models["electra"], options),
-        reference=models["bert"],
-        task=toy_task_of(request.param, train=32, validation=24, test=24),
-        seeds=2,
-        protocol=SHORT,
-        reference_layers=(3,),
-    )
+def finding(request: pytest.FixtureRequest, models: dict[str, str], options: Model) -> Finding:
+    task = toy_task_of(request.param, train=32, validation=24, test=24)
+    return find(given(models["electra"], options), task, reference=models["bert"], seeds=2, protocol=SHORT)
 
 
-def test_a_study_of_any_kind_holds_together(study: Study) -> None:
-    kind = study.provenance.task_kind
-    assert from_json(Study, to_json(study)) == study
-    assert study.metric == KINDS[kind].metrics[0]
-    assert study.zero_shot is not None
-    assert study.finding is not None
-    assert study.zero_shot.method == ("cosine" if kind == "paraphrase" else "probe")
-    assert "best zero-shot layer" in study.prediction.baselines
-    title = metric_title(study.metric)
-    assert (f"({title} " if study.finding.on_floor else f"{title} x 100") in study.finding.sentence
-    for outcome in (*study.outcomes, *study.reference_outcomes):
+def test_a_finding_of_any_kind_holds_together(finding: Finding) -> None:
+    kind = finding.kind
+    assert from_json(Finding, to_json(finding)) == finding
+    assert finding.primary == KINDS[kind].metrics[0]
+    assert len(finding.untrained) == 4
+    title = metric_title(finding.primary)
+    assert (f"({title} " if finding.on_floor else f"{title} x 100") in finding.sentence
+    for outcome in finding.outcomes:
         assert tuple(outcome.test) == KINDS[kind].metrics
-        assert outcome.mean == pytest.approx(np.mean(outcome.test[study.metric]))
+        assert outcome.mean == pytest.approx(np.mean(outcome.test[finding.primary]))
         assert all(0 <= score <= 100 for scores in outcome.test.values() for score in scores)
 
 
-def test_the_report_names_the_metric(study: Study) -> None:
-    title = metric_title(study.metric)
-    assert set(study.table.data["metric"]) == {study.metric}
-    page = render(study_page(study))
+def test_the_report_names_the_metric(finding: Finding) -> None:
+    title = metric_title(finding.primary)
+    page = render(make_page(finding))
     assert f"{title} × 100".lower() in page.lower()
     assert f">test {title}</th>" in page
     assert "Spearman" not in page.split("<script")[0]
-    assert f"({study.provenance.task_kind}, sha256" in page
+    assert f"({finding.kind}, sha256" in page
 
 
 @pytest.mark.parametrize("kind", LABELLED)

@@ -27,13 +27,13 @@ from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.kinds.sentences.word_similarity import load_word_similarity
 from layerprobe.lab.dropbench.zoo import SHIPPED, read_zoo
 from layerprobe.lab.recipe import load_recipe
+from layerprobe.results.kept import load
 from layerprobe.store.store import Store
-from layerprobe.study.values import read_study
 from layerprobe.sweeps.values import load_sweep
 from layerprobe.tasks.loading import load_corpus, load_task, load_texts
 from layerprobe.tasks.tables import SUFFIXES
 from tests.lab.recipes import STUDY
-from tests.report.conftest import STUDIES, model
+from tests.report.conftest import FINDINGS, model
 from tests.store.conftest import fill, key_of
 from tests.test_values import RUN
 
@@ -213,7 +213,7 @@ def changed_document(document: Any, data: st.DataObject) -> Any:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with an entry, a run with weights, a study and a zoo."""
+    """A store with an entry, a run with weights, a finding and a zoo."""
     root = tmp_path_factory.mktemp("kept")
     store = Store(root, rows_per_shard=2)
     fill(store, ["a", "b", "c"])
@@ -221,10 +221,9 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = folder.run_path(RUN.layer, RUN.seed)
     (run / MODEL).mkdir(parents=True)
     write_kept(run / "result.json", RUN, root=root)
-    study = STUDIES["found"]()
     origin = RunOrigin(model=model("m", 3), task="a", task_digest="b", pairs=(4, 4, 4), prompt="")
     write_kept(run / MODEL / STARTED_FROM, origin, root=root)
-    write_kept(root / "study.json", study, root=root)
+    write_kept(root / "finding.json", FINDINGS["found"](), root=root)
     (root / "zoo.json").write_bytes((SHIPPED / "dropbench-captions.json").read_bytes())
     return root
 
@@ -248,7 +247,7 @@ KEPT: dict[str, tuple[str, Reader]] = {
     "samples": ("embeddings/*/samples.json", read_store),
     "run": ("runs/*/*/result.json", read_run),
     "origin of weights": (f"runs/*/*/{MODEL}/{STARTED_FROM}", lambda path: read_run(path.parent)),
-    "study": ("study.json", read_study),
+    "finding": ("finding.json", load),
     "zoo": ("zoo.json", read_zoo),
 }
 

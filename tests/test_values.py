@@ -20,7 +20,7 @@ from layerprobe.encoders.backends.choice import BackendFinding, BackendSurvey
 from layerprobe.encoders.model import Model, ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.extraction.embed import TokenMetrics
-from layerprobe.files.serialisation import IN_MEMORY, digest, from_json, to_bytes, to_dict, to_json
+from layerprobe.files.serialisation import IN_MEMORY, digest, from_json, to_bytes, to_json
 from layerprobe.finetuning.values import (
     Confirmation,
     EpochMetrics,
@@ -58,7 +58,7 @@ from layerprobe.similarity.values import (
     SimilarityMap,
 )
 from layerprobe.stats.values import over_seeds
-from layerprobe.study.values import Prediction, Provenance, Study
+from layerprobe.study.values import Finding, Prediction
 from layerprobe.sweeps.values import Sweep, SweepCurve, SweepModel
 from layerprobe.tasks.values import Examples, Items, Task, TaskSettings, TextFile
 
@@ -113,7 +113,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     Comparisons: {"comparisons": st.tuples(st.deferred(lambda: values_of(Comparison))), "differences": st.just(())},
     DropProbability: {**dict.fromkeys(("by_layer", "recommended"), st.tuples(SHARE, SHARE, SHARE)), "any_drop": SHARE},
     Comparison: dict.fromkeys(("steps", "model_diagnostics", "reference_diagnostics"), st.just(())),
-    Study: {**dict.fromkeys(("further_comparisons", "further_predictions"), st.just(())), "finding": st.none()},
+    Finding: {"comparison": st.none(), "others": st.just(())},
     Prediction: {
         "comparisons": st.tuples(st.deferred(lambda: values_of(Comparison))),
         "drops": st.tuples(st.deferred(lambda: values_of(DropPrediction))),
@@ -166,7 +166,6 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "budget": st.none() | st.floats(0.01, 1),
         "seeds": st.integers(1, 9),
     },
-    Provenance: {"task_kind": st.just("sts")},
     Task: {"kind": st.just("sts"), "labels": st.just(())},
     Decline: {"plateau_layers": LAYERS, "level": st.none() | st.floats(0.5, 0.99)},
     DropPrediction: {
@@ -364,13 +363,13 @@ def changed(**fields: Any) -> str:
 
 
 def test_every_result_is_looked_at() -> None:
-    assert {Study, Task, Confirmation, FineTuningRun, SimilarityCurve} <= set(KINDS)
+    assert {Finding, Task, Confirmation, FineTuningRun, SimilarityCurve} <= set(KINDS)
     assert len(KINDS) >= 17
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_json_gives_back_the_same_value(kind: type) -> None:
-    @settings(deadline=None, max_examples=settings.default.max_examples // 2)  # a study takes long to make up
+    @settings(deadline=None, max_examples=settings.default.max_examples // 2)  # a finding takes long to make up
     @given(value=values_of(kind))
     def check(value: Any) -> None:
         text = to_json(value)
@@ -498,103 +497,45 @@ OUTCOME = LayerOutcome(
 )
 ZEROS = ((0.0, 0.0),) * 3
 # three layers against two
-STUDY = Study(
-    comparison=Comparison(
-        model=model("m", 2),
-        reference=model("r", 1),
-        texts_digest="1",
-        pooling="mean",
-        map=SimilarityMap(
-            measure=RBFCKA(),
-            values=((0.9, 0.5), (0.6, 0.7), (0.8, 0.2)),
-            n_samples=50,
-            sigma_squared=((1.0, 2.0, 3.0), (1.0, 2.0)),
-            effective_shares=((0.9, 0.8, 0.3), (0.9, 0.8)),
-            uncertainty=MapUncertainty(
-                level=0.95, standard_errors=ZEROS, lower=ZEROS, upper=ZEROS, method="influence of each sample"
-            ),
-        ),
-        curve=SimilarityCurve(
-            values=(0.9, 0.7, 0.2),
-            reference_layers=(0, 1, 1),
-            alignment="relative-depth",
-            uncertainty=CurveUncertainty(
-                level=0.95,
-                lower=(0.0,) * 3,
-                upper=(1.0,) * 3,
-                band_lower=(0.0,) * 3,
-                band_upper=(1.0,) * 3,
-                covariance=((0.0,) * 3,) * 3,
-            ),
+COMPARISON = Comparison(
+    model=model("m", 2),
+    reference=model("r", 1),
+    texts_digest="1",
+    pooling="mean",
+    map=SimilarityMap(
+        measure=RBFCKA(),
+        values=((0.9, 0.5), (0.6, 0.7), (0.8, 0.2)),
+        n_samples=50,
+        sigma_squared=((1.0, 2.0, 3.0), (1.0, 2.0)),
+        effective_shares=((0.9, 0.8, 0.3), (0.9, 0.8)),
+        uncertainty=MapUncertainty(
+            level=0.95, standard_errors=ZEROS, lower=ZEROS, upper=ZEROS, method="influence of each sample"
         ),
     ),
-    prediction=DropPrediction(
-        drop_layers=(2,),
-        onset=2,
-        recommended_layer=1,
-        rule="plateau of CKA",
-        evidence=Decline(plateau_layers=(0, 1), plateau=0.8, decline=0.6, wobble=0.1, threshold=0.2),
-        sentence=".",
-        baselines={"last layer": 2},
+    curve=SimilarityCurve(
+        values=(0.9, 0.7, 0.2),
+        reference_layers=(0, 1, 1),
+        alignment="relative-depth",
+        uncertainty=CurveUncertainty(
+            level=0.95,
+            lower=(0.0,) * 3,
+            upper=(1.0,) * 3,
+            band_lower=(0.0,) * 3,
+            band_upper=(1.0,) * 3,
+            covariance=((0.0,) * 3,) * 3,
+        ),
     ),
-    provenance=Provenance(
-        layerprobe="0",
-        created="",
-        command="",
-        settings={},
-        task="t",
-        task_kind="sts",
-        task_digest="",
-        texts_digest="1",
-        n_texts=50,
-        seeds=(),
-        device="cpu",
-        versions={},
-    ),
-    zero_shot=spearman_of(1.0, 2.0, 3.0),
-    reference_zero_shot=spearman_of(1.0, 2.0),
-    confirmation=Confirmation(
-        verdict="confirmed",
-        compared_layers=(1, 2),
-        primary="spearman",
-        level=0.95,
-        outcomes=(dataclasses.replace(OUTCOME, layer=1), OUTCOME),
-        sentence=".",
-    ),
-    reference_outcomes=(dataclasses.replace(OUTCOME, layer=1),),
 )
-SCORES = to_dict(spearman_of(1.0, 1.0, 1.0, 1.0))
-# where in the study, what to write there, what to read
+# where in the comparison, what to write there, what to read
 EDITS: list[tuple[str, Any, str]] = [
-    ("comparison.map.measure.name", "rsaa", "expected a measure, one of cka, .*, got 'rsaa'; did you mean 'rsa'"),
-    ("comparison.map.measure.name", None, "expected the name of a measure, got None"),
-    ("further_predictions", [to_dict(STUDY.prediction)], "expected a prediction from each further reference, got 1"),
-    ("prediction.drop_layers", [2, 3], "expected drop layers from 0 to 2 of m, got 3"),
-    ("prediction.recommended_layer", -1, "expected a recommended layer from 0 to 2 of m, got -1"),
-    ("prediction.evidence.plateau_layers", [7], "expected plateau layers from 0 to 2 of m, got 7"),
-    ("prediction.baselines", {"last layer": 12}, "expected layers of baselines from 0 to 2 of m, got 12"),
-    ("zero_shot", SCORES, "expected zero-shot scores of 3 layers of m, got 4"),
-    ("reference_zero_shot", SCORES, "expected zero-shot scores of 2 layers of r, got 4"),
-    ("provenance.task_kind", "paraphrase", "expected scores by f1 in a study of paraphrase, got spearman"),
-    ("confirmation.compared_layers", [1, 3], "expected outcomes of the compared layers, got none of layer 3"),
-    (
-        "confirmation.outcomes",
-        [{**to_dict(OUTCOME), "layer": layer} for layer in (1, 2, 9)],
-        "expected fine-tuned layers from 0 to 2 of m, got 9",
-    ),
-    ("confirmation.outcomes", [to_dict(OUTCOME)], "expected outcomes of the compared layers, got none of layer 1"),
-    (
-        "confirmation.outcomes",
-        [{**to_dict(OUTCOME), "seeds": [0]}],
-        r"test and a validation score each, got 1 with 2, 2",
-    ),
-    ("reference_outcomes", [to_dict(OUTCOME)], "expected fine-tuned layers from 0 to 1 of r, got 2"),
+    ("map.measure.name", "rsaa", "expected a measure, one of cka, .*, got 'rsaa'; did you mean 'rsa'"),
+    ("map.measure.name", None, "expected the name of a measure, got None"),
 ]
 
 
 @pytest.mark.parametrize(("place", "value", "message"), EDITS)
-def test_a_study_whose_parts_do_not_fit_is_refused_in_one_line(place: str, value: Any, message: str) -> None:
-    data = json.loads(to_json(STUDY))
+def test_a_comparison_whose_parts_do_not_fit_is_refused_in_one_line(place: str, value: Any, message: str) -> None:
+    data = json.loads(to_json(COMPARISON))
     *path, last = place.split(".")
     part = data
     for name in path:
@@ -602,8 +543,8 @@ def test_a_study_whose_parts_do_not_fit_is_refused_in_one_line(place: str, value
     assert part[last] != value
     part[last] = value
     with pytest.raises(DataError, match=message) as caught:
-        from_json(Study, json.dumps(data))
-    assert str(caught.value).startswith("expected a Study as JSON: ")
+        from_json(Comparison, json.dumps(data))
+    assert str(caught.value).startswith("expected a Comparison as JSON: ")
     assert "\n" not in str(caught.value)
 
 

@@ -20,7 +20,7 @@ from layerprobe.shrinking.values import ShrinkSettings
 from layerprobe.similarity.measures.cka import RBFCKA
 from layerprobe.tasks.formats import Format
 
-COMMANDS = ["find", "predict", "score", "compare", "probe", "finetune", "shrink", "run", "confirm", "export", "extract"]
+COMMANDS = ["find", "predict", "score", "compare", "probe", "finetune", "shrink", "confirm", "export", "extract"]
 FUNCTIONS = {"export": "export_model"}
 SETTINGS = (lp.Model, lp.Protocol, lp.load_task, lp.load_texts, lp.settings, lp.write_report, ProbeSettings, Format)
 SETTINGS = (*SETTINGS, ShrinkSettings, RBFCKA, compare_all)
@@ -48,7 +48,7 @@ PYTHON = {
     "reference prediction": "likewise",
     "protocol settings": "settings, whose fields are options",
     "measure": "an option of compare alone, as rules are fitted to CKA",
-    "start enough on_plan timing command finetune_command dense made groups": "for calls from code",
+    "start enough on_plan timing command dense made groups": "for calls from code",
     "column": "--target",
 }
 """Keywords that are no options."""

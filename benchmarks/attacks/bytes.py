@@ -47,12 +47,12 @@ from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Pro
 from layerprobe.lab.dropbench.zoo import read_zoo, write_zoo
 from layerprobe.lab.pretraining.run import ADAPTED, PRETRAINED, adapt_in_store, pretrain
 from layerprobe.lab.run import LabEntry, run_recipe
+from layerprobe.results.kept import load
 from layerprobe.store import store
-from layerprobe.study.values import read_study
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.artifact import SavedStep
 from layerprobe.versions import versions
-from tests.export.studies import described, study_of
+from tests.export.findings import described, finding_of
 from tests.lab.dropbench.zoos import known_zoo
 from tests.lab.pretraining.jobs import PROTOCOL as ADAPTATION
 from tests.lab.pretraining.jobs import TEXTS as CORPUS
@@ -361,9 +361,9 @@ def _loose(root: Path, checkpoint: Any) -> list[Kind]:
         found = [read_kept(LabEntry, file, root=folder) for file in files]
         return to_dict(found) if len(found) == 2 else None
 
-    for name in ("study", "zoo"):
+    for name in ("finding", "zoo"):
         (root / name).mkdir(parents=True)
-    (root / "study" / "study.json").write_bytes(sealed(study_of(described())))
+    (root / "finding" / "finding.json").write_bytes(sealed(finding_of(described())))
     write_zoo(known_zoo(), root / "zoo" / "zoo.json")
     names = sorted(path.relative_to(root / "lab").as_posix() for path in root.glob("lab/entries/*.json"))
     shutil.rmtree(root / "lab" / "cache")
@@ -377,10 +377,10 @@ def _loose(root: Path, checkpoint: Any) -> list[Kind]:
             links=("entries", names[0]),
         ),
         Kind(
-            name="study.json",
-            pattern="study.json",
-            root=root / "study",
-            read=lambda folder: to_dict(read_study(folder / "study.json")),
+            name="finding.json",
+            pattern="finding.json",
+            root=root / "finding",
+            read=lambda folder: to_dict(load(folder / "finding.json")),
         ),
         Kind(
             name="zoo.json",

@@ -66,7 +66,6 @@ class Made:
     prediction = cached_property(lambda self: lp.predict(self.m, self.task))
     tuned = cached_property(lambda self: lp.finetune(self.m, self.task, [1, 2], seeds=[0], protocol=SHORT))
     finding = cached_property(lambda self: lp.find(self.m, self.task, seeds=2, protocol=SHORT, save_models=True))
-    study = cached_property(lambda self: lp.run(self.m, self.task, seeds=2, protocol=SHORT))
     comparison = cached_property(lambda self: lp.compare(self.embeddings, self.embeddings_r))
 
     @property
@@ -126,7 +125,6 @@ RIGHT: dict[str, Call] = {
     "confirm(model, task)": lambda x: lp.confirm(x.m, x.task, seeds=2, protocol=SHORT).summary,
     "confirm(prediction)": lambda x: lp.confirm(x.m, x.task, x.prediction, seeds=2, protocol=SHORT).summary,
     "confirm(finding)": lambda x: lp.confirm(x.m, x.task, x.finding, seeds=[0, 1], protocol=SHORT).summary,
-    "confirm(study)": lambda x: lp.confirm(x.m, x.task, x.study, seeds=2, protocol=SHORT).summary,
     "finetune(layer)": lambda x: lp.finetune(x.m, x.task, 2, seeds=1, protocol=SHORT)[0].summary,
     "finetune(layers)": lambda x: x.tuned.to_pandas(),
     "finetune(layers), as a list": lambda x: [run.layer for run in x.tuned] + [len(x.tuned), x.tuned[-1].layer],
@@ -135,8 +133,7 @@ RIGHT: dict[str, Call] = {
     "finetune(prediction)": lambda x: lp.finetune(x.m, x.task, x.prediction, seeds=1, protocol=SHORT),
     "finetune(finding)": lambda x: lp.finetune(x.m, x.task, x.finding, seeds=1, protocol=SHORT),
     "scan(model, task)": lambda x: lp.scan(x.m, x.task, seeds=1, protocol=SHORT).summary,
-    "run(model, task)": lambda x: x.study.summary,
-    "run(model, task, reference)": lambda x: lp.run(x.m, x.task, reference=x.r, fine_tuning=False).summary,
+    "find(model, task, reference)": lambda x: lp.find(x.m, x.task, reference=x.r, seeds=2, protocol=SHORT).summary,
     "compare(models, texts)": lambda x: lp.compare(x.m, x.r, TEXTS).summary,
     "compare(models, task)": lambda x: lp.compare(x.m, x.r, x.task).summary,
     "compare(embeddings)": lambda x: x.comparison.summary,
@@ -149,7 +146,6 @@ RIGHT: dict[str, Call] = {
     "export(layer=finding)": lambda x: lp.export_model(x.m, x.out, layer=x.finding),
     "export(layer=finetune)": lambda x: lp.export_model(x.m, x.out, layer=x.tuned),
     "export(finding)": lambda x: lp.export_model(x.finding, x.out),
-    "write_report(study)": lambda x: lp.write_report(x.study, x.out.with_suffix(".html")),
     "write_report(finding)": lambda x: lp.write_report(x.finding, x.out.with_suffix(".html")),
     "write_report(prediction)": lambda x: lp.write_report(x.prediction, x.out.with_suffix(".html")),
     "write_report(comparison)": lambda x: lp.write_report(x.comparison, x.out.with_suffix(".html")),
@@ -204,9 +200,8 @@ WRONG: dict[str, tuple[Call, str]] = {
     "find(seeds=[7])": (lambda x: lp.find(x.m, x.task, seeds=[7]), "expected how many seeds"),
     "find(seeds=0)": (lambda x: lp.find(x.m, x.task, seeds=0), "at least one seed"),
     "find(budget)": (lambda x: lp.find(x.m, x.task, budget=15), "a share of the full sweep"),
-    "run(model, name)": (lambda x: lp.run(x.m, "stsb"), "expected a Task"),
     "confirm(old order)": (lambda x: lp.confirm(x.m, x.prediction, x.task), "expected a Task"),
-    "confirm(scores)": (lambda x: lp.confirm(x.m, x.task, x.scores), "expected a prediction, a finding or a study"),
+    "confirm(scores)": (lambda x: lp.confirm(x.m, x.task, x.scores), "expected a prediction or a finding"),
     "confirm(seeds)": (lambda x: lp.confirm(x.m, x.task, x.prediction, seeds="two"), "seeds"),
     "finetune(old order)": (lambda x: lp.finetune(x.m, [1], x.task), "expected a Task"),
     "finetune(text)": (lambda x: lp.finetune(x.m, x.task, "3-1"), "expected a range such as 2-5"),
@@ -221,8 +216,10 @@ WRONG: dict[str, tuple[Call, str]] = {
     "compare(layers first)": (lambda x: lp.compare(np.swapaxes(x.layers, 0, 1), x.layers), "pass list"),
     "compare(rows)": (lambda x: lp.compare(x.array, x.array[:10]), "20|10"),
     "export(no layer)": (lambda x: lp.export_model(x.m, x.out), "expected a layer to truncate at"),
-    "export(study)": (
-        lambda x: lp.export_model(dataclasses.replace(x.study.finding, final=None, weights=None), x.out),
+    "export(finding without weights)": (
+        lambda x: lp.export_model(
+            dataclasses.replace(x.finding, weights=dataclasses.replace(x.finding.weights, kept=False)), x.out
+        ),
         "kept no weights",
     ),
     "export(two layers)": (lambda x: lp.export_model(x.m, x.out, layer=[1, 2]), "expected one layer"),
@@ -230,7 +227,7 @@ WRONG: dict[str, tuple[Call, str]] = {
         lambda x: lp.export_model(x.m, x.folder / "electra", layer=1, overwrite=True),
         "electra",
     ),
-    "write_report(text)": (lambda x: lp.write_report("study", x.out), "expected a result"),
+    "write_report(text)": (lambda x: lp.write_report("finding", x.out), "expected a result"),
     "write_report(embeddings)": (lambda x: lp.write_report(x.embeddings, x.out), "expected a result"),
     "Model(pooling)": (lambda x: lp.Model(x.r, pooling="average"), "expected pooling by one of"),
     "Model(device=0)": (lambda x: lp.Model(x.r, device=0), "expected device as a text such as 'auto', got 0"),

@@ -44,7 +44,7 @@ from layerprobe.files.serialisation import to_json
 from layerprobe.lab.dropbench.zoo import SHIPPED
 from tests.images import save_towers
 from tests.models import save_tiny
-from tests.report.conftest import STUDIES
+from tests.report.conftest import FINDINGS
 
 SECONDS, MEMORY = 60, 3 * 2**30
 """What an attack may take; peak resident memory in bytes."""
@@ -87,8 +87,8 @@ class Outcome:
 def attacks(folder: Path) -> Iterator[Attack]:
     """Yield all attacks, their files written to a folder."""
     model = save_tiny("bert", folder / "model")
-    study = folder / "study.json"
-    study.write_text(to_json(STUDIES["reference"]()))
+    finding = folder / "finding.json"
+    finding.write_text(to_json(FINDINGS["found"]()))
     good = written(folder / "good.csv", GOOD.encode())
     settings = {
         "chain": f'model = "{model}"\nseeds = 1\n[[step]]\ntask = "{good}"\n',
@@ -112,18 +112,20 @@ def attacks(folder: Path) -> Iterator[Attack]:
         "chain": lambda path: ("lab", "chain", path),
         "sweep": lambda path: ("lab", "sweep", path),
         "lab": lambda path: ("lab", "study", path, "--out", folder / "lab"),
-        "study": lambda path: ("export", model, folder / "made", "--layer", "1", "--study", path, "--overwrite"),
+        "finding": lambda path: ("export", model, folder / "made", "--layer", "1", "--finding", path, "--overwrite"),
         "zoo": lambda path: ("lab", "bench", path),
     }
     everything = {"task.csv": task, "texts.txt": texts, "corpus.txt.gz": corpus, "pairs.jsonl": pairs}
-    everything |= {f"{name}.{'json' if name in ('study', 'zoo') else 'toml'}": read for name, read in documents.items()}
+    everything |= {
+        f"{name}.{'json' if name in ('finding', 'zoo') else 'toml'}": read for name, read in documents.items()
+    }
 
     yield from malformed_tables(folder, task, texts, pairs)
-    yield from malformed_documents(folder, documents, settings, study)
+    yield from malformed_documents(folder, documents, settings, finding)
     yield from odd_files(folder, everything, task(good))
     yield from hostile_parquet(folder, {"task": task, "texts": texts, "corpus": corpus})
-    yield from flips(folder, texts, documents, {"study": study.read_bytes(), **settings})
-    yield from mutations(folder, documents, study)
+    yield from flips(folder, texts, documents, {"finding": finding.read_bytes(), **settings})
+    yield from mutations(folder, documents, finding)
     yield from formulas(folder, good)
     yield from bombs(folder, task, texts, corpus, pairs, documents)
 
@@ -246,7 +248,7 @@ def malformed_tables(folder: Path, task: Arguments, texts: Arguments, pairs: Arg
 
 
 def malformed_documents(
-    folder: Path, documents: dict[str, Arguments], settings: dict[str, str], study: Path
+    folder: Path, documents: dict[str, Arguments], settings: dict[str, str], finding: Path
 ) -> Iterator[Attack]:
     toml = {
         "deep lists": "x = " + "[" * 5000 + "]" * 5000,
@@ -272,7 +274,7 @@ def malformed_documents(
         for name, data in {"latin": b"# caf\xe9", "utf16": settings[kind].encode("utf-16"), "empty": b""}.items():
             path = written(folder / "toml" / f"{kind} {name}.toml", data)
             yield Attack(name=f"{kind}, {name}", arguments=documents[kind](path))
-    whole = json.loads(study.read_text())
+    whole = json.loads(finding.read_text())
     values = {
         "empty": "",
         "null": "null",
@@ -284,7 +286,7 @@ def malformed_documents(
         "an unknown field": json.dumps({**whole, "zzz": 1}),
         "a list for an object": json.dumps({**whole, "provenance": []}),
     } | {f"without {name}": json.dumps({key: whole[key] for key in whole if key != name}) for name in list(whole)[:3]}
-    for kind in ("study", "zoo"):
+    for kind in ("finding", "zoo"):
         for name, text in values.items():
             path = written(folder / "json" / f"{kind} {name}.json", text.encode())
             yield Attack(name=f"{kind}, {name}", arguments=documents[kind](path))
@@ -440,9 +442,9 @@ def flips(
         "x.csv": (b'"a, b",' + GOOD.encode(), texts),
         "x.jsonl": ("\n".join(json.dumps({"text": row[0], "score": row[2]}) for row in rows).encode(), texts),
     }
-    for kind in ("chain", "sweep", "lab", "study"):
+    for kind in ("chain", "sweep", "lab", "finding"):
         data = valid[kind]
-        name = f"{kind}.{'json' if kind == 'study' else 'toml'}"
+        name = f"{kind}.{'json' if kind == 'finding' else 'toml'}"
         files[name] = (data.encode() if isinstance(data, str) else data, documents[kind])
     for name, (data, read) in files.items():
         for number in range(FLIPS):
@@ -463,11 +465,11 @@ def flips(
             yield Attack(name=f"{name}, bytes changed", arguments=read(path), right=anything)
 
 
-def mutations(folder: Path, documents: dict[str, Arguments], study: Path) -> Iterator[Attack]:
+def mutations(folder: Path, documents: dict[str, Arguments], finding: Path) -> Iterator[Attack]:
     """Studies and zoos in which one value is another: they are refused, or reported as they stand."""
     rng = random.Random(1)
     zoo = next(SHIPPED.glob("*captions.json"))
-    for kind, file, times in (("study", study, 4 * FLIPS), ("zoo", zoo, FLIPS // 5)):
+    for kind, file, times in (("finding", finding, 4 * FLIPS), ("zoo", zoo, FLIPS // 5)):
         for number in range(times):
             document = json.loads(file.read_text())
             place, key = document, rng.choice(list(document))
@@ -569,7 +571,7 @@ def bombs(
         ),
         "lists in a cell": pairs(written(place / "lists.jsonl", b'{"a":[' + b"[]," * 10_000_000 + b"[]]}")),
         "a line of JSON of 40 MB": pairs(written(place / "line.jsonl", b'{"a":"' + b"a" * 40_000_000 + b'"}')),
-        "a study of lists": documents["study"](written(place / "lists.json", b"[" + b"[]," * 10_000_000 + b"[]]")),
+        "a finding of lists": documents["finding"](written(place / "lists.json", b"[" + b"[]," * 10_000_000 + b"[]]")),
         **{f"32 GiB of nothing as a {kind}": read(sparse(f"{kind}.big")) for kind, read in documents.items()},
         "settings of 20 MB": documents["sweep"](written(place / "x.toml", b"a = 1\n" + b"# a\n" * 5_000_000)),
         "many deep headers": documents["chain"](

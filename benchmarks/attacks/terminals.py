@@ -41,7 +41,6 @@ REPORT = "--report {0}.html"
 COMMANDS = {
     "demo": "demo --files {0}",
     "find": f"find rtd --budget 20% --against-last 0 {TUNED} {REPORT}",
-    "run": "run rtd -t pairs.csv --no-fine-tuning --out {0}",
     "predict": f"predict rtd --texts texts.txt {REPORT}",
     "check": "check rtd",
     "probe": f"probe rtd -t labels.csv {REPORT}",
@@ -230,7 +229,7 @@ def prepare(place: Place) -> None:
     """Make what commands read that no file of the demo is."""
     for name, text in PREPARED.items():
         (place.folder / name).write_text(text)
-    for line in (COMMANDS["run"].format("study"), COMMANDS["finetune"].format("first"), COMMANDS["extract"]):
+    for line in (COMMANDS["finetune"].format("first"), COMMANDS["extract"]):
         ended = place.run(line)
         assert ended.code == 0, ended.err
 
@@ -341,7 +340,7 @@ DATA = {
     "texts.txt": "extract rtd --texts {}",
     "layers.npz": "probe {} -t pairs.csv",
     "sweep.toml": "lab sweep {}",
-    "study.json": "export rtd out --layer 1 --study {}",
+    "finding.json": "export rtd out --layer 1 --finding {}",
     "layers.npy": "probe {} pairs.csv",
     "layers.safetensors": "probe {} pairs.csv",
     "layers.pt": "probe {} pairs.csv",

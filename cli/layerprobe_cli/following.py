@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from layerprobe.files.atomic import from_home
+from layerprobe.names import short_name
 from layerprobe_cli.options import EMBEDDING, SEARCH, TASK, TUNING
 from layerprobe_cli.shell import Call
 
 if TYPE_CHECKING:
-    pass
+    from layerprobe.study.values import Finding
 
 EXPORTED = "pooling max_length prompt random_init end_token blocks"
 """Options that say what a model is, as `layerprobe export` takes them."""
 NOT_EXPORTED = "trust_remote_code query_prompt document_prompt"
 """Those that it lacks, without which it would write another model."""
-
-
-def finetune_command(call: Call, model: str) -> str:
-    """Return the `layerprobe finetune` that trains as this command does, without layers and seeds."""
-    return call.further(["finetune", model], call.given(TASK, EMBEDDING, TUNING) - _of_first(call, model))
 
 
 def find_command(call: Call, model: str) -> str:
@@ -28,8 +28,20 @@ def find_command(call: Call, model: str) -> str:
 
 def final_command(call: Call, models: list[str]) -> str:
     """Return this `layerprobe find` with the final model, which reads the runs that are finished."""
-    names = call.given(TASK, EMBEDDING, TUNING, SEARCH, "display_name seeds against_last level")
+    names = call.given(
+        TASK, EMBEDDING, TUNING, SEARCH, "display_name seeds against_last level", "reference reference_name"
+    )
     return f"{call.further(['find', *models], names)} --final"
+
+
+def export_found(finding: Finding) -> str:
+    """Return the `layerprobe export` of the model to keep, whose weights are there."""
+    path, home = Path(finding.weights.directory), from_home("~")  # which stays so for a user without a home
+    below = path.is_relative_to(home) and path != home
+    source = f"~/{shlex.quote(path.relative_to(home).as_posix())}" if below else shlex.quote(str(path))
+    name = re.sub(r"[^A-Za-z0-9.]+", "-", short_name(finding.model.name)).strip("-.")[:60] or "model"
+    layer = f" --layer {finding.best_layer}" if finding.weights.scan else ""
+    return f"layerprobe export {source} {name}-{finding.best_layer}{layer}"
 
 
 def export_layer(call: Call, model: str, layer: int, folder: str) -> list[str]:

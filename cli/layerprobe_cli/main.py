@@ -12,7 +12,7 @@ import typer
 from layerprobe_cli.names import Commands, Listed, UsageError, first_line, unwrapped
 
 PANELS = {
-    "Find the layer": "demo find run predict check",
+    "Find the layer": "demo find predict check",
     "Look closer": "probe score compare readings confirm profile",
     "Make": "shrink extract finetune export",
 }

@@ -28,11 +28,11 @@ from layerprobe.tasks.formats import DELIMITERS, Format
 from layerprobe.tasks.values import TaskSettings, TextSplit
 from layerprobe_cli.completion import names_of, tasks
 from layerprobe_cli.derive import Group, group, option, usage
-from layerprobe_cli.places import folder_to_write
 
 if TYPE_CHECKING:
     from layerprobe.encoders.loading import Resolved
     from layerprobe.files.images import Readable
+    from layerprobe.study.values import Finding
     from layerprobe.tasks.values import Task, TextFile
 
 
@@ -489,9 +489,17 @@ DryRun = Annotated[
 SaveModels = Annotated[
     bool, option("Fine-tuning", "--save-models", help="Keep the weights of every run, for `layerprobe export`.")
 ]
-StudyFolder = Annotated[
-    Path, typer.Option("--out", "-o", callback=folder_to_write, help="Folder for report.html and study.json.")
-]
+
+
+def read_finding(path: Path) -> Finding:
+    """Return what `layerprobe find --json` printed, or `lp.save` wrote."""
+    from layerprobe.results.kept import load
+    from layerprobe.study.values import Finding
+
+    result = load(path)
+    if not isinstance(result, Finding):
+        raise DataError(f"expected what `layerprobe find --json` printed, got a {type(result).__name__} in {path}")
+    return result
 
 
 # ---- prediction and checks -------------------------------------------------------------------------------

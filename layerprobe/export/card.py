@@ -11,11 +11,11 @@ from layerprobe.encoders.backends.int8 import FLOATS
 from layerprobe.encoders.model import ModelDescription, Pooling
 from layerprobe.export.layout import Int8File, Layout
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import counted, in_percent, short_name
-from layerprobe.results.shown import of_layers
-from layerprobe.stats.sentences import percents, tokens_phrase
+from layerprobe.names import counted, short_name
+from layerprobe.stats.sentences import tokens_phrase
 from layerprobe.stats.values import SeedScores
-from layerprobe.study.values import Study
+from layerprobe.study.tables import finding_table
+from layerprobe.study.values import Finding
 from layerprobe.versions import __version__
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&$@])")
@@ -77,7 +77,7 @@ def card(
     padding_invariant: bool = True,
     zero_pooler: bool = False,
     training: TrainingSummary | None = None,
-    study: Study | None = None,
+    finding: Finding | None = None,
     made: str = "",
     int8: Sequence[Int8File] = (),
     changes: Sequence[str] = (),
@@ -92,14 +92,14 @@ def card(
         padding_invariant: Whether texts of unequal length can share a batch.
         zero_pooler: Whether transformers makes a pooler, whose weights are zeros.
         training: How it was fine-tuned, where it was.
-        study: Evidence for the choice of the layer.
+        finding: Evidence for the choice of the layer.
         made: How it was made and what was measured of it.
         int8: Its graphs with products of 8 bits.
         changes: What of it is not as in the base model, in words.
     """
-    called = _called(model if study is None else study.comparison.model)
+    called = _called(model if finding is None else finding.model)
     parts = (
-        _front_matter(model, layer, images=layout.n_extra is not None, training=training, study=study),
+        _front_matter(model, layer, images=layout.n_extra is not None, training=training),
         f"# {escaped(short_name(called))}, {'made smaller' if made else f'truncated at layer {layer}'}",
         _summary(model, layer, layout, tuned=training is not None, changes=changes),
         _use(layout, loader=loader, padding_invariant=padding_invariant, zero_pooler=zero_pooler)
@@ -107,7 +107,7 @@ def card(
         else _use_images(layout, loader=loader),
         _in_8_bits(int8, padding_invariant=padding_invariant) if int8 else None,
         f"## How it was made\n\n{escaped(made)}" if made else None if training is None else _training(training),
-        None if study is None else _evidence(study, layer),
+        None if finding is None else _evidence(finding, layer),
         f"Written by layerprobe {__version__}.",
     )
     return "\n\n".join(part for part in parts if part is not None) + "\n"
@@ -151,9 +151,7 @@ def _is_on_hub(model: ModelDescription) -> bool:
     return not model.revision.startswith("sha256:")
 
 
-def _front_matter(
-    model: ModelDescription, layer: int, *, images: bool, training: TrainingSummary | None, study: Study | None
-) -> str:
+def _front_matter(model: ModelDescription, layer: int, *, images: bool, training: TrainingSummary | None) -> str:
     hub_id = (
         (model.source or model.name)
         .partition(" (random init")[0]
@@ -163,7 +161,7 @@ def _front_matter(
     )
     hub_id = hub_id.partition("@")[0]
     library, task = ("transformers", "image-feature-extraction") if images else _FOR_TEXTS
-    results = _results(layer, task, training, study)
+    results = [] if training is None else _results(task, training)
     data = ModelCardData(
         model_name=f"{short_name(_called(model))}-layer-{layer}" if results else None,
         eval_results=results or None,
@@ -176,18 +174,12 @@ def _front_matter(
     return f"---\n{data.to_yaml()}\n---"
 
 
-def _results(layer: int, task: str, training: TrainingSummary | None, study: Study | None) -> list[EvalResult]:
+def _results(task: str, training: TrainingSummary) -> list[EvalResult]:
     """Return the test scores of these weights, as the Hub's model-index has them."""
-    if training is not None:
-        data, tested = training.data, training.tested
-    elif study is not None and study.zero_shot is not None and study.zero_shot.split == "test":
-        data, untrained = study.provenance.task, study.zero_shot.metrics
-        tested = {name: by_layer[layer] for name, by_layer in untrained.items()}
-    else:
-        return []
+    data = training.data
     return [
         EvalResult(
-            task_type=task if "spearman" in tested else "feature-extraction",
+            task_type=task if "spearman" in training.tested else "feature-extraction",
             dataset_type=shown_name(data),
             dataset_name=shown_name(data),
             dataset_split="test",
@@ -195,7 +187,7 @@ def _results(layer: int, task: str, training: TrainingSummary | None, study: Stu
             metric_name=f"{metric_title(name)} x 100",
             metric_value=round(value, 4),
         )
-        for name, value in tested.items()
+        for name, value in training.tested.items()
     ]
 
 
@@ -381,65 +373,20 @@ def _scores(training: TrainingSummary) -> str:
     return "\n\n".join((_table(header, lines), which))
 
 
-def _evidence(study: Study, layer: int) -> str:
-    comparison, finding = study.comparison, study.finding
-    other = "the layer before" if comparison.alone else escaped(_called(comparison.reference))
-    before = [study.prediction.sentence]
-    if finding is not None:
-        before = [f"{finding.kept} {finding.certainty}", finding.proof_sentence, study.expectation]
-    other_layer = finding is not None and finding.answer.best_layer != layer
-    if finding is not None and other_layer:
-        before.insert(0, f"Layer {layer} was asked for; the study keeps layer {finding.answer.best_layer}.")
-    columns = _evidence_columns(study, layer)
-    rows = ((str(number), *cells) for number, cells in enumerate(zip(*columns.values(), strict=True)))
+def _evidence(finding: Finding, layer: int) -> str:
+    other_layer, table = finding.best_layer != layer, finding_table(finding)
+    said = [f"{finding.kept} {finding.certainty}", finding.proof_sentence, *filter(None, [finding.expectation])]
+    if other_layer:
+        said.insert(0, f"Layer {layer} was asked for; the search keeps layer {finding.best_layer}.")
     return "\n\n".join(
         (
-            "## What the study says" if other_layer else "## Why this layer",
-            *map(escaped, before),
-            f"Similarity with {other} on {study.provenance.n_texts:,} texts of "
-            f"{escaped(shown_name(study.provenance.task))}, {comparison.pooling} pooling:",
-            _table(("Layer", *columns), rows),
-            *(() if finding else (_verdict(study),)),
+            "## What the search says" if other_layer else "## Why this layer",
+            *map(escaped, said),
+            escaped(f"Layers on {shown_name(finding.task)}:"),
+            _table([column.head for column in table.shown], table.lines),
+            *map(escaped, table.notes),
         )
     )
-
-
-def _evidence_columns(study: Study, layer: int) -> dict[str, list[str]]:
-    """Return the columns of the table of layers by head: of a search, of similarity and zero-shot scores, and marks."""
-    curve, finding, untrained = study.comparison.curve, study.finding, study.zero_shot
-    columns: dict[str, list[str]] = {}
-    if finding is not None and not finding.answer.spoilt:
-        title, level = metric_title(finding.primary), in_percent(finding.answer.settings.level)
-        answers = finding.answer.layers
-        first = finding.answer.first_layer
-        cells = {
-            f"Expected {title}": [f"{layer.mean:.1f}" for layer in answers],
-            f"{level} interval": ["{:.1f} to {:.1f}".format(*layer.interval) for layer in answers],
-            "Chance to be best": [percents(layer.chance_best) for layer in answers],
-        }
-        columns |= {name: [""] * first + column[first:] for name, column in cells.items()}
-    columns[study.comparison.map.measure.title] = [
-        "" if value is None else f"{value:.4f}" for value in of_layers(study.comparison.layers, curve.values)
-    ]
-    if untrained is not None:
-        columns[f"Zero-shot {metric_title(untrained.primary)}"] = [
-            "" if score is None else f"{score:.2f}" for score in of_layers(untrained.layers, untrained.scores)
-        ]
-    marks = {
-        "exported": [layer],
-        **({"to keep": [finding.best_layer]} if finding else {}),
-        "recommended" if finding is None else "expected before training": [study.prediction.recommended_layer],
-        "drop": study.drop_layers,
-    }
-    columns[""] = [", ".join(mark for mark, layers in marks.items() if i in layers) for i in range(len(curve.values))]
-    return columns
-
-
-def _verdict(study: Study) -> str:
-    confirmation = study.confirmation
-    if confirmation is None:
-        return "No layer was fine-tuned to confirm it."
-    return f"**Verdict: {confirmation.verdict}.** {escaped(confirmation.sentence)}"
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -27,16 +27,15 @@ from layerprobe.finetuning.saved import SavedRun, load_saved_run, runs_of_layer
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.metrics.names import metric_title
 from layerprobe.stats.values import seed_scores
-from layerprobe.study.values import Finding, Study
-from layerprobe.tasks.kind import KINDS
+from layerprobe.study.values import Finding
 
 
 def export_model(
-    model: ModelLike | Finding | Study,
+    model: ModelLike | Finding,
     out: str | Path,
     *,
     layer: object = None,
-    study: Study | None = None,
+    finding: Finding | None = None,
     made: str = "",
     dense: str | Path | None = None,
     int8: str | Sequence[str] = (),
@@ -58,7 +57,7 @@ def export_model(
         out: The folder to write.
         layer: Blocks kept, 0 .. n_blocks, or a result that chooses a layer, such as a prediction or a finding; a run of
             TMFT has its own.
-        study: Evidence for the card, of the same model.
+        finding: Evidence for the card, of the same model.
         made: How the model was made and what was measured of it, for the card.
         dense: Of a run, the folder of a map of its embeddings to fewer dimensions, such as `Shrunk.dense`.
         int8: Backends for which the folder also has the encoder with products of 8 bits, weights and activations, as
@@ -72,7 +71,7 @@ def export_model(
         ModelError: If the model cannot be loaded, needs code of its own, has modules that cannot be kept, or does
             not come out the same.
         UnsupportedArchitectureError: If it cannot be truncated at that layer.
-        DataError: If an option contradicts the run, the study is of another model, there is something at `out`, or 8
+        DataError: If an option contradicts the run, the finding is of another model, there is something at `out`, or 8
             bits are requested of images or for another backend.
         MissingPackageError: If the packages of such a backend are not installed.
         StoreError: If the folder cannot be written.
@@ -80,7 +79,7 @@ def export_model(
     backends = check_int8(int8)
     out, layer = Path(out), None if layer is None else one_layer(layer)
     beside, of_part = dict[str, float](), ""
-    if isinstance(model, Study | Finding):
+    if isinstance(model, Finding):
         beside, of_part = _beside(model)
         model, layer = _of_finding(model, layer)
     source = _folder_of(model)
@@ -138,8 +137,8 @@ def export_model(
         if left := [kind for kind in kinds if kind not in ("Transformer", *FOR_ANY_LAYER)]:
             notes = [f"the run was trained without {' and '.join(left)} of the model, and its export has none"]
         notes += [of_part] if of_part else []
-    if study is not None:
-        _check_study(study, described)
+    if finding is not None:
+        _check_same(finding.model, described)
     layout = Layout(
         pooling=pooling,
         width=encoder.description.hidden_size,
@@ -161,9 +160,6 @@ def export_model(
             layout, more = _as_source(layout, held, encoder, at_end=at_end, options=asked, end_token=recipe.end_token)
             notes += more
         changes = _changes(layout, declared, source_length)
-        if study is not None and saved is None and (differ := _read_otherwise(study, checkpoint, encoder, layout)):
-            study = replace(study, zero_shot=None)
-            notes.append(f"the card leaves out the study's zero-shot scores: they were computed with {differ}")
         text = partial(
             card,
             described,
@@ -173,7 +169,7 @@ def export_model(
             padding_invariant=encoder.padding_invariant,
             zero_pooler=bool(pooler_option(type(encoder.model))),
             training=None if saved is None else _training(saved, beside),
-            study=study,
+            finding=finding,
             made=made,
             changes=changes,
         )
@@ -249,14 +245,13 @@ def _as_source(
     return layout, notes
 
 
-def _of_finding(result: Study | Finding, layer: int | None) -> tuple[Path, int | None]:
+def _of_finding(finding: Finding, layer: int | None) -> tuple[Path, int | None]:
     """Return the directory of the run of the layer to keep, and the layer where the run is of all layers."""
-    finding = result.finding if isinstance(result, Study) else result
-    weights = None if finding is None else finding.weights
-    if finding is None or weights is None or not weights.kept:
+    weights = finding.weights
+    if not weights.kept:
         raise DataError(
-            f"expected a model, as in export_model(model, out, layer=result), got a {type(result).__name__} whose runs "
-            "kept no weights: find with save_models=True"
+            "expected a model, as in export_model(model, out, layer=finding), got a Finding whose runs kept no "
+            "weights: find with save_models=True"
         )
     if finding.on_floor:
         raise DataError(
@@ -322,11 +317,10 @@ def _check_options_agree(saved: SavedRun, *, layer: int | None, **options: objec
             )
 
 
-def _check_study(study: Study, model: ModelDescription) -> None:
-    of = study.comparison.model
+def _check_same(of: ModelDescription, model: ModelDescription) -> None:
     same = "revision", "random_init", "architecture", "n_blocks", "blocks"
     if any(getattr(of, name) != getattr(model, name) for name in same):
-        raise DataError(f"expected a study of {_which(model)}, got one of {_which(of)}")
+        raise DataError(f"expected a finding of {_which(model)}, got one of {_which(of)}")
 
 
 def _which(model: ModelDescription) -> str:
@@ -334,26 +328,8 @@ def _which(model: ModelDescription) -> str:
     return f"{model.name} at revision {model.revision} with {blocks}"
 
 
-def _read_otherwise(study: Study, checkpoint: Resolved, encoder: Encoder, layout: Layout) -> str:
-    """Return how a study embedded texts otherwise than an export of its model does; empty where it did not."""
-    settings, options = study.comparison.settings, checkpoint
-    prompts, length = (settings.get("prompt", ""), options.prompt), settings.get("max_length")
-    if KINDS[study.provenance.task_kind].prompts:  # those before queries and documents are not among the settings
-        prompts = study.provenance.settings.get("prompt", ""), checkpoint.asked.prompt or ""
-    ways: dict[str, tuple[object, object]] = {
-        "pooling": (study.comparison.pooling, layout.pooled),
-        "prompt": prompts,
-        "end token": (settings.get("end_token", ""), checkpoint.recipe.end_token),
-        "max length": (encoder.limit(None if length is None else int(length)), encoder.limit(options.max_length)),
-    }
-    return " and ".join(f"{name} {theirs!r}, not {ours!r}" for name, (theirs, ours) in ways.items() if theirs != ours)
-
-
-def _beside(result: Study | Finding) -> tuple[dict[str, float], str]:
+def _beside(finding: Finding) -> tuple[dict[str, float], str]:
     """Return the test scores that stand beside a found model, and a note where its run learnt from a part of labels."""
-    finding = result.finding if isinstance(result, Study) else result
-    if finding is None or finding.weights is None:
-        return {}, ""
     untrained = finding.untrained[finding.best_layer] if finding.untrained else None
     scores = {"this layer without fine-tuning": untrained, "runs of the search, mean over seeds": finding.tested}
     note = "these weights are of one run of the search, which saw a part of the labels: find(..., final=True) uses all"

@@ -16,14 +16,14 @@ from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.encoders.timing import ROUNDS, median_range, turns
-from layerprobe.errors import DataError, option
+from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.tuning import check_layers
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
 from layerprobe.profiling.measuring import gauge_for, profile_layers
 from layerprobe.profiling.values import LayerProfile, Profile, Profiles, ProfileSettings
-from layerprobe.study.values import Study
+from layerprobe.study.values import Finding
 from layerprobe.versions import versions
 
 DEFAULT_SETTINGS = ProfileSettings()
@@ -127,15 +127,15 @@ Identified = ModelDescription | Resolved
 """A model that can be identified."""
 
 
-def side_by_side(profiles: Sequence[Profile], studies: Sequence[Study] = ()) -> Profiles:
-    """Return profiles of the same lengths and batch sizes, with the scores of their layers in studies."""
+def side_by_side(profiles: Sequence[Profile], findings: Sequence[Finding] = ()) -> Profiles:
+    """Return profiles of the same lengths and batch sizes, with the scores of their layers in findings."""
     if len({(profile.unit, profile.shapes) for profile in profiles}) != 1:
         raise DataError("expected profiles all of texts or all of images, of the same lengths and batch sizes")
     result = Profiles(
         profiles=pooled(profiles),
-        scores=tuple(tuple(scores_of(studies, profile.model).values()) for profile in profiles),
+        scores=tuple(tuple(scores_of(findings, profile.model).values()) for profile in profiles),
     )
-    check_studies(studies, [profile.model for profile in profiles])
+    check_findings(findings, [profile.model for profile in profiles])
     return result
 
 
@@ -175,35 +175,25 @@ def _pooled(layer: LayerProfile, alike: Sequence[LayerProfile]) -> LayerProfile:
     return replace(layer, costs=tuple(costs))
 
 
-def scores_of(studies: Sequence[Study], model: Identified) -> dict[int, LayerOutcome]:
-    """Return what the studies' fine-tuning showed of a model, as their model or their reference, by layer."""
-    scores = {}
-    for study in studies:
-        pairs = (study.comparison.model, study.outcomes), (study.comparison.reference, study.reference_outcomes)
-        for described, outcomes in pairs:
-            if _same(described, model):
-                scores.update({outcome.layer: outcome for outcome in outcomes})
+def scores_of(findings: Sequence[Finding], model: Identified) -> dict[int, LayerOutcome]:
+    """Return what the fine-tuning of findings showed of a model, by layer."""
+    of_model = (finding.outcomes for finding in findings if _same(finding.model, model))
+    scores = {outcome.layer: outcome for outcomes in of_model for outcome in outcomes}
     return dict(sorted(scores.items()))
 
 
-def check_studies(studies: Sequence[Study], models: Sequence[Identified]) -> None:
-    """Check that every study has fine-tuning scores of one of the models."""
-    if len(metrics := dict.fromkeys(study.metric for study in studies)) > 1:
+def check_findings(findings: Sequence[Finding], models: Sequence[Identified]) -> None:
+    """Check that every finding has fine-tuning scores of one of the models."""
+    if len(metrics := dict.fromkeys(finding.primary for finding in findings)) > 1:
         raise DataError(
-            f"expected studies scored by one metric, got {' and '.join(map(metric_title, metrics))}: "
+            f"expected findings scored by one metric, got {' and '.join(map(metric_title, metrics))}: "
             "give those of one kind of task"
         )
-    for study in studies:
-        pair = study.comparison.model, study.comparison.reference
-        if not any(_same(described, model) for described in pair for model in models):
+    for finding in findings:
+        if not any(_same(finding.model, model) for model in models):
             raise DataError(
-                f"expected a study of the model that is profiled, got one of {pair[0].name} and {pair[1].name}: "
+                f"expected a finding of the model that is profiled, got one of {finding.model.name}: "
                 "profile the same checkpoint"
-            )
-        if not any(scores_of([study], model) for model in models):
-            raise DataError(
-                f"expected a study with fine-tuned layers, got none in that of {pair[0].name}: "
-                f"run it without {option('fine_tuning', False)}"
             )
 
 

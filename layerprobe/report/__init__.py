@@ -1,4 +1,4 @@
-"""Studies, comparisons, predictions, scores and runs as figures, each as one HTML page."""
+"""Findings, comparisons, predictions, scores and runs as figures, each as one HTML page."""
 
 PAGES = {
     "Comparison": "layerprobe.report.comparison:comparison_page",
@@ -6,7 +6,6 @@ PAGES = {
     "SimilarityMap": "layerprobe.report.comparison:map_page",
     "Scores": "layerprobe.report.scores:scores_page",
     "LayerScores": "layerprobe.report.scores:layer_scores_page",
-    "FoundModels": "layerprobe.report.scores:found_models_page",
     "LayerCurve": "layerprobe.report.scores:curve_page",
     "TuningResult": "layerprobe.report.tuning:result_page",
     "readings": "layerprobe.report.scores:readings_page",
@@ -16,7 +15,6 @@ PAGES = {
     "Finding": "layerprobe.report.tuning:finding_page",
     "DropPrediction": "layerprobe.report.prediction:drop_page",
     "Prediction": "layerprobe.report.prediction:prediction_page",
-    "Study": "layerprobe.report.page:study_page",
     "Profile": "layerprobe.profiling.page:profile_page",
     "Profiles": "layerprobe.profiling.page:profile_page",
     "Probing": "layerprobe.probing.page:probing_page",
@@ -27,9 +25,7 @@ PAGES = {
 """By the name of a result's class, or of what is not one result."""
 
 RESULTS = {
-    "Study": "layerprobe.study.values:Study",
     "Finding": "layerprobe.study.values:Finding",
-    "FoundModels": "layerprobe.study.models:FoundModels",
     "Prediction": "layerprobe.study.values:Prediction",
     "Scores": "layerprobe.scoring.values:Scores",
     "TuningResult": "layerprobe.finetuning.values:TuningResult",

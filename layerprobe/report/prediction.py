@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from layerprobe.comparison.values import Comparisons
-from layerprobe.prediction.values import PLATEAU, Decline, DropPrediction
+from layerprobe.prediction.values import Decline, DropPrediction
 from layerprobe.readings.registry import course
 from layerprobe.report.comparison import compared_models, diagnosed, maps, provenance
 from layerprobe.report.facts import size_facts
@@ -17,7 +17,7 @@ from layerprobe.results.table import Column, Table, chance
 from layerprobe.results.values import Page, Section
 from layerprobe.study.values import Prediction
 
-CHOSEN = ("layer", "parameters", "expected", "tmft_mean", "tmft_std", "tmft_seeds")
+CHOSEN = ("layer", "parameters", "expected", "tmft_mean", "tmft_std", "runs")
 """What is shown next to the layer that a rule recommends."""
 
 
@@ -95,15 +95,6 @@ def references_table(names: Sequence[str], predictions: Sequence[DropPrediction]
         ),
         title="What each reference alone would predict",
     )
-
-
-def by_plateau(prediction: DropPrediction) -> DropPrediction:
-    """Return the plateau rule's prediction for the reference of a prediction by another rule."""
-    layer = prediction.baselines[PLATEAU]
-    last = prediction.baselines["last layer"]
-    drop = tuple(range(layer + 1, last + 1))
-    onset = drop[0] if drop else None
-    return replace(prediction, rule=PLATEAU, drop_layers=drop, onset=onset, recommended_layer=layer, probability=None)
 
 
 def _decline(evidence: Decline) -> str:

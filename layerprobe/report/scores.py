@@ -1,4 +1,4 @@
-"""Pages of numbers by layer before fine-tuning: scores, readings, and what was found of several models."""
+"""Pages of numbers by layer before fine-tuning: scores and readings."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -13,13 +13,9 @@ from layerprobe.results.blocks import Blocks
 from layerprobe.results.charts import Chart, Line
 from layerprobe.results.draw import drawn
 from layerprobe.results.page import page_of
-from layerprobe.results.parts import definitions, folded, section, table_of
-from layerprobe.results.shown import clauses
-from layerprobe.results.table import stacked
+from layerprobe.results.parts import definitions, section, table_of
 from layerprobe.results.values import Page, Section
 from layerprobe.scoring.values import LayerScores, Scores
-from layerprobe.study.models import FoundModels
-from layerprobe.study.tables import runs_table
 
 METHODS = {
     "cosine": "By the cosines of embeddings, without any fine-tuning.",
@@ -97,25 +93,6 @@ def _provenance(result: Scores) -> dict[str, str | None]:
 def _further(result: Scores) -> Iterator[Section]:
     if result.ways is not None:
         yield section("baselines", result.ways.beside.title, table_of(result.ways.beside))
-
-
-# ---- several models -------------------------------------------------------------------------------------
-
-
-def found_models_page(models: FoundModels) -> Page:
-    """Return the page of which layer of which model to keep."""
-    runs = zip(models.labels, map(runs_table, models.findings), strict=True)
-    made = stacked([table.named(model=name) for name, table in runs], by=("part",))
-    return page_of(
-        models,
-        kind="the layer to keep of several models",
-        about=models.task,
-        facts=size_facts(models.best.parameters, models.best.best_layer),
-        warnings=models.failures,
-        lead=(clauses(f"{models.kept} {models.certainty}")[1],),
-        account=models.grounds,
-        sections=(section("runs", "Runs", folded("All runs, in order by model", table_of(made))),),
-    )
 
 
 # ---- readings -------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def save(result: Shown, path: str | Path) -> Path:
 
 
 def load(path: str | Path) -> Any:
-    """Return the result that a file holds: what `save` wrote, a study.json, or what --json printed.
+    """Return the result that a file holds: what `save` wrote, or what --json printed.
 
     Raises:
         DataError: If it holds no result.

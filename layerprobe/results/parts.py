@@ -19,16 +19,6 @@ def section(name: str, heading: str, *parts: Part | str, kind: str | None = None
     return Section(name=name, heading=heading, parts=tuple(paragraphs), kind=kind)
 
 
-def missing(what: str, command: str) -> Markup:
-    """Return a paragraph that says what is missing, and the command that adds it."""
-    return element("p", *fill(what, command), class_="missing")
-
-
-def fill(what: str, command: str) -> tuple[str, ...]:
-    """Return a sentence that says what is missing, and the command that adds it."""
-    return f"{what}: ", element("code", command), " fills this in."
-
-
 def commands(*lines: str) -> Markup:
     """Return command lines in a block that the page's script makes copyable."""
     return element("pre", element("code", "\n".join(lines)), class_="commands", tabindex="0")

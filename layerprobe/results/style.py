@@ -1,7 +1,7 @@
 """Colours, axes and the look that all figures share. Knows Plotly and depths, not what is drawn."""
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -62,16 +62,6 @@ LAYER_AXIS = "Layer (blocks kept)"
 def text(name: str) -> str:
     """Return a name as Plotly's text, which is HTML of a kind, and which is mathematics between dollar signs."""
     return html.escape(name, quote=False).replace("$", "&#36;")
-
-
-def layer_markers(layers: Iterable[int], drop_layers: Sequence[int]) -> dict[str, Any]:
-    """Return circles, and diamonds of another colour at drop layers."""
-    dropped = [layer in drop_layers for layer in layers]
-    return {
-        "size": 9,
-        "color": [DROP if drop else MODEL for drop in dropped],
-        "symbol": ["diamond" if drop else "circle" for drop in dropped],
-    }
 
 
 def _tick_step(n_layers: int) -> int:

@@ -22,7 +22,7 @@ from layerprobe.stats.crossed import crossed
 from layerprobe.stats.sentences import claim_phrase, confirmation_sentences, saved_seeds_sentence, spoilt_sentence
 from layerprobe.stats.values import ClaimVerdict
 from layerprobe.study.predict import predict
-from layerprobe.study.values import Finding, Prediction, Study
+from layerprobe.study.values import Finding, Prediction
 from layerprobe.tasks.splitting import checked_task, spoilt_items
 from layerprobe.tasks.values import Task
 
@@ -32,7 +32,7 @@ accuracy, agree by chance, which Student's t knows nothing of, so that no look i
 
 
 def claim_of(result: object) -> DropPrediction:
-    """Return the claim about the last layer of a prediction, finding or study; DataError for anything else."""
+    """Return the claim about the last layer of a prediction or a finding; DataError for anything else."""
     if isinstance(result, Finding):
         drops = (result.last_layer,) * (result.best_layer != result.last_layer)
         return DropPrediction(
@@ -44,10 +44,10 @@ def claim_of(result: object) -> DropPrediction:
             sentence=result.kept,
             baselines={},
         )
-    claim = getattr(result, "drop", None) or getattr(result, "prediction", result)
+    claim = getattr(result, "drop", result)
     if not isinstance(claim, DropPrediction):
         raise DataError(
-            "expected a prediction, a finding or a study to confirm, as in confirm(model, task, prediction), got a "
+            "expected a prediction or a finding to confirm, as in confirm(model, task, prediction), got a "
             f"{type(result).__name__}"
         )
     return claim
@@ -56,7 +56,7 @@ def claim_of(result: object) -> DropPrediction:
 def confirm(
     model: ModelLike,
     task: Task,
-    prediction: Study | Prediction | DropPrediction | Finding | None = None,
+    prediction: Prediction | DropPrediction | Finding | None = None,
     *,
     layers: Sequence[int] = (),
     seeds: Seeds = PAPER_SEEDS,

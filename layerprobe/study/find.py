@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Collection, Generator, Iterator, Sequence
+import itertools
+import logging
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from statistics import median
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from layerprobe.checks import Seeds, check_count, one_layer
+from layerprobe.comparison.compare import compare_all
+from layerprobe.comparison.values import Comparisons
 from layerprobe.context import current, report
 from layerprobe.context import settings as with_settings
 from layerprobe.encoders.architecture import count_blocks, count_parameters
@@ -35,12 +39,15 @@ from layerprobe.finetuning.outputs import RunItems, outputs_in, run_items
 from layerprobe.finetuning.runs import Run, RunFolder, RunJob, RunSet, RunWorker, fine_tune_layers, is_marked, runs_plan
 from layerprobe.finetuning.saved import RESULT, without_checkpoint
 from layerprobe.finetuning.tmft import embed
-from layerprobe.finetuning.tuning import agreed, plan_tuning, run_folder, run_set
+from layerprobe.finetuning.tuning import agreed, plan_tuning, pooled_by, run_folder, run_set
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, Weighting
 from layerprobe.jobs.crew import Workers, crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.jobs.processes import available_cores, import_ahead
 from layerprobe.metrics.names import bounded
+from layerprobe.names import short_name
+from layerprobe.prediction.tuned import rule_curves
+from layerprobe.prediction.values import DropPrediction
 from layerprobe.readings.registry import INFONCE, SELF_CKA
 from layerprobe.readings.source import read_curves
 from layerprobe.readings.values import LayerCurve
@@ -63,16 +70,17 @@ from layerprobe.search.values import (
 from layerprobe.stats.sentences import layer_span
 from layerprobe.stats.values import CrossedInterval, Floor
 from layerprobe.store.store import Store
-from layerprobe.study.models import FoundModels
-from layerprobe.study.predict import DEFAULT_RULE, default_rule
+from layerprobe.study.predict import DEFAULT_RULE, References, as_models, default_rule, drop_of_curves
 from layerprobe.study.values import Finding, MadeRun, Weights
 from layerprobe.tasks.evaluation import links_of
-from layerprobe.tasks.explored import ItemSource, LayerOutputs
+from layerprobe.tasks.explored import ItemSource, LayerOutputs, joined
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.splitting import checked_task, drawn_from, folds_of, spoilt_items
-from layerprobe.tasks.values import Task
+from layerprobe.tasks.values import Items, Task
+from layerprobe.versions import __version__, versions
 
 Array = NDArray[np.float64]
+logger = logging.getLogger(__name__)
 
 SMALL_VALIDATION = 1000
 """Validation examples below which layers are chosen by cross-validation within all labelled ones but the test split."""
@@ -83,56 +91,24 @@ SCAN_WEIGHTING: Weighting = "falling"
 SPEED_TEXTS, SPEED_BATCH_TOKENS = 128, 2048
 
 
-class RareSettings(TypedDict, total=False):
-    """Arguments of `find` that are seldom given."""
-
-    cross_validation: bool | None
-    start: object
-    scan: bool
-    jobs: int | None
-    ray: str | None
-    final: bool
-
-
-class FindSettings(RareSettings, total=False):
-    """All others that `run` takes, too."""
-
-    tolerance: float
-    budget: float | None
-    seeds: Seeds
-    against_last: int
-
-
-@overload
-def find(
-    model: ModelLike,
-    task: Task,
-    *,
-    protocol: Protocol | None = None,
-    save_models: bool = False,
-    **settings: Unpack[FindSettings],
-) -> Finding: ...
-@overload
-def find(
-    model: list[Any],
-    task: Task,
-    *,
-    protocol: Protocol | None = None,
-    save_models: bool = False,
-    **settings: Unpack[FindSettings],
-) -> FoundModels: ...
 def find(
     model: ModelLike | list[Any],
     task: Task,
     *,
+    reference: References = None,
     tolerance: float = TOLERANCE,
     budget: float | None = None,
     seeds: Seeds = SEEDS,
+    cross_validation: bool | None = None,
+    start: object = None,
+    scan: bool = False,
     against_last: int = 0,
+    final: bool = False,
     protocol: Protocol | None = None,
     save_models: bool = False,
-    **rare: Unpack[RareSettings],
-) -> Finding | FoundModels:
+    jobs: int | None = 1,
+    ray: str | None = None,
+) -> Finding:
     """Find the layer whose truncated, fine-tuned model scores best, for a small share of a full sweep.
 
     InfoNCE of the pretrained model says where to look first, and CKA between its layers how far apart they are. Models
@@ -155,22 +131,25 @@ def find(
     Args:
         model: A name, a folder, or a `Model`; or a list of different models, which are searched together.
         task: What to learn.
+        reference: A model, or several, that the layers are compared with before anything is trained, as by `predict`.
         tolerance: Points of the primary metric x 100 that you accept to lose for a smaller model.
         budget: Share of the full sweep, every layer with every seed, that may be spent; 15 % by default, and all of it
             for models of up to 4 blocks.
         seeds: At a layer at most, and of the full sweep.
+        cross_validation: Whether each seed has a fold of its own, by default where there are fewer than 1,000
+            validation examples.
+        start: The layer to begin with, by default that of the highest InfoNCE, or the middle.
+        scan: Begin with one run with a loss at every layer, which draws a curve of its own.
         against_last: Seeds with which the layer to keep and the last one are compared on the test split
             in the end; that is beyond the budget. Of several models, the layers of the chosen one.
+        final: Fine-tune the layer to keep once more, on training and validation examples together, for as many epochs
+            as validation chose, and keep its weights for `export_model`; the test split scores it and is not learnt
+            from.
         protocol: How to fine-tune; the paper's by default.
         save_models: Keep the checkpoint of every run.
-        rare: cross_validation: whether each seed has a fold of its own, by default where there are fewer than 1,000
-            validation examples. start: the layer to begin with, by default that of the highest InfoNCE, or the middle.
-            scan: begin with one run with a loss at every layer, which draws a curve of its own. jobs: runs at a time,
-            in processes that share the processors or the GPUs of this machine: one, in this process, by default; None
-            for one a GPU or a core, four at most.
-            ray: the address of a Ray cluster on which they are made. final: fine-tune the layer to keep once more, on
-            training and validation examples together, for as many epochs as validation chose, and keep its weights
-            for `export_model`; the test split scores it and is not learnt from.
+        jobs: Runs at a time, in processes that share the processors or the GPUs of this machine: one, in this process,
+            by default; None for one a GPU or a core, four at most.
+        ray: The address of a Ray cluster on which they are made.
 
     Raises:
         DataError: If it is no task, the budget is too small for one run of each model, models are the same, or a
@@ -180,35 +159,32 @@ def find(
     """
     level = current().level
     task = checked_task(task)
-    seeds, start = check_count(seeds), rare.get("start")
-    if start is not None:
-        start = one_layer(start)
+    seeds, first = check_count(seeds), None if start is None else one_layer(start)
     if not isinstance(against_last, Integral) or against_last < 0:
         raise DataError(f"expected how many seeds to compare with the last layer, 0 or more, got {against_last!r}")
-    settings = SearchSettings(
-        tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=rare.get("scan", False)
-    )
-    several = isinstance(model, list)
+    settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=scan)
     models = model if isinstance(model, list) else [model]
-    checkpoints = resolve_all(models, items=task.readable) if models else []
-    if several:
-        check_together(checkpoints, scan=settings.scan)
+    resolved = resolve_all([*models, *as_models(reference)], items=task.readable) if models else []
+    checkpoints, references = resolved[: len(models)], [pooled_by(protocol, one) for one in resolved[len(models) :]]
+    if len(models) != 1:
+        check_together(checkpoints, scan=scan)
     agreements = [agreed(protocol, checkpoint) for checkpoint in checkpoints]
-    at_a_time = min(jobs_at_a_time(rare.get("jobs", 1), checkpoint) for _, checkpoint in agreements)
+    at_a_time = min(jobs_at_a_time(jobs, checkpoint) for _, checkpoint in agreements)
     folders, local = (
         {Store(checkpoint.asked.cache_dir).root for _, checkpoint in agreements},
         "here" if at_a_time == 1 else "processes",
     )
-    machines = workers_of(agreements[0][1].asked, *sorted(folders), count=at_a_time, ray=rare.get("ray"), local=local)
+    machines = workers_of(agreements[0][1].asked, *sorted(folders), count=at_a_time, ray=ray, local=local)
     import_ahead(RunWorker.__module__, machines)  # beside the readings
-    runs, folds = _Runs(machines), search_folds(task, seeds, rare.get("cross_validation"))
+    runs, folds = _Runs(machines), search_folds(task, seeds, cross_validation)
     tuned = [
         _ModelRuns(
             SharedModel(checkpoint, items=task.readable, workers=machines),
             folds,
             task,
             agreed_protocol,
-            start=start,
+            references=references,
+            start=first,
             save_models=save_models,
             runs=runs,
             cost=cost,
@@ -221,18 +197,29 @@ def find(
     search = LayerSearch.of(SearchState(models=tuple(one.begun for one in tuned), settings=settings, folds=parts))
     with runs, _progress(tuned, settings, against_last):
         _search(search, tuned, runs, at_a_time, against_last=against_last)
-        result: Finding | FoundModels
-        if several:
-            result = _found_models(search, tuned, against_last=against_last)
-        else:
-            result = tuned[0].finding(search, against_last=against_last)
-    if not rare.get("final"):
-        return result
-    if isinstance(result, Finding):
-        return tuned[0].with_final(result)
-    best = next(one for one in tuned if one.label == result.models[result.best_model])
-    findings = [best.with_final(result.best) if one is result.best else one for one in result.findings]
-    return replace(result, findings=tuple(findings))
+        found, best = _found(search, tuned, against_last=against_last)
+    return best.with_final(found) if final else found
+
+
+def _compared(models: Sequence[Resolved], items: Items) -> Comparisons:
+    """Return the similarity of a model, the first one, to its references."""
+    embedded, *others = (extract_read(as_read(checkpoint, items)) for checkpoint in models)
+    return compare_all(embedded, others, device=models[0].asked.device)
+
+
+def _predicted(
+    label: str, n_blocks: int, layers: range, read: Mapping[str, LayerCurve], task: Task
+) -> DropPrediction | None:
+    """Return what the default rule predicts; None where it reads something else, or the model has too few blocks."""
+    rule = default_rule(task.texts())
+    if not set(rule_curves(rule)) <= read.keys():
+        return None
+    try:
+        predicted = drop_of_curves(short_name(label), n_blocks, layers, read, rule=rule)
+    except DataError:
+        return None
+    logger.info("before fine-tuning: %s", predicted.sentence)
+    return predicted
 
 
 def jobs_at_a_time(jobs: int | None, checkpoint: Resolved) -> int:
@@ -367,6 +354,7 @@ class _ModelRuns:
         task: Task,
         protocol: Protocol,
         *,
+        references: Sequence[Resolved],
         start: int | None,
         save_models: bool,
         runs: _Runs,
@@ -385,8 +373,12 @@ class _ModelRuns:
         looked_at = drawn_from(task, (LOOKED_AT,) * 3)
         self.looked_at = looked_at.split("all")
         read = read_curves(checkpoint, self.looked_at, _readings(task))
+        self.comparison = _compared([checkpoint, *references], self.looked_at) if references else None
         first_layer = max(read[SELF_CKA].first_layer - 1, 0)  # such a curve begins a layer later
         collapsed = range(read[SELF_CKA].layers.stop, self.n_blocks + 1)
+        self.prediction = _predicted(
+            checkpoint.label, self.n_blocks, range(first_layer, self.n_blocks + 1 - len(collapsed)), read, task
+        )
         unsaved = without_checkpoint(model.encoder) if save_models else ""
         self.runs: list[MadeRun] = []
         self.failures: list[str] = []
@@ -489,16 +481,21 @@ class _ModelRuns:
         tested = [made.run for made in self.runs if made.run and not made.scan]
         untrained = self._untrained()
         return Finding(
+            model=encoder.description,
+            task=self.task.name,
+            kind=self.task.kind,
+            task_digest=self.task.digest,
+            versions={"layerprobe": __version__, **versions()},
+            prediction=self.prediction,
+            comparison=self.comparison,
             answer=answered,
             primary=self.folds[0].primary,
-            parameters=encoder.description.parameters,
             runs=tuple(self.runs),
             n_folds=len(self.folds),
             n_items=(len(self.folds[0].validation), len(self.folds[0].test)),
             outcomes=outcomes(tested, self._items, level=level),
             against_last=proof,
             proof_cost=answered.spent - searched.spent,
-            seconds_by_layer=tuple(median(rounds) if rounds else None for rounds in seconds),
             rounds_by_layer=seconds,
             weights=self._weights(answered.best_layer),
             failures=tuple(self.failures),
@@ -628,13 +625,15 @@ def _floor(task: Task) -> Floor | None:
     return floor if floor is not None and floor.value > 0 else None
 
 
-def _found_models(search: LayerSearch, tuned: Sequence[_ModelRuns], *, against_last: int) -> FoundModels:
-    """Combine the search's answers on several models into one finding."""
+def _found(search: LayerSearch, tuned: Sequence[_ModelRuns], *, against_last: int) -> tuple[Finding, _ModelRuns]:
+    """Combine the search's answers on one model or several into one finding; return whose model it keeps, too."""
+    if len(tuned) == 1:
+        return tuned[0].finding(search, against_last=against_last), tuned[0]
     decision = search.state.decision
     _check_scored(search, tuned)
     scored = [one for one in tuned if search.state.models[one.begun.model].scored]
     findings: dict[_ModelRuns, Finding] = {}
-    while (best := scored[_among_all(search.state, scored)["best_model"]]) not in findings:
+    while (best := scored[_best_of(search.state, scored)]) not in findings:
         # what is run for the comparison may make another model the best
         findings[best] = best.finding(search, against_last=against_last, decision=decision)
         best.model.forget()
@@ -642,21 +641,24 @@ def _found_models(search: LayerSearch, tuned: Sequence[_ModelRuns], *, against_l
         if other not in findings:
             findings[other] = other.finding(search, against_last=0, decision=decision)
             other.model.forget()
-    state = search.state
+    state, place = search.state, scored.index(best)
+    found = _among_all(state, scored, [findings[one] for one in scored])
     whole = sum(model.block_cost * state.settings.full_sweep(model.n_blocks) for model in state.models)
     lost = [
         f"{one.label} is left out: {one.unscored(evidence)}"
         for one, evidence in zip(tuned, state.models, strict=True)
         if one not in scored
     ]
-    return FoundModels(
-        models=tuple(one.label for one in scored),
-        task=tuned[0].task.name,
-        findings=tuple(findings[one] for one in scored),
-        **_among_all(state, scored),
+    result = replace(
+        found[place],
+        others=(*found[:place], *found[place + 1 :]),
+        place=place,
         share=sum(model.block_cost * model.spent for model in state.models) / whole,
         failures=(*lost, *(f"{one.label}: {failure}" for one in scored for failure in one.failures)),
     )
+    sources = {name: one.item_source for name, one in zip(result.labels, found, strict=True)}
+    source = joined(sources, result.labels[place]) if all(sources.values()) else None
+    return replace(result, item_source=source), best
 
 
 def _check_scored(search: LayerSearch, tuned: Sequence[_ModelRuns]) -> None:
@@ -668,28 +670,53 @@ def _check_scored(search: LayerSearch, tuned: Sequence[_ModelRuns]) -> None:
         raise TrainingError(f"expected a score from one run at least, got none: {reason}")
 
 
-def _among_all(state: SearchState, tuned: Sequence[_ModelRuns]) -> dict[str, Any]:
-    """Return which model has the best layer, and what is known by model and layer, as `FoundModels` has it."""
+def _best_of(state: SearchState, tuned: Sequence[_ModelRuns]) -> int:
+    """Return which model has the layer with the highest expected score, from 0."""
+    beliefs = side_by_side([posterior(state.models[one.begun.model]) for one in tuned])
+    return next(i for i, end in enumerate(_ends(tuned)) if beliefs.best_layer < end)
+
+
+def _ends(tuned: Sequence[_ModelRuns]) -> list[int]:
+    """Return where the layers of each model end when they stand one behind the other."""
+    return [*itertools.accumulate(one.n_blocks + 1 for one in tuned)]
+
+
+def _among_all(state: SearchState, tuned: Sequence[_ModelRuns], findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings with what is known of their layers among those of all models."""
     evidence, settings = [state.models[one.begun.model] for one in tuned], state.settings
     beliefs = side_by_side([posterior(of_model) for of_model in evidence])
     claimed = side_by_side([posterior(of_model, claims=True) for of_model in evidence])
-    places = [(i, layer) for i, one in enumerate(tuned) for layer in range(one.n_blocks + 1)]
-    by_layer = {
-        "chances": claimed.chances,
-        "within": claimed.chances_within(settings.tolerance),
-        "behind": claimed.behind(settings.level),
-    }
-    likely = tuple(sorted({*claimed.statement(settings.tolerance, settings.level)[0], beliefs.best_layer}))
-    if spoilt_items(tuned[0].task):  # nothing is claimed
-        likely = tuple(beliefs.choices.tolist())
-        alike = np.isin(np.arange(len(places)), likely) / len(likely)
-        by_layer = {"chances": alike, "within": np.full(len(places), 0.5)}
-    ends = np.cumsum([one.n_blocks + 1 for one in tuned])[:-1]
-    return {
-        "best_model": places[beliefs.best_layer][0],
-        "candidates": tuple(places[i] for i in likely),
-        **{name: tuple(tuple(part.tolist()) for part in np.split(values, ends)) for name, values in by_layer.items()},
-    }
+    spoilt = bool(spoilt_items(tuned[0].task))
+    likely = {*claimed.statement(settings.tolerance, settings.level)[0], beliefs.best_layer}
+    chances, within = claimed.chances, claimed.chances_within(settings.tolerance)
+    if spoilt:  # nothing is claimed
+        likely = {*beliefs.choices.tolist()}
+        chances, within = np.isin(np.arange(len(chances)), [*likely]) / len(likely), np.full(len(chances), 0.5)
+    behind, begin, among = claimed.behind(settings.level), 0, list[SearchAnswer]()
+    for finding, end in zip(findings, _ends(tuned), strict=True):
+        layers = [
+            replace(belief, chance_best=chance, chance_within=near, behind=ahead)
+            for belief, chance, near, ahead in zip(
+                finding.answer.layers,
+                chances[begin:end].tolist(),
+                within[begin:end].tolist(),
+                behind[begin:end].tolist(),
+                strict=True,
+            )
+        ]
+        candidates = tuple(sorted(layer - begin for layer in likely if begin <= layer < end))
+        among.append(replace(finding.answer, layers=tuple(layers), candidates=candidates, smallest_sufficient=None))
+        begin = end
+    enough = [
+        (finding.model.parameters[belief.layer], i, belief.layer)
+        for i, (finding, answered) in enumerate(zip(findings, among, strict=True))
+        for belief in answered.layers[answered.first_layer :]
+        if belief.chance_within >= settings.level and not spoilt
+    ]
+    if enough:
+        _, i, layer = min(enough)
+        among[i] = replace(among[i], smallest_sufficient=layer)
+    return [replace(finding, among=answered) for finding, answered in zip(findings, among, strict=True)]
 
 
 def _stated(answered: SearchAnswer, task: Task) -> SearchAnswer:
@@ -762,18 +789,12 @@ def search_begun(
 
 
 def plan_find(
-    models: Sequence[ModelLike],
-    task: Task,
-    *,
-    goes_on: bool = True,
-    contrast: tuple[ModelLike, Sequence[int]] | None = None,
-    further: int = 0,
-    **settings: Any,
+    models: Sequence[ModelLike], task: Task, *, goes_on: bool = True, further: int = 0, **settings: Any
 ) -> Estimate | None:
     """Estimate the most that `find` of one model or several takes, with its arguments; raises as `find` would.
 
-    With `goes_on` None where a finished run is there, so that less is left than planned. `further` block-steps, and
-    layers of a reference as a contrast, are fine-tuned besides. Nothing is written.
+    With `goes_on` None where a finished run is there, so that less is left than planned. `further` block-steps are
+    fine-tuned besides. Nothing is written.
     """
     searching = {name: value for name, value in settings.items() if name not in ("jobs", "ray")}
     begun_with = {name: searching[name] for name in ("seeds", "cross_validation", "protocol") if name in searching}
@@ -785,13 +806,7 @@ def plan_find(
     plans = [_plan_search(model, task, further=further, **searching) for model in resolved]
     if len(plans) > 1:
         return together(plans, "They share this budget, about {} together.")
-    if contrast is None:
-        return plans[0]
-    reference, layers = contrast
-    seeds, protocol = plans[0]["seeds"], searching.get("protocol")
-    runs = seeds * sum(layer + 1 for layer in layers)
-    other = plan_tuning(reference, task, block_steps=lambda _: runs, seeds=seeds, protocol=protocol)
-    return together((plans[0], other), "That is about {} together.")
+    return plans[0]
 
 
 def _plan_search(

@@ -1,6 +1,6 @@
 """A model, and a task or texts -> where to look first, and the reasons to doubt it. Nothing is trained.
 
-`predict` is the one answer: the command line, `run`, the report and the notebooks have theirs from it.
+The command line, pages and notebooks have their answer from `predict`; `find` applies the same rule to what it reads.
 """
 
 from __future__ import annotations
@@ -283,16 +283,50 @@ def predict_drop(
 
     Zero-shot scores choose a baseline next to the prediction, and no part of it.
     """
-    model, reference = short_names(comparison.model.name, comparison.reference.name)
-    n_blocks, layers = comparison.model.n_blocks, comparison.layers
+    by_name = dict(curves or {})
+    if ranks := tuple(layer.effective_rank for layer in comparison.model_diagnostics):
+        by_name = {**dict.fromkeys(rule_curves(WORDLESS_RULE), LayerCurve(values=ranks)), **by_name}
+    return drop_of_curves(
+        short_names(comparison.model.name, comparison.reference.name)[0],
+        comparison.model.n_blocks,
+        comparison.layers,
+        by_name,
+        rule=rule,
+        comparison=None if comparison.alone else comparison,
+        zero_shot=zero_shot,
+    )
+
+
+def drop_of_curves(
+    model: str,
+    n_blocks: int,
+    layers: range,
+    curves: Mapping[str, LayerCurve],
+    *,
+    rule: str,
+    comparison: Comparison | None = None,
+    zero_shot: LayerScores | None = None,
+) -> DropPrediction:
+    """Apply a rule to readings of a model.
+
+    Args:
+        model: What sentences call it.
+        n_blocks: How many it has.
+        layers: Those that are not left out.
+        curves: What was read, by name; that of CKA is the comparison's.
+        rule: Its name.
+        comparison: With a reference.
+        zero_shot: Scores before fine-tuning, which choose a baseline.
+
+    Raises:
+        DataError: If it has fewer than three blocks.
+    """
+    by_name = dict(curves)
     # one that is left out at the beginning is no less
     check_depth(
         layers.stop - max(layers.start - 1, 0), f"{model} before its collapse" if layers[-1] < n_blocks else model
     )
-    by_name = dict(curves or {})
-    if ranks := tuple(layer.effective_rank for layer in comparison.model_diagnostics):
-        by_name = {**dict.fromkeys(rule_curves(WORDLESS_RULE), LayerCurve(values=ranks)), **by_name}
-    if not comparison.alone:
+    if comparison is not None:
         by_name[CKA] = layer_curve(comparison.curve)
     seen, tuned = ModelCurves(n_blocks=n_blocks, curves=by_name), tuned_rule(rule)
 
@@ -309,7 +343,8 @@ def predict_drop(
             baselines[other] = recommended(tuned_rule(other))
     left_out: dict[str, Any] = {"first_layer": layers.start, "collapsed": n_blocks + 1 - layers.stop}
     record, by_plateau = None if _unlike_fitted(comparison, rule) else tuned.record, None
-    if not comparison.alone:
+    if comparison is not None:
+        reference = short_names(comparison.model.name, comparison.reference.name)[1]
         measure = comparison.map.measure.short_name
         by_plateau = plateau_rule(comparison.curve, model=model, reference=reference, measure=measure, layers=layers)
         if rule == PLATEAU:
@@ -337,9 +372,9 @@ def predict_drop(
     )
 
 
-def _unlike_fitted(comparison: Comparison, rule: str) -> bool:
+def _unlike_fitted(comparison: Comparison | None, rule: str) -> bool:
     """Return whether a rule that reads CKA is given another similarity than the one that it was fitted to."""
-    return CKA in rule_curves(rule) and comparison.map.measure != DEBIASED_CKA
+    return comparison is not None and CKA in rule_curves(rule) and comparison.map.measure != DEBIASED_CKA
 
 
 def of_texts(drop: DropPrediction, n: int, available: int) -> DropPrediction:

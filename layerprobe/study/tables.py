@@ -1,4 +1,4 @@
-"""Columns of values per layer that the tables of predictions, findings and studies share.
+"""The tables of predictions and findings, one row per layer.
 
 Knows numbers, not how terminals and pages are laid out.
 """
@@ -9,16 +9,16 @@ import math
 from dataclasses import replace
 from itertools import accumulate, groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from layerprobe.finetuning.values import outcome_columns
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.results import numbers
 from layerprobe.results.charts import Chart, Line
 from layerprobe.results.shown import of_layers
-from layerprobe.results.table import Column, Table, chance, columns_of, interval_title, layer_columns
+from layerprobe.results.table import Column, Table, chance, columns_of, interval_title, layer_columns, stacked
 from layerprobe.scoring.values import floor_columns
-from layerprobe.search.values import LayerBelief, SearchSettings
+from layerprobe.stats.values import pareto_front
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from layerprobe.comparison.values import Comparison
     from layerprobe.finetuning.values import LayerOutcome
     from layerprobe.prediction.values import DropPrediction
-    from layerprobe.study.values import Finding, Study
+    from layerprobe.study.values import Finding
 
 
 SCAN = "One run with a loss at every layer; the mean of several."
 UNSPOILT = ("scan", "runs", "expected")
 """What a search says of layers without a claim: all that is said where scores are spoilt."""
+KEEP = "the layer to keep"
 KINDS_OF_RUN = {"scan": "all layers at once", "TMFT": "truncated"}
 
 
@@ -43,35 +44,95 @@ def prediction_table(comparison: Comparison, drop: DropPrediction) -> Table:
 
 def finding_table(finding: Finding) -> Table:
     """Return the table of a finding, one row per layer."""
-    layers = tuple(range(len(finding.parameters)))
+    layers = range(finding.model.n_layers)
     return Table(
         columns=(
-            *layer_columns(layers, finding.parameters),
+            *layer_columns(layers, finding.model.parameters),
+            *_before_training(finding),
             *_search_columns(finding, len(layers)),
-            *_outcome_columns(finding.outcomes, finding.primary, len(layers), visible=("mean", "std")),
-            *_untrained_columns(finding),
+            *_outcome_columns(finding.outcomes, finding.primary, len(layers)),
             Column("kept", [layer == finding.best_layer for layer in layers], shown=False),
             *floor_columns([finding.floor] * len(layers)),
-            Column("flag", [finding.flag(layer) or None for layer in layers]),
+            Column("flag", [_flag(finding, layer) for layer in layers]),
         ),
         notes=(_search_note(finding),),
-        marks=_found_marks(finding),
-        charts=expected_charts(search=True, floor=finding.floor is not None),
+        marks=tuple(FLAGGED.get(finding.flag(layer)) for layer in layers),
+        charts=(*expected_charts(search=True, floor=finding.floor is not None), *_test_chart(finding)),
     )
 
 
-def _untrained_columns(finding: Finding) -> tuple[Column, ...]:
-    """Return the column of scores before any fine-tuning; none where they are not known."""
-    if not finding.untrained:
-        return ()
-    meaning, quantity = "Before any fine-tuning, on the test split.", points(finding.primary, "test")
-    return (Column("untrained", finding.untrained, "untrained test", ".2f", meaning=meaning, quantity=quantity),)
+def models_table(finding: Finding) -> Table:
+    """Return the table of several models, one row per model and layer, with chances among the layers of all."""
+    models = finding.models
+    tables = [finding_table(one).named(model=name) for one, name in zip(models, finding.labels, strict=True)]
+    # of a model with few blocks nothing is predicted
+    known = set.intersection(*({column.name for column in table.columns} for table in tables))
+    together = stacked(
+        [replace(table, columns=tuple(column for column in table.columns if column.name in known)) for table in tables]
+    )
+    places = [(one, layer) for one in models for layer in range(one.model.n_layers)]
+    scored = [(one, belief) for one in models for belief in one.answer.layers[one.answer.first_layer :]]
+    front = pareto_front(scored, lambda it: it[0].model.parameters[it[1].layer], lambda it: it[1].mean)
+    on_front = {(id(one), belief.layer) for one, belief in front}
+    kept = [one is finding and layer == finding.best_layer for one, layer in places]
+    values: dict[str, list[Any]] = {
+        "kept": list(kept),
+        "flag": [_flag_among(finding, one, layer) for one, layer in places],
+    }
+    *columns, flag = (replace(column, values=values.get(column.name, column.values)) for column in together.columns)
+    sizes = ["size" if (id(one), layer) in on_front else None for one, layer in places]
+    near = finding.answer.settings.tolerance
+    return Table(
+        columns=(*columns, Column("front", sizes, meaning="No other is both smaller and better."), flag),
+        title="Table of models and layers",
+        notes=(*together.notes, f"chance best and within {near:g} are among all layers of all models."),
+        marks=tuple("chosen" if here else None for here in kept),
+        charts=expected_charts(by="model"),
+    )
+
+
+def _flag_among(finding: Finding, one: Finding, layer: int) -> str | None:
+    """Return what follows for a layer of one of several models: keep, will do, may be best or best of its model."""
+    answer, best_of_its_model = one.among or one.answer, layer == one.best_layer
+    if best_of_its_model and one is finding:
+        return None if answer.spoilt else "keep"
+    if layer == answer.smallest_sufficient and not answer.spoilt:
+        return "will do"
+    if layer in answer.candidates and not answer.spoilt:
+        return "may be best"
+    return "best of its model" if best_of_its_model else None
+
+
+def _before_training(finding: Finding) -> Iterator[Column]:
+    """Yield what was known of the layers before any fine-tuning: similarity, readings and scores; none not known."""
+    if finding.comparison is not None:
+        similarity, *others = _similarity_columns(finding.comparison.comparisons[0])
+        yield from (similarity, *(replace(column, shown=False) for column in others))
+    if finding.prediction is not None:
+        yield from (replace(column, shown=not column.interval) for column in finding.prediction.read_columns)
+    if finding.untrained:
+        meaning, quantity = "Before any fine-tuning, on the test split.", points(finding.primary, "test")
+        yield Column("untrained", finding.untrained, "untrained test", ".2f", meaning=meaning, quantity=quantity)
+
+
+def _test_chart(finding: Finding) -> Iterator[Chart]:
+    """Yield test scores before and after fine-tuning; nothing where no truncated model was run."""
+    if finding.outcomes:
+        tuned = Line("tmft_mean", "tmft_interval", seeds="tmft_by_seed", name="fine-tuned")
+        untrained = (Line("untrained", name="before fine-tuning"),) if finding.untrained else ()
+        yield Chart(lines=(tuned, *untrained), name="outcomes", heading="On the test split", chosen=KEEP)
+
+
+def _flag(finding: Finding, layer: int) -> str | None:
+    """Return what follows for a layer, and whether it was predicted."""
+    predicted = finding.prediction is not None and layer == finding.prediction.recommended_layer
+    return ", ".join(filter(None, (finding.flag(layer), "predicted" if predicted else ""))) or None
 
 
 def expected_charts(by: str = "", *, search: bool = False, floor: bool = False) -> tuple[Chart, ...]:
     """Return expected scores by layer, of one search with its runs, and against size."""
-    expected, keep = Line("expected", interval="expected_interval"), "the layer to keep"
-    first = Chart(lines=(expected,), name="models", by=by, band=True, chosen=keep)
+    expected = Line("expected", interval="expected_interval")
+    first = Chart(lines=(expected,), name="models", by=by, band=True, chosen=KEEP)
     if search:
         runs = Line("expected", interval="expected_interval", seeds="validation_by_seed")
         first = replace(
@@ -91,20 +152,27 @@ def expected_charts(by: str = "", *, search: bool = False, floor: bool = False) 
             x="parameters",
             by=by,
             label="layer",
-            chosen=keep,
+            chosen=KEEP,
         ),
     )
 
 
 def runs_table(finding: Finding) -> Table:
-    """Return the runs of a search in the order in which they were made, with what they cost; a scan is one run."""
+    """Return the runs in the order in which they were made, by model, with what they cost; a scan is one run."""
+    if finding.others:
+        models = zip(finding.labels, finding.models, strict=True)
+        return stacked([_runs_table(one).named(model=name) for name, one in models], by=("part",))
+    return _runs_table(finding)
+
+
+def _runs_table(finding: Finding) -> Table:
     primary, whole = finding.primary, finding.answer.full_sweep
     by_run = groupby(finding.runs, key=lambda made: (made.scan, made.seed, made.scan or made.layer))
     rows = [
         max(layers, key=lambda made: made.run.validation[primary] if made.run else -math.inf) for _, layers in by_run
     ]
     column, scored = columns_of(rows), columns_of(row.run for row in rows)
-    costs = [len(finding.parameters) if row.scan else row.layer + 1 for row in rows]
+    costs = [finding.model.n_layers if row.scan else row.layer + 1 for row in rows]
     title, part = metric_title(primary), "Of the labelled data, used for validation."
     return Table(
         columns=(
@@ -124,34 +192,6 @@ def runs_table(finding: Finding) -> Table:
     )
 
 
-def study_table(study: Study) -> Table:
-    """Return the table of a study, one row per layer; columns of skipped steps are empty."""
-    predicted, finding, scores = prediction_table(study.comparison, study.prediction), study.finding, study.zero_shot
-    n_layers, (*columns, flags) = len(predicted), predicted.columns
-    zero_shot = [None if scores is None else scores.own(layer) for layer in range(n_layers)]
-    tuned: tuple[str, ...] = ("mean", "std", "seeds")
-    if finding is not None:
-        # what training showed takes the room of how sure was what had been expected, and the runs are the seeds
-        tuned, flags = ("mean", "std"), replace(flags, values=_flags(study, finding))
-        columns = [
-            replace(column, shown=column.shown and not (column.interval or column.name == "drop_probability"))
-            for column in columns
-        ]
-    return Table(
-        columns=(
-            *columns,
-            Column("metric", [study.metric] * n_layers, shown=False, meaning="What the scores are."),
-            Column("zero_shot", zero_shot, "test zero-shot", ".2f", meaning="Before fine-tuning, on test, x 100."),
-            *_search_columns(finding, n_layers),
-            *_outcome_columns(study.outcomes, study.metric, n_layers, visible=tuned),
-            Column("kept", [layer == study.kept_layer for layer in range(n_layers)], shown=False),
-            flags,
-        ),
-        notes=() if finding is None else (_search_note(finding),),
-        marks=_marks(study.kept_layer, study.drop_layers, n_layers) if finding is None else _found_marks(finding),
-    )
-
-
 def _similarity_columns(comparison: Comparison) -> tuple[Column, ...]:
     """Return the similarity of each layer to the one that it is compared with; empty of layers that are left out."""
     curve, layers, errors = comparison.curve, comparison.layers, comparison.curve.uncertainty
@@ -165,23 +205,20 @@ def _similarity_columns(comparison: Comparison) -> tuple[Column, ...]:
     )
 
 
-def _search_columns(finding: Finding | None, n_layers: int) -> tuple[Column, ...]:
-    """Return the columns of a search; empty without one, and for excluded layers."""
-    settings, beliefs = SearchSettings(), list[LayerBelief | None]([None] * n_layers)
-    if finding is not None:
-        answer = finding.answer
-        settings, beliefs = answer.settings, of_layers(range(answer.first_layer, n_layers), answer.layers)
-
+def _search_columns(finding: Finding, n_layers: int) -> tuple[Column, ...]:
+    """Return the columns of a search, empty for excluded layers."""
+    answer = finding.among or finding.answer
+    settings, beliefs = answer.settings, of_layers(range(answer.first_layer, n_layers), answer.layers)
     by_layer: dict[int, list[float]] = {}
-    for run in () if finding is None else finding.fine_tuned:
+    for run in finding.fine_tuned:
         by_layer.setdefault(run.layer, []).append(run.validation[run.primary])
-    quantity = None if finding is None else points(finding.primary, "validation")
+    quantity = points(finding.primary, "validation")
     column = columns_of(beliefs)
     within, sure = f"within {settings.tolerance:g}", interval_title(settings.level)
     columns = (
         column(
             "scan",
-            lambda belief: finding and finding.scanned(belief.layer),
+            lambda belief: finding.scanned(belief.layer),
             title="one run",
             form=".2f",
             meaning=SCAN,
@@ -193,7 +230,7 @@ def _search_columns(finding: Finding | None, n_layers: int) -> tuple[Column, ...
             form=".2f",
             shown=False,
             meaning="Scores of the truncated models, x 100.",
-            over="" if finding is None else _runs_of(finding),
+            over=_runs_of(finding),
         ),
         column("runs", form=lambda count: str(count or ""), meaning="Of truncated models."),
         column(
@@ -220,21 +257,19 @@ def _search_columns(finding: Finding | None, n_layers: int) -> tuple[Column, ...
             shown=False,
             meaning="Points that the best layer is ahead at most.",
         ),
-        column("candidate", lambda belief: finding and belief.layer in finding.answer.candidates, shown=False),
-        column("found_drop", lambda belief: finding and belief.layer in finding.drop_layers, shown=False),
+        column("candidate", lambda belief: belief.layer in answer.candidates, shown=False),
+        column("found_drop", lambda belief: belief.layer in finding.drop_layers, shown=False),
     )
-    if finding is None or not finding.answer.spoilt:
+    if not answer.spoilt:
         return columns
     return tuple(column if column.name in UNSPOILT else replace(column, values=[None] * n_layers) for column in columns)
 
 
-def _outcome_columns(
-    outcomes: Sequence[LayerOutcome], primary: str, n_layers: int, *, visible: Sequence[str]
-) -> Iterator[Column]:
+def _outcome_columns(outcomes: Sequence[LayerOutcome], primary: str, n_layers: int) -> Iterator[Column]:
     """Yield what fine-tuning showed of each layer, empty of those that were not run; some are shown, all in files."""
     by_layer = {outcome.layer: outcome for outcome in outcomes}
     for column in outcome_columns([by_layer.get(layer) for layer in range(n_layers)], primary):
-        yield replace(column, name=f"tmft_{column.name}", title=column.head, shown=column.name in visible)
+        yield replace(column, name=f"tmft_{column.name}", title=column.head, shown=column.name in ("mean", "std"))
 
 
 def _search_note(finding: Finding) -> str:
@@ -246,25 +281,10 @@ def _search_note(finding: Finding) -> str:
     )
 
 
-def _flags(study: Study, finding: Finding) -> list[str | None]:
-    """Return what follows for each layer, and which one was predicted."""
-    predicted = {study.prediction.recommended_layer: "predicted"}
-    flags = ((finding.flag(layer), predicted.get(layer)) for layer in range(len(finding.parameters)))
-    return [", ".join(filter(None, both)) or None for both in flags]
-
-
 FLAGGED = {"keep": "chosen", "will do": "enough", "may be best": "candidate", "drop": "drop"}
-
-
-def _found_marks(finding: Finding) -> tuple[str | None, ...]:
-    return tuple(FLAGGED.get(finding.flag(layer)) for layer in range(len(finding.parameters)))
 
 
 def _runs_of(finding: Finding) -> str:
     """Return what each run of a truncated model was scored on."""
     part = f" of its own part of the data ({finding.n_folds} parts)" if finding.n_folds > 1 else ""
     return f"one run per seed, each on {finding.n_items[0]:,} validation examples{part}"
-
-
-def _marks(chosen: int, dropped: Sequence[int], n_layers: int) -> tuple[str | None, ...]:
-    return tuple("chosen" if layer == chosen else "drop" if layer in dropped else None for layer in range(n_layers))

@@ -1,71 +1,29 @@
-"""Results of the pipeline: a prediction, a finding and the whole study, which is read from study.json."""
+"""What is predicted of a model before training, and what was found by it."""
 
-import contextlib
 import itertools
 import statistics
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from layerprobe.checks import LEVEL
-from layerprobe.comparison.values import Comparison
-from layerprobe.encoders.model import check_layers
+from layerprobe.comparison.values import Comparison, Comparisons
+from layerprobe.encoders.model import ModelDescription
 from layerprobe.encoders.timing import Speedup, speedup
-from layerprobe.errors import DataError, option
-from layerprobe.files.atomic import from_home
-from layerprobe.files.folders import parsed_as
-from layerprobe.files.inputs import read_document
+from layerprobe.errors import DataError
 from layerprobe.files.serialisation import IN_MEMORY, RARE
-from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol, outcomes_table
+from layerprobe.finetuning.values import FineTuningRun, LayerOutcome
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import short_name, times_as_fast
+from layerprobe.names import distinct_names, times_as_fast
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.results.blocks import Blocks
 from layerprobe.results.numbers import capitalised
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Table
+from layerprobe.results.table import Table, millions
 from layerprobe.scoring.values import LayerScores
 from layerprobe.search.values import SearchAnswer
 from layerprobe.stats import sentences
 from layerprobe.stats.values import ClaimVerdict, CrossedInterval, Floor
-from layerprobe.study.tables import finding_table, prediction_table, study_table
-from layerprobe.tasks.kind import KINDS
+from layerprobe.study.tables import finding_table, models_table, prediction_table
 from layerprobe.tasks.quality import DataQuality
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
-    """What somebody needs to get the same numbers again."""
-
-    layerprobe: str
-    """Version."""
-    created: str
-    """ISO 8601, UTC."""
-    command: str
-    """What was requested, as one line."""
-    settings: dict[str, str]
-    """Options that were not left at their default, by name."""
-    task: str
-    task_digest: str
-    texts_digest: str
-    n_texts: int
-    seeds: tuple[int, ...]
-    device: str
-    task_kind: str
-    """One of `KINDS`."""
-    versions: dict[str, str]
-    """Of Python and the libraries that the numbers depend on."""
-    notes: tuple[str, ...] = ()
-    """How the data was understood."""
-    warnings: tuple[str, ...] = ()
-    """What the user was warned of on the way."""
-    finetune_command: str = ""
-    """The command line that fine-tunes this model on this task so, but for layers and seeds; empty from Python."""
-    data: DataQuality | None = None
-    """What was to be known of texts and labels beforehand; None in studies of older versions."""
-
-    def __post_init__(self) -> None:
-        KINDS.check(self.task_kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -176,25 +134,35 @@ class Weights:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Finding(Shown):
-    """Which layer to keep, and the runs that say so."""
+    """Which layer to keep, of one model or of the best of several, and the runs that say so."""
 
+    model: ModelDescription
+    """The one to keep."""
+    task: str
+    """As the user gave it."""
+    kind: str
+    """Of the task, one of `KINDS`."""
+    task_digest: str
+    """sha256 of its examples."""
+    versions: dict[str, str]
+    """Of Python, layerprobe and the libraries that the numbers depend on."""
+    prediction: DropPrediction | None = None
+    """Where to look first by the readings that the search begins with; None where the default rule reads others."""
+    comparison: Comparisons | None = field(default=None, metadata=RARE)
+    """With the references, where there are any."""
     answer: SearchAnswer
     """By validation."""
     primary: str
     """The metric of all scores."""
-    parameters: tuple[int, ...]
-    """Of the model truncated at each layer, without the pooler."""
     runs: tuple[MadeRun, ...]
-    """In the order in which they were made; a scan is one a layer. Files of before 0.2 have no runs without a score."""
+    """In the order in which they were made; a scan is one a layer."""
     n_folds: int
     """1 where all seeds share the validation split."""
     n_items: tuple[int, int]
     """Validation examples of the first fold, and test examples."""
-    seconds_by_layer: tuple[float | None, ...]
-    """What the model truncated there takes for the same texts; None but at the best, the smallest sufficient and the
-    last layer."""
     rounds_by_layer: tuple[tuple[float, ...], ...] = field(default=(), metadata=RARE)
-    """Of these seconds by round, of which they are the median."""
+    """Seconds that the model truncated there takes for the same texts, by round; none but at the best, the smallest
+    sufficient and the last layer."""
     outcomes: tuple[LayerOutcome, ...] = ()
     """The runs of truncated models put together by layer, ascending."""
     against_last: CrossedInterval | None = None
@@ -202,8 +170,8 @@ class Finding(Shown):
     neither; None where that was not requested, or the last layer is the one to keep."""
     proof_cost: int = 0
     """Of what was spent, in block-steps: runs that were made for it alone, when the search was over."""
-    weights: Weights | None = None
-    """Of the layer to keep; None in files of before."""
+    weights: Weights
+    """Of the layer to keep."""
     failures: tuple[str, ...] = ()
     """Runs and layers that gave no score, and why; labels that seem the wrong way round."""
     floor: Floor | None = field(default=None, metadata=RARE)
@@ -215,25 +183,24 @@ class Finding(Shown):
     final: FineTuningRun | None = field(default=None, metadata=RARE)
     """The layer to keep, fine-tuned on training and validation examples for as many epochs as validation chose in the
     search; its weights are those to keep."""
+    others: tuple["Finding", ...] = field(default=(), metadata=RARE)
+    """What was found of the other models that were searched together, in the order in which they were given."""
+    place: int = field(default=0, metadata=RARE)
+    """Where among them the model to keep was given, from 0."""
+    among: SearchAnswer | None = field(default=None, metadata=RARE)
+    """Of several models, the answer with chances among the layers of all of them."""
+    share: float | None = field(default=None, metadata=RARE)
+    """Of several models, the cost as a share of what their full sweeps cost together, by the parameters of blocks."""
 
-    @classmethod
-    def class_of(cls, values: dict[str, Any]) -> tuple[type[Self], dict[str, Any]]:
-        """Return what JSON of any version says.
+    @property
+    def models(self) -> tuple["Finding", ...]:
+        """What was found of each model, in the order in which they were given."""
+        return (*self.others[: self.place], self, *self.others[self.place :])
 
-        Until 0.3 the difference from the last layer stood in a record, and runs without a score beside the others.
-        """
-        read = {name: value for name, value in values.items() if name != "lost"}
-        with contextlib.suppress(LookupError, TypeError, AttributeError):  # what is no finding is left to checks
-            if "difference" in (values.get("against_last") or ()):
-                read["against_last"] = values["against_last"]["difference"]
-            names = ("layer", "seed")
-            read["runs"] = [
-                {**{name: made["run"][name] for name in names if made["run"]}, **made} for made in read["runs"]
-            ]
-            for run in reversed(values.get("lost") or ()):
-                lost = {name: value for name, value in run.items() if name != "before"}
-                read["runs"].insert(run["before"], {**lost, "run": None})
-        return cls, read
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What the models are called in tables and plots."""
+        return tuple(distinct_names([finding.model.name for finding in self.models]))
 
     @property
     def best_layer(self) -> int:
@@ -243,7 +210,7 @@ class Finding(Shown):
     @property
     def last_layer(self) -> int:
         """That of the whole model."""
-        return len(self.parameters) - 1
+        return self.model.n_blocks
 
     @property
     def sentence(self) -> str:
@@ -283,15 +250,39 @@ class Finding(Shown):
 
     @property
     def grounds(self) -> tuple[str, ...]:
-        """The scores without fine-tuning, the proof, the final model, whether the model drops, and the cost."""
+        """Untrained scores, the proof, the final model, whether it drops, what was predicted, the cost: a line each."""
         proof = "" if self.proof_verdict is None else f"{self.proof_verdict.capitalize()}: "
-        return (
-            *filter(None, (self.untrained_sentence,)),
+        lines = (
+            self.untrained_sentence,
             f"{proof}{self.proof_sentence}",
-            *filter(None, (self.final_sentence,)),
-            *filter(None, (self.drop_sentence,)),
-            " ".join(filter(None, (self.spent, self.doubt))),
+            self.final_sentence,
+            self.drop_sentence,
+            self.expectation,
         )
+        of = f"{self.labels[self.place]}: " if self.others else ""
+        return (*(f"{of}{line}" for line in lines if line), " ".join(filter(None, (self.spent, self.doubt))))
+
+    @property
+    def expectation(self) -> str:
+        """What was predicted before training, and where the search disagrees; empty where nothing was."""
+        prediction, best = self.prediction, self.best_layer
+        if prediction is None:
+            return ""
+        expected = prediction.recommended_layer
+        predicted = sentences.predicted_sentence(expected, prediction.drop_layers)
+        if self.answer.spoilt:
+            return predicted
+        agreement = sentences.agreement_sentence(
+            expected,
+            [layer for layer in prediction.drop_layers if self.answer.layers[layer].runs],
+            best=best,
+            may_be=expected in self.answer.candidates,
+            behind=self.answer.layers[best].mean - self.answer.layers[expected].mean,
+            dropped=self.drop_layers,
+            no_drop=self.no_drop,
+            any_flag=prediction.drops,
+        )
+        return f"{predicted} {agreement}"
 
     @property
     def untrained_sentence(self) -> str:
@@ -304,12 +295,10 @@ class Finding(Shown):
     @property
     def final_sentence(self) -> str:
         """What the final model has learnt from and what it scores; empty where there is none."""
-        final, weights = self.final, self.weights
-        if final is None or weights is None or weights.n_train is None:
+        final, n_train = self.final, self.weights.n_train
+        if final is None or n_train is None:
             return ""
-        return sentences.final_sentence(
-            final.layer, weights.n_train, final.best_epoch, final.test[self.primary], self.primary
-        )
+        return sentences.final_sentence(final.layer, n_train, final.best_epoch, final.test[self.primary], self.primary)
 
     @property
     def tested(self) -> float | None:
@@ -323,7 +312,16 @@ class Finding(Shown):
             return f"Validation chose layer {self.best_layer}, but the full model scores higher on test"
         if self.on_floor and self.floor is not None:
             return f"No layer predicts better than {self.floor.by}"
-        return self.answer.kept
+        if not self.others:
+            return self.answer.kept
+        n_blocks, layer, label = self.last_layer, self.best_layer, self.labels[self.place]
+        if self.answer.spoilt:
+            return f"{label} at layer {layer} of {n_blocks} scores highest"
+        return (
+            f"Keep all {n_blocks} layers of {label}"
+            if layer == n_blocks
+            else f"Keep {label} at layer {layer} of {n_blocks}"
+        )
 
     @property
     def on_floor(self) -> bool:
@@ -368,29 +366,81 @@ class Finding(Shown):
             return sentences.spoilt_sentence(self.answer.spoilt)
         if self.on_floor:
             return ""
+        if self.others:
+            return self._certainty_of_several
         smallest = self.answer.smallest_sufficient
         sufficient = self.answer.sufficient("" if smallest is None else self.gains(smallest))
         return " ".join(filter(None, (self.answer.sureness, sufficient, sentences.floor_sentence(self.floor))))
 
     @property
+    def _certainty_of_several(self) -> str:
+        """Which layers may be the best, which model has it with what chance, and which small one will do."""
+        labels, settings = self.labels, self.answer.settings
+        answers = [finding.among or finding.answer for finding in self.models]
+        places = [(i, layer) for i, answer in enumerate(answers) for layer in answer.candidates]
+        beliefs = [answers[i].layers[layer] for i, layer in places]
+        best = sentences.best_of_models_sentence(
+            sentences.layers_of_models(labels, places),
+            level=settings.level,
+            candidates=len(beliefs),
+            bare=sum(not belief.runs and not belief.failed for belief in beliefs),
+            failed=sum(not belief.runs and belief.failed > 0 for belief in beliefs),
+            chances={
+                label: sum(belief.chance_best for belief in answer.layers)
+                for label, answer in zip(labels, answers, strict=True)
+            },
+        )
+        enough = [(i, answer.smallest_sufficient) for i, answer in enumerate(answers)]
+        name, size = next(
+            (
+                (f"{labels[i]} at layer {layer}", millions(self.models[i].model.parameters[layer]))
+                for i, layer in enough
+                if layer is not None
+            ),
+            ("", ""),
+        )
+        smallest = sentences.smallest_of_models_sentence(
+            name,
+            size,
+            behind=answers[self.place].layers[self.best_layer].behind,
+            tolerance=settings.tolerance,
+            level=settings.level,
+        )
+        return f"{best} {smallest}"
+
+    @property
     def spent(self) -> str:
         """What the runs cost, and why there are no more, as a sentence."""
-        return self.answer.cost(proof=self.proof_cost, seconds=self.seconds)
+        if self.share is None:
+            return self.answer.cost(proof=self.proof_cost, seconds=self.seconds)
+        return sentences.spent_on_models_sentence(
+            self.share,
+            seeds=self.answer.settings.seeds,
+            seconds=self.seconds,
+            runs={
+                name: len(finding.fine_tuned) + len(finding.scans)
+                for name, finding in zip(self.labels, self.models, strict=True)
+            },
+            why=self.answer.decision.why,
+        )
 
     @property
     def seconds(self) -> float:
-        """Of training, all runs together."""
-        return sum(run.seconds for run in (*self.fine_tuned, *(scan[0] for scan in self.scans)))
+        """Of training, all runs of all models together."""
+        runs = (run for finding in self.models for run in (*finding.fine_tuned, *(scan[0] for scan in finding.scans)))
+        return sum(run.seconds for run in runs)
 
     @property
     def doubt(self) -> str:
-        """What is uncertain and what it would take, in sentences; empty where the best layer is settled."""
+        """What is uncertain and what it would take, in sentences; empty where it is settled, and of several models."""
+        if self.others:
+            return ""
         errors = (error for outcome in self.outcomes for error in (outcome.validation_error, outcome.error) if error)
         return self.answer.doubts(next((error.unit for error in errors), "item"))
 
     def saved(self, layer: int) -> float:
         """Return the share of the whole model's parameters that one truncated at a layer does without."""
-        return 1 - self.parameters[layer] / self.parameters[-1]
+        return 1 - self.model.parameters[layer] / self.model.parameters[-1]
 
     def gains(self, layer: int) -> str:
         """Return what truncating at a layer saves, in plain words; nothing for the last one.
@@ -449,10 +499,10 @@ class Finding(Shown):
 
     @property
     def blocks(self) -> Blocks | None:
-        """Those below the layer to keep, undecided between the layers that may be the best; None without a claim."""
-        if self.answer.spoilt or self.on_floor:
+        """Those below the layer to keep, undecided between layers that may be the best; None of several models."""
+        if self.answer.spoilt or self.on_floor or self.others:
             return None
-        return Blocks.upto(len(self.parameters) - 1, self.best_layer, self.answer.candidates)
+        return Blocks.upto(self.model.n_blocks, self.best_layer, self.answer.candidates)
 
     @property
     def rest(self) -> str:
@@ -471,209 +521,5 @@ class Finding(Shown):
 
     @property
     def table(self) -> Table:
-        """A row a layer: what the search knows, what fine-tuning scored, and what follows."""
-        return finding_table(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Study(Shown):
-    """The whole pipeline's result: what the report shows."""
-
-    comparison: Comparison
-    prediction: DropPrediction
-    provenance: Provenance
-    zero_shot: LayerScores | None = None
-    """Of the model, on the test split."""
-    reference_zero_shot: LayerScores | None = None
-    """Of the reference, on the test split."""
-    protocol: Protocol | None = None
-    """How layers were fine-tuned."""
-    finding: Finding | None = None
-    """Which layer to keep, where that was searched for."""
-    confirmation: Confirmation | None = None
-    """Of studies that fine-tuned two layers instead."""
-    reference_outcomes: tuple[LayerOutcome, ...] = ()
-    """The reference fine-tuned at its own layers, where that was requested."""
-    further_outcomes: tuple[LayerOutcome, ...] = ()
-    """The model fine-tuned at other layers, where that was requested."""
-    further_comparisons: tuple[Comparison, ...] = ()
-    """The model against other references, where more than one was given; the prediction is from the first."""
-    further_predictions: tuple[DropPrediction, ...] = ()
-    """What each of these alone would predict; by the plateau of CKA where the prediction's rule reads no reference."""
-
-    def __post_init__(self) -> None:
-        if len(self.further_comparisons) != len(self.further_predictions):
-            raise DataError(
-                f"expected a prediction from each further reference, got {len(self.further_predictions)} from "
-                f"{len(self.further_comparisons)}"
-            )
-        model, reference, drop = self.comparison.model, self.comparison.reference, self.prediction
-        check_layers(drop.drop_layers, model, what="drop layers")
-        check_layers((drop.recommended_layer,), model, what="a recommended layer")
-        if drop.evidence is not None:
-            check_layers(drop.evidence.plateau_layers, model, what="plateau layers")
-        check_layers(tuple(drop.baselines.values()), model, what="layers of baselines")
-        if short := [name for name, values in drop.read.items() if len(values) != model.n_layers]:
-            raise DataError(f"expected {short[0]} of {model.n_layers} layers, got {len(drop.read[short[0]])}")
-        shares = drop.probability
-        if shares is not None and len(shares.by_layer) != model.n_layers:
-            raise DataError(
-                f"expected probabilities of {model.n_layers} layers of {model.name}, got {len(shares.by_layer)}"
-            )
-        for scores, scored in (self.zero_shot, model), (self.reference_zero_shot, reference):
-            if scores is not None and len(scores.scores) != scored.n_layers:
-                raise DataError(
-                    f"expected zero-shot scores of {scored.n_layers} layers of {scored.name}, got {len(scores.scores)}"
-                )
-        parts = (
-            *(self.zero_shot, self.reference_zero_shot, self.confirmation, self.finding),
-            *(*self.outcomes, *self.reference_outcomes),
-        )
-        if others := {part.primary for part in parts if part is not None} - {self.metric}:
-            raise DataError(
-                f"expected scores by {self.metric} in a study of {self.provenance.task_kind}, got {', '.join(others)}"
-            )
-        compared = self.confirmation.compared_layers if self.confirmation else ()
-        tuned = (*compared, *(outcome.layer for outcome in self.outcomes))
-        check_layers(tuned, model, what="fine-tuned layers")
-        if self.finding is not None and len(self.finding.parameters) != model.n_layers:
-            raise DataError(f"expected a search of {model.n_layers} layers, got {len(self.finding.parameters)}")
-        check_layers(tuple(outcome.layer for outcome in self.reference_outcomes), reference, what="fine-tuned layers")
-
-    @property
-    def outcomes(self) -> tuple[LayerOutcome, ...]:
-        """What fine-tuning the model truncated at a layer gave, by layer, ascending."""
-        if self.finding is not None:
-            outcomes = self.finding.outcomes
-        else:
-            outcomes = () if self.confirmation is None else self.confirmation.outcomes
-        by_layer = {outcome.layer: outcome for outcome in (*outcomes, *self.further_outcomes)}
-        return tuple(by_layer[layer] for layer in sorted(by_layer))
-
-    @property
-    def level(self) -> float:
-        """Confidence level of what fine-tuning showed."""
-        if self.finding is not None:
-            return self.finding.answer.settings.level
-        return LEVEL if self.confirmation is None else self.confirmation.level
-
-    @property
-    def kept_layer(self) -> int:
-        """The layer to keep: the one that was found, or without a search the one that is recommended."""
-        return self.prediction.recommended_layer if self.finding is None else self.finding.best_layer
-
-    @property
-    def blocks(self) -> Blocks | None:
-        """As found; as tested or expected without a search."""
-        if self.finding is not None:
-            return self.finding.blocks
-        expected = Blocks.upto(self.comparison.model.n_blocks, self.kept_layer)
-        return expected if self.confirmation is None else self.confirmation.blocks
-
-    @property
-    def drop_layers(self) -> tuple[int, ...]:
-        """The final layers that are worse: as found, or without a search as predicted."""
-        return self.prediction.drop_layers if self.finding is None else self.finding.drop_layers
-
-    @property
-    def metric(self) -> str:
-        """The primary metric of the task."""
-        kind, scores = KINDS[self.provenance.task_kind], (self.zero_shot, self.finding, *self.outcomes)
-        if any(score is not None and score.primary == kind.primary_if_rare for score in scores):
-            return kind.primary_if_rare or kind.metrics[0]
-        return kind.metrics[0]
-
-    @property
-    def parts(self) -> tuple[Table | str, ...]:
-        """The answer, the table of layers, what was fine-tuned besides, and the evidence."""
-        finding, parts = self.finding, list[Table | str]([self.table])
-        if finding is not None:
-            parts.insert(0, f"{finding.kept} {finding.certainty}\n")
-        elif self.outcomes:
-            parts += ["\nFine-tuned:", outcomes_table(self.outcomes)]
-        if self.reference_outcomes:
-            parts += [f"\nThe reference, {self.comparison.reference.name}:", outcomes_table(self.reference_outcomes)]
-        parts += ["", *self.grounds]
-        if finding is None and self.confirmation is not None:
-            parts += [self.confirmation.sentence, f"Verdict: {self.confirmation.verdict}"]
-        return tuple(parts)
-
-    @property
-    def heading(self) -> str:
-        """Which layer to keep, as found, as tested or as expected: the start of a sentence."""
-        if self.finding is not None:
-            return self.finding.heading
-        n_blocks, layer = self.comparison.model.n_blocks, self.prediction.recommended_layer
-        if self.confirmation is None:
-            if self.prediction.drops:
-                return f"Before training: look first at layer {layer} of {n_blocks}"
-            expected = sentences.keep_phrase(layer, n_blocks)
-            return f"Predicted before training: {expected[0].lower()}{expected[1:]}"
-        earlier, last = self.confirmation.compared_layers
-        if self.confirmation.verdict == "undecided":
-            return f"Layer {earlier} or layer {last} of {n_blocks}: not decided"
-        dropped = self.prediction.drops == (self.confirmation.verdict == "confirmed")
-        return sentences.keep_phrase(earlier if dropped else last, n_blocks)
-
-    @property
-    def rest(self) -> str:
-        """The scores, the savings and the certainty behind the heading."""
-        if self.finding is not None:
-            return self.finding.rest
-        return self.prediction.sentence if self.confirmation is None else self.confirmation.sentence
-
-    @property
-    def expectation(self) -> str:
-        """What was expected before training, and where the search disagrees; DataError without a search."""
-        finding, prediction = self.finding, self.prediction
-        if finding is None:
-            raise DataError(f"expected a study with a search, got none: run it without {option('fine_tuning', False)}")
-        expected, best = prediction.recommended_layer, finding.best_layer
-        predicted = sentences.predicted_sentence(expected, prediction.drop_layers)
-        if finding.answer.spoilt:
-            return predicted
-        agreement = sentences.agreement_sentence(
-            expected,
-            [layer for layer in prediction.drop_layers if finding.answer.layers[layer].runs],
-            best=best,
-            may_be=expected in finding.answer.candidates,
-            behind=finding.answer.layers[best].mean - finding.answer.layers[expected].mean,
-            dropped=finding.drop_layers,
-            no_drop=finding.no_drop,
-            any_flag=prediction.drops,
-        )
-        return f"{predicted} {agreement}"
-
-    @property
-    def grounds(self) -> tuple[str, ...]:
-        """What a search rests on, with what had been expected; without one how far to trust the rule: a line each."""
-        if self.finding is None:
-            return self.prediction.trusted
-        *grounds, cost = self.finding.grounds
-        return *grounds, self.expectation, cost
-
-    @property
-    def summary(self) -> str:
-        """The result in one line."""
-        sentence = self.prediction.sentence if self.finding is None else self.finding.summary
-        return f"{short_name(self.comparison.model.name)} on {self.provenance.task}: {sentence}"
-
-    @property
-    def table(self) -> Table:
-        """One row per layer, with all results of the study."""
-        return study_table(self)
-
-
-def read_study(path: str | Path) -> Study:
-    """Return the study that `layerprobe run` wrote.
-
-    Raises:
-        DataError: If the file cannot be read or is no study.
-    """
-    try:
-        return parsed_as(Study, read_document(from_home(path)))
-    except OSError as error:
-        reason = error.strerror or error
-        raise DataError(f"cannot read {path}: {reason}; expected the study.json of `layerprobe run`") from error
-    except DataError as error:
-        raise DataError(f"{path} is no study: {error}; expected the study.json of `layerprobe run`") from error
+        """A row a layer, and model: what the search knows, what fine-tuning scored, and what follows."""
+        return models_table(self) if self.others else finding_table(self)

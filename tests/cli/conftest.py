@@ -89,10 +89,12 @@ QUICK = ("--epochs", "1", "--seeds", "2", "--learning-rate", "1e-3")
 
 
 @pytest.fixture(scope="session")
-def studied(pair: Pair, pairs_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
-    """What the whole main line says of the pair, and the folder that it writes: read it, do not change it."""
-    folder = tmp_path_factory.mktemp("studied")
-    command = ("run", pair[0], "-r", pair[1], "-t", pairs_file, *QUICK, "-o", folder / "out")
+def found(pair: Pair, pairs_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
+    """What `find` says of the pair, and the folder with its page and JSON: read it, do not change it."""
+    folder = tmp_path_factory.mktemp("found")
+    settings = (*QUICK, "--against-last", "2", "--final")
+    command = ("find", pair[0], "-r", pair[1], "-t", pairs_file, *settings, "--report", folder / "report.html")
     done = call(folder / "cache", *command)
     assert done.code == 0, done.err
-    return done, folder / "out"
+    (folder / "finding.json").write_text(call(folder / "cache", *command, "--json").out)
+    return done, folder

@@ -42,16 +42,13 @@ def test_score_scan_and_finetune(layerprobe: Layerprobe, pair: Pair, squad: Path
 @pytest.mark.slow
 def test_every_other_command_takes_it(layerprobe: Layerprobe, pair: Pair, squad: Path, tmp_path: Path) -> None:
     model, data = pair[1], ("-t", squad)
-    found = layerprobe("find", model, *data, *SHORT, "--json")
+    found = layerprobe("find", model, "-r", pair[0], *data, *SHORT, "--json", "--report", tmp_path / "page.html")
     assert found.code == 0, found.err
+    (tmp_path / "found.json").write_text(found.out)
+    lp.save(lp.load(tmp_path / "found.json"), tmp_path / "again.html")
     for command in ("confirm", "predict", "check"):
         done = layerprobe(command, model, *data, *(SHORT if command == "confirm" else ()))
         assert done.code == 0, done.err
-    done = layerprobe("run", model, "-r", pair[0], *data, *SHORT, "-o", tmp_path / "study")
-    assert done.code == 0, done.err
-    report = (tmp_path / "study" / "report.html").read_text()
-    assert "F1 on the test split of a linear probe on the frozen token states, fitted on the train split." in report
-    lp.save(lp.load(tmp_path / "study" / "study.json"), tmp_path / "again.html")
     swept = layerprobe("lab", "sweep", model, *data, *SHORT, "--json")
     assert swept.code == 0, swept.err
     assert swept.json["curves"][0]["primary"] == "f1"

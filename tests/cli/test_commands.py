@@ -20,14 +20,13 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json
 from layerprobe.results.terminal import spelled
-from layerprobe.study.commands import next_commands
-from layerprobe.study.values import Finding, Study
+from layerprobe.study.values import Finding
 from tests.few import few
 
 from .conftest import QUICK, Layerprobe, Outcome, Pair
 
 PANELS = {
-    "Find the layer": ("demo", "find", "run", "predict", "check"),
+    "Find the layer": ("demo", "find", "predict", "check"),
     "Look closer": ("probe", "score", "compare", "readings", "confirm", "profile"),
     "Make": ("shrink", "extract", "finetune", "export", "cache"),
     "Research": ("lab",),
@@ -75,31 +74,22 @@ def test_version(layerprobe: Layerprobe) -> None:
     assert layerprobe("--version").out.startswith("layerprobe 0.")
 
 
-def test_run_writes_report_and_study(studied: tuple[Outcome, Path]) -> None:
-    done, out = studied
-    study = from_json(Study, (out / "study.json").read_text())
-    assert study.finding is not None
+def test_find_prints_the_answer_and_writes_its_page(found: tuple[Outcome, Path]) -> None:
+    done, folder = found
+    finding = lp.load(folder / "finding.json")
     lines = done.out.splitlines()
     assert len(lines) <= 26
-    assert lines[0] == spelled(f"{study.finding.kept} {study.finding.certainty}", None)
-    assert study.blocks is not None
-    assert lines[1] == study.blocks.text()
-    assert lines[3].split()[:5] == ["layer", "parameters", "CKA", "InfoNCE", "test"]
+    assert lines[0] == spelled(f"{finding.kept} {finding.certainty}", None)
+    assert lines[1] == finding.blocks.text()
+    assert lines[3].split()[:5] == ["layer", "parameters", "CKA", "InfoNCE", "untrained"]
     assert [line.split()[0] for line in lines[5:9]] == ["0", "1", "2", "3"]
     flagged = [line.split()[0] for line in lines[5:9] if "keep" in re.split(r"[ ,]+", line)]
-    assert flagged == [str(study.finding.best_layer)]
-    said = (
-        study.finding.drop_sentence,
-        study.expectation,
-        " ".join(filter(None, (study.finding.spent, study.finding.doubt))),
-        f"Report: {out / 'report.html'}",
-        "Next:",
-        *(f"  {command}" for command in next_commands(study)),
-    )
-    places = [lines.index(spelled(line, None)) for line in said]
+    assert flagged == [str(finding.best_layer)]
+    said = (finding.drop_sentence, finding.expectation, " ".join(filter(None, (finding.spent, finding.doubt))), "Next:")
+    places = [lines.index(spelled(line, None)) for line in (*said, f"Report: {folder / 'report.html'}")]
     assert places == sorted(places)
-    assert any(line.endswith(spelled(study.finding.proof_sentence, None)) for line in lines)
-    assert (out / "report.html").stat().st_size > 1_000_000
+    assert any(line.endswith(spelled(finding.proof_sentence, None)) for line in lines)
+    assert (folder / "report.html").stat().st_size > 1_000_000
     cost = done.err.index("note: Fine-tuning electra (3 blocks) takes at most")
     assert cost < done.err.index("info: before fine-tuning: ")
 
@@ -108,11 +98,10 @@ def test_run_writes_report_and_study(studied: tuple[Outcome, Path]) -> None:
     ("command", "names"),
     few(
         [
-            (("run", "--no-cross-validation", "--no-final"), ["finetune", "export"]),
-            (("run",), ["export"]),
+            (("find", "--no-cross-validation", "--save-models"), ["export"]),
             (("find", "--final"), ["export"]),
         ],
-        lambda case: case[0] != ("run",),
+        lambda case: case[0] == ("find", "--final"),
     ),
 )
 def test_the_next_commands_write_the_model_that_was_found(
@@ -142,7 +131,7 @@ def test_find_prints_the_table_and_the_answer(layerprobe: Layerprobe, pair: Pair
     command = ("find", pair[0], "-t", pairs_file, *QUICK)
     finding = from_json(Finding, layerprobe(*command, "--json").out)
     lines = layerprobe(*command).out.splitlines()
-    assert lines[3].split()[:4] == ["layer", "parameters", "runs", "expected"]
+    assert lines[3].split()[:4] == ["layer", "parameters", "InfoNCE", "untrained"]
     assert spelled(finding.kept.split(", ")[0], None) in lines[0]  # how fast it is differs from time to time
     best = finding.best_layer
     assert lines[11] == spelled(finding.untrained_sentence, None)
@@ -190,7 +179,7 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
     data = ("-t", pairs_file)
     extracted = layerprobe("extract", model, *data, "--json")
     assert extracted.json["layers"] == 4
-    compared = layerprobe("compare", model, reference, *data, "--json").json
+    assert layerprobe("compare", model, reference, *data, "--json").code == 0
     (predicted,) = layerprobe("predict", model, "-r", reference, *data, "--json").json
     tuned = layerprobe("finetune", model, *data, *QUICK, "--layers", "0-3", "--json").json["runs"]
     assert [(run["layer"], run["seed"]) for run in tuned] == [(layer, seed) for seed in (0, 1) for layer in range(4)]
@@ -209,16 +198,10 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
     monkeypatch.setattr("layerprobe.encoders.workers.load", load_encoder)
     for name in ("fine_tune", "fine_tune_jointly"):
         monkeypatch.setattr(f"layerprobe.finetuning.runs.{name}", refuse)
-    out = tmp_path / "out"
-    study = layerprobe("run", model, "-r", reference, *data, *QUICK, "-o", out, "--json").json
-    assert [study["comparison"]] == compared["comparisons"]
-    assert study["prediction"] == predicted["prediction"] == confirmed["prediction"]
-    assert study["comparison"]["curve"] == predicted["curve"]
-    assert study["confirmation"] is None
-    times = {"seconds_by_layer": None, "rounds_by_layer": None}
-    assert study["finding"] | times == found | times
-    again = lp.save(lp.load(out / "study.json"), tmp_path / "again.html")
-    assert "electra" in again.read_text()
+    assert predicted["prediction"] == confirmed["prediction"]
+    again = layerprobe("find", model, *data, *QUICK, "--against-last", "2", "--final", "--json").json
+    times = {"rounds_by_layer": None}
+    assert again | times == found | times
 
 
 def test_predict_needs_no_labels(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
@@ -267,7 +250,7 @@ def test_predict_needs_no_reference(layerprobe: Layerprobe, pair: Pair, pairs_fi
     assert "compared with itself" not in said.err
 
 
-@pytest.mark.parametrize("command", ["predict", "confirm", "run"])
+@pytest.mark.parametrize("command", ["predict", "confirm"])
 def test_what_needs_a_reference_says_so(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, command: str) -> None:
     printed = layerprobe(command, pair[0], "-t", pairs_file, "--rule", "plateau of CKA")
     assert (printed.code, printed.error) == (
@@ -281,24 +264,9 @@ def test_what_needs_a_reference_says_so(layerprobe: Layerprobe, pair: Pair, pair
 
 
 @pytest.mark.slow
-def test_run_and_confirm_need_no_reference(
-    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
-) -> None:
+def test_confirm_needs_no_reference(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     confirmed = layerprobe("confirm", pair[0], "-t", pairs_file, *QUICK)
     assert confirmed.code == 0, confirmed.err
-    printed = layerprobe("run", pair[0], "-t", pairs_file, *QUICK, "--out", tmp_path / "out")
-    assert "CKA with layer before" in printed.out
-    study = from_json(Study, (tmp_path / "out" / "study.json").read_text())
-    assert study.comparison.alone
-    assert study.reference_zero_shot is None
-    assert study.finding is not None
-    page = (tmp_path / "out" / "report.html").read_text()
-    assert "Similarity to the layer before, layer by layer" in page
-    assert "Of different layers, " in page
-    assert " against " not in page.split("<header>")[1].split("</h1>")[0]
-    printed = layerprobe("run", pair[0], "-t", pairs_file, *QUICK, "--reference-layers", "1", "--out", tmp_path / "no")
-    assert printed.code == 2
-    assert "expected --reference with --reference-layers" in printed.err
 
 
 def pair_of(pair: Pair) -> tuple[Path, str, Path]:

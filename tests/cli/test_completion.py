@@ -34,7 +34,6 @@ def completed(*words: str) -> list[str]:
     ("words", "names"),
     [
         (("predict", "--rule", ""), rule_names()),
-        (("run", "--rule", ""), rule_names()),
         (("compare", "--measure", ""), MEASURES),
         (("readings", "--reading", ""), READINGS),
         (("score", "--kind", ""), KINDS),

@@ -6,7 +6,7 @@ import pytest
 
 from layerprobe.files.serialisation import from_json
 from layerprobe.results.terminal import spelled
-from layerprobe.study.values import Study
+from layerprobe.study.values import Finding
 from layerprobe.tasks.loading import load_task
 
 from .conftest import Layerprobe
@@ -33,19 +33,18 @@ def test_files_of_the_demo_that_cannot_be_written_are_one_line(layerprobe: Layer
 def test_the_demo_finds_the_layer_to_keep(layerprobe: Layerprobe, tmp_path: Path) -> None:
     done = layerprobe("demo", "--out", tmp_path / "demo")
     assert done.code == 0, done.err
-    study = from_json(Study, (tmp_path / "demo" / "study.json").read_text())
-    assert study.prediction.drop_layers == (2, 3, 4, 5, 6, 7, 8)
-    finding = study.finding
-    assert finding is not None
+    finding = from_json(Finding, (tmp_path / "demo" / "finding.json").read_text())
+    assert finding.prediction
+    assert finding.prediction.drop_layers == (2, 3, 4, 5, 6, 7, 8)
     # rounding differs between processors, and training carries it on: a neighbour, and a point, not a digit
     assert finding.best_layer in (3, 4, 5)
     assert finding.answer.layers[finding.best_layer].mean == pytest.approx(71.5, abs=1.5)
     assert 8 not in finding.answer.candidates
     assert finding.answer.spent - finding.proof_cost <= 0.15 * finding.answer.full_sweep
-    last = next(outcome for outcome in study.outcomes if outcome.layer == 8)
+    last = next(outcome for outcome in finding.outcomes if outcome.layer == 8)
     assert last.mean == pytest.approx(62.9, abs=2.0)
     lines = done.out.splitlines()
-    assert len(lines) <= 29
+    assert len(lines) <= 30
     assert spelled(f"{finding.kept} {finding.certainty}", None) in lines
-    assert spelled(study.expectation, None) in lines
+    assert spelled(finding.expectation, None) in lines
     assert (tmp_path / "demo" / "report.html").stat().st_size > 1_000_000

@@ -6,7 +6,7 @@ from safetensors.torch import load_file
 
 from layerprobe.export.layout import read_layout
 from layerprobe.files.serialisation import from_json
-from layerprobe.study.values import Study
+from layerprobe.study.values import Finding
 
 from .conftest import QUICK, Layerprobe, Outcome, Pair
 
@@ -76,9 +76,9 @@ def test_what_is_wrong_is_one_line(layerprobe: Layerprobe, pair: Pair, tmp_path:
     assert "expected a layer to truncate at" in layerprobe("export", pair[0], out).error
     assert "expected layers from 0 to 3 of" in layerprobe("export", pair[0], out, "--layer", "9").error
     assert "there is no folder" in layerprobe("export", tmp_path / "nothing", out, "--layer", "1").error
-    (tmp_path / "study.json").write_text("{}")
-    for study, message in {"study.json": "is no study", "missing.json": "cannot read"}.items():
-        wrong = layerprobe("export", pair[0], out, "--layer", "1", "--study", tmp_path / study)
+    (tmp_path / "finding.json").write_text("{}")
+    for finding, message in {"finding.json": "expected a result as JSON", "missing.json": "cannot read"}.items():
+        wrong = layerprobe("export", pair[0], out, "--layer", "1", "--finding", tmp_path / finding)
         assert message in wrong.error
     assert layerprobe("export", pair[0], out, "--layer", "-1").code == 2
     assert not out.exists()
@@ -105,11 +105,11 @@ def test_fine_tuned_weights_are_kept_and_exported(
 
 
 def test_a_run_and_its_evidence(
-    layerprobe: Layerprobe, pair: Pair, studied: tuple[Outcome, Path], tmp_path: Path
+    layerprobe: Layerprobe, pair: Pair, found: tuple[Outcome, Path], tmp_path: Path
 ) -> None:
-    study = studied[1] / "study.json"
-    assert layerprobe("export", pair[0], tmp_path / "out", "--layer", "2", "--study", study).code == 0
-    headline = from_json(Study, study.read_text()).finding.heading  # type: ignore[union-attr]
+    finding = found[1] / "finding.json"
+    assert layerprobe("export", pair[0], tmp_path / "out", "--layer", "2", "--finding", finding).code == 0
+    headline = from_json(Finding, finding.read_text()).heading
     assert headline in (tmp_path / "out" / "README.md").read_text()
-    other = layerprobe("export", pair[1], tmp_path / "other", "--layer", "2", "--study", study)
-    assert "expected a study of" in other.error
+    other = layerprobe("export", pair[1], tmp_path / "other", "--layer", "2", "--finding", finding)
+    assert "expected a finding of" in other.error

@@ -45,11 +45,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lambda case: case[0] == "classification",
     ),
 )
-def test_run(
-    layerprobe: Layerprobe, pair: Pair, data: Path, tmp_path: Path, kind: str, options: tuple[str, ...], title: str
-) -> None:
+def test_find(layerprobe: Layerprobe, pair: Pair, data: Path, kind: str, options: tuple[str, ...], title: str) -> None:
     source = ("-t", data / f"{kind}.csv", *options)
-    done = layerprobe("run", pair[0], "-r", pair[1], *source, *QUICK, "-o", tmp_path / "out")
+    done = layerprobe("find", pair[0], "-r", pair[1], *source, *QUICK)
     assert done.code == 0, done.err
     assert f"{title} x 100" in done.out
     assert f"note: read as {kind}" in done.err

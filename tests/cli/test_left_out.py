@@ -21,7 +21,7 @@ from layerprobe.scoring.values import LayerScores
 from layerprobe.similarity.cka import estimate_cka, linear_cka
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.study.predict import predict, predict_drop
-from layerprobe.study.values import Finding, Study
+from layerprobe.study.values import Finding
 from layerprobe.tasks.loading import load_task
 from tests.models import given, save_tiny
 
@@ -184,22 +184,19 @@ def test_scores_and_metrics_leave_cells_blank(layerprobe: Layerprobe, pair: Pair
     assert [len(line.split()) for line in done.out.splitlines()[2:6]] == [1, 2, 3, 3]
 
 
-def test_run_and_find_go_without_it(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
+def test_find_goes_without_it(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
     settings = (*CLS, "--epochs", "1", "--seeds", "1", "--batch-size", "16")
-    done = layerprobe("run", pair[0], "-t", pairs_file, "--reference", pair[1], *settings, "-o", tmp_path / "study")
+    done = layerprobe("find", pair[0], "-t", pairs_file, "--reference", pair[1], *settings, "--json")
     assert done.code == 0, done.err
     assert done.err.count(f"warning: {said(pair[0])}") == 1
-    study = from_json(Study, (tmp_path / "study" / "study.json").read_text())
-    finding = study.finding
-    assert finding is not None
+    finding = from_json(Finding, done.out)
     assert {run.layer for run in finding.fine_tuned} == {1, 2, 3}, "expected no run at a layer that is left out"
-    assert 0 not in (*finding.answer.candidates, finding.best_layer, study.prediction.recommended_layer)
-    first, *others = study.table.records()
-    assert [first[name] for name in ("cka", "zero_shot", "expected", "chance_best")] == [None] * 4
+    assert finding.prediction
+    assert 0 not in (*finding.answer.candidates, finding.best_layer, finding.prediction.recommended_layer)
+    first, *others = finding.table.records()
+    assert [first[name] for name in ("cka", "untrained", "expected", "chance_best")] == [None] * 4
     assert all(row["cka"] is not None and row["expected"] is not None for row in others)
-    again = layerprobe("find", pair[0], "-t", pairs_file, *settings, "--json")
-    assert again.code == 0, again.err
-    assert from_json(Finding, json.dumps(again.json)).answer.first_layer == 1
+    assert finding.answer.first_layer == 1
 
 
 def test_mean_pooling_says_nothing_of_it(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:

@@ -70,11 +70,10 @@ def test_every_command_takes_it(questions: Path, environment: dict[str, str], pa
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     of = (pair[1], "-t", questions)
-    scored, found, confirmed, _ = layerprobe(
+    scored, confirmed, found = layerprobe(
         ("score", *of, "--json"),
-        ("find", *of, *QUICK, "--budget", "60%", "--jobs", "1", "--json"),
         ("confirm", *of, *QUICK, "--json"),
-        ("run", *of, *QUICK, "--jobs", "1", "--save-models", "-o", tmp_path / "study"),
+        ("find", *of, *QUICK, "--jobs", "1", "--save-models", "--report", tmp_path / "found.html", "--json"),
     )
     scores = json.loads(scored)["scores"]["metrics"]["accuracy"]
     assert (json.loads(scored)["kind"], len(scores)) == ("multiple choice", 4)
@@ -83,9 +82,8 @@ def test_every_command_takes_it(questions: Path, environment: dict[str, str], pa
     confirmation = json.loads(confirmed)["confirmation"]
     assert (confirmation["primary"], confirmation["error"]["unit"]) == ("accuracy", "question")
 
-    assert "(multiple choice, sha256" in (tmp_path / "study" / "report.html").read_text()
-    finding = json.loads((tmp_path / "study" / "study.json").read_text())["finding"]
-    layerprobe(("export", finding["weights"]["directory"], tmp_path / "exported"))
+    assert "(multiple choice, sha256" in (tmp_path / "found.html").read_text()
+    layerprobe(("export", json.loads(found)["weights"]["directory"], tmp_path / "exported"))
     assert SentenceTransformer(str(tmp_path / "exported"), device="cpu").encode(["a b c"]).shape == (1, 16)
 
 

@@ -13,9 +13,8 @@ FEW = ("--rounds", "1", "--repeats", "2", "--warmup", "0", "--lengths", "4,8", "
 
 
 @pytest.fixture
-def study(studied: tuple[Outcome, Path]) -> Path:
-    """A study of the pair, with its fine-tuning."""
-    return studied[1] / "study.json"
+def finding(found: tuple[Outcome, Path]) -> Path:
+    return found[1] / "finding.json"
 
 
 def test_a_row_a_shape_and_layer(layerprobe: Layerprobe, pair: Pair) -> None:
@@ -41,26 +40,26 @@ def test_two_models_side_by_side(layerprobe: Layerprobe, pair: Pair) -> None:
 
 
 @pytest.mark.slow
-def test_scores_of_a_study_stand_beside_the_cost(
-    layerprobe: Layerprobe, pair: Pair, study: Path, tmp_path: Path
+def test_scores_of_a_finding_stand_beside_the_cost(
+    layerprobe: Layerprobe, pair: Pair, finding: Path, tmp_path: Path
 ) -> None:
     report = tmp_path / "new" / "cost.html"
-    done = layerprobe("profile", pair[0], *FEW, "--study", study, "--report", report)
+    done = layerprobe("profile", pair[0], *FEW, "--finding", finding, "--report", report)
     assert done.code == 0, done.err
     assert "TMFT" in done.out
     assert done.out.endswith(f"Report: {report}\n")
     assert "plot-score-latency" in report.read_text()
 
 
-def test_a_study_of_another_model_is_refused_before_anything_is_measured(
-    layerprobe: Layerprobe, pair: Pair, study: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_finding_of_another_model_is_refused_before_anything_is_measured(
+    layerprobe: Layerprobe, pair: Pair, finding: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", None)
-    outcome = layerprobe("profile", pair[0], "--random-init", "3", *FEW, "--study", study)
+    outcome = layerprobe("profile", pair[0], "--random-init", "3", *FEW, "--finding", finding)
     assert outcome.code == 1
-    assert "expected a study of the model that is profiled" in outcome.error
-    outcome = layerprobe("profile", pair[1], *FEW, "--study", study)
-    assert "expected a study with fine-tuned layers" in outcome.error
+    assert "expected a finding of the model that is profiled" in outcome.error
+    outcome = layerprobe("profile", pair[1], *FEW, "--finding", finding)
+    assert "expected a finding of the model that is profiled" in outcome.error
 
 
 @pytest.mark.parametrize(
@@ -69,7 +68,7 @@ def test_a_study_of_another_model_is_refused_before_anything_is_measured(
         (("--layers", "2-7"), 1, "expected layers from 0 to 3"),
         (("--lengths", "600"), 1, "expected lengths up to 64 tokens"),
         (("--repeats", "0"), 2, "expected at least one repeat"),
-        (("--study", "nothing.json"), 1, "cannot read nothing.json"),
+        (("--finding", "nothing.json"), 1, "cannot read nothing.json"),
         (("--lengths", "many"), 2, "expected lengths as whole numbers"),
     ],
 )

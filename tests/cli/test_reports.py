@@ -18,7 +18,7 @@ from .conftest import QUICK, Layerprobe, Pair
 
 WITHOUT = {"extract", "check", "export"}
 """Commands without a curve or a table by layer, or that write what another command makes a page of."""
-IN_A_FOLDER = {"run", "demo"}
+IN_A_FOLDER = {"demo"}
 """Commands that always write a page, where --out says."""
 TUNED = ("--layers", "1,3", *QUICK)
 COMMANDS: dict[str, tuple[str, ...]] = {

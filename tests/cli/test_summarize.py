@@ -48,9 +48,9 @@ def test_it_is_a_kind_of_task_like_the_others(
 
 
 @pytest.mark.slow  # as of the other kinds: classes, entities and answers go through the same commands
-def test_run_and_confirm(layerprobe: Layerprobe, pair: Pair, articles: Path, tmp_path: Path) -> None:
+def test_find_and_confirm(layerprobe: Layerprobe, pair: Pair, articles: Path) -> None:
     quick = ("--epochs", "1", "--seeds", "2", "--learning-rate", "1e-3")
-    done = layerprobe("run", pair[0], "-r", pair[1], "-t", articles, *quick, "-o", tmp_path / "study")
+    done = layerprobe("find", pair[0], "-r", pair[1], "-t", articles, *quick)
     assert done.code == 0, done.err
     assert "ROUGE-L x 100" in done.out
     confirmed = layerprobe("confirm", pair[0], "-r", pair[1], "-t", articles, *quick)

@@ -30,14 +30,14 @@ TABLES = {
 
 
 def made(folder: Path) -> None:
-    """Write what the calls name: a model, pairs, texts, and a study that is none."""
+    """Write what the calls name: a model, pairs, texts, and a finding that is none."""
     save_tiny("bert", folder / "model", seed=0)
     rows = [
         (f"{a} {b} c", f"{b} d {a}", (i + j) % 6) for i, a in enumerate("abcdef") for j, b in enumerate("ghijklmnop")
     ]
     (folder / "pairs.csv").write_text("".join(f"{first},{second},{score}\n" for first, second, score in rows))
     (folder / "texts.txt").write_text("".join(f"{first}\n" for first, *_ in rows))
-    (folder / "study.json").write_text("{}")
+    (folder / "finding.json").write_text("{}")
     (folder / "three.txt").write_text("a b\nc d\ne f\n")
     for name, content in TABLES.items():
         (folder / f"{name}.csv").write_text(content)

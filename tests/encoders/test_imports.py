@@ -24,7 +24,7 @@ STAGES = (
     "sweeps.run",
     "lab.run",
 )
-VALUES = ("study.values", "report.page", "tasks.loading", "prediction.values", "metrics.names")
+VALUES = ("study.values", "report.tuning", "tasks.loading", "prediction.values", "metrics.names")
 
 
 def importing(names: tuple[str, ...], *, without: tuple[str, ...]) -> str:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,19 +10,18 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 
+from layerprobe.comparison.values import Comparisons
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model, ModelDescription, Pooling
 from layerprobe.errors import DataError
 from layerprobe.export.card import TrainingSummary, card
 from layerprobe.export.layout import Layout
 from layerprobe.export.run import export_model
-from layerprobe.scoring.values import LayerScores
 from layerprobe.stats.values import seed_scores
-from layerprobe.study.values import Study
 from tests.models import save_tiny
 
+from .findings import HOSTILE, described, finding_of
 from .judges import layerprobe_embeddings
-from .studies import HOSTILE, confirmed, described, searched, study_of
 
 LAYOUT = Layout(pooling="mean", width=16, max_length=64, prompt="")
 TRAINING = TrainingSummary(
@@ -64,19 +62,6 @@ def test_scores_of_the_weights_are_in_the_form_of_the_hub() -> None:
     assert entry["results"][0]["metrics"][0]["type"] == "macro_f1"
 
 
-@pytest.mark.parametrize("split", ["test", "validation"])
-def test_weights_that_were_not_trained_have_the_scores_of_their_layer(split: str) -> None:
-    study = study_of(described("org/model"))
-    metrics = {"spearman": tuple(50.0 + layer for layer in range(study.comparison.model.n_layers))}
-    scores = LayerScores(split=split, method="cosine", primary="spearman", metrics=metrics)
-    data = front_matter(card(described("org/model"), 2, LAYOUT, study=dataclasses.replace(study, zero_shot=scores)))
-    if split == "validation":
-        assert "model-index" not in data, "what chose a layer says too much of it"
-    else:
-        assert data["model-index"][0]["results"][0]["metrics"][0]["value"] == 52.0
-    assert "model-index" not in front_matter(card(described("org/model"), 2, LAYOUT))
-
-
 def test_the_base_model_of_random_weights_is_the_one_that_was_named() -> None:
     model = described("org/model@v1 (random init 3)", random_init=3)
     assert front_matter(card(model, 2, LAYOUT))["base_model"] == "org/model"
@@ -92,21 +77,20 @@ def test_a_local_folder_is_no_base_model() -> None:
 
 def test_paths_of_data_and_reference_are_not_told() -> None:
     training = TrainingSummary(data="/home/someone/pairs.csv", pairs=(1, 1, 1), seed=0, settings={}, metrics={})
-    study = study_of(described(), reference="/home/someone/reference")
-    comparison = study.comparison
+    finding = finding_of(described(), reference="/home/someone/reference")
+    assert finding.comparison
+    (comparison,) = finding.comparison.comparisons
     local = dataclasses.replace(comparison.reference, revision="sha256:" + "0" * 32)
-    study = dataclasses.replace(study, comparison=dataclasses.replace(comparison, reference=local))
-    text = card(described(), 2, LAYOUT, training=training, study=study)
+    compared = Comparisons(comparisons=(dataclasses.replace(comparison, reference=local),))
+    text = card(described(), 2, LAYOUT, training=training, finding=dataclasses.replace(finding, comparison=compared))
     assert "on pairs.csv:" in text
-    assert "with reference on 50 texts of reference, mean pooling" in text
+    assert "Layers on reference:" in text
     assert "someone" not in text
 
 
-def test_a_model_is_called_as_in_the_study() -> None:
-    plain = study_of(described())
-    model = dataclasses.replace(plain.comparison.model, name="our model", source="org/model")
-    named = dataclasses.replace(plain, comparison=dataclasses.replace(plain.comparison, model=model))
-    text = card(described(), 2, LAYOUT, study=named)
+def test_a_model_is_called_as_in_the_finding() -> None:
+    named = finding_of(described("our model", source="org/model"))
+    text = card(described(), 2, LAYOUT, finding=named)
     assert "# our model, truncated at layer 2\n" in text
     assert "org/model, revision" in text
     assert "base_model: org/model\n" in text
@@ -158,53 +142,36 @@ def test_fine_tuning() -> None:
     assert "not fine-tuned" not in text
 
 
-def test_evidence() -> None:
-    plain = study_of(described())
-    text = card(described(), 2, LAYOUT, study=plain)
-    assert plain.prediction.sentence in text
-    assert "with org/reference on 50 texts of org/reference, mean pooling" in text
-    assert "| Layer | debiased linear CKA |  |" in text
-    assert "| 2 | 0.8700 | exported, recommended |" in text
-    assert "| 3 | 0.4000 | drop |" in text
-    assert "No layer was fine-tuned to confirm it." in text
-    curve = dataclasses.replace(plain.comparison.curve, alignment="previous-layer")
-    alone = dataclasses.replace(plain, comparison=dataclasses.replace(plain.comparison, curve=curve))
-    assert "Similarity with the layer before on 50 texts" in card(described(), 2, LAYOUT, study=alone)
-    text = card(described(), 2, LAYOUT, study=confirmed(plain))
-    assert "| 3 | 0.4000 | 53.25 | drop |" in text
-    assert "**Verdict: confirmed.** Fine-tuning confirms it." in text
-
-
-def test_evidence_of_a_search_says_which_layer_it_keeps_and_what_was_expected() -> None:
-    study = searched(study_of(described()))
-    text = card(described(), 2, LAYOUT, study=study)
-    assert study.finding
+def test_evidence_says_which_layer_is_kept_and_what_was_expected() -> None:
+    finding = finding_of(described())
+    text = card(described(), 2, LAYOUT, finding=finding)
     order = [
-        "## What the study says",
-        "Layer 2 was asked for; the study keeps layer 1.",
-        f"{study.finding.kept} {study.finding.certainty}",
+        "## What the search says",
+        "Layer 2 was asked for; the search keeps layer 1.",
+        f"{finding.kept} {finding.certainty}",
         "Layer 1 was not compared with the last layer, 3, on the test split.",
         "Predicted before training: layer 2 first, layer 3 flagged. Training ",
-        "Similarity with org/reference on 50 texts",
-        "| Layer | Expected Spearman | 95% interval | Chance to be best | debiased linear CKA |  |",
-        "| 0.8800 | to keep |",
-        "| 0.8700 | exported, expected before training |",
-        "| 0.4000 | drop |",
+        "Layers on org/reference:",
+        "| layer | parameters | CKA | untrained test |",
+        "| 1 | 0.00 M | 0.8800 | 51.00 |",
+        "| predicted |",
+        "| drop |",
     ]
     places = [text.index(part) for part in order]
     assert places == sorted(places)
-    assert "No layer was fine-tuned" not in text
+    alone = card(described(), 1, LAYOUT, finding=dataclasses.replace(finding, comparison=None, prediction=None))
+    assert "## Why this layer" in alone
+    assert not any(word in alone for word in ("CKA", "Predicted before"))
 
 
-@pytest.mark.parametrize("tuned", [lambda study: confirmed(study, sentence=HOSTILE), searched])
-def test_hostile_names_stay_text(tuned: Callable[[Study], Study]) -> None:
+def test_hostile_names_stay_text() -> None:
     model = described(HOSTILE, architecture=HOSTILE)
-    study = tuned(study_of(model, reference=HOSTILE, sentence=HOSTILE))
+    finding = finding_of(model, reference=HOSTILE, sentence=HOSTILE)
     training = TrainingSummary(
         data=HOSTILE, pairs=(1, 1, 1), seed=0, settings={HOSTILE: HOSTILE}, metrics={HOSTILE: 1.0}
     )
     layout = Layout(pooling="mean", width=16, max_length=64, prompt=HOSTILE + "\n```\n")
-    text = card(model, 2, layout, training=training, study=study)
+    text = card(model, 2, layout, training=training, finding=finding)
     assert front_matter(text)["base_model"] == HOSTILE.partition("@")[0]
     assert ModelCard(text).data.library_name == "sentence-transformers"
     body = text.split("---\n", 2)[2]
@@ -216,7 +183,7 @@ def test_hostile_names_stay_text(tuned: Callable[[Study], Study]) -> None:
     assert len(re.findall(r"^```", body, flags=re.MULTILINE)) == 4
     for line in words.splitlines():
         if line.startswith("|"):
-            assert len(re.findall(r"(?<!\\)\|", line)) in (3, 5, 7)
+            assert len(re.findall(r"(?<!\\)\|", line)) in (3, 5, 8)
 
 
 # ---- the code in it -----------------------------------------------------------------------------------
@@ -256,55 +223,35 @@ def test_the_code_of_other_architectures_runs(name: str, tmp_path: Path) -> None
         np.testing.assert_allclose(embeddings, expected, rtol=0, atol=1e-5)
 
 
-# ---- whose study --------------------------------------------------------------------------------------
+# ---- whose finding --------------------------------------------------------------------------------------
 
 
-def test_the_study_of_another_model_is_refused(bert: Path, tmp_path: Path) -> None:
-    said = r"expected a study of .*bert at revision sha256.*, got one of org/model at revision 0123.* with all 3 blocks"
+def test_the_finding_of_another_model_is_refused(bert: Path, tmp_path: Path) -> None:
+    said = r"expected a finding of .*bert at .*, got one of org/model at revision 0123.* with all 3 blocks"
     with pytest.raises(DataError, match=said):
-        export_model(bert, tmp_path / "out", layer=2, study=study_of(described()))
+        export_model(bert, tmp_path / "out", layer=2, finding=finding_of(described()))
 
 
-def test_the_study_of_other_blocks_is_refused(tmp_path: Path) -> None:
+def test_the_finding_of_other_blocks_is_refused(tmp_path: Path) -> None:
     folder = save_tiny("bert", tmp_path / "bert", num_hidden_layers=4)
     whole, some, others = Model(folder), Model(folder, blocks=(1, 2, 4)), Model(folder, blocks=(1, 3, 4))
-    study = study_of(load_encoder(some, device="cpu").description)
+    finding = finding_of(load_encoder(some, device="cpu").description)
     for model, blocks in (whole, "all 4 blocks"), (others, "blocks 1, 3, 4"):
-        said = f"expected a study of .* with {blocks}, got one of .*bert .* with blocks 1, 2, 4$"
+        said = f"expected a finding of .* with {blocks}, got one of .*bert .* with blocks 1, 2, 4$"
         with pytest.raises(DataError, match=said):
-            export_model(model, tmp_path / "out", layer=2, study=study)
-    done = export_model(some, tmp_path / "out", layer=2, study=study)
+            export_model(model, tmp_path / "out", layer=2, finding=finding)
+    done = export_model(some, tmp_path / "out", layer=2, finding=finding)
     text = (tmp_path / "out" / "README.md").read_text()
-    assert "| 2 | 0.8700 | exported, recommended |" in text
+    assert "| 2 | 0.00 M | 0.8700 | 52.00 |" in text
     assert done.whole_parameters == load_encoder(whole, device="cpu").description.parameters[-1]
     sizes = f"{done.parameters:,} instead of {done.whole_parameters:,} ("
     assert f"the embeddings and blocks 1, 2 of 4\n- **Parameters:** {sizes}" in text
 
 
-def test_the_study_of_the_model_is_in_the_card(bert: Path, tmp_path: Path) -> None:
+def test_the_finding_of_the_model_is_in_the_card(bert: Path, tmp_path: Path) -> None:
     model: ModelDescription = load_encoder(str(bert), device="cpu").description
-    export_model(bert, tmp_path / "out", layer=2, study=study_of(model))
-    assert "| 2 | 0.8700 | exported, recommended |" in (tmp_path / "out" / "README.md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("settings", "differ"),
-    [
-        ({}, ""),
-        ({"pooling": "mean", "prompt": "", "max_length": 512}, ""),
-        ({"pooling": "cls"}, "pooling 'mean', not 'cls'"),
-        ({"prompt": "a: ", "max_length": 9}, "prompt '', not 'a: ' and max length 64, not 9"),
-    ],
-)
-def test_scores_of_other_embeddings_than_the_exported_ones_are_left_out(
-    bert: Path, settings: dict[str, Any], differ: str, tmp_path: Path
-) -> None:
-    study = confirmed(study_of(load_encoder(str(bert), device="cpu").description))
-    done = export_model(Model(bert, **settings), tmp_path / "out", layer=2, study=study)
-    text = (tmp_path / "out" / "README.md").read_text()
-    assert ("model-index" in front_matter(text)) == ("Zero-shot" in text) == (not differ)
-    said = [f"the card leaves out the study's zero-shot scores: they were computed with {differ}"]
-    assert list(done.warnings) == (said if differ else [])
+    export_model(bert, tmp_path / "out", layer=2, finding=finding_of(model))
+    assert "| 2 | 0.00 M | 0.8700 | 52.00 |" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_of_several_seeds_the_mean_counts_and_this_one_stands_beside_it() -> None:

@@ -24,8 +24,8 @@ from tests.finetuning.finished import Tuned, evaluated
 from tests.models import given, save_tiny
 from tests.toy_task import toy_task
 
+from .findings import finding_of
 from .judges import layerprobe_embeddings, sentence_transformers_embeddings
-from .studies import study_of
 
 TASK = toy_task(train=16, validation=16, test=16)
 PROTOCOL = Protocol(learning_rate=3e-3, epochs=2, batch_size=8)
@@ -184,8 +184,8 @@ def test_a_decoder_is_exported_with_the_texts_that_it_was_trained_on(end_token: 
 def test_a_run_with_evidence(bert: Path, tmp_path: Path) -> None:
     _, directories = tuned(bert, tmp_path / "cache", layers=(2,))
     model = load_encoder(str(bert), device="cpu").description
-    export_model(Model(directories[0], pooling="mean"), tmp_path / "out", layer=2, study=study_of(model))
-    assert "| 2 | 0.8700 | exported, recommended |" in (tmp_path / "out" / "README.md").read_text()
+    export_model(Model(directories[0], pooling="mean"), tmp_path / "out", layer=2, finding=finding_of(model))
+    assert "| 2 | 0.00 M | 0.8700 | 52.00 |" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_options_that_contradict_the_run(bert: Path, tmp_path: Path) -> None:

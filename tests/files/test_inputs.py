@@ -17,7 +17,7 @@ from layerprobe.files.inputs import BYTES, text_lines
 from layerprobe.files.serialisation import parse_json
 from layerprobe.files.toml import parse_toml, read_toml
 from layerprobe.lab.dropbench.zoo import read_zoo
-from layerprobe.study.values import read_study
+from layerprobe.results.kept import load
 from layerprobe.tasks.hub import hub_tables
 from layerprobe.tasks.loading import load_corpus
 from layerprobe.tasks.tables import read_table
@@ -138,7 +138,7 @@ def test_a_data_set_of_the_hub_is_measured(monkeypatch: pytest.MonkeyPatch) -> N
 
 READERS: dict[str, Callable[[Path], object]] = {
     "toml": lambda path: read_toml(path, "the chain"),
-    "study": read_study,
+    "result": load,
     "zoo": read_zoo,
     "table": lambda path: read_table(path.rename(path.with_suffix(".csv"))),
     "corpus": lambda path: load_corpus([path.rename(path.with_suffix(".txt.gz"))]),
@@ -155,7 +155,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, read: Callable[[Path
         read(path)
 
 
-@pytest.mark.parametrize("read", [READERS["toml"], read_study, read_zoo], ids=["toml", "study", "zoo"])
+@pytest.mark.parametrize("read", [READERS["toml"], read_zoo], ids=["toml", "zoo"])
 def test_documents_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[Path], object]) -> None:
     (tmp_path / "x").write_text("# " + "x" * 100)
     for variable in ("LAYERPROBE_MAX_RECORD", "LAYERPROBE_MAX_SETTINGS"):
@@ -208,6 +208,6 @@ def test_json_that_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n' + (text or "?"))
     with pytest.raises(TaskError, match=r"a\.jsonl, line 2: expected (one|a) JSON object"):
         read_table(tmp_path / "a.jsonl")
-    (tmp_path / "study.json").write_text(text)
-    with pytest.raises(DataError, match="is no study: expected a Study as JSON"):
-        read_study(tmp_path / "study.json")
+    (tmp_path / "finding.json").write_text(text)
+    with pytest.raises(DataError, match=r"finding\.json: "):
+        load(tmp_path / "finding.json")

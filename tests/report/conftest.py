@@ -1,19 +1,20 @@
-"""Studies made by hand, as a reader would meet them."""
+"""Comparisons, predictions and findings made by hand, as a reader would meet them."""
 
 import dataclasses
 import functools
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import pytest
 
-from layerprobe.comparison.values import Comparison
+from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol
 from layerprobe.prediction.values import Decline, DropPrediction
-from layerprobe.report.page import study_page
 from layerprobe.results.page import render
+from layerprobe.results.shown import Shown, make_page
 from layerprobe.scoring.values import LayerScores
 from layerprobe.search.plan import answer
 from layerprobe.search.values import Evidence, Score, SearchSettings
@@ -21,7 +22,7 @@ from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.values import CrossedInterval, over_seeds
-from layerprobe.study.values import Finding, MadeRun, Provenance, Study
+from layerprobe.study.values import Finding, MadeRun, Weights
 from tests.few import few
 
 from .similarities import with_intervals
@@ -29,15 +30,29 @@ from .similarities import with_intervals
 HOSTILE = "evil/<script>alert(1)</script><!-- & \"quotes\" 'too' ünï 日本 %{x} $$ \\u003c"
 
 
-_RENDERED: dict[int, tuple[Study, str]] = {}
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Models compared, and what that predicts: what is known before any training."""
+
+    comparison: Comparison
+    prediction: DropPrediction
+    further: tuple[Comparison, ...] = ()
+    further_predictions: tuple[DropPrediction, ...] = ()
+
+    @property
+    def comparisons(self) -> Comparisons:
+        return Comparisons(comparisons=(self.comparison, *self.further))
 
 
-def rendered(study: Study) -> str:
-    """Return the report of a study as HTML, made once for each of the last dozen studies, which never change."""
-    _RENDERED[id(study)] = _RENDERED.pop(id(study), None) or (study, render(study_page(study)))
+_RENDERED: dict[int, tuple[Shown, str]] = {}
+
+
+def rendered(result: Shown) -> str:
+    """Return the page of a result as HTML, made once for each of the last dozen, which never change."""
+    _RENDERED[id(result)] = _RENDERED.pop(id(result), None) or (result, render(make_page(result)))
     if len(_RENDERED) > 12:
         del _RENDERED[next(iter(_RENDERED))]
-    return _RENDERED[id(study)][1]
+    return _RENDERED[id(result)][1]
 
 
 def model(name: str, n_blocks: int) -> ModelDescription:
@@ -85,16 +100,15 @@ def outcome(layer: int, parameters: int, mean: float, seeds: int) -> LayerOutcom
     )
 
 
-def study(
+def pair(
     n_blocks: int = 12,
     reference_blocks: int = 12,
     drop: tuple[int, ...] = (10, 11, 12),
     recommended: int = 9,
     name: str = "google/electra-base-discriminator",
     reference: str = "google-bert/bert-base-cased",
-    warnings: tuple[str, ...] = (),
     values: tuple[float, ...] = (),
-) -> Study:
+) -> Pair:
     described = model(name, n_blocks)
     values = values or curve_values(n_blocks + 1, drop)
     step = reference_blocks / n_blocks
@@ -103,7 +117,7 @@ def study(
     plateau = tuple(range(max(0, end - 3), end))
     level = statistics.median(values[layer] for layer in plateau)
     flagged = f"layers {drop[0]} to {drop[-1]} will score lower" if drop else "no layer will score lower"
-    return Study(
+    return Pair(
         comparison=Comparison(
             model=described,
             reference=model(reference, reference_blocks),
@@ -131,49 +145,26 @@ def study(
                 "fixed fraction of depth": math.floor(n_blocks * 0.75 + 0.5),
             },
         ),
-        provenance=Provenance(
-            layerprobe="0.1.0",
-            created="2026-11-02T14:20:31+00:00",
-            settings={"prompt": "query: "},
-            command="layerprobe study google/electra-base-discriminator google-bert/bert-base-cased --task stsb"
-            " --seeds 5 --pooling mean",
-            task="stsb",
-            task_kind="sts",
-            task_digest="41be" * 16,
-            texts_digest="9f2c" * 16,
-            n_texts=2552,
-            seeds=(0, 1, 2, 3, 4),
-            device="NVIDIA GeForce RTX 3090",
-            versions={"python": "3.11.9", "torch": "2.8.0", "transformers": "5.4.0", "numpy": "2.1.0"},
-            warnings=warnings,
-        ),
     )
 
 
-def confirmed(plain: Study, layers: Sequence[int] = (3, 8, 9, 10, 11, 12), seeds: int = 5) -> Study:
-    """Return the study with zero-shot scores and fine-tuning."""
-    described = plain.comparison.model
-    best, last = plain.prediction.recommended_layer, described.n_blocks
+def confirmation(layers: Sequence[int] = (3, 8, 9, 10, 11, 12), seeds: int = 5, best: int = 9) -> Confirmation:
+    """Return a confirmed drop of a model whose last layer is the last of these."""
+    last, parameters = layers[-1], model("org/a", layers[-1]).parameters
     means = {
         layer: 78.1 - 1.1 * abs(layer - best) if layer <= best else 78.1 - 3.9 * (layer - best) for layer in layers
     }
-    outcomes = tuple(outcome(layer, described.parameters[layer], mean, seeds) for layer, mean in means.items())
+    outcomes = tuple(outcome(layer, parameters[layer], mean, seeds) for layer, mean in means.items())
     scores = {outcome.layer: outcome.scores for outcome in outcomes}
     effects = [a - b for a, b in zip(scores[best], scores[last], strict=True)]
-    return dataclasses.replace(
-        plain,
-        zero_shot=zero_shot(described.n_layers, 46.0),
-        reference_zero_shot=zero_shot(plain.comparison.reference.n_layers, 58.0),
-        protocol=Protocol(),
-        confirmation=Confirmation(
-            verdict="confirmed",
-            compared_layers=(best, last),
-            primary="spearman",
-            error=over_seeds(effects, (effects[0] - 1.9, effects[0] + 1.9)),
-            level=0.95,
-            outcomes=outcomes,
-            sentence=f"Truncated at layer {best} the fine-tuned model scores 11.70 points higher than at layer {last}.",
-        ),
+    return Confirmation(
+        verdict="confirmed",
+        compared_layers=(best, last),
+        primary="spearman",
+        error=over_seeds(effects, (effects[0] - 1.9, effects[0] + 1.9)),
+        level=0.95,
+        outcomes=outcomes,
+        sentence=f"Truncated at layer {best} the fine-tuned model scores 11.70 points higher than at layer {last}.",
     )
 
 
@@ -194,17 +185,19 @@ def tuned_run(layer: int, seed: int, parameters: int, validation: float) -> Fine
 
 
 def found(
-    plain: Study,
+    before: Pair,
     *,
+    compared: bool = True,
+    failures: tuple[str, ...] = (),
     tuned: Sequence[tuple[int, int]] = ((8, 0), (9, 0), (9, 1), (12, 0), (12, 1)),
     scans: int = 1,
     n_folds: int = 5,
     tested: bool = True,
     peak: int = 9,
     tolerance: float = 0.5,
-) -> Study:
-    """Return the study with zero-shot scores and a search that made runs at layers with seeds after its scans."""
-    described = plain.comparison.model
+) -> Finding:
+    """Return what a search found that made runs at layers with seeds after its scans."""
+    described = before.comparison.model
     layers, last = range(described.n_layers), described.n_blocks
     curve = [82.0 - (3.8 * (layer - peak) if layer > peak else 0.12 * (layer - peak) ** 2) for layer in layers]
     runs = [
@@ -243,24 +236,27 @@ def found(
     )
     tested = tested and answered.best_layer != last
     seconds = {answered.smallest_sufficient: 0.5, answered.best_layer: 0.6, last: 0.9}
-    return dataclasses.replace(
-        plain,
-        zero_shot=zero_shot(described.n_layers, 46.0),
-        reference_zero_shot=zero_shot(plain.comparison.reference.n_layers, 58.0),
-        protocol=Protocol(),
-        finding=Finding(
-            answer=answered,
-            primary="spearman",
-            parameters=described.parameters,
-            runs=tuple(runs),
-            n_folds=n_folds,
-            n_items=(1500, 1379),
-            outcomes=tuple(outcome_of(by_layer[layer]) for layer in sorted(by_layer)),
-            against_last=difference if tested else None,
-            proof_cost=2 * (last + 1) if tested else 0,
-            seconds_by_layer=tuple(seconds.get(layer) for layer in layers),
-            rounds_by_layer=tuple(by_round(seconds.get(layer), last=layer == last) for layer in layers),
-        ),
+    read = {"InfoNCE": before.comparison.curve.values}
+    return Finding(
+        model=described,
+        task="stsb",
+        kind="sts",
+        task_digest="41be" * 16,
+        versions={"python": "3.11.9", "layerprobe": "0.4.0", "torch": "2.8.0"},
+        prediction=dataclasses.replace(before.prediction, rule="fall of InfoNCE", read=read),
+        comparison=before.comparisons if compared else None,
+        answer=answered,
+        primary="spearman",
+        runs=tuple(runs),
+        n_folds=n_folds,
+        n_items=(1500, 1379),
+        outcomes=tuple(outcome_of(by_layer[layer]) for layer in sorted(by_layer)),
+        against_last=difference if tested else None,
+        proof_cost=2 * (last + 1) if tested else 0,
+        rounds_by_layer=tuple(by_round(seconds.get(layer), last=layer == last) for layer in layers),
+        weights=Weights(directory=f"layer-{answered.best_layer:03}-seed-0", kept=False),
+        untrained=zero_shot(described.n_layers, 46.0).scores,
+        failures=failures,
     )
 
 
@@ -288,14 +284,6 @@ def zero_shot(n_layers: int, level: float) -> LayerScores:
     return LayerScores(split="test", method="cosine", primary="spearman", metrics=metrics)
 
 
-def _with_reference(plain: Study) -> Study:
-    whole = confirmed(plain)
-    parameters = whole.comparison.reference.parameters
-    return dataclasses.replace(
-        whole, reference_outcomes=tuple(outcome(layer, parameters[layer], 80.5 + layer / 6, 3) for layer in (9, 10, 12))
-    )
-
-
 MEASURED = (0.67, 0.41, 0.40, 0.39, 0.37, 0.35, 0.39, 0.38, 0.22)
 """CKA of the embedded RTD model against the embedded MLM model."""
 CAUTIONS = (
@@ -304,80 +292,66 @@ CAUTIONS = (
 )
 
 
-def _measured_plain() -> Study:
-    plain = study(8, 8, drop=(8,), recommended=7, name="embedded/rtd", reference="embedded/mlm", values=MEASURED)
+def _measured() -> Pair:
+    plain = pair(8, 8, drop=(8,), recommended=7, name="embedded/rtd", reference="embedded/mlm", values=MEASURED)
     return with_intervals(plain, ("google/bert_uncased_L-8_H-256_A-4", "random-init"), CAUTIONS)
 
 
-def _measured() -> Study:
-    return confirmed(_measured_plain(), (3, 7, 8))
+def _hostile() -> Pair:
+    return pair(name=HOSTILE, reference=f"{HOSTILE} </script>")
 
 
-def _hostile_intervals() -> Study:
-    plain = study(name=HOSTILE, reference=f"{HOSTILE} </script>", warnings=(HOSTILE,))
-    return confirmed(with_intervals(plain, (f"{HOSTILE} 2", f"{HOSTILE} 3"), (f"{HOSTILE} caution",)))
+def _of_25() -> Pair:
+    return pair(n_blocks=24, reference_blocks=12, drop=(20, 21, 22, 23, 24), recommended=19)
 
 
-_MAKERS: dict[str, Callable[[], Study]] = {
-    "plain": study,
-    "confirmed": lambda: confirmed(study()),
-    "reference": lambda: _with_reference(study(warnings=("206 duplicate texts were removed.",))),
-    "no drop": lambda: study(drop=(), recommended=12),
-    "hostile": lambda: confirmed(study(name=HOSTILE, reference=f"{HOSTILE} </script>", warnings=(HOSTILE,))),
-    "shallow reference": lambda: confirmed(study(reference_blocks=6)),
-    "one seed": lambda: confirmed(study(), seeds=1),
-    "the two layers that decide": lambda: confirmed(study(), (9, 12)),
-    "25 layers": lambda: confirmed(
-        study(n_blocks=24, reference_blocks=24, drop=(20, 21, 22, 23, 24), recommended=19), (12, 19, 20, 24), 3
+PAIRS: dict[str, Callable[[], Pair]] = {
+    "plain": functools.cache(pair),
+    "no drop": functools.cache(lambda: pair(drop=(), recommended=12)),
+    "hostile": functools.cache(_hostile),
+    "hostile intervals": functools.cache(
+        lambda: with_intervals(_hostile(), (f"{HOSTILE} 2", f"{HOSTILE} 3"), (f"{HOSTILE} caution",))
     ),
-    "intervals": _measured,
-    "hostile intervals": _hostile_intervals,
-    "25 layers with intervals": lambda: with_intervals(
-        study(n_blocks=24, reference_blocks=12, drop=(20, 21, 22, 23, 24), recommended=19), ("roberta-base",)
-    ),
-    "found": lambda: found(study(drop=(4, 5, 6, 7, 8, 9, 10, 11, 12), recommended=3)),
-    "found as expected": lambda: found(study(), scans=2, n_folds=1, tolerance=1.0),
-    "found, not tested": lambda: found(study(), tested=False),
-    "found hostile": lambda: found(study(name=HOSTILE, reference=f"{HOSTILE} </script>", warnings=(HOSTILE,))),
-    "found, no drop": lambda: found(study(drop=(), recommended=12), peak=12),
-    "found in a scan alone": lambda: found(_measured_plain(), tuned=(), tested=False, peak=5),
-    "tiny": lambda: study(n_blocks=3, reference_blocks=3, drop=(3,), recommended=2),
+    "shallow reference": functools.cache(lambda: pair(reference_blocks=6)),
+    "intervals": functools.cache(_measured),
+    "25 layers": functools.cache(lambda: with_intervals(_of_25(), ("roberta-base",))),
 }
-STUDIES: dict[str, Callable[[], Study]] = {kind: functools.cache(make) for kind, make in _MAKERS.items()}
+_MAKERS: dict[str, Callable[[], Finding]] = {
+    "found": lambda: found(
+        pair(drop=(4, 5, 6, 7, 8, 9, 10, 11, 12), recommended=3), failures=("206 duplicate texts were removed.",)
+    ),
+    "found as expected": lambda: found(pair(), scans=2, n_folds=1, tolerance=1.0),
+    "found alone": lambda: found(pair(), compared=False, tested=False),
+    "found hostile": lambda: found(PAIRS["hostile intervals"](), failures=(HOSTILE,)),
+    "found, no drop": lambda: found(pair(drop=(), recommended=12), peak=12),
+    "found in a scan alone": lambda: found(_measured(), tuned=(), tested=False, peak=5),
+    "25 layers": lambda: found(PAIRS["25 layers"](), tuned=((19, 0), (24, 0))),
+    "tiny": lambda: found(
+        pair(n_blocks=3, reference_blocks=3, drop=(3,), recommended=2), tuned=((1, 0), (2, 0), (3, 0)), peak=2
+    ),
+}
+FINDINGS: dict[str, Callable[[], Finding]] = {kind: functools.cache(make) for kind, make in _MAKERS.items()}
+USUAL = ("25 layers", "found as expected", "found hostile", "tiny")
+"""The findings that every test of pages takes in `make test`; the rest in `make test-slow`."""
 
 
-USUAL = ("25 layers with intervals", "found as expected", "hostile intervals", "reference", "tiny")
-"""The studies that every test of pages takes in `make test`; the rest in `make test-slow`."""
-
-
-@pytest.fixture(params=few(sorted(STUDIES), lambda kind: kind in USUAL))
-def any_study(request: pytest.FixtureRequest) -> Study:
-    return STUDIES[request.param]()
-
-
-@pytest.fixture
-def plain() -> Study:
-    return STUDIES["plain"]()
-
-
-@pytest.fixture
-def whole() -> Study:
-    """A study with everything that a study can have."""
-    return STUDIES["reference"]()
-
-
-@pytest.fixture
-def hostile() -> Study:
-    return STUDIES["hostile"]()
+@pytest.fixture(params=few(sorted(FINDINGS), lambda kind: kind in USUAL))
+def any_finding(request: pytest.FixtureRequest) -> Finding:
+    return FINDINGS[request.param]()
 
 
 @pytest.fixture
-def searched() -> Study:
-    """A study with a search that disagrees with the prediction."""
-    return STUDIES["found"]()
+def plain() -> Pair:
+    return PAIRS["plain"]()
 
 
 @pytest.fixture
-def measured() -> Study:
-    """A study whose similarities have intervals, diagnostics and further references."""
-    return STUDIES["intervals"]()
+def searched() -> Finding:
+    """A finding that disagrees with the prediction."""
+    return FINDINGS["found"]()
+
+
+@pytest.fixture
+def measured() -> Pair:
+    """A pair whose similarities have intervals, diagnostics and further references."""
+    return PAIRS["intervals"]()

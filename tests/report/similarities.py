@@ -1,8 +1,11 @@
 """Comparisons made by hand with everything that a comparison can have: intervals, tests, diagnostics, a null."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,7 +25,9 @@ from layerprobe.similarity.values import (
     SimilarityCurve,
     SimilarityMap,
 )
-from layerprobe.study.values import Study
+
+if TYPE_CHECKING:
+    from .conftest import Pair
 
 ERROR = 0.01
 """Standard error of every value."""
@@ -143,15 +148,15 @@ def predicted(comparison: Comparison) -> DropPrediction:
     return plateau_rule(comparison.curve, model=model, reference=reference)
 
 
-def with_intervals(plain: Study, references: Sequence[str] = (), warnings: tuple[str, ...] = ()) -> Study:
-    """Return the study with everything that similarities can have, also against further references."""
+def with_intervals(plain: Pair, references: Sequence[str] = (), warnings: tuple[str, ...] = ()) -> Pair:
+    """Return the pair with everything that similarities can have, also against further references."""
     first = whole_comparison(plain.comparison, warnings)
     further = [_against(first, name, flattened) for name, flattened in zip(references, (0.2, 0.9), strict=False)]
     return dataclasses.replace(
         plain,
         comparison=first,
         prediction=predicted(first),
-        further_comparisons=tuple(further),
+        further=tuple(further),
         further_predictions=tuple(map(predicted, further)),
     )
 

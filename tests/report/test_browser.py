@@ -14,13 +14,12 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from layerprobe.files.serialisation import from_json
-from layerprobe.report.page import study_page
-from layerprobe.results.shown import write_report
+from layerprobe.results.shown import make_page, write_report
 from layerprobe.results.values import Figure
-from layerprobe.study.values import Study
+from layerprobe.study.values import Finding
 from tests.few import few
 
-from .conftest import STUDIES
+from .conftest import FINDINGS
 from .test_shown import CASES
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -33,14 +32,14 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
-OPENED_ELSEWHERE = {"found", "found hostile", "reference", "confirmed", "hostile", "25 layers", "intervals"}
+OPENED_ELSEWHERE = {"found", "found hostile", "25 layers"}
 
 Open = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
 def open_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
-    """Return a function that opens the report of a study and gives the page once its figures are drawn."""
+    """Return a function that opens the page of a result and gives the page once its figures are drawn."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     executable = next(filter(None, map(shutil.which, BROWSERS)), None)
     if executable is None:
@@ -55,7 +54,7 @@ def open_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
 @contextmanager
 def _opened(browser: Any, folder: Path, kind: str, options: dict[str, Any]) -> Iterator[Any]:
     """Open a report; at the end, assert that it said nothing and asked for nothing but itself."""
-    result = STUDIES[kind]() if kind in STUDIES else CASES[kind]()
+    result = CASES[kind]()
     path = result.save_html(folder / f"{kind}.html")
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
     page = context.new_page()
@@ -85,9 +84,9 @@ def _until(page: Any, expression: str, value: object) -> None:
 
 @pytest.mark.slow
 def test_a_page_that_loads_plotly_draws_it_or_says_why_it_cannot(open_page: Open) -> None:
-    with open_page("plain") as page:
+    with open_page("found") as page:
         browser, path = page.context.browser, Path(page.url.removeprefix("file://")).with_name("cdn.html")
-    write_report(STUDIES["plain"](), path, plotly="cdn")
+    write_report(FINDINGS["found"](), path, plotly="cdn")
     headers = {"Access-Control-Allow-Origin": "*", "Content-Type": "text/javascript"}
     answers: dict[bool, Callable[[Any], None]] = {
         True: lambda route: route.fulfill(body=get_plotlyjs(), headers=headers),
@@ -113,8 +112,8 @@ def points_of(figure: Figure) -> int:
 
 
 def test_every_figure_is_drawn_with_its_data(open_page: Open) -> None:
-    figures = study_page(STUDIES["reference"]()).figures
-    with open_page("reference") as page:
+    figures = make_page(FINDINGS["found"]()).figures
+    with open_page("found") as page:
         for figure in figures:
             assert page.locator(f"#plot-{figure.name} path.point").count() == points_of(figure), figure.name
         assert page.locator("#plot-map-0 .heatmaplayer image").count() == 1
@@ -128,15 +127,15 @@ def test_every_figure_is_drawn_with_its_data(open_page: Open) -> None:
 
 @pytest.mark.slow
 def test_intervals_further_references_and_both_maps_are_drawn(open_page: Open) -> None:
-    with open_page("intervals") as page:
-        assert page.locator("#plot-cka-curve .fills path.js-fill").count() == 1 + 3
+    with open_page("found in a scan alone") as page:
+        assert page.locator("#plot-curve .fills path.js-fill").count() == 1 + 3
         for name in ("map-0", "map-1"):
             assert page.locator(f"#plot-{name} .heatmaplayer image").count() == 1
 
 
 @pytest.mark.slow
 def test_paper_opens_what_is_folded_and_a_link_does_too(open_page: Open) -> None:
-    with open_page("reference") as page:
+    with open_page("found") as page:
         assert page.locator("details[open]").count() == 0
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
         assert page.locator("details:not([open])").count() == 0
@@ -176,7 +175,7 @@ def test_a_click_copies_the_next_command(open_page: Open) -> None:
 
 @pytest.mark.slow
 def test_hovering_over_a_cell_of_a_map_shows_its_interval(open_page: Open) -> None:
-    with open_page("intervals") as page:
+    with open_page("found in a scan alone") as page:
         page.locator("#plot-map-1").scroll_into_view_if_needed()
         box = page.locator("#plot-map-1 .heatmaplayer image").bounding_box()
         page.mouse.move(box["x"] + 1.5 * box["width"] / 9, box["y"] + 0.5 * box["height"] / 9)
@@ -188,7 +187,7 @@ def test_hovering_over_a_cell_of_a_map_shows_its_interval(open_page: Open) -> No
 
 @pytest.mark.slow
 def test_folded_tables_open_by_keyboard(open_page: Open) -> None:
-    with open_page("intervals") as page:
+    with open_page("found in a scan alone") as page:
         table = page.locator("#diagnostics table").first
         assert not table.is_visible()
         page.locator("#diagnostics summary").first.focus()
@@ -197,38 +196,38 @@ def test_folded_tables_open_by_keyboard(open_page: Open) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", few(sorted(set(STUDIES) - OPENED_ELSEWHERE), lambda kind: "hostile" in kind))
-def test_any_study_is_drawn_without_a_word(kind: str, open_page: Open) -> None:
+@pytest.mark.parametrize("kind", few(sorted(set(FINDINGS) - OPENED_ELSEWHERE), lambda kind: kind == "tiny"))
+def test_any_finding_is_drawn_without_a_word(kind: str, open_page: Open) -> None:
     with open_page(kind) as page:
         assert page.locator(".plot .main-svg").count() > 0
 
 
 @pytest.mark.slow
 def test_a_click_on_the_legend_hides_a_trace_also_through_a_change_of_colours(open_page: Open) -> None:
-    with open_page("reference") as page:
-        lines = page.locator("#plot-zero-shot .scatterlayer .trace")
+    with open_page("found") as page:
+        lines = page.locator("#plot-outcomes .scatterlayer .trace")
         drawn = lines.count()
         assert drawn >= 2
         # A second click within Plotly's time for a double click would mean something else.
-        page.locator("#plot-zero-shot .legendtoggle").nth(1).click()
-        _until(page, "document.querySelectorAll('#plot-zero-shot .scatterlayer .trace').length", drawn - 1)
+        page.locator("#plot-outcomes .legendtoggle").nth(1).click()
+        _until(page, "document.querySelectorAll('#plot-outcomes .scatterlayer .trace').length", drawn - 1)
         page.locator("#theme").click()
         assert lines.count() == drawn - 1
 
 
 @pytest.mark.slow
 def test_hovering_shows_the_values(open_page: Open) -> None:
-    with open_page("reference") as page:
-        page.locator("#plot-cka-curve").scroll_into_view_if_needed()
-        box = page.locator("#plot-cka-curve .scatterlayer path.point").nth(4).bounding_box()
+    with open_page("found") as page:
+        page.locator("#plot-curve").scroll_into_view_if_needed()
+        box = page.locator("#plot-curve .scatterlayer path.point").nth(4).bounding_box()
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        page.wait_for_selector("#plot-cka-curve .hovertext")
-        assert "layer 4" in page.locator("#plot-cka-curve .hovertext").text_content()
+        page.wait_for_selector("#plot-curve .hovertext")
+        assert "layer 4" in page.locator("#plot-curve .hovertext").text_content()
 
 
-@pytest.mark.parametrize("kind", few(["reference", "hostile"], lambda kind: kind == "hostile"))
-def test_downloads_are_the_study_and_the_table_which_remain_without_scripts(kind: str, open_page: Open) -> None:
-    study = STUDIES[kind]()
+@pytest.mark.parametrize("kind", few(["found", "found hostile"], lambda kind: kind == "found hostile"))
+def test_downloads_are_the_finding_and_the_table_which_remain_without_scripts(kind: str, open_page: Open) -> None:
+    finding = FINDINGS[kind]()
     with open_page(kind) as page:
         json_file = _download(page, "Whole result (JSON)")
         csv_file = _download(page, "Table of layers (CSV)")
@@ -237,8 +236,8 @@ def test_downloads_are_the_study_and_the_table_which_remain_without_scripts(kind
             bare.goto(page.url)
             assert "JSON, in the script element" in bare.locator("noscript").inner_text().replace("\n", " ")
             assert bare.locator("#layers tbody tr").count() == 13
-    assert from_json(Study, json_file) == study
-    assert csv_file == study.table.csv()
+    assert from_json(Finding, json_file) == finding
+    assert csv_file == finding.table.csv()
     assert len(list(csv.DictReader(io.StringIO(csv_file)))) == 13
 
 
@@ -259,7 +258,7 @@ LIGHT, DARK = ["rgb(255, 255, 255)"], ["rgb(20, 23, 26)"]
 
 @pytest.mark.slow
 def test_figures_follow_the_system_and_the_button(open_page: Open) -> None:
-    with open_page("reference", color_scheme="dark") as page:
+    with open_page("found", color_scheme="dark") as page:
         _until(page, BACKGROUNDS, DARK)
         page.emulate_media(color_scheme="light")
         _until(page, BACKGROUNDS, LIGHT)
@@ -270,9 +269,7 @@ def test_figures_follow_the_system_and_the_button(open_page: Open) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind", ["reference", "hostile", "25 layers", "intervals", "hostile intervals", "found hostile"]
-)
+@pytest.mark.parametrize("kind", ["found", "25 layers", "found hostile"])
 def test_a_phone_does_not_scroll_sideways(kind: str, open_page: Open) -> None:
     phone = {"width": 390, "height": 844}
     with open_page(kind, viewport=phone, is_mobile=True, has_touch=True) as page:
@@ -288,7 +285,7 @@ UNREADABLE = (Path(__file__).parent / "unreadable.js").read_text()
 
 @pytest.mark.parametrize(
     "kind",
-    few(["study, found", *(kind for kind in CASES if not kind.startswith("study, "))], lambda kind: kind == "finding"),
+    few(["found", *(kind for kind in CASES if kind not in FINDINGS)], lambda kind: kind == "found"),
 )
 def test_the_page_of_any_result_is_drawn_fits_a_phone_and_can_be_read(kind: str, open_page: Open) -> None:
     phone = {"width": 390, "height": 844}
@@ -305,14 +302,14 @@ def test_the_page_of_any_result_is_drawn_fits_a_phone_and_can_be_read(kind: str,
 
 @pytest.mark.slow
 def test_figures_follow_the_width_of_the_window(open_page: Open) -> None:
-    with open_page("reference") as page:
+    with open_page("found") as page:
         page.set_viewport_size({"width": 700, "height": 900})
         _until(page, "document.querySelector('#plot-outcomes .main-svg').clientWidth < 700", True)
 
 
 @pytest.mark.slow
 def test_paper_is_light_and_figures_fit_it(open_page: Open) -> None:
-    with open_page("reference", color_scheme="dark") as page:
+    with open_page("found", color_scheme="dark") as page:
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
         page.emulate_media(media="print")
         _until(page, BACKGROUNDS, LIGHT)

@@ -1,4 +1,4 @@
-"""What figures draw: of charts the numbers of the table's columns, and of a study what no table declares."""
+"""What figures draw: of charts the numbers of the table's columns, and of maps what no table declares."""
 
 import dataclasses
 import re
@@ -7,16 +7,16 @@ from itertools import pairwise
 import pytest
 
 from layerprobe.report import maps
-from layerprobe.report.page import study_page
 from layerprobe.results import style
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.draw import HEIGHT, SIDES, WIDTH, drawn, placed_labels
+from layerprobe.results.shown import make_page
 from layerprobe.results.table import Column, Table
 from layerprobe.results.values import Figure
 from layerprobe.similarity.measures.neighbours import MutualKNN
-from layerprobe.study.values import Study
+from layerprobe.study.values import Finding
 
-from .conftest import STUDIES, rendered
+from .conftest import FINDINGS, PAIRS, Pair, rendered
 
 POINTS = Quantity("Spearman × 100", "test", "higher")
 TABLE = Table(
@@ -100,23 +100,11 @@ def test_bars_have_the_colours_of_marks_and_names_are_places() -> None:
     assert named.plot.data[0].mode == "markers", "names have no order that a line could show"
 
 
-# ---- a study --------------------------------------------------------------------------------------------
+# ---- findings and comparisons -----------------------------------------------------------------------------
 
 
-def test_the_curve_of_a_study_marks_what_decided(plain: Study) -> None:
-    figure = next(each for each in study_page(plain).figures if each.name == "cka-curve")
-    drawn_traces = traces(figure)
-    evidence = plain.prediction.evidence
-    assert evidence
-    curve = figure.plot.data[0]
-    assert tuple(curve.y) == plain.comparison.curve.values
-    assert set(drawn_traces["plateau"].y) == {evidence.plateau}  # type: ignore[attr-defined]
-    assert set(drawn_traces["threshold"].y) == {evidence.plateau - evidence.threshold}  # type: ignore[attr-defined]
-    assert drawn_traces["recommended: layer 9"].x == (9,)  # type: ignore[attr-defined]
-
-
-def test_intervals_and_band_of_the_curve_are_those_of_the_comparison(measured: Study) -> None:
-    figure = next(each for each in study_page(measured).figures if each.name == "cka-curve")
+def test_intervals_and_band_of_the_curve_are_those_of_the_comparison(measured: Pair) -> None:
+    figure = make_page(measured.comparison).first
     errors = measured.comparison.curve.uncertainty
     assert errors
     band, interval, *_ = figure.plot.data
@@ -124,9 +112,8 @@ def test_intervals_and_band_of_the_curve_are_those_of_the_comparison(measured: S
     assert tuple(interval.y) == (*errors.upper, *reversed(errors.lower))
 
 
-def test_the_search_draws_expected_scores_scans_and_every_run(searched: Study) -> None:
-    finding = searched.finding
-    assert finding
+def test_the_search_draws_expected_scores_scans_and_every_run(searched: Finding) -> None:
+    finding = searched
     figure = finding.plot()
     dots, band, expected, keep, scan, *_ = figure.data
     assert tuple(expected.y) == tuple(belief.mean for belief in finding.answer.layers)
@@ -142,23 +129,20 @@ def test_the_search_draws_expected_scores_scans_and_every_run(searched: Study) -
 
 
 def test_nothing_is_claimed_of_spoilt_scores() -> None:
-    study = STUDIES["found as expected"]()
-    assert study.finding
-    answer = dataclasses.replace(study.finding.answer, spoilt=3)
-    spoilt = dataclasses.replace(study, finding=dataclasses.replace(study.finding, answer=answer))
-    assert spoilt.finding
-    figure = spoilt.finding.plot()
+    finding = FINDINGS["found as expected"]()
+    spoilt = dataclasses.replace(finding, answer=dataclasses.replace(finding.answer, spoilt=3))
+    figure = spoilt.plot()
     assert {trace.name for trace in figure.data if trace.showlegend is not False} == {"expected", "one run, all layers"}
     assert not figure.layout.shapes
-    claiming, page = rendered(study), rendered(spoilt)
-    for claim in ("may be the best", "Shade: ", "12 blocks kept", "Expected score versus size"):
+    claiming, page = rendered(finding), rendered(spoilt)
+    for claim in ("may be the best", "Shade: ", "12 blocks kept"):
         assert claim in claiming
         assert claim not in page
 
 
-@pytest.mark.parametrize("kind", ["reference", "found", "found as expected"])
+@pytest.mark.parametrize("kind", ["found", "found as expected"])
 def test_every_axis_of_scores_is_of_one_split(kind: str) -> None:
-    for figure in study_page(STUDIES[kind]()).figures:
+    for figure in make_page(FINDINGS[kind]()).figures:
         titles = [axis.title.text or "" for axis in figure.plot.select_yaxes()]
         assert not any("alidation" in title and "est " in title for title in titles)
         if "× 100" in titles[0]:
@@ -168,7 +152,7 @@ def test_every_axis_of_scores_is_of_one_split(kind: str) -> None:
 # ---- maps -----------------------------------------------------------------------------------------------
 
 
-def test_maps_share_one_scale_and_have_the_models_layers_as_rows(measured: Study) -> None:
+def test_maps_share_one_scale_and_have_the_models_layers_as_rows(measured: Pair) -> None:
     raw, other = maps.both_normalizations(measured.comparison, ("the model", "the reference"))
     first, second = raw.plot.data[0], other.plot.data[0]
     assert (raw.plot.layout.title.text, other.plot.layout.title.text) == ("Raw features", "Z-scored features")
@@ -179,18 +163,18 @@ def test_maps_share_one_scale_and_have_the_models_layers_as_rows(measured: Study
     assert null
     expected = (errors.lower, errors.upper, errors.standard_errors, null.threshold, null.p_values)
     assert tuple(first.customdata[3][5]) == tuple(matrix[3][5] for matrix in expected)
-    shallow = STUDIES["shallow reference"]().comparison
+    shallow = PAIRS["shallow reference"]().comparison
     (only,) = maps.both_normalizations(shallow, ("the model", "the reference"))
     heat, compared = only.plot.data
     assert (len(heat.z), len(heat.z[0])) == (13, 7)
     assert tuple(compared.x) == shallow.curve.reference_layers
 
 
-def test_another_measure_has_its_own_name(plain: Study) -> None:
-    found = dataclasses.replace(plain.comparison.map, measure=MutualKNN(neighbours=10))
-    study = dataclasses.replace(plain, comparison=dataclasses.replace(plain.comparison, map=found))
-    figures = {each.name: each.plot for each in study_page(study).figures}
-    assert figures["cka-curve"].layout.yaxis.title.text == "Mutual kNN (k = 10) with the reference"
+def test_another_measure_has_its_own_name(plain: Pair) -> None:
+    changed = dataclasses.replace(plain.comparison.map, measure=MutualKNN(neighbours=10))
+    page = make_page(dataclasses.replace(plain.comparison, map=changed))
+    figures = {each.name: each.plot for each in page.figures}
+    assert figures["curve-0"].layout.yaxis.title.text == "Mutual kNN (k = 10) with the reference"
     assert figures["map-0"].data[0].colorbar.title.text == "mutual kNN"
 
 
@@ -204,14 +188,15 @@ def test_the_colour_scale_spans_0_to_1_exactly_and_rises(lowest: float) -> None:
 # ---- all ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["reference", "intervals", "found as expected"])
+@pytest.mark.parametrize("kind", ["found in a scan alone", "found as expected"])
 def test_every_colour_has_its_counterpart_on_a_dark_page(kind: str) -> None:
-    written = "".join(figure.plot.to_json() for figure in study_page(STUDIES[kind]()).figures)
+    written = "".join(figure.plot.to_json() for figure in make_page(FINDINGS[kind]()).figures)
     colours = set(re.findall(r"\"(#[0-9a-fA-F]{3,8}|rgba?\([^)]*\))\"", written))
     assert colours - {style.TRANSPARENT} <= set(style.DARK)
 
 
-def test_names_are_text_and_not_markup_or_mathematics(hostile: Study) -> None:
-    names = {trace.name for each in study_page(hostile).figures for trace in each.plot.data if trace.name}
+def test_names_are_text_and_not_markup_or_mathematics() -> None:
+    figures = make_page(FINDINGS["found hostile"]()).figures
+    names = {trace.name for each in figures for trace in each.plot.data if trace.name}
     assert not any("<" in name or "$" in name for name in names)
     assert any(name.startswith("evil/&lt;script&gt;") for name in names)

@@ -10,15 +10,15 @@ import pytest
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.profiling.page import profile_page
-from layerprobe.profiling.run import check_studies, scores_of, side_by_side
+from layerprobe.profiling.run import check_findings, scores_of, side_by_side
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles
 from layerprobe.results.numbers import significant
 from layerprobe.results.page import render
 from layerprobe.stats.values import pareto_front
-from layerprobe.study.values import Study
+from layerprobe.study.values import Finding
 from tests.shown import assert_shows_itself
 
-from .conftest import HOSTILE, STUDIES, model
+from .conftest import FINDINGS, HOSTILE, model
 from .test_page import Page
 
 
@@ -66,11 +66,8 @@ def _cost(layer: int, length: int, size: int, speed: float) -> Cost:
 
 
 @pytest.fixture
-def study() -> Study:
-    """A study whose model and reference were fine-tuned, and that has the model of `profile` alone."""
-    found = STUDIES["reference"]()
-    reference = dataclasses.replace(found.comparison.reference, revision="another")
-    return dataclasses.replace(found, comparison=dataclasses.replace(found.comparison, reference=reference))
+def finding() -> Finding:
+    return FINDINGS["found"]()
 
 
 @pytest.fixture
@@ -84,18 +81,18 @@ def test_models_of_one_short_name_are_told_apart() -> None:
     assert (models.name, list(dict.fromkeys(models.cells))) == ("model", ["old/bert", "new/bert"])
 
 
-def test_every_figure_has_a_place_and_words(both: list[Profile], study: Study) -> None:
-    for studies, names in (([], []), ([study], ["score-latency", "score-size"])):
-        page = profile_page(side_by_side(both, studies))
+def test_every_figure_has_a_place_and_words(both: list[Profile], finding: Finding) -> None:
+    for findings, names in (([], []), ([finding], ["score-latency", "score-size"])):
+        page = profile_page(side_by_side(both, findings))
         assert [each.name for each in page.figures] == ["latency", *names, "throughput"]
         assert all(len(each.finding) > 30 for each in page.figures)
 
 
-def test_scores_stand_beside_costs(study: Study) -> None:
-    page = profile_page(side_by_side([profile()], [study]))
+def test_scores_stand_beside_costs(finding: Finding) -> None:
+    page = profile_page(side_by_side([profile()], [finding]))
     assert "TMFT Spearman" in Page(render(page)).text
     (figure,) = (each for each in page.figures if each.name == "score-latency")
-    points, scores = figure.plot.data[0], {each.layer: each.mean for each in study.outcomes}
+    points, scores = figure.plot.data[0], {each.layer: each.mean for each in finding.outcomes}
     assert list(points.y) == list(scores.values())
     beaten = {layer for layer, opacity in zip(scores, points.marker.opacity, strict=True) if opacity < 1}
     assert 12 in beaten, "its interval is below that of layer 9, and its times are above those of layer 9"
@@ -104,14 +101,13 @@ def test_scores_stand_beside_costs(study: Study) -> None:
 
 
 @pytest.fixture
-def paraphrase(study: Study) -> Study:
-    """The study on a task whose metric is F1."""
-    text = to_json(study).replace('"spearman"', '"f1"').replace('"pearson"', '"accuracy"')
-    provenance = dataclasses.replace(study.provenance, task_kind="paraphrase")
-    return dataclasses.replace(from_json(Study, text.replace('"sts"', '"paraphrase"')), provenance=provenance)
+def paraphrase(finding: Finding) -> Finding:
+    """The finding on a task whose metric is F1."""
+    text = to_json(finding).replace('"spearman"', '"f1"').replace('"pearson"', '"accuracy"')
+    return from_json(Finding, text.replace('"sts"', '"paraphrase"'))
 
 
-def test_scores_have_the_metric_of_the_study(paraphrase: Study) -> None:
+def test_scores_have_the_metric_of_the_finding(paraphrase: Finding) -> None:
     shown = profile_page(side_by_side([profile()], [paraphrase]))
     text = Page(render(shown)).text
     assert "TMFT F1" in text
@@ -124,13 +120,13 @@ def test_scores_have_the_metric_of_the_study(paraphrase: Study) -> None:
     assert "TMFT F1" in shown.table.text()
 
 
-def test_studies_of_different_metrics_are_refused(study: Study, paraphrase: Study) -> None:
-    with pytest.raises(DataError, match="expected studies scored by one metric, got Spearman and F1"):
-        side_by_side([profile()], [study, paraphrase])
+def test_findings_of_different_metrics_are_refused(finding: Finding, paraphrase: Finding) -> None:
+    with pytest.raises(DataError, match="expected findings scored by one metric, got Spearman and F1"):
+        side_by_side([profile()], [finding, paraphrase])
 
 
-def test_models_side_by_side_show_themselves(both: list[Profile], study: Study, tmp_path: Path) -> None:
-    shown = side_by_side(both, [study])
+def test_models_side_by_side_show_themselves(both: list[Profile], finding: Finding, tmp_path: Path) -> None:
+    shown = side_by_side(both, [finding])
     assert_shows_itself(shown, tmp_path)
     assert [column.head for column in shown.table.shown][:3] == ["model", "layer", "parameters"]
     assert from_json(Profiles, to_json(shown)) == shown
@@ -146,17 +142,12 @@ def test_names_cannot_add_elements(both: list[Profile]) -> None:
     assert HOSTILE in read.text
 
 
-def test_a_study_of_another_model_is_refused(study: Study) -> None:
+def test_a_finding_of_another_model_is_refused(finding: Finding) -> None:
     other = dataclasses.replace(model("google/electra-base-discriminator", 12), revision="a third")
-    with pytest.raises(DataError, match="expected a study of the model that is profiled, got one of google/electra"):
-        check_studies([study], [other])
-    random = dataclasses.replace(other, revision=study.comparison.model.revision, random_init=3)
-    assert scores_of([study], random) == {}
-
-
-def test_a_study_without_fine_tuning_is_refused() -> None:
-    with pytest.raises(DataError, match="expected a study with fine-tuned layers, got none"):
-        side_by_side([profile()], [STUDIES["plain"]()])
+    with pytest.raises(DataError, match="expected a finding of the model that is profiled, got one of google/electra"):
+        check_findings([finding], [other])
+    random = dataclasses.replace(other, revision=finding.model.revision, random_init=3)
+    assert scores_of([finding], random) == {}
 
 
 def test_profiles_of_different_shapes_are_refused() -> None:

@@ -35,22 +35,19 @@ from layerprobe.scoring.values import LayerOfModel, LayerScores, Scores, TaskSco
 from layerprobe.shrinking.equal import EqualSize
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.stats.values import AgainstBest
-from layerprobe.study.models import FoundModels
-from layerprobe.study.values import Prediction
+from layerprobe.study.values import Finding, Prediction
 from tests.models import HIDDEN, N_BLOCKS, given, save_tiny
 from tests.shown import assert_shows_itself
 
-from .conftest import HOSTILE, STUDIES, model
+from .conftest import FINDINGS, HOSTILE, PAIRS, confirmation, model, zero_shot
 from .test_page import Page
 from .test_profile_page import profile
 from .test_sweep_page import RESULT
 
 
 def prediction(kind: str = "intervals") -> Prediction:
-    study = STUDIES[kind]()
-    return Prediction(
-        comparisons=(study.comparison, *study.further_comparisons), drops=(study.prediction, *study.further_predictions)
-    )
+    pair = PAIRS[kind]()
+    return Prediction(comparisons=pair.comparisons.comparisons, drops=(pair.prediction, *pair.further_predictions))
 
 
 def joint_run() -> JointRun:
@@ -104,8 +101,7 @@ def retrieval(*names: str, first_layer: int = 0) -> Scores:
 
 
 def across() -> Scores:
-    scores = STUDIES["reference"]().zero_shot
-    assert scores is not None
+    scores = zero_shot(13, 46.0)
     tasks = [
         TaskScores(
             task=name,
@@ -181,59 +177,57 @@ def summaries() -> Scores:
     return dataclasses.replace(scores, ways=Ways(ways=tuple(ways), baselines=baselines, **about))
 
 
-def found_models(hostile: str = "google/electra-base-discriminator") -> FoundModels:
-    finding = STUDIES["found"]().finding
-    assert finding is not None
-    n = len(finding.parameters)
-    return FoundModels(
-        models=(hostile, "org/b"),
+def found_models(hostile: str = "google/electra-base-discriminator") -> Finding:
+    finding = FINDINGS["found"]()
+    other = dataclasses.replace(
+        finding,
+        model=dataclasses.replace(finding.model, name=hostile),
+        among=dataclasses.replace(finding.answer, candidates=(3,), smallest_sufficient=None),
+    )
+    return dataclasses.replace(
+        finding,
+        model=dataclasses.replace(finding.model, name="org/b"),
         task=HOSTILE,
-        findings=(finding, finding),
-        best_model=1,
-        chances=((0.01,) * n, (*(0.01,) * (n - 1), 1 - 0.01 * (2 * n - 1))),
-        within=((0.2,) * n, (*(0.3,) * (n - 1), 0.97)),
-        candidates=((0, 3), (1, n - 1)),
+        others=(other,),
+        place=1,
+        among=dataclasses.replace(finding.answer, candidates=(9, 12), smallest_sufficient=8),
         share=0.12,
         failures=(hostile,),
     )
 
 
 def run() -> FineTuningRun:
-    found = STUDIES["found"]().finding
-    assert found is not None
+    found = FINDINGS["found"]()
     epochs = tuple(EpochMetrics(epoch=each, train_loss=1 / each, validation={"spearman": 70.0}) for each in (1, 2))
     return dataclasses.replace(found.fine_tuned[0], epochs=epochs)
 
 
 def tuned(run: FineTuningRun | JointRun) -> TuningResult[Any]:
-    found = STUDIES["found"]().finding
-    assert found is not None
+    found = FINDINGS["found"]()
     return TuningResult(model="org/a", task=HOSTILE, level=0.9, runs=(run,), outcomes=found.outcomes)
 
 
 def part(kind: str, name: str) -> Callable[[], Shown]:
-    """Return a part of a study, which is there."""
-    return lambda: getattr(STUDIES[kind](), name)
+    """Return the comparison or the prediction of a pair."""
+    return lambda: getattr(PAIRS[kind](), name)
 
 
 CASES: dict[str, Callable[[], Shown]] = {
-    **{f"study, {kind}": make for kind, make in STUDIES.items()},
+    **FINDINGS,
     "comparison": part("intervals", "comparison"),
     "comparison without intervals": part("plain", "comparison"),
     "comparison, hostile": part("hostile intervals", "comparison"),
     "comparisons": lambda: Comparisons(comparisons=prediction().comparisons),
-    "map": lambda: STUDIES["intervals"]().comparison.map,
-    "map without intervals": lambda: STUDIES["plain"]().comparison.map,
+    "map": lambda: PAIRS["intervals"]().comparison.map,
+    "map without intervals": lambda: PAIRS["plain"]().comparison.map,
     "drop prediction": part("intervals", "prediction"),
     "drop prediction, hostile": part("hostile", "prediction"),
     "prediction": prediction,
     "prediction without intervals": lambda: prediction("plain"),
     "prediction, hostile": lambda: prediction("hostile intervals"),
-    "zero-shot": part("reference", "zero_shot"),
-    "finding": part("found", "finding"),
-    "finding, in a scan alone": part("found in a scan alone", "finding"),
-    "confirmation": part("confirmed", "confirmation"),
-    "confirmation, one seed": part("one seed", "confirmation"),
+    "zero-shot": lambda: zero_shot(13, 46.0),
+    "confirmation": confirmation,
+    "confirmation, one seed": lambda: confirmation(seeds=1),
     "run": run,
     "scan": joint_run,
     "runs": lambda: tuned(run()),
@@ -290,10 +284,10 @@ def test_every_kind_of_result_is_tested_and_stays_a_value() -> None:
 
 
 def test_a_curve_of_13_layers_is_in_the_line_and_one_of_25_is_not() -> None:
-    said = repr(STUDIES["plain"]().comparison)
+    said = repr(PAIRS["plain"]().comparison)
     assert said.startswith("<Comparison: electra-base-discriminator with bert-base-cased, ")
     assert len([float(number) for number in said.removesuffix(">").split(": ")[-1].split()]) == 13
-    assert "…" in repr(STUDIES["25 layers"]().comparison)
+    assert "…" in repr(PAIRS["25 layers"]().comparison)
 
 
 def test_embeddings_name_their_sizes_and_not_their_texts(tmp_path: Path) -> None:
@@ -304,7 +298,7 @@ def test_embeddings_name_their_sizes_and_not_their_texts(tmp_path: Path) -> None
 
 
 def test_columns_without_a_value_are_not_shown_in_a_notebook() -> None:
-    comparison = STUDIES["plain"]().comparison
+    comparison = PAIRS["plain"]().comparison
     assert "band_low" in comparison.to_pandas()
     assert "band" not in comparison._repr_html_()
 
@@ -331,7 +325,7 @@ def test_a_line_needs_no_plotly_no_pandas_and_no_torch_and_without_plotly_a_plot
 
 
 def page_without_figures(result: Shown) -> object:
-    return dataclasses.replace(comparison_page(STUDIES["plain"]().comparison), sections=(), first=None)
+    return dataclasses.replace(comparison_page(PAIRS["plain"]().comparison), sections=(), first=None)
 
 
 def test_a_result_without_a_figure_has_nothing_to_plot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,7 +341,7 @@ def test_a_result_without_a_figure_has_nothing_to_plot(monkeypatch: pytest.Monke
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LayerProbeError, match="choose another path"):
-        STUDIES["plain"]().save_html(tmp_path / "file" / "page.html")
+        FINDINGS["found"]().save_html(tmp_path / "file" / "page.html")
 
 
 # ---- what pages say ---------------------------------------------------------------------------------------
@@ -381,22 +375,20 @@ def test_several_measures_and_references_are_on_one_page() -> None:
 
 
 def test_comparisons_of_other_models_have_no_page_together() -> None:
-    first, other = STUDIES["plain"]().comparison, STUDIES["hostile"]().comparison
+    first, other = PAIRS["plain"]().comparison, PAIRS["hostile"]().comparison
     with pytest.raises(DataError, match="expected comparisons of the same models by different measures"):
         comparison_page(first, other)
 
 
 def test_names_cannot_add_elements_to_any_page() -> None:
     makers: list[Callable[[str], Shown]] = [
-        lambda name: dataclasses.replace(STUDIES["plain"]().comparison, model=model(name, 12), warnings=(name,)),
+        lambda name: dataclasses.replace(PAIRS["plain"]().comparison, model=model(name, 12), warnings=(name,)),
         lambda name: dataclasses.replace(retrieval(name), warnings=(name,)),
         lambda name: dataclasses.replace(models(task=name), models=(model(name, 12), model("org/b", 6))),
     ]
     for make in makers:
         tags = [[tag for tag, _ in Page(render(make_page(make(name)))).elements] for name in (HOSTILE, "harmless")]
         assert tags[0] == tags[1]
-    zero_shot = STUDIES["reference"]().zero_shot
-    assert zero_shot is not None
     pages = [render(make_page(retrieval(name))) for name in (HOSTILE, "harmless")]
     pages += [
         render(readings_page({name: LayerCurve(values=(1.0, 2.0))}, model=name)) for name in (HOSTILE, "harmless")
@@ -407,11 +399,10 @@ def test_names_cannot_add_elements_to_any_page() -> None:
 
 
 def test_scores_say_on_their_page_what_is_odd_about_embeddings() -> None:
-    zero_shot = STUDIES["reference"]().zero_shot
-    assert zero_shot is not None
-    assert "Warnings" not in render(layer_scores_page(zero_shot))
+    untrained = zero_shot(13, 46.0)
+    assert "Warnings" not in render(layer_scores_page(untrained))
     assert "3 texts were cut" in render(
-        layer_scores_page(dataclasses.replace(zero_shot, cautions=("3 texts were cut",)))
+        layer_scores_page(dataclasses.replace(untrained, cautions=("3 texts were cut",)))
     )
 
 
@@ -445,10 +436,11 @@ def test_a_layer_that_is_left_out_is_not_drawn() -> None:
 
 def test_models_with_spoilt_scores_have_no_intervals() -> None:
     found = found_models()
-    answer = dataclasses.replace(found.best.answer, spoilt=3)
-    spoilt = dataclasses.replace(found, findings=(dataclasses.replace(found.best, answer=answer),) * 2)
+    answer = dataclasses.replace(found.answer, spoilt=3)
+    other = dataclasses.replace(found.others[0], answer=answer, among=answer)
+    spoilt = dataclasses.replace(found, answer=answer, among=answer, others=(other,))
     for result, bands in (found, 2), (spoilt, 0):
-        depths, costs = (figure.plot for figure in make_page(result).figures)
+        depths, costs, *_ = (figure.plot for figure in make_page(result).figures)
         assert sum(trace.fill == "toself" for trace in depths.data) == bands
         said = [said for trace in (*depths.data, *costs.data) for said in trace.hovertext or ()]
         assert any("interval" in each for each in said) is bool(bands)

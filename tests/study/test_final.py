@@ -15,7 +15,7 @@ from layerprobe.finetuning.saved import load_saved_run
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.stats.sentences import untrained_sentence
 from layerprobe.study.find import plan_find
-from layerprobe.study.values import Finding
+from layerprobe.study.values import Finding, Weights
 from tests.models import save_tiny
 from tests.toy_task import toy_task
 
@@ -37,10 +37,9 @@ def finding(model: lp.Model) -> Finding:
 
 def test_the_final_run_is_one_more_and_changes_nothing_of_the_search(model: lp.Model, finding: Finding) -> None:
     plain = lp.find(model, TASK, **HOW)  # type: ignore[arg-type]
-    timed = {"seconds_by_layer": (), "rounds_by_layer": (), "weights": None, "final": None}
+    timed = {"rounds_by_layer": (), "weights": Weights(directory=""), "final": None}
     assert dataclasses.replace(finding, **timed) == dataclasses.replace(plain, **timed)
     assert plain.final is None
-    assert plain.weights is not None
     assert not plain.weights.kept
     assert lp.from_json(Finding, to_json(finding)) == finding
     assert '"final"' not in to_json(plain)
@@ -48,7 +47,6 @@ def test_the_final_run_is_one_more_and_changes_nothing_of_the_search(model: lp.M
 
 def test_it_learns_from_all_labels_for_as_many_epochs_as_validation_chose(finding: Finding) -> None:
     assert finding.final is not None
-    assert finding.weights is not None
     saved = load_saved_run(Path(finding.weights.directory))
     assert saved is not None
     assert saved.origin.pairs == (40, 16, 16)
@@ -94,11 +92,9 @@ def test_a_run_of_the_search_that_is_exported_is_called_one(model: lp.Model, tmp
     assert any("saw a part of the labels" in note for note in export_model(kept, tmp_path / "out").warnings)
 
 
-def test_run_makes_it_by_default_and_plans_say_what_runs_learn_from(model: lp.Model) -> None:
-    found = lp.run(model, TASK, **HOW).finding  # type: ignore[arg-type]
-    assert found is not None
-    assert found.final is not None
-    assert found.final.layer == found.best_layer
+def test_plans_say_what_runs_learn_from(model: lp.Model, finding: Finding) -> None:
+    assert finding.final is not None
+    assert finding.final.layer == finding.best_layer
     plan = plan_find([model], TASK, goes_on=False, final=True, **HOW)
     assert plan is not None
     trained = {

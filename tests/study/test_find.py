@@ -66,9 +66,7 @@ def finding(six: Path, cache: Path) -> Finding:
 def numbers(finding: Finding) -> Finding:
     """A finding without what differs from time to time."""
     still = [dataclasses.replace(m, run=dataclasses.replace(m.run, seconds=0.0, peak_memory=0)) for m in finding.runs]
-    return dataclasses.replace(
-        finding, runs=tuple(still), seconds_by_layer=(None,) * 7, rounds_by_layer=(), weights=None
-    )
+    return dataclasses.replace(finding, runs=tuple(still), rounds_by_layer=(), weights=Weights(directory=""))
 
 
 @pytest.fixture
@@ -109,7 +107,7 @@ def test_a_scan_comes_first_and_the_budget_holds(finding: Finding) -> None:
     fast = finding.speed(finding.best_layer)
     assert fast is not None
     assert 0 < fast[1] <= fast[0] <= fast[2]
-    assert len(finding.parameters) == 7
+    assert finding.model.n_layers == 7
 
 
 def test_readings_say_where_to_look(six: Path, cache: Path, finding: Finding, made: list[tuple[int, int]]) -> None:

@@ -15,8 +15,9 @@ from layerprobe.errors import DataError, ModelError, TrainingError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.values import Protocol
+from layerprobe.search.values import SearchAnswer
 from layerprobe.study.find import _ModelRuns, block_costs, find, plan_find
-from layerprobe.study.models import FoundModels
+from layerprobe.study.values import Finding, Weights
 from layerprobe.tasks.values import Task
 from tests.models import given, save_tiny
 from tests.toy_task import toy_task_of
@@ -40,25 +41,32 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-def found(models: list[Path], cache: Path, task: Task = TASK, **settings: Any) -> FoundModels:
+def found(models: list[Path], cache: Path, task: Task = TASK, **settings: Any) -> Finding:
     options = Model(device="cpu", cache_dir=cache)
     return find([given(str(model), options) for model in models], task, protocol=QUICK, **settings)
 
 
 @pytest.fixture(scope="module")
-def result(two: list[Path], cache: Path) -> FoundModels:
+def result(two: list[Path], cache: Path) -> Finding:
     return found(two, cache, budget=0.2, against_last=1)
 
 
-def numbers(result: FoundModels) -> FoundModels:
+def numbers(result: Finding) -> Finding:
     """A result without what differs from time to time."""
-    still = []
-    for each in result.findings:
-        made = [dataclasses.replace(m, run=dataclasses.replace(m.run, seconds=0.0, peak_memory=0)) for m in each.runs]
-        still.append(
-            dataclasses.replace(each, runs=tuple(made), seconds_by_layer=(None,), rounds_by_layer=(), weights=None)
-        )
-    return dataclasses.replace(result, findings=tuple(still))
+    made = [dataclasses.replace(m, run=dataclasses.replace(m.run, seconds=0.0, peak_memory=0)) for m in result.runs]
+    untimed: dict[str, Any] = {"rounds_by_layer": (), "weights": Weights(directory="")}
+    return dataclasses.replace(result, runs=tuple(made), others=tuple(map(numbers, result.others)), **untimed)
+
+
+def among_all(result: Finding) -> list[SearchAnswer]:
+    """What is known of each model's layers among those of all."""
+    answers = [each.among for each in result.models if each.among is not None]
+    assert len(answers) == len(result.models)
+    return answers
+
+
+def candidates(result: Finding) -> list[tuple[int, int]]:
+    return [(i, layer) for i, among in enumerate(among_all(result)) for layer in among.candidates]
 
 
 @pytest.fixture
@@ -75,36 +83,39 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
     return begun
 
 
-def test_it_says_which_layer_of_which_model(result: FoundModels, two: list[Path]) -> None:
-    assert result.models == tuple(map(str, two))
-    best = result.findings[result.best_model]
-    means = [each.answer.layers[each.best_layer].mean for each in result.findings]
-    assert result.best_model == int(np.argmax(means))
-    assert (result.best_model, best.best_layer) in result.candidates
-    assert sum(sum(own) for own in result.chances) == pytest.approx(1)
-    assert [len(own) for own in result.chances] == [len(each.parameters) for each in result.findings]
-    n_blocks, label = len(best.parameters) - 1, result.labels[result.best_model]
+def test_it_says_which_layer_of_which_model(result: Finding, two: list[Path]) -> None:
+    assert [each.model.name for each in result.models] == [*map(str, two)]
+    means = [each.answer.layers[each.best_layer].mean for each in result.models]
+    assert result.place == int(np.argmax(means))
+    assert (result.place, result.best_layer) in candidates(result)
+    chances = [[belief.chance_best for belief in among.layers] for among in among_all(result)]
+    assert sum(sum(own) for own in chances) == pytest.approx(1)
+    assert [len(own) for own in chances] == [each.model.n_layers for each in result.models]
+    n_blocks, label = result.last_layer, result.labels[result.place]
     kept = {n_blocks: f"all {n_blocks} layers of {label}"}
-    said = kept.get(best.best_layer, f"{label} at layer {best.best_layer} of {n_blocks}")
+    said = kept.get(result.best_layer, f"{label} at layer {result.best_layer} of {n_blocks}")
     assert result.sentence.startswith(f"Keep {said}: ")
     assert all(label in result.certainty for label in result.labels)
-    proofs = [each.proof_cost for i, each in enumerate(result.findings) if i != result.best_model]
+    proofs = [each.proof_cost for each in result.others]
     assert proofs == [0], "expected a comparison with the last layer of the model to keep alone"
-    sizes = [each.parameters for each in result.front()]
-    assert sizes == sorted(sizes)
-    assert result.front()[-1].score == pytest.approx(max(means))
+    front = sorted((row["parameters"], row["expected"]) for row in result.table.records() if row["front"])
+    assert [score for _, score in front] == sorted(score for _, score in front)
+    assert front[-1][1] == pytest.approx(max(means))
 
 
-def test_layers_whose_runs_failed_are_not_said_not_to_have_been_run(result: FoundModels) -> None:
-    finding = result.findings[0]
+def test_layers_whose_runs_failed_are_not_said_not_to_have_been_run(result: Finding) -> None:
+    finding = result.models[0]
     layers = [dataclasses.replace(each, runs=1) for each in finding.answer.layers]
     layers[1:4] = [dataclasses.replace(each, runs=0, failed=n) for each, n in zip(layers[1:4], (0, 1, 2), strict=True)]
     answer = dataclasses.replace(finding.answer, layers=tuple(layers), spoilt=0)
 
     def said(*candidates: int) -> str:
-        found = dataclasses.replace(finding, answer=answer), *result.findings[1:]
-        places = tuple((0, layer) for layer in candidates)
-        return dataclasses.replace(result, best_model=0, findings=found, candidates=places).certainty
+        among = dataclasses.replace(answer, candidates=candidates)
+        empty = [
+            dataclasses.replace(each, among=dataclasses.replace(each.answer, candidates=()))
+            for each in result.models[1:]
+        ]
+        return dataclasses.replace(finding, answer=answer, among=among, others=tuple(empty), place=0).certainty
 
     assert " (1 of these 2 not run, but inferred from the others). " in said(1, 4)
     assert " (2 of these 3 with failed runs only, but inferred from the others). " in said(2, 3, 4)
@@ -132,36 +143,39 @@ def test_the_model_that_is_kept_is_compared_with_its_last_layer(
     monkeypatch.setattr(runs, "fine_tune", scored)
     monkeypatch.setattr(_ModelRuns, "finding", found_one)
     result = found(two, tmp_path, budget=0.2, against_last=3, cross_validation=False)
-    assert (asked, result.best_model) == ([*map(str, two)], 1)
-    assert result.best.best_layer < 2
-    assert result.best.against_last is not None
+    assert (asked, result.place) == ([*map(str, two)], 1)
+    assert result.best_layer < 2
+    assert result.against_last is not None
     assert "not compared with the full model" not in result.sentence
 
 
-def test_the_table_has_a_row_a_model_and_layer(result: FoundModels) -> None:
+def test_the_table_has_a_row_a_model_and_layer(result: Finding) -> None:
     rows = result.table.records()
     assert [(row["model"], row["layer"]) for row in rows] == [
         (label, layer)
-        for label, each in zip(result.labels, result.findings, strict=True)
-        for layer in range(len(each.parameters))
+        for label, each in zip(result.labels, result.models, strict=True)
+        for layer in range(each.model.n_layers)
     ]
     (kept,) = [row for row in rows if row["kept"]]
-    assert (kept["flag"], kept["chance_best"]) == ("keep", result.chances[result.best_model][result.best.best_layer])
+    assert (kept["flag"], kept["chance_best"]) == (
+        "keep",
+        among_all(result)[result.place].layers[result.best_layer].chance_best,
+    )
     assert {row["flag"] for row in rows} <= {"keep", "will do", "may be best", "best of its model", None}
-    assert sum(row["candidate"] for row in rows) == len(result.candidates)
+    assert sum(row["candidate"] for row in rows) == len(candidates(result))
 
 
-def test_the_budget_is_shared_by_what_a_block_has_of_parameters(result: FoundModels, two: list[Path]) -> None:
+def test_the_budget_is_shared_by_what_a_block_has_of_parameters(result: Finding, two: list[Path]) -> None:
     checkpoints = [resolve(str(model)) for model in two]
     costs = block_costs(checkpoints)
     sizes = [count_parameters(each.config) for each in checkpoints]
     blocks = [(own[-1] - own[0]) / (len(own) - 1) for own in sizes]
     np.testing.assert_allclose(costs, np.array(blocks) / max(blocks))
     assert block_costs(checkpoints[:1]) == [1.0]
-    whole = sum(cost * each.answer.full_sweep for cost, each in zip(costs, result.findings, strict=True))
-    spent = [cost * (each.answer.spent - each.proof_cost) for cost, each in zip(costs, result.findings, strict=True)]
+    whole = sum(cost * each.answer.full_sweep for cost, each in zip(costs, result.models, strict=True))
+    spent = [cost * (each.answer.spent - each.proof_cost) for cost, each in zip(costs, result.models, strict=True)]
     assert 0 < sum(spent) <= 0.2 * whole
-    of_all = sum(cost * each.answer.spent for cost, each in zip(costs, result.findings, strict=True))
+    of_all = sum(cost * each.answer.spent for cost, each in zip(costs, result.models, strict=True))
     assert result.share == pytest.approx(of_all / whole)
 
 
@@ -171,12 +185,19 @@ def test_blocks_that_share_their_weights_cost_something(tmp_path: Path) -> None:
     assert cost > 0
 
 
-def test_it_survives_the_disk(result: FoundModels) -> None:
-    assert from_json(FoundModels, to_json(result)) == result
+def test_one_model_is_a_list_of_one(two: list[Path], cache: Path, result: Finding) -> None:
+    alone = found(two[:1], cache, budget=0.2)
+    by_name = find(given(str(two[0]), Model(device="cpu", cache_dir=cache)), TASK, protocol=QUICK, budget=0.2)
+    assert numbers(alone) == numbers(by_name)
+    assert (alone.others, alone.among, alone.share) == ((), None, None)
+
+
+def test_it_survives_the_disk(result: Finding) -> None:
+    assert from_json(Finding, to_json(result)) == result
 
 
 def test_what_is_done_is_not_done_again(
-    two: list[Path], cache: Path, result: FoundModels, made: list[tuple[int, int, int]]
+    two: list[Path], cache: Path, result: Finding, made: list[tuple[int, int, int]]
 ) -> None:
     again = found(two, cache, budget=0.2, against_last=1)
     assert numbers(again) == numbers(result)
@@ -187,7 +208,7 @@ def test_what_is_done_is_not_done_again(
 def test_a_killed_search_goes_on_to_the_same_result(
     two: list[Path],
     tmp_path: Path,
-    result: FoundModels,
+    result: Finding,
     made: list[tuple[int, int, int]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -211,7 +232,7 @@ def test_several_at_a_time_are_the_same_search_whoever_is_faster(two: list[Path]
     first = found(two, tmp_path, budget=0.15, jobs=2)
     again = found(two, tmp_path, budget=0.15, jobs=2)
     assert numbers(again) == numbers(first)
-    assert all(each.runs for each in first.findings)
+    assert all(each.runs for each in first.models)
 
 
 def test_a_plan_is_that_of_all(two: list[Path], cache: Path) -> None:
@@ -229,7 +250,7 @@ def test_a_plan_is_that_of_all(two: list[Path], cache: Path) -> None:
 
 @pytest.mark.slow
 def test_a_model_given_by_name_is_run_like_the_first(
-    two: list[Path], cache: Path, result: FoundModels, made: list[tuple[int, int, int]]
+    two: list[Path], cache: Path, result: Finding, made: list[tuple[int, int, int]]
 ) -> None:
     first = given(str(two[0]), Model(device="cpu", cache_dir=cache))
     again = find([first, str(two[1])], TASK, protocol=QUICK, budget=0.2, against_last=1)
@@ -254,11 +275,11 @@ def test_a_model_that_fails_is_left_out_and_the_others_are_not_lost(
 
     monkeypatch.setattr(runs, "fine_tune", failing)
     result = found(two, tmp_path, budget=0.25)
-    assert result.models == (str(two[0]),)
+    assert [each.model.name for each in result.models] == [str(two[0])]
     assert len(tried) == 3
     assert result.failures[0].startswith(f"{two[1]} is left out: layer ")
     assert result.failures[0].endswith("failed: the loss became nan")
-    assert result.chances[0][result.best.best_layer] > 0
+    assert among_all(result)[0].layers[result.best_layer].chance_best > 0
 
 
 @pytest.mark.slow
@@ -278,7 +299,7 @@ def test_a_model_whose_first_run_the_budget_does_not_reach_is_left_out(
     models = [*two, save_tiny("roberta", tmp_path / "third", num_hidden_layers=6)]
     protocol = dataclasses.replace(QUICK, pooling=pooling)
     result = find([given(str(each), options) for each in models], TASK, protocol=protocol, budget=0.03, start=2)
-    assert result.models == (str(two[0]),)
+    assert [each.model.name for each in result.models] == [str(two[0])]
     assert result.failures[:2] == (
         f"{two[1]} is left out: layer 2 failed: the loss became nan",
         f"{models[2]} is left out: the budget was spent before its first run",
@@ -289,13 +310,12 @@ def test_a_model_whose_first_run_the_budget_does_not_reach_is_left_out(
     ("places", "settings", "error", "said"),
     [
         ((0, 0), {}, DataError, "expected different models, got .*six and .*six, which are the same"),
-        ((0,), {}, DataError, "expected at least two models to compare, got 1"),
         ((), {}, DataError, "expected at least two models to compare, got 0"),
         ((0, 1), {"scan": True}, DataError, "expected no scan with several models: leave it out"),
         ((0, 1), {"budget": 0.01}, DataError, r"a budget for at least one run of each model, got 1\.0%"),
         ((0, 2), {}, ModelError, "nothing here"),
     ],
-    ids=["twice", "one", "none", "scan", "budget", "missing"],
+    ids=["twice", "none", "scan", "budget", "missing"],
 )
 def test_what_cannot_be_is_refused_before_anything_is_trained(
     two: list[Path],
@@ -317,7 +337,7 @@ def test_what_cannot_be_is_refused_before_anything_is_trained(
 def test_nothing_is_claimed_of_spoilt_examples(two: list[Path], cache: Path) -> None:
     leaky = TASK.train.join(TASK.test.take(range(4)))
     result = found(two, cache, dataclasses.replace(TASK, train=leaky, keep_overlaps=True), budget=0.2)
-    assert result.best.answer.spoilt
-    assert len({share for own in result.chances for share in own}) == 1
+    assert result.answer.spoilt
+    assert len({belief.chance_best for among in among_all(result) for belief in among.layers}) == 1
     assert "nothing is claimed" in result.certainty
     assert {*result.table.data["chance_best"], *result.table.data["candidate"]} == {None}

@@ -1,4 +1,4 @@
-"""One function predicts: the command line, `run`, the report and the README's snippet take it from there."""
+"""One function predicts: the command line and the README's snippet take it from there."""
 
 import json
 import re
@@ -49,15 +49,6 @@ def test_the_snippet_of_the_readme_gives_what_the_command_line_gives(
     command = layerprobe("predict", pair[0], "-r", pair[1], "-t", pairs_file, "--json").json
     assert command[0]["prediction"] == json.loads(to_json(prediction.drop))
     assert output.startswith(prediction.sentence)
-    study = lp.run(
-        given(pair[0], Model(cache_dir=tmp_path / "third")), reference=pair[1], task=said["task"], fine_tuning=False
-    )
-    assert study.prediction == prediction.drop
-    out = tmp_path / "report"
-    done = layerprobe("run", pair[0], "-r", pair[1], "-t", pairs_file, "--no-fine-tuning", "-o", out)
-    assert prediction.sentence in done.out
-    assert json.loads((out / "study.json").read_text())["prediction"] == command[0]["prediction"]
-    assert prediction.drop.rule in (out / "report.html").read_text()
 
 
 def test_texts_alone_and_several_references(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
@@ -110,4 +101,4 @@ def test_a_task_that_was_not_loaded_is_refused(pair: Pair) -> None:
     with pytest.raises(
         DataError, match=r"expected a Task, got the text 'stsb': load it first, task = layerprobe\.load_task"
     ):
-        lp.run(pair[0], task="stsb")  # type: ignore[arg-type]
+        lp.find(pair[0], task="stsb")  # type: ignore[arg-type]

@@ -5,22 +5,15 @@ import re
 
 import pytest
 
-from layerprobe.errors import DataError
-from layerprobe.files.serialisation import from_dict, to_dict
 from layerprobe.stats.sentences import against_last
-from layerprobe.study.values import Finding, Study
-from tests.report.conftest import confirmed, found, rendered, study
+from layerprobe.study.values import Finding
+from tests.report.conftest import found, pair, rendered
 
 
 @pytest.fixture(scope="module")
-def searched() -> Study:
+def searched() -> Finding:
     """Of 12 blocks: layer 9 is the best, 7 and 8 may be, and 10 to 12 drop, as was expected."""
-    return found(study())
-
-
-def finding_of(searched: Study) -> Finding:
-    assert searched.finding
-    return searched.finding
+    return found(pair())
 
 
 GUESSED = "Layer 9 of 12 is the best guess, with a chance of 77%"
@@ -29,9 +22,8 @@ GUESSED = "Layer 9 of 12 is the best guess, with a chance of 77%"
 # ---- what was found -------------------------------------------------------------------------------------
 
 
-def test_the_answer_says_what_is_saved(searched: Study) -> None:
-    finding = finding_of(searched)
-    parameters = searched.comparison.model.parameters
+def test_the_answer_says_what_is_saved(searched: Finding) -> None:
+    finding, parameters = searched, searched.model.parameters
     assert finding.saved(9) == 1 - parameters[9] / parameters[12]
     assert finding.speed(9) == pytest.approx((0.9 / 0.6, 1.4, 1.6))
     assert finding.kept == (
@@ -43,28 +35,14 @@ def test_the_answer_says_what_is_saved(searched: Study) -> None:
         assert dataclasses.replace(finding, rounds_by_layer=unmeasured).kept.endswith(", a fifth smaller.")
 
 
-def test_a_study_without_a_search_says_what_was_tested_or_is_expected() -> None:
-    plain = study()
-    assert plain.heading == "Before training: look first at layer 9 of 12"
-    assert plain.rest == plain.prediction.sentence
-    assert study(drop=(), recommended=12).heading == "Predicted before training: keep all 12 layers"
-    tested = confirmed(plain)
-    assert tested.confirmation
-    assert (tested.heading, tested.rest) == ("Keep layer 9 of 12", tested.confirmation.sentence)
-    for verdict, said in ("refuted", "Keep all 12 layers"), ("undecided", "Layer 9 or layer 12 of 12: not decided"):
-        confirmation = dataclasses.replace(tested.confirmation, verdict=verdict)
-        assert dataclasses.replace(tested, confirmation=confirmation).heading == said
-    held = dataclasses.replace(study(drop=(), recommended=12), confirmation=tested.confirmation)
-    assert held.heading == "Keep all 12 layers"  # what was confirmed is that nothing drops
-    searched = found(plain)
-    assert searched.finding
+def test_the_heading_is_the_start_and_the_rest_is_the_promise(searched: Finding) -> None:
     assert searched.heading == GUESSED
-    assert searched.rest == f"{searched.finding.promise}. {searched.finding.certainty}"
+    assert searched.rest == f"{searched.promise}. {searched.certainty}"
 
 
 @pytest.mark.parametrize(("level", "percent"), [(0.999, "99.9"), (0.975, "97.5"), (0.9999, "99.99")])
-def test_a_level_is_not_rounded(searched: Study, level: float, percent: str) -> None:
-    finding, proof = finding_of(searched), finding_of(searched).against_last
+def test_a_level_is_not_rounded(searched: Finding, level: float, percent: str) -> None:
+    finding, proof = searched, searched.against_last
     assert proof
     settings = dataclasses.replace(finding.answer.settings, level=level)
     finding = dataclasses.replace(
@@ -74,14 +52,14 @@ def test_a_level_is_not_rounded(searched: Study, level: float, percent: str) -> 
     )
     told = finding.proof_sentence, finding.kept, finding.certainty, finding.drop_sentence
     assert [sentence for sentence in told if f"{percent}% " not in sentence] == []
-    page = rendered(dataclasses.replace(searched, finding=finding))
+    page = rendered(finding)
     assert f"{percent}\u00a0% interval" in page
     assert f"{percent}\u00a0% sure" in page
     assert not re.search(r"\b(100|98)\W?% (interval|sure)", " ".join((*told, page)))
 
 
-def test_what_was_not_tested_is_not_called_proof(searched: Study) -> None:
-    finding = finding_of(searched)
+def test_what_was_not_tested_is_not_called_proof(searched: Finding) -> None:
+    finding = searched
     assert finding.against_last
     assert finding.proof_sentence == against_last(9, 12, finding.against_last, "spearman")
     untested = dataclasses.replace(finding, against_last=None)
@@ -89,7 +67,7 @@ def test_what_was_not_tested_is_not_called_proof(searched: Study) -> None:
 
 
 def test_one_layer_drops() -> None:
-    finding = finding_of(found(study(), peak=11))
+    finding = found(pair(), peak=11)
     assert finding.drop_layers == (12,)
     assert "drop at layer 12: 95% sure that it is more than" in finding.drop_sentence
 
@@ -97,14 +75,6 @@ def test_one_layer_drops() -> None:
 # ---- what was expected ----------------------------------------------------------------------------------
 
 
-def test_without_a_search_there_is_nothing_to_compare() -> None:
-    with pytest.raises(DataError, match="expected a study with a search, got none: run it without --no-fine-tuning"):
-        _ = study().expectation
-
-
-def test_the_difference_from_the_last_layer_is_read_from_the_record_of_before(searched: Study) -> None:
-    finding = finding_of(searched)
-    data = to_dict(finding)
-    older = {"layer": 9, "last": 12, "primary": "spearman", "difference": data["against_last"]}
-    assert from_dict(Finding, data) == from_dict(Finding, {**data, "against_last": older}) == finding
-    assert from_dict(Finding, {**data, "against_last": None}).against_last is None
+def test_without_a_prediction_nothing_is_said_of_it(searched: Finding) -> None:
+    assert searched.expectation.startswith("Predicted before training: layer 9 first, layers 10 to 12 flagged.")
+    assert dataclasses.replace(searched, prediction=None).expectation == ""

@@ -1,7 +1,6 @@
-"""The pipeline on two tiny models and a toy task: end to end, twice, and where it has to refuse."""
+"""Searches and predictions on two tiny models and a toy task: end to end, twice, and where it has to refuse."""
 
 import dataclasses
-import itertools
 import logging
 import shutil
 from pathlib import Path
@@ -39,8 +38,7 @@ from layerprobe.store.store import Store
 from layerprobe.study.confirmation import confirm
 from layerprobe.study.find import find
 from layerprobe.study.predict import DEFAULT_RULE, WORDLESS_RULE, default_rule, drop_cautions, predict, predict_drop
-from layerprobe.study.run import run
-from layerprobe.study.values import Study
+from layerprobe.study.values import Finding, Weights
 from layerprobe.tasks.values import Examples, Task
 from tests.models import given, save_tiny, tiny_model, tiny_tokenizer
 from tests.similarity.beside_cka import measured
@@ -86,28 +84,31 @@ def options(cache: Path) -> Model:
 
 
 @pytest.fixture(scope="module")
-def complete(models: dict[str, str], task: Task, options: Model) -> Study:
-    """The whole pipeline, the fine-tuned reference included."""
+def complete(models: dict[str, str], task: Task, options: Model) -> Finding:
+    """What is found with a reference."""
     return whole(models, task, options)
 
 
-def whole(models: dict[str, str], task: Task, options: Model, **changes: Any) -> Study:
-    settings: dict[str, Any] = {"seeds": 2, "protocol": SHORT, "reference_layers": (3,), **changes}
-    return run(given(models["electra"], options), reference=models["bert"], task=task, **settings)
+def whole(models: dict[str, str], task: Task, options: Model, **changes: Any) -> Finding:
+    settings: dict[str, Any] = {"seeds": 2, "protocol": SHORT, "against_last": 2, "final": True, **changes}
+    return find(given(models["electra"], options), task, reference=models["bert"], **settings)
 
 
-def untimed(study: Study) -> Study:
-    """The study without what differs from time to time."""
-    assert study.finding is not None
+def untimed(finding: Finding) -> Finding:
+    """The finding without what differs from time to time."""
     still = [
         dataclasses.replace(made, run=dataclasses.replace(made.run, seconds=0.0, peak_memory=None))
-        for made in study.finding.runs
+        for made in finding.runs
+        if made.run
     ]
-    final = study.finding.final and dataclasses.replace(study.finding.final, seconds=0.0, peak_memory=None)
-    finding = dataclasses.replace(
-        study.finding, runs=tuple(still), final=final, seconds_by_layer=(None,) * 4, rounds_by_layer=(), weights=None
+    final = finding.final and dataclasses.replace(finding.final, seconds=0.0, peak_memory=None)
+    return dataclasses.replace(
+        finding,
+        runs=tuple(still),
+        final=final,
+        rounds_by_layer=(),
+        weights=Weights(directory=""),
     )
-    return dataclasses.replace(study, finding=finding)
 
 
 def fail(*arguments: Any, **settings: Any) -> Any:
@@ -126,86 +127,48 @@ def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- the whole ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_a_study_survives_json(complete: Study) -> None:
-    assert from_json(Study, to_json(complete)) == complete
+def test_a_finding_survives_json(complete: Finding) -> None:
+    assert from_json(Finding, to_json(complete)) == complete
 
 
-def test_a_study_holds_together(complete: Study, models: dict[str, str], task: Task) -> None:
-    comparison, prediction, finding = complete.comparison, complete.prediction, complete.finding
+def test_a_finding_holds_together(complete: Finding, models: dict[str, str], task: Task) -> None:
+    assert complete.comparison
+    (comparison,) = complete.comparison.comparisons
     assert (comparison.model.name, comparison.reference.name) == (models["electra"], models["bert"])
-    assert np.shape(comparison.map.values) == (4, 4)
+    assert comparison.model == complete.model
     assert comparison.curve.values == tuple(np.diag(comparison.map.values))
-    assert comparison.map.n_samples == complete.provenance.n_texts == 128 < len(task.texts())
-    simple = {"last layer", "fixed fraction of depth", "best zero-shot layer"}
+    assert comparison.map.n_samples == len(set(task.texts()))
+    prediction = complete.prediction
+    assert prediction
     assert prediction.rule == "fall of InfoNCE"
-    assert prediction.baselines.keys() == {*simple, PLATEAU}
     assert prediction.sentence.count("electra") == 1
-    assert finding is not None
+    assert complete.expectation in complete.grounds
     assert [result.layer for result in complete.outcomes] == [0, 1, 2, 3]  # so few blocks are all fine-tuned
-    assert complete.kept_layer == finding.best_layer
-    assert complete.drop_layers == finding.drop_layers
-    assert (finding.against_last is None) == (finding.best_layer == 3)
-    assert [result.layer for result in complete.reference_outcomes] == [3]
-    assert complete.protocol == SHORT
-    assert complete.zero_shot is not None
-    assert complete.reference_zero_shot is not None
-    assert len(complete.zero_shot.scores) == len(complete.reference_zero_shot.scores) == 4
-    provenance = complete.provenance
-    assert (provenance.task, provenance.task_digest, provenance.seeds) == ("toy", task.digest, (0, 1))
-    assert provenance.device == "cpu"
-    assert provenance.versions["torch"] == torch.__version__
-    assert provenance.notes == ()
-    known = ("the labels disagree", "texts are few", "will not show")
-    assert all(any(part in warning for part in known) for warning in provenance.warnings)
-    assert any("the test split has" in warning for warning in provenance.warnings), "expected what its data says"
+    assert (complete.against_last is None) == (complete.best_layer == 3)
+    assert (complete.task, complete.kind, complete.task_digest) == ("toy", "sts", task.digest)
+    assert complete.versions["torch"] == torch.__version__
 
 
-@pytest.mark.parametrize(("given_seeds", "used"), [({}, 2), ({"against_last": 0}, 0), ({"against_last": 4}, 4)])
-def test_seeds_to_compare_with_the_last_layer_are_as_many_as_are_given(
-    models: dict[str, str],
-    task: Task,
-    options: Model,
-    monkeypatch: pytest.MonkeyPatch,
-    given_seeds: dict[str, int],
-    used: int,
+def test_without_a_reference_the_search_and_the_prediction_are_the_same(
+    complete: Finding, models: dict[str, str], task: Task, options: Model
 ) -> None:
-    def asked(*_: Any, against_last: int, **__: Any) -> None:
-        raise DataError(f"asked for {against_last}")
-
-    monkeypatch.setattr("layerprobe.study.run.find", asked)
-    with pytest.raises(DataError, match=f"asked for {used}$"):
-        whole(models, task, options, **given_seeds)
+    alone = find(given(models["electra"], options), task, seeds=2, protocol=SHORT, against_last=2, final=True)
+    assert alone.comparison is None
+    assert untimed(alone) == untimed(dataclasses.replace(complete, comparison=None))
 
 
 @pytest.mark.usefixtures("no_models")
 def test_a_second_time_nothing_is_loaded_and_all_values_are_the_same(
-    complete: Study, models: dict[str, str], task: Task, options: Model
+    complete: Finding, models: dict[str, str], task: Task, options: Model
 ) -> None:
-    again = whole(models, task, options)
-    assert untimed(dataclasses.replace(again, provenance=complete.provenance)) == untimed(complete)
+    assert untimed(whole(models, task, options)) == untimed(complete)
 
 
 def test_an_empty_store_gives_the_same_values(
-    complete: Study, models: dict[str, str], task: Task, tmp_path: Path
+    complete: Finding, models: dict[str, str], task: Task, tmp_path: Path
 ) -> None:
     again = whole(models, task, Model(device="cpu", cache_dir=tmp_path))
-    assert again.comparison == complete.comparison
-    assert again.prediction == complete.prediction
-    assert untimed(again).finding == untimed(complete).finding
-
-
-def test_without_fine_tuning_it_stops_at_the_prediction(
-    complete: Study, models: dict[str, str], task: Task, options: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("fine_tune", "fine_tune_jointly"):
-        monkeypatch.setattr(f"layerprobe.finetuning.runs.{name}", fail)
-    study = whole(models, task, options, fine_tuning=False)
-    assert (study.finding, study.protocol, study.outcomes, study.reference_outcomes) == (None, None, (), ())
-    assert (study.kept_layer, study.drop_layers) == (study.prediction.recommended_layer, study.prediction.drop_layers)
-    assert study.provenance.seeds == ()
-    assert study.prediction == complete.prediction
-    assert from_json(Study, to_json(study)) == study
+    assert untimed(again) == untimed(complete)
 
 
 @pytest.mark.slow
@@ -216,48 +179,42 @@ def test_progress_never_goes_back_and_ends_at_the_total(models: dict[str, str], 
         whole(models, task, options)
     kinds = {name.split()[0] for name, _, _ in calls}
     assert kinds == {"embedding", "comparing", "TMFT", "runs"}
-    embedding = [(done, total) for name, done, total in calls if name == "embedding with bert"]
-    assert [total for total, _ in itertools.groupby(total for _, total in embedding)] == [128, 48]
-    for n_texts in (128, 48):  # those of the prediction, and the test split
-        passed = [done for done, total in embedding if total == n_texts]
-        assert len(passed) > 5
-        assert passed == sorted(passed)
-        assert passed[-1] == pytest.approx(n_texts)
+    embedding = [done for name, done, _ in calls if name == "embedding with bert"]
+    assert len(embedding) > 5
+    assert embedding == sorted(embedding)
     assert all(0 < done <= total + 1e-9 for _, done, total in calls)
 
 
 def test_a_model_against_itself_does_not_drop(models: dict[str, str], task: Task, options: Model) -> None:
     """It is similar everywhere."""
-    study = run(given(models["bert"], options), reference=models["bert"], task=task, fine_tuning=False, rule=PLATEAU)
-    np.testing.assert_allclose(study.comparison.curve.values, 1.0, atol=1e-6)
-    assert not study.prediction.drops
-    assert "layer 3, the last one, is recommended" in study.prediction.sentence
+    predicted = predict(given(models["bert"], options), task, reference=models["bert"], rule=PLATEAU)
+    np.testing.assert_allclose(predicted.comparison.curve.values, 1.0, atol=1e-6)
+    assert not predicted.drop.drops
+    assert "layer 3, the last one, is recommended" in predicted.sentence
 
 
 def test_several_references_are_distinguished_by_cka(models: dict[str, str], task: Task, options: Model) -> None:
     references = [models["bert"], models["electra"]]
     for rule, by in (None, PLATEAU), ("fall of CKA", "fall of CKA"):
-        study = run(given(models["electra"], options), reference=references, task=task, fine_tuning=False, rule=rule)
-        assert [each.rule for each in study.further_predictions] == [by]
+        predicted = predict(given(models["electra"], options), task, reference=references, rule=rule)
+        assert [each.rule for each in predicted.drops[1:]] == [by]
 
 
-def test_a_model_is_studied_without_a_reference(models: dict[str, str], task: Task, options: Model) -> None:
-    """The rule reads the model alone: it says what it says beside a reference."""
+def test_a_prediction_without_a_reference_is_that_beside_one(
+    models: dict[str, str], task: Task, options: Model
+) -> None:
+    """The rule reads the model alone."""
     alone, beside = (
-        run(given(models["electra"], options), reference=reference, task=task, fine_tuning=False)
-        for reference in (None, models["bert"])
+        predict(given(models["electra"], options), task, reference=reference) for reference in (None, models["bert"])
     )
     assert (alone.comparison.alone, beside.comparison.alone) == (True, False)
-    assert alone.prediction.sentence == beside.prediction.sentence
-    assert alone.prediction.probability == beside.prediction.probability
-    assert (alone.prediction.evidence, alone.reference_zero_shot) == (None, None)
+    assert alone.sentence == beside.sentence
+    assert alone.drop.probability == beside.drop.probability
+    assert alone.drop.evidence is None
     assert alone.zero_shot == beside.zero_shot
-    assert not any("itself" in warning for warning in alone.provenance.warnings)
-    assert from_json(Study, to_json(alone)) == alone
+    assert not any("itself" in warning for warning in alone.warnings)
     with pytest.raises(DataError, match="expected a reference for the rule 'fall of CKA', which reads CKA with one"):
-        run(given(models["electra"], options), reference=None, task=task, rule="fall of CKA")
-    with pytest.raises(DataError, match="expected a reference for its layers, got none"):
-        run(given(models["electra"], options), reference=None, task=task, reference_layers=(1,))
+        predict(given(models["electra"], options), task, rule="fall of CKA")
 
 
 # ---- extract ------------------------------------------------------------------------------------------
@@ -811,7 +768,7 @@ def test_fine_tuning_starts_from_random_weights_where_asked(models: dict[str, st
 
 
 def test_confirm_runs_no_layer_that_does_not_decide(
-    complete: Study, models: dict[str, str], task: Task, options: Model
+    complete: Finding, models: dict[str, str], task: Task, options: Model
 ) -> None:
     flagged = dataclasses.replace(complete.prediction, drop_layers=(2, 3), onset=2, recommended_layer=1)
     confirmation = confirm(given(models["electra"], options), task, flagged, seeds=(0,), protocol=SHORT)
@@ -819,7 +776,7 @@ def test_confirm_runs_no_layer_that_does_not_decide(
     assert confirmation.compared_layers == (1, 3)
 
 
-def test_confirm_takes_further_layers(complete: Study, models: dict[str, str], task: Task, options: Model) -> None:
+def test_confirm_takes_further_layers(complete: Finding, models: dict[str, str], task: Task, options: Model) -> None:
     how: dict[str, Any] = {"seeds": (0, 1), "protocol": SHORT}
     model = given(models["electra"], options)
     decided = confirm(model, task, complete.prediction, **how)
@@ -837,7 +794,7 @@ def test_a_model_that_is_not_there_is_an_error_of_one_line(task: Task, options: 
     for attempt in (
         lambda: extract(given(missing, options), TEXTS),
         lambda: finetune(given(missing, options), task, [1]),
-        lambda: run(given(missing, options), reference=missing, task=task),
+        lambda: find(given(missing, options), task, reference=missing),
     ):
         with pytest.raises(ModelError, match=f"there is no folder {missing}") as caught:
             attempt()
@@ -886,13 +843,6 @@ def test_a_prompt_stands_before_every_sentence_in_fine_tuning_too(
     assert by_option[0].test["spearman"] == by_hand[0].test["spearman"] != without[0].test["spearman"]
 
 
-def test_a_protocol_says_how_all_stages_pool(models: dict[str, str], task: Task, options: Model) -> None:
-    done = run(given(models["electra"], options), task=task, fine_tuning=False, protocol=Protocol(pooling="max"))
-    assert done.provenance.settings["pooling"] == "max"
-    asked = dataclasses.replace(options, pooling="max")
-    assert done.prediction == run(given(models["electra"], asked), task=task, fine_tuning=False).prediction
-
-
 def test_fine_tuning_reads_and_pools_as_the_model_was_told(models: dict[str, str], task: Task, options: Model) -> None:
     model = given(models["bert"], dataclasses.replace(options, max_length=4, pooling="cls"))
     (made,) = finetune(model, task, [1], seeds=[0], protocol=SHORT)
@@ -903,7 +853,7 @@ def test_fine_tuning_reads_and_pools_as_the_model_was_told(models: dict[str, str
 
 
 def test_confirm_predicts_as_it_pools(
-    complete: Study, models: dict[str, str], task: Task, options: Model, monkeypatch: pytest.MonkeyPatch
+    complete: Finding, models: dict[str, str], task: Task, options: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
 
@@ -917,34 +867,20 @@ def test_confirm_predicts_as_it_pools(
     assert asked == ["cls"]
 
 
-def test_layers_of_a_run_are_taken_as_in_fine_tuning(
-    complete: Study, models: dict[str, str], task: Task, options: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert complete.finding is not None
-    again = whole(models, task, options, layers=complete.finding, reference_layers=np.array([3]))
-    assert again.reference_outcomes == complete.reference_outcomes
-    assert [each.layer for each in again.further_outcomes] == [complete.finding.best_layer]
-    monkeypatch.setattr("layerprobe.study.run.predict", fail)
-    with pytest.raises(DataError, match=r"expected layers as whole numbers, .* got 1\.0"):
-        whole(models, task, options, layers=[1.0])
-
-
 def test_settings_that_contradict_each_other_are_refused(models: dict[str, str], task: Task, options: Model) -> None:
     model, other = models["electra"], models["bert"]
     mean = dataclasses.replace(options, pooling="mean")
     with pytest.raises(DataError, match="one way of pooling, got mean of the model and max of the protocol"):
-        run(given(model, mean), reference=other, task=task, protocol=Protocol(pooling="max"))
+        find(given(model, mean), task, reference=other, protocol=Protocol(pooling="max"))
     with pytest.raises(DataError, match="expected at least one seed, got 0"):
-        run(given(model, options), reference=other, task=task, seeds=0)
+        find(given(model, options), task, reference=other, seeds=0)
     for seeds in ((), (-1,), (2**63,)):
         with pytest.raises(DataError, match="seeds from 0 to"):
             finetune(given(model, options), task, [1], seeds=seeds)
-    with pytest.raises(DataError, match=r"layers from 0 to 3 of .*bert, got 9"):
-        run(given(model, options), reference=other, task=task, reference_layers=[9])
     with pytest.raises(DataError, match="to fine-tune, got none"):
         finetune(given(model, options), task, [])
     with pytest.raises(DataError, match="float32 or bfloat16 to fine-tune in, got float16"):
-        run(given(model, dataclasses.replace(options, dtype="float16")), reference=other, task=task)
+        find(given(model, dataclasses.replace(options, dtype="float16")), task)
 
 
 def test_a_model_is_a_name_a_folder_or_a_checkpoint(models: dict[str, str], task: Task, options: Model) -> None:
@@ -958,9 +894,3 @@ def test_a_model_is_a_name_a_folder_or_a_checkpoint(models: dict[str, str], task
         Model("org/model@main", "v1")
     with pytest.raises(ModelError, match="a local folder has no revisions"):
         extract(given(f"{folder}@main", options), task.test.texts)
-
-
-def test_settings_are_kept_with_the_study(models: dict[str, str], task: Task, options: Model) -> None:
-    changed = dataclasses.replace(options, prompt="b ", max_length=20)
-    study = run(given(models["electra"], changed), reference=models["bert"], task=task, fine_tuning=False)
-    assert study.provenance.settings == {"prompt": "b ", "max_length": "20", "device": "cpu"}

@@ -7,23 +7,21 @@ import layerprobe as lp
 from layerprobe.encoders.model import Model
 from layerprobe.results.table import named_values
 from layerprobe_cli import options as o
-from layerprobe_cli.commands.run import study_done
+from layerprobe_cli.following import export_found
 from layerprobe_cli.places import folder_to_write
-from layerprobe_cli.shell import Call, Done, PlotlyFrom
+from layerprobe_cli.shell import Done, PageCall
 
-FULL_SEEDS = 3
+AGAINST_LAST = 3
 FILES = "rtd", "mlm", "pairs.csv", "texts.txt"
 
 
 def demo(
-    call: Call,
-    out: o.StudyFolder = Path("demo"),
-    full: bool = False,
+    call: PageCall,
+    out: Annotated[Path, {"flags": ("--out", "-o"), "callback": folder_to_write}] = Path("demo"),
     files: Annotated[Path | None, {"callback": folder_to_write}] = None,
     cache_dir: o.CacheDir = None,
-    plotly: PlotlyFrom = "embedded",
 ) -> Done:
-    """Run the pipeline offline, on two small encoders.
+    """Find the layer to keep offline, of one of two small encoders.
 
     The encoders come with layerprobe. Both were pretrained on the same synthetic sentences: one by masked language
     modelling, one as an ELECTRA discriminator by replaced token detection. The demo compares them, finds the layer of
@@ -32,37 +30,27 @@ def demo(
     Example:  [bold]layerprobe demo --out demo[/bold]
 
     Args:
-        full: Fine-tune both models at every layer, with three seeds; takes six minutes on two cores.
+        out: Folder for report.html and finding.json.
         files: Only write the two encoders, sentence pairs and texts there, to try the other commands on.
     """
-    from layerprobe.embedded.pair import (
-        DEMO_PROTOCOL,
-        DEMO_SIZES,
-        N_BLOCKS,
-        embedded_model,
-        embedded_task,
-        write_embedded,
-    )
-    from layerprobe.search.values import SEEDS
-    from layerprobe.study.commands import next_commands
+    from layerprobe.embedded.pair import DEMO_PROTOCOL, DEMO_SIZES, embedded_model, embedded_task, write_embedded
 
     if files is not None:
         write_embedded(files)
         written = {name: str(files / name) for name in FILES}
         return Done(result=written, parts=[named_values(written, "Files")])
     out.mkdir(parents=True, exist_ok=True)
-    model, reference = embedded_model("rtd"), embedded_model("mlm")
-    every_layer = tuple(range(N_BLOCKS + 1))
-    study = lp.run(
+    model = embedded_model("rtd")
+    finding = lp.find(
         Model(model, cache_dir=cache_dir),
-        reference=str(reference),
-        task=embedded_task(**DEMO_SIZES),
-        layers=every_layer if full else (),
-        reference_layers=every_layer if full else (),
-        seeds=FULL_SEEDS if full else SEEDS,
-        jobs=None,
+        embedded_task(**DEMO_SIZES),
+        reference=str(embedded_model("mlm")),
+        against_last=AGAINST_LAST,
+        final=True,
         protocol=DEMO_PROTOCOL,
         save_models=True,
-        command=f"layerprobe demo{' --full' if full else ''}",
+        jobs=None,
     )
-    return study_done(study, out, plotly, next_commands(study))
+    lp.save(finding, out / "finding.json")
+    call.report = call.report or out / "report.html"
+    return Done(result=finding, warnings=finding.failures, next=[export_found(finding)])

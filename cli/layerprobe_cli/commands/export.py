@@ -36,7 +36,7 @@ def export(
     model: Exported,
     out: Annotated[Path, {"argument": True, "callback": new_folder}],
     layer: Annotated[int | None, {"callback": _in_depth, "min": 0}] = None,
-    study: Path | None = None,
+    finding: Path | None = None,
     int8: Annotated[list[str] | None, {"metavar": "[onnx|openvino]"}] = None,
     overwrite: bool = False,
 ) -> Done:
@@ -50,11 +50,9 @@ def export(
     Args:
         out: The folder to write.
         layer: Blocks kept; 0 for the embeddings alone. By default that of a fine-tuning run.
-        study: The study.json of `layerprobe run`: evidence for the model card.
+        finding: What `layerprobe find --json` printed: evidence for the model card.
         int8: Also write it in 8 bits for this backend; again: both.
     """
-    from layerprobe.study.values import read_study
-
-    evidence = None if study is None else read_study(study)
-    result = lp.export_model(model, out, layer=layer, study=evidence, int8=int8 or (), overwrite=overwrite)
+    evidence = None if finding is None else o.read_finding(finding)
+    result = lp.export_model(model, out, layer=layer, finding=evidence, int8=int8 or (), overwrite=overwrite)
     return Done(result=result)

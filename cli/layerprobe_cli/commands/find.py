@@ -8,7 +8,7 @@ import typer
 import layerprobe as lp
 from layerprobe.checks import LEVEL
 from layerprobe_cli import options as o
-from layerprobe_cli.following import final_command, finetune_command
+from layerprobe_cli.following import export_found, final_command
 from layerprobe_cli.shell import Done, ItemsCall
 
 FOUND = "found"
@@ -18,6 +18,7 @@ FOUND = "found"
 def find(
     call: ItemsCall,
     model: o.Embedding,
+    reference: o.Reference,
     source: o.Source,
     tuning: o.Tuning,
     search: o.Search,
@@ -34,7 +35,8 @@ def find(
     InfoNCE of the pretrained model says where to look first. Models truncated there, and wherever else it tells most,
     are fine-tuned. It reports the best layer with its confidence, those that may be the best, the smallest layer
     that will do, what was spent, and what more it would take. Finished runs are not repeated. Several models share the
-    budget: runs go where they can still change which layer of which model is the best.
+    budget: runs go where they can still change which layer of which model is the best. With --reference, layers are
+    compared with another model's before anything is trained.
 
     Example:  [bold]layerprobe find google/electra-base-discriminator -t stsb --tolerance 0.5 --budget 15%[/bold]
 
@@ -53,7 +55,6 @@ def find(
 
         import_ahead("layerprobe.finetuning.runs", Workers(executor="processes"))  # beside what follows
 
-    from layerprobe.study.commands import export_commands
     from layerprobe.study.find import plan_find
 
     if others and other_blocks is not None:
@@ -73,13 +74,9 @@ def find(
     settings["protocol"] = o.protocol_of(model, tuning)
     call.data(checkpoints, task, max_length=settings["protocol"].max_length)
     call.estimate(plan_find(checkpoints, task, goes_on=not dry_run, further=further, **settings), dry_run=dry_run)
-    finding: Any = lp.find(checkpoints if others else checkpoint, task, **settings, save_models=save_models)
-    label = finding.models[finding.best_model] if others else checkpoint.label
-    names, labels = [model.name, *(others or ())], [checkpoint.label for checkpoint in checkpoints]
-    chosen = names[labels.index(label)]
-    best, parts, beside = finding.best if others else finding, [*finding.parts], list[Any]()
-    weights_kept = best.weights is not None and best.weights.kept
-    again = final_command(call, names)
+    references = reference.specs(model)
+    finding = lp.find(checkpoints, task, reference=references, **settings, save_models=save_models)
+    parts, beside = [*finding.parts], list[Any]()
     notes = list[str]()
     if other_blocks == FOUND and finding.best_layer in (0, count_blocks(checkpoint.config)):
         notes.append(f"the best layer keeps {finding.best_layer} blocks, and there are no others of that number")
@@ -93,6 +90,6 @@ def find(
         as_json={"finding": finding, "other_blocks": beside[0]} if beside else None,
         warnings=finding.failures,
         notes=notes,
-        page={"of": (finding, *beside)} | ({} if others else {"model": label, "task": task.name}),
-        next=export_commands(best, label, finetune_command(call, chosen)) if weights_kept else [again],
+        page={"of": (finding, *beside)},
+        next=[export_found(finding) if finding.weights.kept else final_command(call, [model.name, *(others or ())])],
     )

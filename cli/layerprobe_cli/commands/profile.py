@@ -27,7 +27,7 @@ def profile(
     train: bool = False,
     lora: Annotated[int, {"metavar": "RANK", "min": 0}] = 0,
     gradient_checkpointing: bool = False,
-    study: list[Path] | None = None,
+    finding: list[Path] | None = None,
 ) -> Done:
     """Measure what each truncated model costs to serve.
 
@@ -41,29 +41,27 @@ def profile(
         train: Also measure the memory of a step of fine-tuning each batch.
         lora: With --train: by adapters of this rank.
         gradient_checkpointing: With --train: activations are computed again.
-        study: The study.json of `layerprobe run` on this model: its scores are set against the cost.
+        finding: What `layerprobe find --json` printed of this model: its scores are set against the cost.
     """
     if (lora or gradient_checkpointing) and not train:
         raise typer.BadParameter("expected --train with --lora and --gradient-checkpointing")
     training = Protocol(lora=lora, gradient_checkpointing=gradient_checkpointing) if train else None
     settings = dataclasses.replace(settings, training=training)
-    from layerprobe.study.values import read_study
-
-    studies = [read_study(path) for path in study or ()]
+    findings = [o.read_finding(path) for path in finding or ()]
 
     from layerprobe.context import part
     from layerprobe.finetuning.tuning import check_layers
-    from layerprobe.profiling.run import check_studies, side_by_side
+    from layerprobe.profiling.run import check_findings, side_by_side
     from layerprobe.profiling.run import profile as measure
 
     checkpoints = o.resolved(model, [other] if other else [])
     chosen = [check_layers(checkpoint, layers) for checkpoint in checkpoints]
-    check_studies(studies, checkpoints)
+    check_findings(findings, checkpoints)
     profiles = []
     for index, (checkpoint, its_layers) in enumerate(zip(checkpoints, chosen, strict=True)):
         with part(start=index, share=1, whole=len(checkpoints)):
             profiles.append(measure(checkpoint, layers=its_layers, settings=settings))
-    compared = side_by_side(profiles, studies)
+    compared = side_by_side(profiles, findings)
     last = profiles[0].layers[-1].layer
     cut = last < profiles[0].model.n_blocks
     return Done(

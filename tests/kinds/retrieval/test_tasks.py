@@ -25,13 +25,13 @@ from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.kinds.retrieval.metrics import closest_documents
 from layerprobe.metrics.influence import jackknife_influences
 from layerprobe.metrics.names import LISTED_METRICS
-from layerprobe.report.page import study_page
 from layerprobe.results.page import render
+from layerprobe.results.shown import make_page
 from layerprobe.scoring.score import score
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import score_split
+from layerprobe.study.find import find
 from layerprobe.study.predict import predict
-from layerprobe.study.run import run
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.splitting import folds_of, resplit
@@ -344,17 +344,12 @@ def test_splits_that_are_only_scored_need_no_examples(task: Task, model: str, op
         finetune(given(model, options), untrained, [1], seeds=(0,), protocol=SHORT)
 
 
-@pytest.fixture(scope="module")
-def study(task: Task, model: str, options: Model) -> Any:
-    return run(given(model, options), task=task, seeds=2, protocol=SHORT)
-
-
-def test_a_study_holds_together(study: Any, task: Task) -> None:
-    assert from_json(type(study), to_json(study)) == study
-    assert study.metric == "ndcg@10"
-    assert study.zero_shot.method == "cosine"
-    assert "nDCG@10 x 100" in study.finding.sentence
-    page = render(study_page(study))
+def test_a_finding_holds_together(task: Task, model: str, options: Model) -> None:
+    finding = find(given(model, options), task, seeds=2, protocol=SHORT)
+    assert from_json(type(finding), to_json(finding)) == finding
+    assert finding.primary == "ndcg@10"
+    assert "nDCG@10 x 100" in finding.sentence
+    page = render(make_page(finding))
     assert "nDCG@10" in page
     assert "Spearman" not in page.split("<script")[0]
 
