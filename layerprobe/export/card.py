@@ -19,19 +19,52 @@ from layerprobe.study.values import Finding
 from layerprobe.versions import __version__
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&$@])")
-_POOLING: dict[Pooling, tuple[str, str]] = {
-    "mean": ("the mean over the tokens", "(states * mask.unsqueeze(-1)).sum(dim=1) / mask.sum(dim=1, keepdim=True)"),
-    "cls": ("the first token", "states[torch.arange(len(texts)), mask.argmax(dim=1)]"),
-    "max": ("the maximum over the tokens", "states.masked_fill(mask.unsqueeze(-1) == 0, -torch.inf).amax(dim=1)"),
-    "last": ("the last token", "states[torch.arange(len(texts)), mask.shape[1] - 1 - mask.flip(1).argmax(dim=1)]"),
+_POOLING: dict[Pooling, str] = {
+    "mean": "the mean over the tokens",
+    "cls": "the first token",
+    "max": "the maximum over the tokens",
+    "last": "the last token",
 }
-"""In words, and as code of torch."""
 _IMAGE_POOLING: dict[Pooling, tuple[str, str]] = {
     "mean": ("the mean over the patches", "states[:, {n}:].mean(dim=1)"),
     "cls": ("the first token, [CLS]", "states[:, 0]"),
     "max": ("the maximum over the patches", "states[:, {n}:].amax(dim=1)"),
 }
-"""The same of images, with {n} tokens before the patches."""
+"""In words, and as code of torch, with {n} tokens before the patches."""
+_USE = """## Use
+
+```python
+from sentence_transformers import SentenceTransformer
+
+texts = ["A sentence.", "Another, longer sentence."]
+model = SentenceTransformer("{place}")
+embeddings = model.encode(texts{batch_size})
+```"""
+_USE_IMAGES = """## Use
+
+```python
+import torch
+from PIL import Image
+from transformers import AutoImageProcessor, {loader}
+
+images = [Image.open("an_image.png").convert("RGB")]
+processor = AutoImageProcessor.from_pretrained("{place}")
+model = {loader}.from_pretrained("{place}").eval()
+with torch.inference_mode():
+    states = model(**processor(images=images, return_tensors="pt")).last_hidden_state
+embeddings = {embeddings}
+```"""
+_IN_8_BITS = """## In 8 bits
+
+The encoder is also here with its weights and activations in 8 bits; the table of words stays in float32.
+sentence-transformers loads it where optimum is installed{alone}:
+
+```python
+from sentence_transformers import SentenceTransformer
+{models}
+```
+
+What 8 bits lose on a task was not measured by the export."""
 
 
 PLACE = "path/to/this/folder"
@@ -75,7 +108,6 @@ def card(
     *,
     loader: str = "AutoModel",
     padding_invariant: bool = True,
-    zero_pooler: bool = False,
     training: TrainingSummary | None = None,
     finding: Finding | None = None,
     made: str = "",
@@ -90,7 +122,6 @@ def card(
         layout: How token states become one embedding.
         loader: The auto class of transformers that makes the bare encoder.
         padding_invariant: Whether texts of unequal length can share a batch.
-        zero_pooler: Whether transformers makes a pooler, whose weights are zeros.
         training: How it was fine-tuned, where it was.
         finding: Evidence for the choice of the layer.
         made: How it was made and what was measured of it.
@@ -102,9 +133,7 @@ def card(
         _front_matter(model, layer, images=layout.n_extra is not None, training=training),
         f"# {escaped(short_name(called))}, {'made smaller' if made else f'truncated at layer {layer}'}",
         _summary(model, layer, layout, tuned=training is not None, changes=changes),
-        _use(layout, loader=loader, padding_invariant=padding_invariant, zero_pooler=zero_pooler)
-        if layout.n_extra is None
-        else _use_images(layout, loader=loader),
+        _use(layout, loader=loader, padding_invariant=padding_invariant),
         _in_8_bits(int8, padding_invariant=padding_invariant) if int8 else None,
         f"## How it was made\n\n{escaped(made)}" if made else None if training is None else _training(training),
         None if finding is None else _evidence(finding, layer),
@@ -212,7 +241,7 @@ def _summary(model: ModelDescription, layer: int, layout: Layout, *, tuned: bool
         + ("" if model.norm == "none" else ", then the model's final norm"),
         f"- **Parameters:** {after:,} instead of {before:,} ({saved:.1%} less; no pooler, which nothing here uses)",
         *((f"- **Vocabulary:** {tokens_phrase(model.vocabulary)}",) if model.vocabulary else ()),
-        f"- **Embedding:** {_words(layout)[0]}, {features}{modules}; compared by {similarity}",
+        f"- **Embedding:** {_pooling(layout)}, {features}{modules}; compared by {similarity}",
         *(() if layout.n_extra is not None else (f"- **Length:** texts are cut at {layout.max_length} tokens",)),
     ]
     if layout.query_prompt != layout.document_prompt:
@@ -232,72 +261,21 @@ def _summary(model: ModelDescription, layer: int, layout: Layout, *, tuned: bool
     return "\n".join(lines)
 
 
-def _words(layout: Layout) -> tuple[str, str]:
-    """Return the pooling in words and as torch code."""
+def _pooling(layout: Layout) -> str:
+    """Return the pooling in words."""
     if layout.pooled != layout.pooling:
-        return f"{layout.pooled} pooling", ""
-    words, code = (_POOLING if layout.n_extra is None else _IMAGE_POOLING)[layout.pooling]
-    return words, code.format(n=layout.n_extra) if layout.n_extra is not None else code
+        return f"{layout.pooled} pooling"
+    return _POOLING[layout.pooling] if layout.n_extra is None else _IMAGE_POOLING[layout.pooling][0]
 
 
-def _use_images(layout: Layout, *, loader: str) -> str:
-    code = _code(
-        "import torch",
-        "from PIL import Image",
-        f"from transformers import AutoImageProcessor, {loader}",
-        "",
-        'images = [Image.open("an_image.png").convert("RGB")]',
-        f'processor = AutoImageProcessor.from_pretrained("{PLACE}")',
-        f'model = {loader}.from_pretrained("{PLACE}").eval()',
-        "with torch.inference_mode():",
-        '    states = model(**processor(images=images, return_tensors="pt")).last_hidden_state',
-        f"embeddings = {_words(layout)[1]}",
-    )
-    return f"## Use\n\n{code}"
-
-
-def _use(layout: Layout, *, loader: str, padding_invariant: bool, zero_pooler: bool) -> str:
-    texts = '["A sentence."]' if not padding_invariant else '["A sentence.", "Another, longer sentence."]'
-    inputs = f"[{layout.prompt!a} + text for text in texts]" if layout.prompt else "texts"
-    batch_size = "" if padding_invariant else ", batch_size=1"
-    parts = [
-        "## Use",
-        _code(
-            "from sentence_transformers import SentenceTransformer",
-            "",
-            f"texts = {texts}",
-            f'model = SentenceTransformer("{PLACE}")',
-            f"embeddings = model.encode(texts{batch_size})",
-        ),
-        "or with transformers alone:",
-        _code(
-            "import torch",
-            f"from transformers import {loader}, AutoTokenizer",
-            "",
-            f"texts = {texts}",
-            f'tokenizer = AutoTokenizer.from_pretrained("{PLACE}")',
-            f'model = {loader}.from_pretrained("{PLACE}").eval()',
-            f'batch = tokenizer({inputs}, padding=True, truncation=True, return_tensors="pt")',
-            "with torch.inference_mode():",
-            "    states = model(**batch).last_hidden_state",
-            'mask = batch["attention_mask"]',
-            f"embeddings = {_POOLING[layout.pooling][1]}",
-            *(("embeddings = torch.nn.functional.normalize(embeddings)",) if "Normalize" in layout.modules else ()),
-        ),
-    ]
-    bare = layout.source is None or layout.source.pooling.get("include_prompt", True) or not layout.prompt
-    if not bare or not _words(layout)[1] or set(layout.modules) - {"Pooling", "Normalize", "Dropout"}:
-        parts[2:] = ["transformers alone gives the states of tokens; sentence-transformers makes embeddings of them."]
-    if not padding_invariant:
-        parts.append(
-            "This architecture mixes padding into its states: give it one text, or texts of one length, at a time."
-        )
-    if zero_pooler:
-        parts.append(
-            "The pooler that both load is all zeros: it belongs to the whole model, and these embeddings are made "
-            "without one."
-        )
-    return "\n\n".join(parts)
+def _use(layout: Layout, *, loader: str, padding_invariant: bool) -> str:
+    if layout.n_extra is not None:
+        embeddings = _IMAGE_POOLING[layout.pooling][1].format(n=layout.n_extra)
+        return _USE_IMAGES.format(place=PLACE, loader=loader, embeddings=embeddings)
+    code = _USE.format(place=PLACE, batch_size="" if padding_invariant else ", batch_size=1")
+    if padding_invariant:
+        return code
+    return f"{code}\n\nThis architecture mixes padding into its states: give it texts of one length at a time."
 
 
 def _in_8_bits(files: Sequence[Int8File], *, padding_invariant: bool) -> str:
@@ -306,21 +284,7 @@ def _in_8_bits(files: Sequence[Int8File], *, padding_invariant: bool) -> str:
         folder, _, name = file.file.partition("/")
         how = f'backend="{folder}", model_kwargs={{"file_name": "{name}"{FLOATS.get(file.backend, "")}}}'
         lines += ["", f"# {file.difference_text}", f'model = SentenceTransformer("{PLACE}", {how})']
-    return "\n\n".join(
-        (
-            "## In 8 bits",
-            "The products of the encoder with its weights are also here in 8 bits: weights rounded by column for ONNX "
-            "Runtime and in blocks of 128 for OpenVINO, activations by their range as they come. Everything else is in "
-            "float32, the table of words too. sentence-transformers loads them where optimum is installed"
-            f"{'' if padding_invariant else ', one text at a time'}:",
-            _code("from sentence_transformers import SentenceTransformer", *lines),
-            "They do not equal the model in float32; what they lose on a task was not measured by the export.",
-        )
-    )
-
-
-def _code(*lines: str) -> str:
-    return "\n".join(("```python", *lines, "```"))
+    return _IN_8_BITS.format(models="\n".join(lines), alone="" if padding_invariant else ", one text at a time")
 
 
 def _training(training: TrainingSummary) -> str:
@@ -331,11 +295,9 @@ def _training(training: TrainingSummary) -> str:
             f"those for training and those for validation together, for {counted(training.epochs, 'epoch')}, as many "
             f"as validation chose in the search; {others[-1]:,} others to score"
         )
-    how = (
-        "Fine-tuned whole, with a loss at every layer, then truncated,"
-        if training.joint
-        else ("Truncated first, then fine-tuned")
-    )
+    how = "Truncated first, then fine-tuned"
+    if training.joint:
+        how = "Fine-tuned whole, with a loss at every layer, then truncated,"
     about = (
         f"{how} on {escaped(shown_name(training.data))}: {train:,} examples to train on, {rest}. Seed {training.seed}."
     )
@@ -354,20 +316,16 @@ def _scores(training: TrainingSummary) -> str:
         which = "of this model" if training.epochs else "of the best epoch"
         return "\n\n".join((_table(("Metric", which), rows), alone))
     header = ("Metric", "mean ± deviation", "interval over seeds", "by seed", f"this checkpoint, seed {training.seed}")
-    lines = []
-    for name, scores in training.over_seeds.items():
-        assert scores.std is not None
-        assert scores.interval is not None
-        low, high = scores.interval
-        lines.append(
-            (
-                name,
-                f"{scores.mean:.2f} ± {scores.std:.2f}",
-                f"{low:.2f} to {high:.2f}",
-                " ".join(f"{value:.2f}" for value in scores.values),
-                f"{training.metrics[name]:.2f}",
-            )
+    lines = [
+        (
+            name,
+            f"{scores.mean:.2f} ± {scores.std:.2f}",
+            "{:.2f} to {:.2f}".format(*scores.interval or ()),
+            " ".join(f"{value:.2f}" for value in scores.values),
+            f"{training.metrics[name]:.2f}",
         )
+        for name, scores in training.over_seeds.items()
+    ]
     seeds = ", ".join(map(str, training.seeds))
     which = f"Of the best epoch of each of the seeds {seeds}; the score of this layer is the mean, not one seed's."
     return "\n\n".join((_table(header, lines), which))

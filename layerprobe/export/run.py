@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from layerprobe.checks import one_layer
-from layerprobe.encoders.architecture import auto_class, check_layer, count_blocks, declared_dtype, pooler_option
+from layerprobe.encoders.architecture import auto_class, check_layer, count_blocks, declared_dtype
 from layerprobe.encoders.backends.int8 import check_int8
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import load
@@ -167,7 +167,6 @@ def export_model(
             layout,
             loader=auto_class(encoder.model.config).__name__,
             padding_invariant=encoder.padding_invariant,
-            zero_pooler=bool(pooler_option(type(encoder.model))),
             training=None if saved is None else _training(saved, beside),
             finding=finding,
             made=made,
