@@ -103,10 +103,12 @@ def main() -> None:
     for name in chosen.models.split(","):
         with tempfile.TemporaryDirectory() as cache:
             options = Model(device="cpu", cache_dir=Path(cache))
-            runs = finetune(
+            result = finetune(
                 Model.of(str(embedded_model(name)), options), task, [8, BEST[name]], seeds=seeds, protocol=PROTOCOL
             )
-            tuned = {layer: [run.test["spearman"] for run in runs if run.layer == layer] for layer in (8, BEST[name])}
+            tuned = {
+                layer: [run.test["spearman"] for run in result.runs if run.layer == layer] for layer in (8, BEST[name])
+            }
         for layer, scores in tuned.items():
             print(f"{name}  TMFT at layer {layer}: {statistics.fmean(scores):.1f}  {np.round(scores, 1).tolist()}")
         for variant in chosen.variants.split(","):

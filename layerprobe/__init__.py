@@ -7,8 +7,8 @@
     print(finding.sentence)
     lp.save(finding, "report.html")
 
-What the main line needs is here; the rest is in its modules, such as `layerprobe.sweeps.run`. Names load on first use,
-so that `import layerprobe` needs neither torch nor plotly.
+What the main line needs is here; the rest is in its modules, such as `layerprobe.finetuning.tuning`. Names load on
+first use, so that `import layerprobe` needs neither torch nor plotly.
 """
 
 from importlib import import_module
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from layerprobe.extraction.embeddings import extract as extract
     from layerprobe.files.serialisation import to_json as to_json
     from layerprobe.finetuning.tuning import finetune as finetune
-    from layerprobe.finetuning.tuning import scan as scan
     from layerprobe.finetuning.values import Protocol as Protocol
     from layerprobe.probing.run import probe as probe
     from layerprobe.results.kept import from_json as from_json
@@ -55,7 +54,7 @@ _MODULES = {
     "errors": "LayerProbeError",
     "export.run": "export_model",
     "extraction.embeddings": "extract",
-    "finetuning.tuning": "finetune scan",
+    "finetuning.tuning": "finetune",
     "finetuning.values": "Protocol",
     "embedded.pair": "embedded_model embedded_task",
     "probing.run": "probe",

@@ -93,11 +93,6 @@ class LostWorkerError(WorkerError):
 class TrainingError(LayerProbeError):
     """Fine-tuning or pretraining failed."""
 
-    def __init__(self, message: str, *, step: int | None = None) -> None:
-        super().__init__(message)
-        self.step = step
-        """The step at which it failed, from 1; None where it is not known."""
-
 
 class InsufficientMemoryError(TrainingError):
     """Training does not fit the memory that is free now; later, or elsewhere, it may."""

@@ -14,7 +14,6 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.lab.recipe import load_recipe
-from layerprobe.sweeps.values import load_sweep
 from tests.lab.recipes import STUDY
 
 SNAPSHOT = Path(__file__).with_suffix(".txt")
@@ -35,7 +34,6 @@ epochs = 1
 KINDS: dict[str, tuple[Callable[[str], object], str]] = {
     "chain": (load_recipe, CHAIN),
     "study": (load_recipe, STUDY),
-    "sweep": (load_sweep, '[[models]]\nid = "org/name"\n[[tasks]]\nsource = "stsb"\n'),
 }
 """What reads each, and a file that is right."""
 

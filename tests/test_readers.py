@@ -21,15 +21,13 @@ from pyarrow import parquet
 
 from layerprobe.errors import LayerProbeError
 from layerprobe.files.folders import write_kept
-from layerprobe.finetuning.runs import RunFolder
-from layerprobe.finetuning.saved import MODEL, STARTED_FROM, RunOrigin, load_saved_run
+from layerprobe.finetuning.saved import MODEL, STARTED_FROM, RunOrigin, load_finished, load_saved_run, run_directory
 from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.kinds.sentences.word_similarity import load_word_similarity
 from layerprobe.lab.dropbench.zoo import SHIPPED, read_zoo
 from layerprobe.lab.recipe import load_recipe
 from layerprobe.results.kept import load
 from layerprobe.store.store import Store
-from layerprobe.sweeps.values import load_sweep
 from layerprobe.tasks.loading import load_corpus, load_task, load_texts
 from layerprobe.tasks.tables import SUFFIXES
 from tests.lab.recipes import STUDY
@@ -140,20 +138,8 @@ score_range = [0, 5]
 [options]
 pooling = "cls"
 """
-SWEEP = """
-seeds = [0, 1]
-[[models]]
-id = "org/model"
-layers = "all"
-[[tasks]]
-source = "stsb"
-columns = "s1,s2,score"
-[protocol]
-learning_rate = 1e-3
-"""
 SETTINGS: dict[str, tuple[str, Reader]] = {
     "chain": (CHAIN, load_recipe),
-    "sweep": (SWEEP, load_sweep),
     "study": (STUDY, load_recipe),
 }
 ODD_LITERALS = """1|-1|0|true|nan|inf|1e400|0xff|"a"|[]|~|{}|{ a = 1 }|[1, 'a']|1979-05-27|"all"|[""]|[1e400]"""
@@ -217,10 +203,9 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("kept")
     store = Store(root, rows_per_shard=2)
     fill(store, ["a", "b", "c"])
-    folder = RunFolder(path=root / "runs" / ("a" * 32))
-    run = folder.run_path(RUN.layer, RUN.seed)
+    run = run_directory(root / "runs" / ("a" * 32), RUN.layer, RUN.seed)
     (run / MODEL).mkdir(parents=True)
-    write_kept(run / "result.json", RUN, root=root)
+    write_kept(run / "result.json", {"runs": [RUN]}, root=root)
     origin = RunOrigin(model=model("m", 3), task="a", task_digest="b", pairs=(4, 4, 4), prompt="")
     write_kept(run / MODEL / STARTED_FROM, origin, root=root)
     write_kept(root / "finding.json", FINDINGS["found"](), root=root)
@@ -238,7 +223,7 @@ def read_store(path: Path) -> None:
 
 
 def read_run(path: Path) -> None:
-    RunFolder(path=path.parents[1]).load(RUN.layer, RUN.seed)
+    load_finished(run_directory(path.parents[1], RUN.layer, RUN.seed))
     load_saved_run(path.parent)
 
 

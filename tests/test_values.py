@@ -25,8 +25,6 @@ from layerprobe.finetuning.values import (
     Confirmation,
     EpochMetrics,
     FineTuningRun,
-    JointEpoch,
-    JointRun,
     LayerOutcome,
     Protocol,
     RunsOrigin,
@@ -59,7 +57,6 @@ from layerprobe.similarity.values import (
 )
 from layerprobe.stats.values import over_seeds
 from layerprobe.study.values import Finding, Prediction
-from layerprobe.sweeps.values import Sweep, SweepCurve, SweepModel
 from layerprobe.tasks.values import Examples, Items, Task, TaskSettings, TextFile
 
 ROOT = Path(layerprobe.__file__).parents[1]
@@ -72,10 +69,7 @@ KINDS = [
     kind
     for module in VALUES
     for kind in vars(module).values()
-    if dataclasses.is_dataclass(kind)
-    and isinstance(kind, type)
-    and kind.__module__ == module.__name__
-    and kind is not Sweep
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type) and kind.__module__ == module.__name__
 ]
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -141,13 +135,6 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     },
     EpochMetrics: {"validation": BY_METRIC},
     FineTuningRun: {"primary": PRIMARY, "validation": BY_METRIC, "test": BY_METRIC},
-    JointEpoch: dict.fromkeys(("train_loss", "validation"), MAYBE_THREE),
-    JointRun: {
-        "primary": PRIMARY,
-        "parameters": st.just((1, 2, 3)),
-        "thresholds": MAYBE_THREE,
-        **dict.fromkeys(("validation", "test"), st.tuples(*[st.none() | BY_METRIC] * 3)),
-    },
     Score: {"layer": LAYER},
     Evidence: {
         "n_blocks": st.just(2),
@@ -274,7 +261,6 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         **dict.fromkeys(("rounds", "repeats", "warmup", "seed"), st.integers(1, 9)),
         "max_seconds": st.floats(0, 9),
     },
-    SweepCurve: {"kind": st.just("sts"), "primary": PRIMARY},
     LayerProfile: {"parameters": st.just(7), "costs": st.tuples(st.deferred(lambda: values_of(Cost)))},
     TaskSettings: {
         "delimiter": st.sampled_from([None, "tab"]),
@@ -283,7 +269,6 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "kind": st.sampled_from([None, "sts"]),
         "merge": st.just(False),
     },
-    SweepModel: {"model": st.builds(Model, NAMES, random_init=st.none() | st.integers(0, 9))},
     Profiles: {"profiles": st.tuples(st.deferred(lambda: values_of(Profile))), "scores": st.just(())},
     Profile: {
         "model": st.builds(lambda: dataclasses.replace(model("m", 2), parameters=(7, 7, 7))),

@@ -35,10 +35,9 @@ COMMAND_LINE = {
     "texts split": "the texts themselves: task.texts(split)",
     "reference_name reference_random_init rule reference": "reference=lp.Model(...); confirm takes a prediction",
     "kernel bandwidth neighbours": "measure=CKA(), RBFCKA(bandwidth_multiplier=...), MutualKNN(neighbours=...)",
-    "scan weighting ray workers": "lp.scan",
     "ranking relevant_from": "layerprobe.kinds.retrieval.loading.load_retrieval",
     "timed": "timing",
-    "other_blocks": "layerprobe.shrinking.equal.equal_size",
+    "other_blocks": "blocks of lp.finetune, see layerprobe.shrinking.equal.candidates",
     "target targets_are": "column and kind of lp.probe",
     "overwrite": "of lp.export_model",
 }

@@ -41,9 +41,17 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.files.folders import read_kept
 from layerprobe.files.serialisation import sealed, to_dict
 from layerprobe.finetuning.outputs import read_outputs
-from layerprobe.finetuning.saved import load_failure, load_finished, load_saved_run, read_origin, save_failure
-from layerprobe.finetuning.tuning import finetune, saved_models, scan
-from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Protocol
+from layerprobe.finetuning.saved import (
+    MODEL,
+    FailedRun,
+    load_failure,
+    load_finished,
+    load_saved_run,
+    read_origin,
+    save_failure,
+)
+from layerprobe.finetuning.tuning import finetune
+from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.dropbench.zoo import read_zoo, write_zoo
 from layerprobe.lab.pretraining.run import ADAPTED, PRETRAINED, adapt_in_store, pretrain
 from layerprobe.lab.run import LabEntry, run_recipe
@@ -215,14 +223,14 @@ def _runs(root: Path, checkpoint: Any) -> list[Kind]:
     task, protocol = toy_task(train=16, validation=16, test=16), Protocol(epochs=1, batch_size=8)
     options = Model(device="cpu", cache_dir=root)
     made = finetune(given(checkpoint, options), task, (1, 2), seeds=(0, 1), protocol=protocol, save_models=True)
-    directories = saved_models(given(checkpoint, options), made, task)
-    joint = scan(given(checkpoint, options), task, seeds=(0, 1), protocol=protocol)
-    joint_directories = saved_models(given(checkpoint, options), joint, task)
-    failed = FailedRun(layer=3, seed=0, message="the loss is nan", step=2, versions=versions())
+    joint = finetune(given(checkpoint, options), task, scan=True, seeds=(0, 1), protocol=protocol)
+    directories, joint_directories = (
+        list(dict.fromkeys(run.directory for run in found.runs)) for found in (made, joint)
+    )
     failures = [directories[0].with_name(f"layer-003-seed-{seed}") for seed in (0, 1)]
     for seed, directory in enumerate(failures):
         directory.mkdir()
-        save_failure(directory, replace(failed, seed=seed))
+        save_failure(directory, FailedRun(message=f"the loss is nan with seed {seed}", versions=versions()))
 
     def paths(found: list[Path]) -> list[str]:
         return [path.relative_to(root).as_posix() for path in found]
@@ -230,8 +238,7 @@ def _runs(root: Path, checkpoint: Any) -> list[Kind]:
     single, scans, marks = paths(directories), paths(joint_directories), paths(failures)
 
     def load(folder: Path) -> Any:
-        runs = [load_finished(FineTuningRun, folder / each) for each in single]
-        runs += [load_finished(JointRun, folder / each) for each in scans]  # type: ignore[misc]
+        runs = [load_finished(folder / each) for each in (*single, *scans)]
         if None in runs:
             return None
         outputs = [read_outputs(folder / each) for each in (*single, *scans)]
@@ -241,7 +248,7 @@ def _runs(root: Path, checkpoint: Any) -> list[Kind]:
 
     def load_models(folder: Path) -> Any:
         saved = [load_saved_run(folder / each) for each in single]
-        return [[to_dict(each.origin), to_dict(each.run), _weights(each.path)] for each in saved if each]
+        return [[to_dict(origin), to_dict(run), _weights(run.directory / MODEL)] for run, origin in filter(None, saved)]
 
     def load_marks(folder: Path) -> Any:
         found = [load_failure(folder / each) for each in marks]

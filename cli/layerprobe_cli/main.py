@@ -22,7 +22,7 @@ GROUPS = {
     "lab": (
         "Research",
         "Run recipes, pretrain, score rules, do the paper again.",
-        "run bench sweep adapt pretrain reproduce",
+        "run bench adapt pretrain reproduce",
     ),
 }
 

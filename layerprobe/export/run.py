@@ -23,7 +23,7 @@ from layerprobe.export.checkpoint import check_target, kept_dtype, write_checkpo
 from layerprobe.export.layout import FOR_ANY_LAYER, TRAINED, ExportResult, Layout, check_modules, source_of
 from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.files.serialisation import to_dict
-from layerprobe.finetuning.saved import SavedRun, load_saved_run, runs_of_layer
+from layerprobe.finetuning.saved import MODEL, RunOrigin, load_saved_run, runs_of_layer
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.metrics.names import metric_title
 from layerprobe.stats.values import seed_scores
@@ -120,19 +120,20 @@ def export_model(
     else:
         check_target(out, overwrite=overwrite, source=source)
         names = ("random_init", "pooling", "max_length", "prompt")
-        _check_options_agree(saved, layer=layer, **{name: getattr(asked, name) for name in names})
-        layer = saved.run.layer
+        run, origin = saved
+        _check_options_agree(run, origin, layer=layer, **{name: getattr(asked, name) for name in names})
+        layer = run.layer
         if asked.end_token is not None:
             raise DataError(f"expected no {option('end_token')}: the run was fine-tuned with a tokenizer of its own")
         if asked.blocks is not None:
             raise DataError(f"expected no {option('keep_blocks')}: the run has the blocks that it was fine-tuned with")
         # what was appended in training is in the tokenizer that was saved
-        encoder = load(_resolved(Model(str(saved.path), end_token=False), out))
-        protocol = saved.run.protocol
-        pooling, max_length, prompt = protocol.pooling, protocol.max_length, saved.origin.prompt
-        query_prompt, document_prompt = saved.origin.query_prompt, saved.origin.document_prompt
-        described, kinds = saved.origin.model, saved.origin.modules
-        declared, source_length = saved.origin.dtype, saved.origin.max_length
+        encoder = load(_resolved(Model(str(run.directory / MODEL), end_token=False), out))
+        protocol = run.protocol
+        pooling, max_length, prompt = protocol.pooling, protocol.max_length, origin.prompt
+        query_prompt, document_prompt = origin.query_prompt, origin.document_prompt
+        described, kinds = origin.model, origin.modules
+        declared, source_length = origin.dtype, origin.max_length
         normalize = "Normalize" in kinds
         if left := [kind for kind in kinds if kind not in ("Transformer", *FOR_ANY_LAYER)]:
             notes = [f"the run was trained without {' and '.join(left)} of the model, and its export has none"]
@@ -167,7 +168,7 @@ def export_model(
             layout,
             loader=auto_class(encoder.model.config).__name__,
             padding_invariant=encoder.padding_invariant,
-            training=None if saved is None else _training(saved, beside),
+            training=None if saved is None else _training(*saved, beside),
             finding=finding,
             made=made,
             changes=changes,
@@ -298,15 +299,14 @@ def _needs_code(name: str) -> ModelError:
     )
 
 
-def _check_options_agree(saved: SavedRun, *, layer: int | None, **options: object) -> None:
+def _check_options_agree(run: FineTuningRun, origin: RunOrigin, *, layer: int | None, **options: object) -> None:
     """Raise DataError if an option contradicts the run."""
-    run = saved.run
     of_run = {
         "layer": run.layer,
         "pooling": run.protocol.pooling,
         "max_length": run.protocol.max_length,
-        "prompt": saved.origin.prompt,
-        "random_init": saved.origin.model.random_init,
+        "prompt": origin.prompt,
+        "random_init": origin.model.random_init,
     }
     for name, value in {"layer": layer, **options}.items():
         if value is not None and value != of_run[name]:
@@ -336,13 +336,13 @@ def _beside(finding: Finding) -> tuple[dict[str, float], str]:
     return known, "" if finding.weights.n_train else note
 
 
-def _training(saved: SavedRun, beside: dict[str, float]) -> TrainingSummary:
-    run, runs = saved.run, runs_of_layer(saved)
+def _training(run: FineTuningRun, origin: RunOrigin, beside: dict[str, float]) -> TrainingSummary:
+    runs = runs_of_layer(run)
     splits = ("test",) if run.protocol.kept_epoch else ("validation", "test")
     return TrainingSummary(
-        data=saved.origin.task,
-        pairs=saved.origin.pairs,
-        joint=saved.joint,
+        data=origin.task,
+        pairs=origin.pairs,
+        joint=run.weighting is not None,
         seed=run.seed,
         settings={name.replace("_", " "): str(value) for name, value in to_dict(run.protocol).items()},
         metrics=_metrics(run, splits),

@@ -1,8 +1,9 @@
 """Plain data of JSON and TOML to values and back, and the digests of values: the one reader of both.
 
-A dataclass may name class attributes in `json_tags`, which JSON then has beside the fields, and have a class method
-`class_of`, which returns the class and its fields for such JSON: so a value of one of several classes is read back. It
-may have a method `as_plain`, which returns its fields in the form that JSON has them in, and `class_of` reads.
+A dataclass may name attributes in `json_tags`, which JSON then has beside the fields and reading leaves out, and have a
+class method `class_of`, which returns the class and its fields for such JSON: so a value of one of several classes is
+read back. It may have a method `as_plain`, which returns its fields in the form that JSON has them in, and `class_of`
+reads.
 """
 
 import dataclasses
@@ -253,7 +254,8 @@ def _fits(kind: Any, data: Any) -> bool:
 def _record(kind: Any, data: Mapping[str, Any], key: str) -> Any:
     if hasattr(kind, "class_of"):
         kind, data = kind.class_of(data)
-    fields = fields_of(kind)
+    fields, tags = fields_of(kind), getattr(kind, "json_tags", ())
+    data = {name: item for name, item in data.items() if name in fields or name not in tags}
     check_keys(data, fields, key=key)
     for name, (hint, needed) in fields.items():
         if needed and name not in data:

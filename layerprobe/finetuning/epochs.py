@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from layerprobe.errors import StoreError, TrainingError, another_folder
 from layerprobe.finetuning.memory import TokenLimit
 from layerprobe.finetuning.saved import runs_root
-from layerprobe.finetuning.values import FailedLayer
 from layerprobe.rng import restore_rng, rng_states
 from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.training.artifact import SavedSteps
@@ -55,7 +54,8 @@ class SavedEpoch:
     """(epoch, layer): the means; None where one is not finite."""
     scores: tuple[tuple[Evaluation | None, ...], ...]
     """(epoch, layer): on the validation split; None at layers that failed."""
-    failures: tuple[FailedLayer, ...]
+    failures: dict[str, str]
+    """Why a layer is left out, by its number."""
     batch_tokens: int | None
     """Of a training pass at most; it is halved where memory runs out."""
     evaluation_tokens: int | None
@@ -148,7 +148,7 @@ class Epochs:
                 tuple(loss if math.isfinite(loss) else None for loss in losses) for losses in self.train_losses
             ),
             scores=tuple(map(tuple, self.scores)),
-            failures=tuple(FailedLayer(layer=k, message=str(error)) for k, error in self.tuner.failures.items()),
+            failures={str(layer): str(error) for layer, error in self.tuner.failures.items()},
             batch_tokens=self.tuner.limit.tokens,
             evaluation_tokens=self.limit.tokens,
             versions=versions(),
@@ -193,7 +193,7 @@ class Epochs:
         self._load(tensors, _MODEL)
         load_optimizer(tuner.optimizer, tensors)
         tuner.go_on_from(saved.step)
-        tuner.failures.update({failure.layer: TrainingError(failure.message) for failure in saved.failures})
+        tuner.failures.update({int(layer): TrainingError(message) for layer, message in saved.failures.items()})
         tuner.limit.tokens, self.limit.tokens = saved.batch_tokens, saved.evaluation_tokens
         states = {name.removeprefix(_RNG): state for name, state in tensors.items() if name.startswith(_RNG)}
         restore_rng(states, tuner.encoder.device)

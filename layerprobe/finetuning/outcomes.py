@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 
 from layerprobe.checks import LEVEL
-from layerprobe.errors import DataError
 from layerprobe.finetuning.outputs import NO_ITEMS, SCORED, Array, RunItems, ScoredSplit
 from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, best_by_validation
 from layerprobe.stats.best import best_over_seeds
@@ -14,11 +13,7 @@ from layerprobe.stats.values import TOLERANCE, AgainstBest, CrossedInterval, Flo
 def outcome(runs: Iterable[FineTuningRun], items: RunItems = NO_ITEMS, *, level: float = LEVEL) -> LayerOutcome:
     """Summarise the runs of one layer, with errors over items and seeds, or without items over seeds alone."""
     runs = sorted(runs, key=lambda run: run.seed)
-    if len({run.layer for run in runs}) != 1:
-        raise DataError(f"expected runs of one layer, got layers {sorted({run.layer for run in runs})}")
     primary = runs[0].primary
-    if others := {run.primary for run in runs} - {primary}:
-        raise DataError(f"expected runs of one task, got runs for {primary} and {', '.join(others)}")
     validation, test = (_mean(runs, items, split, level=level) for split in SCORED)
     return LayerOutcome(
         layer=runs[0].layer,
@@ -29,15 +24,18 @@ def outcome(runs: Iterable[FineTuningRun], items: RunItems = NO_ITEMS, *, level:
         validation={name: tuple(run.validation[name] for run in runs) for name in runs[0].validation},
         error=test,
         validation_error=validation,
+        model=runs[0].model,
+        task=runs[0].task,
+        blocks=runs[0].blocks,
     )
 
 
 def outcomes(
     runs: Sequence[FineTuningRun], items: RunItems = NO_ITEMS, *, level: float = LEVEL
 ) -> tuple[LayerOutcome, ...]:
-    """Summarise runs by layer, ascending."""
-    layers = sorted({run.layer for run in runs})
-    return tuple(outcome((run for run in runs if run.layer == layer), items, level=level) for layer in layers)
+    """Summarise runs of one model on one task by layer, ascending; of as many blocks, the first ones come first."""
+    choices = sorted({run.choice for run in runs})
+    return tuple(outcome((run for run in runs if run.choice == choice), items, level=level) for choice in choices)
 
 
 def _mean(
@@ -77,8 +75,8 @@ def compared(
     intervals = [result.interval for result in results if result.interval is not None]
     if len(results) < 2 or len(intervals) < len(results) or len({result.seeds for result in results}) > 1:
         return None
-    places = {(result.layer, seed) for result in results for seed in result.seeds}
-    ordered = sorted({(run.layer, run.seed): run for run in runs}.items())
+    places = {(result.choice, seed) for result in results for seed in result.seeds}
+    ordered = sorted({run.place: run for run in runs}.items())
     of_layers = items.of([run for place, run in ordered if place in places])
     k, n_seeds = len(results), len(results[0].seeds)
     return best_over_seeds(

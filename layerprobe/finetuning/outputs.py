@@ -14,7 +14,7 @@ from safetensors.numpy import save
 
 from layerprobe.errors import DataError, StoreError
 from layerprobe.files.atomic import inside, store_errors, write_whole
-from layerprobe.finetuning.values import FineTuningRun
+from layerprobe.finetuning.values import FineTuningRun, Place
 from layerprobe.metrics.names import Split
 from layerprobe.stats.crossed import errors_known
 from layerprobe.stats.links import Links
@@ -40,11 +40,6 @@ class RunOutputs:
     """(layers, examples) or (layers, examples, classes); NaN at a layer that failed."""
     test: Array
     """The same of the test split."""
-
-    def __post_init__(self) -> None:
-        if {len(self.validation), len(self.test)} != {len(self.layers)}:
-            shapes = f"{self.validation.shape} and {self.test.shape}"
-            raise DataError(f"expected outputs of {len(self.layers)} layers, got {shapes}")
 
     def of(self, layer: int, split: Split = "test") -> Array:
         """Return (examples,) or (examples, classes) of one layer; DataError if the run has no such layer or split."""
@@ -109,7 +104,6 @@ def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
 
 ScoredSplit = Literal["validation", "test"]
 SCORED: tuple[ScoredSplit, ...] = ("validation", "test")
-LayerSeed = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -118,8 +112,8 @@ class RunItems:
 
     unit: str = "item"
     """What an item is called: pair or text."""
-    influences: Mapping[ScoredSplit, Mapping[LayerSeed, Array]] = field(default_factory=dict)
-    """By layer and seed of a run, (n,) of mean 0, x 100; runs without outputs are not there."""
+    influences: Mapping[ScoredSplit, Mapping[Place, Array]] = field(default_factory=dict)
+    """By blocks and seed of a run, (n,) of mean 0, x 100; runs without outputs are not there."""
     links: Mapping[ScoredSplit, Links | None] = field(default_factory=dict)
     """Which items share texts."""
 
@@ -129,7 +123,7 @@ class RunItems:
         None where one of them has no outputs, or a single item, or a single text in all of them, has no error.
         """
         influences, links = self.influences.get(split, {}), self.links.get(split)
-        of_runs = [influences[run.layer, run.seed] for run in runs if (run.layer, run.seed) in influences]
+        of_runs = [influences[run.place] for run in runs if run.place in influences]
         if len(of_runs) < len(runs) or not errors_known(len(of_runs[0]), links):
             return None
         return np.stack(of_runs)
@@ -139,23 +133,21 @@ NO_ITEMS = RunItems()
 """Of runs whose outputs were not kept: intervals are then over seeds alone."""
 
 
-def run_items(
-    task: Task, runs: Iterable[tuple[FineTuningRun, Path]], *, groups: Mapping[str, str] | None = None
-) -> RunItems:
+def run_items(task: Task, runs: Iterable[FineTuningRun], *, groups: Mapping[str, str] | None = None) -> RunItems:
     """Return the influences of the validation and test items of a task on its runs, from the runs' directories.
 
-    A layer of a joint run is a run in the directory of that, see `JointRun.truncated`. Items
-    that share a text count as linked, and where `groups` says which group a text is from, also those of one.
+    Items that share a text count as linked, and where `groups` says which group a text is from, also those of
+    one.
 
     Raises:
         StoreError: If the outputs of a run are not there any more, or damaged, as nothing would be known of its errors.
     """
-    influences: dict[ScoredSplit, dict[LayerSeed, Array]] = {split: {} for split in SCORED}
-    for run, directory in runs:
-        outputs = outputs_in(directory)
+    influences: dict[ScoredSplit, dict[Place, Array]] = {split: {} for split in SCORED}
+    for run in runs:
+        outputs = outputs_in(run.directory)
         for split in SCORED:
             gold = task.split(split).gold
-            influences[split][run.layer, run.seed] = item_influences(
+            influences[split][run.place] = item_influences(
                 task.kind, outputs.of(run.layer, split), gold, metric=run.primary, threshold=run.threshold
             )
     links = {split: links_of(task.split(split), groups) for split in SCORED}

@@ -1,6 +1,6 @@
 """Fine-tuning runs as directories: never repeated, safe between processes.
 
-Knows where a run lies and when it is made; how it is trained is in `tmft` and `joint`.
+Knows where a run lies and when it is made; how it is trained is in `tmft`.
 """
 
 from __future__ import annotations
@@ -8,13 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
-from layerprobe.context import part
 from layerprobe.encoders.architecture import declared_dtype
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import is_out_of_memory
@@ -27,19 +26,21 @@ from layerprobe.finetuning.epochs import forget_epochs
 from layerprobe.finetuning.outputs import RunOutputs
 from layerprobe.finetuning.saved import (
     FAILED,
+    FailedRun,
+    Runs,
     has_model,
     keep_origin,
     load_failure,
     load_finished,
+    run_directory,
     runs_root,
     save_failure,
     save_finished,
     saving_model,
 )
 from layerprobe.finetuning.tmft import fine_tune, fine_tune_jointly
-from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Protocol, RunsOrigin, Weighting
-from layerprobe.jobs.crew import Plan, Share, crew_of
-from layerprobe.jobs.execute import results
+from layerprobe.finetuning.values import Protocol, RunsOrigin, Weighting
+from layerprobe.jobs.crew import Plan, Share
 from layerprobe.rng import plain_torch
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
@@ -48,60 +49,25 @@ from layerprobe.versions import FINETUNING_VERSION, versions
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFolder:
-    """The runs of one model, task and protocol: a directory a layer and seed; StoreError if the disk fails."""
+def folder_of_runs(
+    root: Path,
+    checkpoint: Resolved,
+    task: Task,
+    protocol: Protocol,
+    *,
+    computed_on: str,
+    batch_tokens: int | None = None,
+    attn: str = "auto",
+) -> Path:
+    """Return the folder under `root` that is named by everything the numbers of runs depend on.
 
-    path: Path
-    origin: RunsOrigin | None = None
-    """Written next to the runs, where it is known."""
-
-    @classmethod
-    def of(
-        cls,
-        root: Path,
-        checkpoint: Resolved,
-        task: Task,
-        protocol: Protocol,
-        *,
-        computed_on: str,
-        batch_tokens: int | None = None,
-        attn: str = "auto",
-        origin: RunsOrigin | None = None,
-    ) -> RunFolder:
-        """Return the folder under `root` that is named by everything the numbers depend on.
-
-        That includes the kind of device and the precision, and, where they are given, the tokens of a pass, by which
-        another dropout is drawn, and the attention implementation: others round, and draw, in ways of their own.
-        """
-        values = [*([] if batch_tokens is None else [batch_tokens]), *([] if attn == "auto" else [attn])]
-        values += task.unusual_primary  # by which epochs are chosen
-        key = [FINETUNING_VERSION, checkpoint.identity, computed_on, task.digest, protocol, *values]
-        return cls(path=inside(root, root / "runs" / digest(key)[:32]), origin=origin)
-
-    def keep_origin(self) -> None:
-        """Write what the runs are of next to them, where it is known and not there yet."""
-        if self.origin is not None:
-            keep_origin(self.path, self.origin)
-
-    def run_path(self, layer: int, seed: int) -> Path:
-        """Return the directory of one run."""
-        return self.path / f"layer-{layer:03d}-seed-{seed}"
-
-    def joint_path(self, weighting: Weighting, seed: int) -> Path:
-        """Return the directory of one joint run."""
-        return self.path / f"{weighting}-seed-{seed}"
-
-    def load(self, layer: int, seed: int) -> FineTuningRun | None:
-        """Return the finished run, or None; one that is not as it was written, with its outputs, is unfinished."""
-        return load_finished(FineTuningRun, self.run_path(layer, seed))
-
-    def load_failure(self, layer: int, seed: int) -> FailedRun | None:
-        """Return why the run failed, or None; a garbled mark, or one of other versions of the libraries, is none."""
-        return load_failure(self.run_path(layer, seed))
-
-
-Run = FineTuningRun | JointRun
+    That includes the kind of device and the precision, and, where they are given, the tokens of a pass, by which
+    another dropout is drawn, and the attention implementation: others round, and draw, in ways of their own.
+    """
+    values = [*([] if batch_tokens is None else [batch_tokens]), *([] if attn == "auto" else [attn])]
+    values += task.unusual_primary  # by which epochs are chosen
+    key = [FINETUNING_VERSION, checkpoint.identity, computed_on, task.digest, protocol, *values]
+    return inside(root, root / "runs" / digest(key)[:32])
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +95,8 @@ class RunSet:
     """The runs of one model on one task by one protocol: where they are, and how they are made."""
 
     model: SharedModel
-    folder: RunFolder
+    folder: Path
+    """A directory a run, see `folder_of_runs`."""
     task: Task
     """With the model's prompt before its texts."""
     protocol: Protocol
@@ -139,61 +106,53 @@ class RunSet:
     """Keep the best epoch's checkpoint; a finished run without one is made again, with the same numbers."""
     retry_failed: bool = False
     """Make runs again that are marked as failed."""
+    origin: RunsOrigin | None = None
+    """Written next to the runs, where it is known."""
 
     def directory(self, job: RunJob) -> Path:
         """Return the directory of one run."""
-        if job.scan:
-            return self.folder.joint_path(self.weighting, job.seed)
-        return self.folder.run_path(job.layer, job.seed)
+        return run_directory(self.folder, job.layer, job.seed, self.weighting if job.scan else None)
 
-    def read(self, job: RunJob) -> Run | None:
+    def keep_origin(self) -> None:
+        """Write what the runs are of next to them, where it is known and not there yet."""
+        if self.origin is not None:
+            keep_origin(self.folder, self.origin)
+
+    def read(self, job: RunJob) -> Runs | None:
         """Return a run that is finished, or None."""
         directory = self.directory(job)
-        if self.save_models and not has_model(directory):
-            return None
-        if job.scan:
-            return load_finished(JointRun, directory)
-        return load_finished(FineTuningRun, directory)
+        return None if self.save_models and not has_model(directory) else load_finished(directory)
 
-    def make(self, job: RunJob, load: Callable[[], Encoder]) -> Run | None:
+    def make(self, job: RunJob, load: Callable[[], Encoder]) -> Runs | None:
         """Return a run, made now if it is not there; None where another process makes it.
 
         One that fails by its numbers is marked, and not tried again while the mark is there and the libraries are the
         same. One that was killed goes on after its last epoch on disk: see `layerprobe.finetuning.epochs`.
         """
         directory = self.directory(job)
-        self.folder.keep_origin()
+        self.keep_origin()
         with locked(runs_root(directory), directory / "lock") as held:
             return (self.read(job) or self._made(job, directory, load)) if held else None
 
-    def _made(self, job: RunJob, directory: Path, load: Callable[[], Encoder]) -> Run:
+    def _made(self, job: RunJob, directory: Path, load: Callable[[], Encoder]) -> Runs:
         if not self.retry_failed and (failed := load_failure(directory)):
-            mark = directory / FAILED
-            raise TrainingError(f"{failed.message} (it failed before: to try again, remove {mark})", step=failed.step)
+            raise TrainingError(f"{failed.message} (it failed before: to try again, remove {directory / FAILED})")
         encoder = load()
         remove_leftovers(directory)
         try:
-            run, outputs = self._trained(job, directory, encoder)
+            runs, outputs = self._trained(job, directory, encoder)
         except TrainingError as error:
-            if not is_marked(error):
-                raise
-            failed = FailedRun(
-                layer=encoder.n_layers - 1 if job.scan else job.layer,
-                seed=job.seed,
-                message=str(error),
-                step=error.step,
-                versions=versions(),
-            )
-            save_failure(directory, failed)
-            forget_epochs(directory)
+            if is_marked(error):
+                save_failure(directory, FailedRun(message=str(error), versions=versions()))
+                forget_epochs(directory)
             raise
-        save_finished(directory, run, outputs)
+        save_finished(directory, runs, outputs)
         forget_epochs(directory)
         with store_errors("remove", directory / FAILED):
             (directory / FAILED).unlink(missing_ok=True)
-        return run
+        return tuple(replace(run, directory=directory) for run in runs)
 
-    def _trained(self, job: RunJob, directory: Path, encoder: Encoder) -> tuple[Run, RunOutputs]:
+    def _trained(self, job: RunJob, directory: Path, encoder: Encoder) -> tuple[Runs, RunOutputs]:
         model = self.model.checkpoint
         saving: AbstractContextManager[Path | None] = nullcontext()
         if self.save_models:
@@ -214,7 +173,8 @@ class RunSet:
             }
             if job.scan:
                 return fine_tune_jointly(encoder, self.task, weighting=self.weighting, **common)
-            return fine_tune(encoder, job.layer, self.task, **common)
+            run, outputs = fine_tune(encoder, job.layer, self.task, **common)
+            return (run,), outputs
 
 
 def is_marked(error: Exception) -> bool:
@@ -236,7 +196,7 @@ class RunWorker:
         self.threads = torch.get_num_threads()
 
     @plain_torch()
-    def __call__(self, job: RunJob) -> Run | None:
+    def __call__(self, job: RunJob) -> Runs | None:
         """Return a run, read or made; None where another process is at it."""
         if self.threads != self.all_threads:
             torch.set_num_threads(self.all_threads if job.alone else self.threads)
@@ -268,36 +228,8 @@ def _warn_of_cut_texts(encoder: Encoder, task: Task, protocol: Protocol) -> None
         logger.warning("%s", warning)
 
 
-def runs_plan(sets: Sequence[RunSet], jobs: Mapping[RunJob, float], *, unit: str = "runs") -> Plan[RunJob, Run]:
+def runs_plan(sets: Sequence[RunSet], jobs: Mapping[RunJob, float], *, unit: str = "runs") -> Plan[RunJob, Runs]:
     """Return a plan of runs of some sets for `RunWorker`s; the jobs come with what they cost."""
     for runs in sets:
-        runs.folder.keep_origin()
+        runs.keep_origin()
     return Plan(jobs=jobs, done=lambda job: sets[job.of].read(job), label=lambda job: job.label, unit=unit)
-
-
-def fine_tune_layers(
-    runs: RunSet,
-    layers: Sequence[int],
-    *,
-    seeds: Sequence[int],
-    enough: Callable[[Sequence[FineTuningRun]], bool] | None = None,
-) -> list[FineTuningRun]:
-    """Fine-tune at every layer with every seed, in the order of seeds, then layers; done runs are read.
-
-    The model is loaded once, and only where a run is missing. After each seed `enough` is asked, given all runs so
-    far, whether no further one is needed.
-    """
-    # a run that is named twice is one run: copies would narrow the intervals over seeds
-    layers, seeds = list(dict.fromkeys(layers)), list(dict.fromkeys(seeds))
-    # a block costs about as much as the rest of a step
-    costs = {layer: layer + 1.0 for layer in layers}
-    share = sum(costs.values())
-    made: list[FineTuningRun] = []
-    with crew_of(RunWorker, (runs,)) as crew:
-        for number, seed in enumerate(seeds):
-            jobs = {RunJob(layer, seed): cost for layer, cost in costs.items()}
-            with part(start=number * share, share=share, whole=share * len(seeds)):
-                made += cast(list[FineTuningRun], [*results(runs_plan((runs,), jobs), crew).values()])
-            if enough is not None and enough(made):
-                break
-    return made

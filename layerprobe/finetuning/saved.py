@@ -8,7 +8,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,31 +26,52 @@ from layerprobe.errors import (
 )
 from layerprobe.files.atomic import inside, make_directory, store_errors
 from layerprobe.files.folders import folder_errors, folder_problems, new_folder, read_kept, write_kept
-from layerprobe.files.inputs import read_document
-from layerprobe.files.serialisation import RARE, parse_json, sealed
+from layerprobe.files.serialisation import RARE, sealed
 from layerprobe.finetuning.outputs import OUTPUTS, RunOutputs, read_outputs, write_outputs
-from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, R, RunsOrigin
+from layerprobe.finetuning.values import FineTuningRun, RunsOrigin, Weighting
 from layerprobe.store.manifest import is_fingerprint
 from layerprobe.tasks.values import Task
 from layerprobe.versions import versions
 
 RESULT, FAILED, ORIGIN = "result.json", "failed.json", "origin.json"
 
+Runs = tuple[FineTuningRun, ...]
+"""What a directory is of: one run, or of a scan one a layer."""
 
-def load_finished(kind: type[R], directory: Path) -> R | None:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedRun:
+    """The mark of a run that cannot be finished; the same versions would fail again."""
+
+    message: str
+    """Why, in one line."""
+    versions: dict[str, str]
+    """Of Python and the libraries that it failed with."""
+
+
+def load_finished(directory: Path) -> Runs | None:
     """Return the finished run of a directory, or None; one not as it was written, with its outputs, is unfinished."""
     try:
-        run = read_kept(kind, directory / RESULT, root=runs_root(directory))
+        runs = read_result(directory, root=runs_root(directory))
+        for run in runs or ():
+            if directory != (of := run_directory(directory.parent, run.layer, run.seed, run.weighting)):
+                raise DamagedStoreError(f"{directory / RESULT} cannot be read (it is of {of.name})")
     except DamagedStoreError as error:
         logger.warning("%s: the run is done again", error)
         return None
-    return run if run is not None and read_outputs(directory) is not None else None
+    return runs if runs and read_outputs(directory) is not None else None
 
 
-def save_finished(directory: Path, run: FineTuningRun | JointRun, outputs: RunOutputs) -> None:
+def read_result(directory: Path, *, root: Path) -> Runs | None:
+    """Return what a run's directory says of it, without a look at its outputs; None where it says nothing."""
+    result = read_kept(dict[str, Runs], directory / RESULT, root=root)
+    return None if result is None else tuple(replace(run, directory=directory) for run in result.get("runs", ()))
+
+
+def save_finished(directory: Path, runs: Runs, outputs: RunOutputs) -> None:
     """Write a run into its directory: outputs first, then the result, which says that all is there."""
     write_outputs(directory, outputs)
-    write_kept(directory / RESULT, run, root=runs_root(directory), files=[OUTPUTS])
+    write_kept(directory / RESULT, {"runs": runs}, root=runs_root(directory), files=[OUTPUTS])
 
 
 def save_failure(directory: Path, failed: FailedRun) -> None:
@@ -90,9 +111,9 @@ def runs_root(directory: Path) -> Path:
     return directory.parent.parent
 
 
-def directory_name(run: FineTuningRun | JointRun) -> str:
-    """Return the name of the folder that a run is kept in."""
-    return f"{run.weighting}-seed-{run.seed}" if isinstance(run, JointRun) else f"layer-{run.layer:03d}-seed-{run.seed}"
+def run_directory(folder: Path, layer: int, seed: int, weighting: Weighting | None = None) -> Path:
+    """Return the directory of a run in the folder of its model, task and protocol; that of a scan by its weighting."""
+    return folder / f"{weighting or f'layer-{layer:03d}'}-seed-{seed}"
 
 
 logger = logging.getLogger(__name__)
@@ -125,19 +146,6 @@ class RunOrigin:
     """Of the pretrained weights, as their configuration says."""
     max_length: int | None = field(default=None, metadata=RARE)
     """Tokens at which the pretrained model cuts texts, whatever the protocol says; None where it does not say."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedRun:
-    """A finished run with its weights."""
-
-    path: Path
-    """The Hugging Face checkpoint."""
-    run: FineTuningRun
-    """Of a joint run, what it says of the requested layer."""
-    origin: RunOrigin
-    joint: bool = False
-    """Whether the checkpoint is the whole model of a joint run, to be truncated at the layer."""
 
 
 def has_model(directory: Path) -> bool:
@@ -215,16 +223,15 @@ def _no_bars() -> Iterator[None]:
             logging_.enable_progress_bar()
 
 
-def load_saved_run(directory: Path, layer: int | None = None) -> SavedRun | None:
-    """Return the run that a directory holds with its weights, or None where it is no directory of a run.
+def load_saved_run(directory: Path, layer: int | None = None) -> tuple[FineTuningRun, RunOrigin] | None:
+    """Return the run that a directory holds with its weights and what it started from; None of no directory of a run.
 
-    The layer is one of a joint run; a run of TMFT has its own.
+    The layer is one of a scan; a run of TMFT has its own.
     """
     directory = Path(os.path.realpath(directory))
     # elsewhere it is a copy that somebody made and named
     root = runs_root(directory) if is_fingerprint(directory.parent.name) else directory
-    result = directory / RESULT
-    if not result.is_file():
+    if not (directory / RESULT).is_file():
         return None
     if not (directory / MODEL / STARTED_FROM).is_file():
         raise DataError(
@@ -232,41 +239,28 @@ def load_saved_run(directory: Path, layer: int | None = None) -> SavedRun | None
             "`layerprobe finetune` with --save-models"
         )
     try:
-        origin, joint = _read_origin(directory, root=root), is_joint(result)
-        read: FineTuningRun | JointRun | None = (
-            read_kept(JointRun, result, root=root) if joint else read_kept(FineTuningRun, result, root=root)
-        )
+        origin, runs = _read_origin(directory, root=root), read_result(directory, root=root) or ()
     except DamagedStoreError as error:
         raise DamagedStoreError(
             f"{error}: repeat `layerprobe finetune` with --save-models, which makes it again"
         ) from error
-    if isinstance(read, JointRun):
-        if layer is None:
-            raise DataError(
-                f"expected a layer to truncate the joint run at: give {option('layer')}, 0 to {read.n_layers - 1}"
-            )
-        read = read.truncated(layer)
-    assert isinstance(read, FineTuningRun)
-    return SavedRun(path=directory / MODEL, run=read, origin=origin, joint=joint)
+    if len(runs) > 1 and layer is None:
+        raise DataError(f"expected a layer to truncate the scan at: give {option('layer')}, 0 to {len(runs) - 1}")
+    run = next((run for run in runs if len(runs) == 1 or run.layer == layer), None)
+    if run is None or run.error:
+        why = f"layer {layer}: {run.error}" if run else layer
+        raise DataError(f"expected a layer that the scan {directory} has scores of, got {why}")
+    return run, origin
 
 
-def is_joint(result: Path) -> bool:
-    """Return whether a run's result is that of a joint run."""
-    with store_errors("read", result), contextlib.suppress(DataError):
-        content = parse_json(read_document(result, limit=None))
-        return isinstance(content, dict) and "weighting" in content
-    return False
-
-
-def runs_of_layer(saved: SavedRun) -> list[FineTuningRun]:
+def runs_of_layer(run: FineTuningRun) -> list[FineTuningRun]:
     """Return this run and those of other seeds that lie next to it, by seed; what cannot be read is left out."""
-    directory, run = saved.path.parent, saved.run
     runs = {run.seed: run}
-    if saved.joint:
+    if run.weighting is not None:
         return [run]
-    for other_directory in directory.parent.glob(f"layer-{run.layer:03d}-seed-*"):
+    for directory in run.directory.parent.glob(f"layer-{run.layer:03d}-seed-*"):
         with contextlib.suppress(StoreError):
-            other = load_finished(FineTuningRun, other_directory)
-            if other and (other.layer, other.protocol, other.primary) == (run.layer, run.protocol, run.primary):
-                runs.setdefault(other.seed, other)
+            for other in load_finished(directory) or ():
+                if (other.layer, other.protocol, other.primary) == (run.layer, run.protocol, run.primary):
+                    runs.setdefault(other.seed, other)
     return [runs[seed] for seed in sorted(runs)]

@@ -34,15 +34,7 @@ from layerprobe.finetuning.epochs import Epochs
 from layerprobe.finetuning.losses import Criterion, PreparedItems, criterion_of, pooled
 from layerprobe.finetuning.memory import TableGradients, TokenLimit, cached_gradients, plain_gradients
 from layerprobe.finetuning.outputs import RunOutputs
-from layerprobe.finetuning.values import (
-    EpochMetrics,
-    FailedLayer,
-    FineTuningRun,
-    JointEpoch,
-    JointRun,
-    Protocol,
-    Weighting,
-)
+from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, Protocol, Weighting
 from layerprobe.metrics.names import Split
 from layerprobe.rng import restore_rng, rng_states, seeded
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
@@ -112,28 +104,7 @@ def fine_tune(
         save_to=save_to,
         unfinished=unfinished,
     )
-    validation, test = trained.validation[0], trained.test[0]
-    assert validation is not None
-    assert test is not None
-    run = FineTuningRun(
-        layer=layer,
-        seed=seed,
-        protocol=protocol,
-        parameters=encoder.description.parameters[layer],
-        primary=task.primary,
-        best_epoch=trained.best_epoch,
-        validation=validation.metrics,
-        test=test.metrics,
-        epochs=tuple(
-            EpochMetrics(epoch=epoch, train_loss=losses[0], validation=scores[0].metrics)
-            for epoch, (losses, scores) in enumerate(trained.epochs, 1)
-            if scores[0] is not None
-        ),
-        seconds=trained.seconds,
-        peak_memory=trained.peak_memory,
-        threshold=validation.threshold,
-    )
-    return run, trained.outputs
+    return _run(trained, 0, encoder, layer, task, protocol, seed=seed), trained.outputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -153,6 +124,47 @@ class Trained:
     """By layer."""
     seconds: float
     peak_memory: int | None
+
+
+def _run(
+    trained: Trained,
+    at: int,
+    encoder: Encoder,
+    layer: int,
+    task: Task,
+    protocol: Protocol,
+    *,
+    seed: int,
+    weighting: Weighting | None = None,
+) -> FineTuningRun:
+    """Return what training left of the layer at a place among those of the model, or why it failed."""
+    validation, test = trained.validation[at], trained.test[at]
+    failed = trained.failures.get(layer)
+    epochs = ((epoch, losses[at], scores[at]) for epoch, (losses, scores) in enumerate(trained.epochs, 1))
+    return FineTuningRun(
+        layer=layer,
+        seed=seed,
+        protocol=protocol,
+        parameters=encoder.description.parameters[layer],
+        primary=task.primary,
+        best_epoch=trained.best_epoch,
+        validation={} if validation is None else validation.metrics,
+        test={} if test is None else test.metrics,
+        epochs=tuple(
+            EpochMetrics(
+                epoch=epoch,
+                train_loss=loss,
+                validation=scores.metrics if weighting is None else {task.primary: scores.metrics[task.primary]},
+            )
+            for epoch, loss, scores in epochs
+            if scores is not None and math.isfinite(loss)
+        ),
+        seconds=trained.seconds,
+        peak_memory=trained.peak_memory,
+        threshold=None if validation is None else validation.threshold,
+        weighting=weighting,
+        error="" if failed is None else str(failed),
+    )
 
 
 def train_layers(
@@ -355,8 +367,7 @@ class FineTuner:
         self.failures[layer] = TrainingError(
             f"the loss at layer {layer} became {loss} at step {step} of {self.total_steps}, in "
             f"epoch {epoch}: expected a finite one; lower the learning rate "
-            f"(now {self.protocol.learning_rate:g}) or use float32",
-            step=step,
+            f"(now {self.protocol.learning_rate:g}) or use float32"
         )
         if len(self.failures) == len(self.criteria):
             raise self.failures[min(self.failures)]
@@ -630,7 +641,7 @@ def fine_tune_jointly(
     batch_tokens: int | None = None,
     save_to: Path | None = None,
     unfinished: Path | None = None,
-) -> tuple[JointRun, RunOutputs]:
+) -> tuple[tuple[FineTuningRun, ...], RunOutputs]:
     """Fine-tune the encoder with the task's loss at every layer of the same forward pass.
 
     Everything but the loss is as in `fine_tune`: protocol, groups of examples, precision, memory. The loss of a step
@@ -638,10 +649,10 @@ def fine_tune_jointly(
     `layer_weights`. The best epoch, one for all layers, has the highest primary metric on the validation split in the
     mean over layers; its model is what `save_to` gets, and it can be truncated at any layer.
 
-    A layer whose loss or embeddings are not finite is left out from there on and listed; the others go on.
+    A layer whose loss or embeddings are not finite is left out from there on and says why; the others go on.
 
     Returns:
-        The run with scores by layer, and what its best epoch outputs for every validation and test example.
+        The run by layer, and what its best epoch outputs for every validation and test example.
     """
     protocol = protocol or Protocol()
     n_layers = encoder.n_layers
@@ -658,33 +669,11 @@ def fine_tune_jointly(
         save_to=save_to,
         unfinished=unfinished,
     )
-    run = JointRun(
-        seed=seed,
-        weighting=weighting,
-        protocol=protocol,
-        parameters=encoder.description.parameters,
-        primary=task.primary,
-        best_epoch=trained.best_epoch,
-        validation=tuple(None if evaluation is None else evaluation.metrics for evaluation in trained.validation),
-        test=tuple(None if evaluation is None else evaluation.metrics for evaluation in trained.test),
-        epochs=tuple(
-            JointEpoch(
-                epoch=epoch,
-                train_loss=tuple(loss if np.isfinite(loss) else None for loss in losses),
-                validation=tuple(
-                    None if evaluation is None else evaluation.metrics[task.primary] for evaluation in scores
-                ),
-            )
-            for epoch, (losses, scores) in enumerate(trained.epochs, 1)
-        ),
-        seconds=trained.seconds,
-        peak_memory=trained.peak_memory,
-        thresholds=tuple(None if evaluation is None else evaluation.threshold for evaluation in trained.validation),
-        failures=tuple(
-            FailedLayer(layer=layer, message=str(error)) for layer, error in sorted(trained.failures.items())
-        ),
+    runs = (
+        _run(trained, layer, encoder, layer, task, protocol, seed=seed, weighting=weighting)
+        for layer in range(n_layers)
     )
-    return run, trained.outputs
+    return tuple(runs), trained.outputs
 
 
 def layer_weights(weighting: Weighting, n_layers: int, *, seed: int) -> Callable[[int], Array]:

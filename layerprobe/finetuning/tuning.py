@@ -1,4 +1,4 @@
-"""Fine-tuning at many layers with many seeds, scans of all layers, and what they are about to cost.
+"""Fine-tuning of models on tasks at many layers with many seeds, scans, and what they are about to cost.
 
 Finished runs are read. The cost is counted in block-steps: a run at layer l costs l + 1, a scan as much as one at the
 last layer.
@@ -7,151 +7,249 @@ last layer.
 from __future__ import annotations
 
 import functools
+import itertools
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import cast
+from typing import Any
 
 import numpy as np
 import torch
 
 from layerprobe.checks import Seeds, as_layers, check_choice, check_seeds, settings_or_default
-from layerprobe.context import current, duration
+from layerprobe.context import current, duration, part
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.first_use import load
-from layerprobe.encoders.loading import ModelLike, Resolved, resolve
+from layerprobe.encoders.loading import ModelLike, Resolved, resolve, resolve_all
 from layerprobe.encoders.model import DEFAULTS, Model
 from layerprobe.encoders.workers import SharedModel, workers_of
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, LayerProbeError, LostWorkerError
 from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.adapters import prepare_model
 from layerprobe.finetuning.losses import criterion_of
 from layerprobe.finetuning.outcomes import compared, outcomes
-from layerprobe.finetuning.outputs import RunItems, run_items
-from layerprobe.finetuning.runs import RunFolder, RunJob, RunSet, RunWorker, fine_tune_layers, runs_plan
-from layerprobe.finetuning.saved import directory_name
+from layerprobe.finetuning.outputs import run_items
+from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, folder_of_runs, runs_plan
+from layerprobe.finetuning.saved import Runs
 from layerprobe.finetuning.tmft import EVALUATION_BATCH_TOKENS, FineTuner, read_layers
-from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, R, RunsOrigin, TuningResult, Weighting
-from layerprobe.jobs.crew import crew_of
-from layerprobe.jobs.execute import results
+from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, Protocol, RunsOrigin, TuningResult, Weighting
+from layerprobe.jobs.crew import Workers, crew_of
+from layerprobe.jobs.execute import execute
 from layerprobe.names import counted, short_name
 from layerprobe.results.estimate import Estimate
 from layerprobe.rng import plain_torch, seeded
-from layerprobe.stats.values import TOLERANCE
+from layerprobe.scoring.score import check_different
+from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor
 from layerprobe.store.store import Store
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Items, Task
 
+logger = logging.getLogger(__name__)
+
 PAPER_SEEDS = (0, 1, 2, 3, 4)
 
 
 def finetune(
-    model: ModelLike,
-    task: Task,
-    layers: object,
+    model: ModelLike | list[Any],
+    task: Task | list[Task],
+    layers: object = "all",
     *,
-    seeds: Seeds = PAPER_SEEDS,
+    seeds: Seeds | None = None,
     protocol: Protocol | None = None,
+    scan: bool = False,
+    weighting: Weighting = "falling",
+    blocks: Sequence[Sequence[int]] = (),
     enough: Callable[[Sequence[FineTuningRun]], bool] | None = None,
     save_models: bool = False,
+    retry_failed: bool = False,
     tolerance: float = TOLERANCE,
-) -> TuningResult[FineTuningRun]:
-    """Fine-tune the model truncated at each layer, once a seed; finished runs are read, not repeated.
+    workers: int | None = None,
+    ray: str | None = None,
+) -> TuningResult:
+    """Fine-tune models truncated at layers on tasks, once a seed; finished runs are read, not repeated.
 
-    There is a run a seed and layer, of 0 .. n_blocks kept blocks, by the paper's protocol unless another is given. The
-    layers are numbers, a text such as 3,6,9-12 or all, or results that choose one, such as a prediction or a finding;
-    seeds are how many, or which.
-    Pooling and length are those that the model was given or, where it was given none, the protocol's, all else is the
-    model's. After each seed `enough` is asked, given all runs so far, whether no further one is needed. With
-    `save_models` the best epoch's checkpoint of every run is kept, see `saved_models`; a finished run without one is
-    made again, with the same numbers. Test scores are compared with the best of all layers; the smallest layer that is
-    shown to be within `tolerance` points of it is enough.
+    There is a run a model, task, layer and seed, of 0 .. n_blocks kept blocks, by the paper's protocol unless another
+    is given. Pooling and length are those that a model was given or, where it was given none, the protocol's, all else
+    is the model's. Test scores are compared with the best of all layers of a model on a task.
+
+    A run that fails is marked and left out, and the others go on; one that another process is at is put off, so that
+    several share the work; one whose process is killed is begun once more. Where no run is finished, why the first one
+    failed is raised.
+
+    With `scan` there is one run a seed of the whole model with a loss at every layer: a curve over layers for the price
+    of one run. It says which layers are worth truncating at, and is not TMFT's own, see `fine_tune_jointly`.
+
+    Args:
+        model: A name, a folder, or a `Model`; or a list of different ones.
+        task: What to learn; or a list of tasks.
+        layers: Numbers, a text such as 3,6,9-12 or all, or results that choose one, such as a prediction or a finding.
+        seeds: How many, or which; by default five, one with `scan`.
+        protocol: How to fine-tune; the paper's by default.
+        scan: Whether one run a seed has a loss at every layer.
+        weighting: Of a scan, how much each layer's loss counts.
+        blocks: Other blocks than the first ones that are kept, from 1, such as [(1, 3, 5)]: compared with the layers.
+        enough: Asked after each seed, given all finished runs, whether no further one is needed.
+        save_models: Keep the best epoch's checkpoint of every run in `model/` of its directory, which `export_model`
+            takes, of a scan with a layer; a finished run without one is made again, with the same numbers.
+        retry_failed: Make runs again that are marked as failed.
+        tolerance: Points of the primary metric x 100 that you accept to lose for a smaller model.
+        workers: Runs at a time, in processes of their own, which import a script: call this under
+            `if __name__ == "__main__":`. By default one, in this process; with `ray` one a GPU, or a node.
+        ray: The address of a Ray cluster on whose nodes they are made; all must see the folder of the runs, and one
+            that fails alone is left out.
 
     Raises:
-        ModelError: If the model cannot be loaded, or a layer has no checkpoint to save.
-        DataError: If it is no task, the model has no such layer, or there are no layers or seeds.
-        TrainingError: If a run fails.
+        ModelError: If a model cannot be loaded, or a layer has no checkpoint to save.
+        DataError: If it is no task, a model has no such layer, or there are no layers or seeds.
+        TrainingError: If every run fails.
         StoreError: If a result cannot be written.
     """
-    task = checked_task(task)
-    seeds = check_seeds(seeds)
-    protocol, checkpoint = agreed(protocol, resolve(model, items=task.readable))
-    runs = run_set(SharedModel(checkpoint, items=task.readable), task, protocol, save_models=save_models)
-    chosen = check_layers(checkpoint, layers)
-    if not chosen:
-        raise DataError(f"expected layers of {checkpoint.label} to fine-tune, got none")
-    made = fine_tune_layers(runs, chosen, seeds=seeds, enough=enough)
-    of_layers = [(run, runs.folder.path / directory_name(run)) for run in made]
-    return _result(checkpoint, task, made, of_layers, tolerance)
-
-
-def scan(
-    model: ModelLike,
-    task: Task,
-    *,
-    seeds: Seeds = (0,),
-    weighting: Weighting = "falling",
-    protocol: Protocol | None = None,
-    save_models: bool = False,
-    ray: str | None = None,
-    workers: int | None = None,
-    tolerance: float = TOLERANCE,
-) -> TuningResult[JointRun]:
-    """Fine-tune the whole model with a loss at every layer, once a seed: a curve over layers for the price of one run.
-
-    The curve says which layers are worth truncating at; it is not TMFT's own, see `fine_tune_jointly`. With
-    `save_models` the best epoch's model is kept, which `export_model` truncates at any layer, see `saved_models`.
-    With `ray`, the address of a Ray cluster, the seeds are run on its nodes, at most `workers` at a time; all must see
-    the folder of the runs, and a node that fails alone is left out.
-    The other arguments are those of `finetune`; finished runs are read, not repeated.
-
-    Raises:
-        LayerProbeError: As `finetune`.
-    """
-    task = checked_task(task)
     check_choice(weighting, Weighting, name="weighting")
-    protocol, checkpoint = agreed(protocol, resolve(model, items=task.readable))
-    options = checkpoint.asked
-    machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray)
-    shared = SharedModel(checkpoint, items=task.readable, workers=machines)
-    runs = run_set(shared, task, protocol, weighting=weighting, save_models=save_models)
-    last = count_blocks(checkpoint.config)
-    jobs = {RunJob(last, seed, scan=True): 1.0 for seed in check_seeds(seeds)}
-    with crew_of(RunWorker, (runs,), machines, most=len(jobs)) as crew:
-        made = cast(list[JointRun], [*results(runs_plan((runs,), jobs, unit="seeds"), crew).values()])
-    of_layers = [
-        (run.truncated(layer), runs.folder.path / directory_name(run))
-        for run in made
-        for layer, test in enumerate(run.test)
-        if test is not None
-    ]
-    return _result(checkpoint, task, made, of_layers, tolerance)
+    models = model if isinstance(model, list) else [model]
+    tasks = [checked_task(one) for one in (task if isinstance(task, list) else [task])]
+    if not models or not tasks:
+        raise DataError(f"expected at least one model and one task, got {len(models)} and {len(tasks)}")
+    every = isinstance(layers, str) and layers == "all"  # an array is compared by element
+    if scan and (blocks or not every):
+        raise DataError("expected neither layers nor blocks with a scan, which has a loss at every layer")
+    numbers = list(dict.fromkeys(check_seeds(seeds if seeds is not None else (0,) if scan else PAPER_SEEDS)))
+    resolved = {readable: resolve_all(models, items=readable) for readable in {one.readable for one in tasks}}
+    for checkpoints in resolved.values():
+        if len(checkpoints) > 1:
+            check_different(checkpoints)
+    options = resolved[tasks[0].readable][0].asked
+    local = "here" if workers in (None, 1) else "processes"
+    machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray, local=local)
+    work = _Work(machines)
+    how: dict[str, Any] = {"weighting": weighting, "save_models": save_models, "retry_failed": retry_failed}
+    for i, (one, name) in itertools.product(range(len(models)), zip(tasks, _distinct(tasks), strict=True)):
+        agreed_protocol, checkpoint = agreed(protocol, resolved[one.readable][i])
+        chosen = [count_blocks(checkpoint.config)] if scan else check_layers(checkpoint, layers)
+        if not chosen and not blocks:
+            raise DataError(f"expected layers of {checkpoint.label} to fine-tune, got none")
+        label = checkpoint.label
+        kept = [tuple(choice) for choice in blocks]
+        for cut, jobs in ((None, chosen), *((choice, [len(choice)]) for choice in kept)):
+            shared = SharedModel(
+                checkpoint if cut is None else checkpoint.of_blocks(cut), items=one.readable, workers=machines
+            )
+            runs = run_set(shared, one, agreed_protocol, **how)
+            work.add(runs, {"model": label, "task": name, "blocks": cut}, jobs, numbers, scan=scan)
+    work.run(numbers, enough)
+    return work.result(dict(zip(_distinct(tasks), tasks, strict=True)), tolerance=tolerance)
 
 
-def _result(
-    checkpoint: Resolved,
-    task: Task,
-    runs: Sequence[R],
-    of_layers: Sequence[tuple[FineTuningRun, Path]],
-    tolerance: float,
-) -> TuningResult[R]:
-    """Put runs together with what they, and their directories, say of each layer."""
-    level, items, single = current().level, run_items(task, of_layers), [run for run, _ in of_layers]
-    by_layer, floor = outcomes(single, items, level=level), KINDS[task.kind].floors(task.test).get(task.primary)
-    return TuningResult(
-        model=checkpoint.label,
-        task=task.name,
-        level=level,
-        runs=tuple(runs),
-        outcomes=by_layer,
-        floor=floor,
-        compared=compared(single, by_layer, items, level=level, tolerance=tolerance, floor=floor),
-    )
+class _Work:
+    """The runs of some models on some tasks, and what came of them."""
+
+    def __init__(self, machines: Workers) -> None:
+        self.machines = machines
+        self.sets: list[RunSet] = []
+        self.names: list[dict[str, Any]] = []
+        """Model, task and blocks of each set, as fields of a run."""
+        self.costs: dict[RunJob, float] = {}
+        self.runs: dict[RunJob, Runs] = {}
+        """Those that are finished."""
+        self.failures: dict[RunJob, LayerProbeError] = {}
+
+    def add(
+        self, runs: RunSet, names: dict[str, Any], layers: Sequence[int], seeds: Sequence[int], *, scan: bool
+    ) -> None:
+        """Add the runs of a set."""
+        for other, other_names in zip(self.sets, self.names, strict=True):
+            if other.folder == runs.folder:  # each run would count twice
+                pairs = f"{other_names['model']} on {other_names['task']} and {names['model']} on {names['task']}"
+                raise DataError(f"expected each model and task once, got {pairs}, which have the same runs")
+        # a block costs about as much as the rest of a step
+        width = getattr(runs.model.checkpoint.config, "hidden_size", None) or 1
+        size = width**2 * sum(len(text) + 1 for side in runs.task.train.sides for text in side)
+        for seed, layer in itertools.product(seeds, layers):
+            self.costs[RunJob(layer, seed, len(self.sets), scan=scan)] = (layer + 1.0) * size
+        self.sets.append(runs)
+        self.names.append(names)
+
+    def run(self, seeds: Sequence[int], enough: Callable[[Sequence[FineTuningRun]], bool] | None) -> None:
+        """Make the runs, or read them: all together, or seed by seed where it is asked after each whether to go on."""
+        whole, start = sum(self.costs.values()), 0.0
+        with crew_of(RunWorker, tuple(self.sets), self.machines, most=len(self.costs)) as crew:
+            for of in [seeds] if enough is None else [[seed] for seed in seeds]:
+                jobs = {job: cost for job, cost in self.costs.items() if job.seed in of}
+                share = sum(jobs.values())
+                with part(start=start, share=share, whole=whole):
+                    for job, outcome in execute(runs_plan(self.sets, jobs), crew):
+                        self._take(job, outcome)
+                start += share
+                if enough is not None and enough([run for run in self.rows() if not run.error]):
+                    break
+        if not self.runs:
+            raise next(iter(self.failures.values()))
+
+    def _take(self, job: RunJob, outcome: Runs | LayerProbeError) -> None:
+        if isinstance(outcome, LostWorkerError):
+            # its process may have been lost behind the writing of the result, or another one has made it
+            outcome = self.sets[job.of].read(job) or outcome
+        if not isinstance(outcome, LayerProbeError):
+            self.runs[job] = outcome
+            return
+        self.failures[job] = outcome
+        if len(self.costs) > 1:
+            (failed,) = self._rows(job)
+            logger.warning("%s failed: %s", failed.label, outcome)
+
+    def rows(self) -> list[FineTuningRun]:
+        """Return all runs so far."""
+        return [run for job in self.costs if job in self.runs or job in self.failures for run in self._rows(job)]
+
+    def _rows(self, job: RunJob) -> Runs:
+        if job in self.runs:
+            return tuple(replace(run, **self.names[job.of]) for run in self.runs[job])
+        runs = self.sets[job.of]
+        failed = FineTuningRun(
+            layer=job.layer,
+            seed=job.seed,
+            protocol=runs.protocol,
+            parameters=0,
+            primary=runs.task.primary,
+            best_epoch=0,
+            validation={},
+            test={},
+            epochs=(),
+            seconds=0.0,
+            peak_memory=None,
+            weighting=runs.weighting if job.scan else None,
+            error=str(self.failures[job]),
+            **self.names[job.of],
+        )
+        return (failed,)
+
+    def result(self, tasks: Mapping[str, Task], *, tolerance: float) -> TuningResult:
+        """Return what the runs came to."""
+        level, rows = current().level, self.rows()
+        by_layer: list[LayerOutcome] = []
+        floors: list[Floor | None] = []
+        against: list[AgainstBest | None] = []
+        for model, name in dict.fromkeys((run.model, run.task) for run in rows if not run.error):
+            task, runs = tasks[name], [run for run in rows if (run.model, run.task, run.error) == (model, name, "")]
+            items, floor = run_items(task, runs), KINDS[task.kind].floors(task.test).get(task.primary)
+            curve = outcomes(runs, items, level=level)
+            by_layer += curve
+            floors.append(floor)
+            against.append(compared(runs, curve, items, level=level, tolerance=tolerance, floor=floor))
+        return TuningResult(
+            level=level, runs=tuple(rows), outcomes=tuple(by_layer), floors=tuple(floors), compared=tuple(against)
+        )
+
+
+def _distinct(tasks: Sequence[Task]) -> list[str]:
+    """Return the names of tasks, those of one name with their numbers."""
+    names = [task.name for task in tasks]
+    return [f"{name} ({i})" if names.count(name) > 1 else name for i, name in enumerate(names, 1)]
 
 
 def run_set(
@@ -163,54 +261,30 @@ def run_set(
     save_models: bool = False,
     retry_failed: bool = False,
 ) -> RunSet:
-    """Return the runs of a model on a task, where `finetune` and `scan` keep them; for the protocol see `agreed`."""
-    prompted = with_prompts(task, model.checkpoint)
+    """Return the runs of a model on a task, where `finetune` keeps them; for the protocol see `agreed`."""
+    checkpoint = model.checkpoint
     return RunSet(
         model=model,
-        folder=run_folder(model.checkpoint, task, protocol),
-        task=prompted,
+        folder=run_folder(checkpoint, task, protocol),
+        task=with_prompts(task, checkpoint),
         protocol=protocol,
         weighting=weighting,
         save_models=save_models,
         retry_failed=retry_failed,
+        origin=RunsOrigin(
+            model=checkpoint.asked.like(DEFAULTS),
+            model_digest=digest(checkpoint.identity),
+            task=task.name,
+            task_digest=task.digest,
+            prompt=checkpoint.prompt,
+        ),
     )
 
 
-def saved_models(model: ModelLike, runs: Sequence[FineTuningRun | JointRun], task: Task) -> list[Path]:
-    """Return the directory of every run that `finetune` or `scan` made with the same arguments.
-
-    The checkpoint is `model` in it; `export_model` takes such a directory.
-    """
-    task, checkpoint = checked_task(task), resolve(model, items=task.readable)
-    folders = {run.protocol: run_folder(checkpoint, task, run.protocol) for run in runs}
-    return [folders[run.protocol].path / directory_name(run) for run in runs]
-
-
-def items_of(
-    model: ModelLike, runs: Sequence[FineTuningRun], task: Task, *, groups: Mapping[str, str] | None = None
-) -> RunItems:
-    """Return what each item adds to the scores of runs that `finetune` made with the same arguments.
-
-    With it, `outcomes` and `confirmation` know the error over items; for groups see `run_items`.
-
-    Raises:
-        StoreError: If the disk does not let outputs be read.
-    """
-    task, directories = checked_task(task), saved_models(model, runs, task)
-    return run_items(task, zip(runs, directories, strict=True), groups=groups)
-
-
-def run_folder(checkpoint: Resolved, task: Task, protocol: Protocol) -> RunFolder:
-    """Return the folder in which `finetune` keeps its runs, with what they are of."""
+def run_folder(checkpoint: Resolved, task: Task, protocol: Protocol) -> Path:
+    """Return the folder in which `finetune` keeps the runs of a model on a task; for the protocol see `agreed`."""
     options = checkpoint.asked
-    origin = RunsOrigin(
-        model=options.like(DEFAULTS),
-        model_digest=digest(checkpoint.identity),
-        task=task.name,
-        task_digest=task.digest,
-        prompt=checkpoint.prompt,
-    )
-    return RunFolder.of(
+    return folder_of_runs(
         Store(options.cache_dir).root,
         checkpoint,
         with_prompts(task, checkpoint),
@@ -218,7 +292,6 @@ def run_folder(checkpoint: Resolved, task: Task, protocol: Protocol) -> RunFolde
         computed_on=checkpoint.computed_on,
         batch_tokens=options.batch_tokens,
         attn=options.attn,
-        origin=origin,
     )
 
 

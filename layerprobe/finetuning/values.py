@@ -1,25 +1,27 @@
 """What fine-tuning truncated models showed."""
 
-import operator
+import itertools
 import statistics
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 from layerprobe.checks import as_declared
 from layerprobe.encoders.model import Model, Pooling
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import RARE
-from layerprobe.metrics.names import check_primary, metric_title, points, split_title
-from layerprobe.names import listed
+from layerprobe.files.serialisation import IN_MEMORY, RARE
+from layerprobe.metrics.names import Split, metric_title, points
+from layerprobe.names import counted, distinct_names, listed
 from layerprobe.results.blocks import Blocks
-from layerprobe.results.charts import Chart, Line
-from layerprobe.results.shown import Shown, brief
+from layerprobe.results.charts import Chart, Line, Quantity
+from layerprobe.results.numbers import capitalised
+from layerprobe.results.shown import Shown, clauses
 from layerprobe.results.table import Column, Table, interval_title, layer_columns
 from layerprobe.scoring.values import behind_columns, floor_columns
 from layerprobe.stats.sentences import best_sentence, drawn_anew_in_all, floor_sentence, none_above_floor, with_interval
-from layerprobe.stats.values import AgainstBest, ClaimVerdict, CrossedInterval, Floor, read_error
+from layerprobe.stats.values import AgainstBest, ClaimVerdict, CrossedInterval, Floor
 from layerprobe.training.values import check_protocol
 
 Weighting = Literal["falling", "equal", "random", "sandwich"]
@@ -115,253 +117,90 @@ class EpochMetrics:
     train_loss: float
     """Mean over the epoch of the loss of the task's kind."""
     validation: dict[str, float]
-    """x 100."""
+    """x 100; of a scan by the primary metric alone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class FineTuningRun(Shown):
-    """One truncated model, fine-tuned with one seed; scores are those of the best epoch by validation."""
+Choice = tuple[int, tuple[int, ...]]
+"""How many blocks are kept, and which where these are not the first ones; else none."""
+Place = tuple[Choice, int]
+"""Where a run of one model on one task stands: its blocks and its seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FineTuningRun:
+    """A model truncated at a layer, fine-tuned with one seed; scores are those of the best epoch by validation.
+
+    A scan, one run with a loss at every layer, is one a layer.
+    """
 
     layer: int
     seed: int
     protocol: Protocol
     parameters: int
-    """Of the truncated model, without the pooler."""
+    """Of the truncated model, without the pooler; 0 where it failed before that was known."""
     primary: str
     """The metric that chose the epoch."""
     best_epoch: int
-    """The epoch with the highest primary metric on the validation split, the first of equals; or the protocol's."""
+    """The epoch with the highest primary metric on the validation split, the first of equals; of a scan, in the mean
+    over layers; or the protocol's."""
     validation: dict[str, float]
-    """x 100. Where the protocol says which epoch is kept, these examples can be among those trained on."""
+    """x 100; empty where it failed. Where the protocol says which epoch is kept, these examples can be among those
+    trained on."""
     test: dict[str, float]
-    """x 100."""
+    """x 100; empty where it failed."""
     epochs: tuple[EpochMetrics, ...]
     seconds: float
-    """Wall time of the run."""
+    """Wall time of the run; of a scan, of all its layers."""
     peak_memory: int | None
     """Bytes: the peak allocation on CUDA, else the peak resident size of the process; None where it is not known."""
     threshold: float | None = None
     """paraphrase: the cosine that maximises F1 on the validation split, from which on a pair counts as one."""
-
-    def __post_init__(self) -> None:
-        for metrics in (self.validation, self.test, *(epoch.validation for epoch in self.epochs)):
-            check_primary(self.primary, metrics, what="the metrics of a run")
-
-    @property
-    def summary(self) -> str:
-        """The result in one line."""
-        scores = f"validation {self.validation[self.primary]:.2f}, test {self.test[self.primary]:.2f}"
-        return f"layer {self.layer}, seed {self.seed}: {self.primary} x 100 {scores} at epoch {self.best_epoch}"
-
-    @property
-    def heading(self) -> str:
-        """Which run it is, and what it scores."""
-        return f"Layer {self.layer}, seed {self.seed}: test {metric_title(self.primary)} {self.test[self.primary]:.2f}"
+    weighting: Weighting | None = field(default=None, metadata=RARE)
+    """Of a scan, how much each layer's loss counts; None of a model that was truncated before it was trained."""
+    error: str = field(default="", metadata=RARE)
+    """Why it has no scores, in one line; empty where it has."""
+    model: str = field(default="", metadata=RARE)
+    """What the model is called."""
+    task: str = field(default="", metadata=RARE)
+    """Name of the data."""
+    blocks: tuple[int, ...] | None = field(default=None, metadata=RARE)
+    """Which blocks are kept, from 1; None: the first ones."""
+    directory: Path = field(default=Path(), compare=False, metadata=IN_MEMORY)
+    """Where it is kept, with its weights in `model/` where these were; not known of a run that was read from JSON."""
 
     @property
-    def rest(self) -> str:
-        """Which epoch was chosen."""
-        best = f"the best validation {metric_title(self.primary)}, {self.validation[self.primary]:.2f}"
-        return f"Epoch {self.best_epoch} has {best}; it scores {self.test[self.primary]:.2f} on test."
+    def choice(self) -> Choice:
+        """Its blocks."""
+        return self.layer, self.blocks or ()
 
     @property
-    def table(self) -> Table:
-        """A row an epoch: its loss, and its scores on the validation split."""
-        flags = ["best" if epoch.epoch == self.best_epoch else None for epoch in self.epochs]
-        scores = (
-            Column(
-                f"validation_{metric}",
-                [epoch.validation.get(metric) for epoch in self.epochs],
-                title=f"validation {metric_title(metric)}",
-                form=".2f",
-                quantity=points(metric, "validation"),
-            )
-            for metric in self.validation
-        )
-        return Table(
-            columns=(
-                Column("epoch", [epoch.epoch for epoch in self.epochs]),
-                Column("train_loss", [epoch.train_loss for epoch in self.epochs], "loss", ".4g"),
-                *scores,
-                Column("flag", flags),
-            ),
-            title="By epoch",
-            charts=(
-                Chart(lines=(Line(f"validation_{self.primary}"),), name="epochs", x="epoch", chosen="the best epoch"),
-            ),
-            marks=tuple(flag and "chosen" for flag in flags),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JointEpoch:
-    """What one epoch of a joint run left at every layer."""
-
-    epoch: int
-    """From 1."""
-    train_loss: tuple[float | None, ...]
-    """By layer, before weighting; None where it was not finite."""
-    validation: tuple[float | None, ...]
-    """The primary metric by layer, x 100; None where the layer failed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedLayer:
-    """A layer that a joint run went on without."""
-
-    layer: int
-    message: str
-    """Why, in one line."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class JointRun(Shown):
-    """One model, fine-tuned at every layer at once with one seed; scores are those of its best epoch."""
-
-    seed: int
-    weighting: Weighting
-    protocol: Protocol
-    parameters: tuple[int, ...]
-    """Of the model truncated at each layer, without the pooler."""
-    primary: str
-    """The metric that chose the epoch."""
-    best_epoch: int
-    """The epoch with the highest primary metric on the validation split in the mean over layers, the first of
-    equals."""
-    validation: tuple[dict[str, float] | None, ...]
-    """By layer, x 100; None where the layer failed."""
-    test: tuple[dict[str, float] | None, ...]
-    """By layer, x 100; None where the layer failed."""
-    epochs: tuple[JointEpoch, ...]
-    seconds: float
-    """Wall time of the run."""
-    peak_memory: int | None
-    """As of a `FineTuningRun`."""
-    thresholds: tuple[float | None, ...]
-    """By layer, as of a `FineTuningRun`."""
-    failures: tuple[FailedLayer, ...] = ()
-    """Layers whose loss or embeddings were not finite, ascending."""
-
-    def __post_init__(self) -> None:
-        by_layer = (
-            self.parameters,
-            self.validation,
-            self.test,
-            self.thresholds,
-            *(epoch.validation for epoch in self.epochs),
-        )
-        if len({len(values) for values in by_layer}) != 1:
-            raise DataError(
-                f"expected values of as many layers, got {', '.join(str(len(layers)) for layers in by_layer)}"
-            )
-        for metrics in (*self.validation, *self.test):
-            if metrics is not None:
-                check_primary(self.primary, metrics, what="the metrics of a run")
+    def place(self) -> Place:
+        """Its blocks and its seed."""
+        return self.choice, self.seed
 
     @property
-    def n_layers(self) -> int:
-        """Layers, the embedding output among them."""
-        return len(self.test)
+    def label(self) -> str:
+        """What it is of, in words."""
+        of = f"{self.model} on {self.task}, " if self.model else ""
+        return f"{of}{name_of(self.choice, 'layer ')}, seed {self.seed}"
 
-    def truncated(self, layer: int) -> FineTuningRun:
-        """Return what the run says of its model truncated at a layer; DataError if it has no such layer, or it failed.
 
-        The seconds are those of the whole run.
-        """
-        if not 0 <= layer < self.n_layers:
-            raise DataError(f"expected a layer from 0 to {self.n_layers - 1}, got {layer}")
-        validation, test = self.validation[layer], self.test[layer]
-        if validation is None or test is None:
-            message = next((failed.message for failed in self.failures if failed.layer == layer), "it failed")
-            raise DataError(f"expected a layer that the joint run has scores of, got {layer}: {message}")
-        return FineTuningRun(
-            layer=layer,
-            seed=self.seed,
-            protocol=self.protocol,
-            parameters=self.parameters[layer],
-            primary=self.primary,
-            best_epoch=self.best_epoch,
-            validation=validation,
-            test=test,
-            epochs=tuple(
-                EpochMetrics(epoch=epoch.epoch, train_loss=loss, validation={self.primary: score})
-                for epoch in self.epochs
-                if (loss := epoch.train_loss[layer]) is not None and (score := epoch.validation[layer]) is not None
-            ),
-            seconds=self.seconds,
-            peak_memory=self.peak_memory,
-            threshold=self.thresholds[layer],
-        )
+def name_of(choice: Choice, what: str = "") -> str:
+    """Return the layer, after what it is called, or which blocks are kept.
 
-    @property
-    def summary(self) -> str:
-        """The result in one line."""
-        scores = [None if metrics is None else metrics[self.primary] for metrics in self.validation]
-        return f"all layers, seed {self.seed}: validation {self.primary} x 100 {brief(scores)}"
-
-    @property
-    def heading(self) -> str:
-        """Which layer is best."""
-        return f"Layer {self.best_layer} scores best on validation"
-
-    @property
-    def rest(self) -> str:
-        """What that layer scores."""
-        splits = {"validation": self.validation[self.best_layer], "test": self.test[self.best_layer]}
-        scores = listed([f"{values[self.primary]:.2f} on {split}" for split, values in splits.items() if values])
-        best = f"layer {self.best_layer} has {metric_title(self.primary)} {scores}"
-        return f"One run with a loss at every layer: {best}."
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Which layers failed, and why."""
-        return tuple(f"layer {failure.layer} is left out: {failure.message}" for failure in self.failures)
-
-    @property
-    def blocks(self) -> Blocks:
-        """Those below the best layer."""
-        return Blocks.upto(self.n_layers - 1, self.best_layer)
-
-    @property
-    def best_layer(self) -> int:
-        """The layer with the highest primary metric on the validation split, the earlier one of equals."""
-        scores = {layer: metrics[self.primary] for layer, metrics in enumerate(self.validation) if metrics is not None}
-        return max(scores, key=scores.__getitem__)
-
-    @property
-    def table(self) -> Table:
-        """A row a layer: its scores on both splits."""
-        flags = ["best" if layer == self.best_layer else None for layer in range(self.n_layers)]
-        title, splits = metric_title(self.primary), {"validation": self.validation, "test": self.test}
-        scores = (
-            Column(
-                split,
-                [metrics and metrics[self.primary] for metrics in by_layer],
-                f"{split} {title}",
-                ".2f",
-                quantity=points(self.primary, split),
-            )
-            for split, by_layer in splits.items()
-        )
-        return Table(
-            columns=(
-                *layer_columns(range(self.n_layers), self.parameters),
-                *scores,
-                Column("flag", flags),
-            ),
-            charts=tuple(
-                Chart(lines=(Line(split),), name=split, heading=f"On {split_title(split)}", chosen="best by validation")
-                for split in splits
-            ),
-            marks=tuple(flag and "chosen" for flag in flags),
-        )
+    Examples:
+        >>> name_of((3, ()), "layer "), name_of((3, (1, 3, 5)), "layer ")
+        ('layer 3', 'blocks 1, 3, 5')
+    """
+    layer, blocks = choice
+    return f"blocks {', '.join(map(str, blocks))}" if blocks else f"{what}{layer}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerOutcome:
-    """The fine-tuning runs of one layer, put together."""
+    """The fine-tuning runs of one model on one task at one layer, put together; those that failed are left out."""
 
-    json_tags: ClassVar = ("mean", "std", "interval")
+    json_tags: ClassVar = ("mean", "std", "interval", "best_seed", "best_seed_score")
 
     layer: int
     parameters: int
@@ -376,21 +215,15 @@ class LayerOutcome:
     """Of the mean on the test split, over items and seeds; None for one seed whose outputs are not known."""
     validation_error: CrossedInterval | None = None
     """The same on the validation split."""
+    model: str = field(default="", metadata=RARE)
+    task: str = field(default="", metadata=RARE)
+    blocks: tuple[int, ...] | None = field(default=None, metadata=RARE)
+    """Which blocks are kept, from 1; None: the first ones."""
 
-    def __post_init__(self) -> None:
-        for metrics in (self.test, self.validation):
-            check_primary(self.primary, metrics, what="the metrics of an outcome")
-        lengths = [len(scores) for metrics in (self.test, self.validation) for scores in metrics.values()]
-        if not self.seeds or {len(self.seeds)} != set(lengths):
-            raise DataError(
-                f"expected seeds with a test and a validation score each, got {len(self.seeds)} with "
-                f"{', '.join(map(str, lengths))}"
-            )
-
-    @classmethod
-    def class_of(cls, values: dict[str, Any]) -> tuple[type[Self], dict[str, Any]]:
-        """Return what JSON of any version says: before outputs by item were kept, there was an interval alone."""
-        return cls, read_error(values, cls.json_tags, lambda: values["test"][values["primary"]])
+    @property
+    def choice(self) -> Choice:
+        """Its blocks."""
+        return self.layer, self.blocks or ()
 
     @property
     def scores(self) -> tuple[float, ...]:
@@ -432,24 +265,31 @@ class LayerOutcome:
         return self.scores[self.seeds.index(self.best_seed)]
 
 
-def outcome_columns(outcomes: Sequence[LayerOutcome | None], primary: str) -> tuple[Column, ...]:
-    """Return what fine-tuning showed of layers as columns of a table; empty of those that were not run."""
-    title = metric_title(primary)
+Curve = tuple[Sequence[LayerOutcome], Floor | None, AgainstBest | None]
+"""What one model scores on one task by layer, the floor there, and how the layers compare with the best of them."""
+
+
+def outcome_columns(outcomes: Sequence[LayerOutcome | None], primary: str | None) -> tuple[Column, ...]:
+    """Return what fine-tuning showed of layers as columns of a table; empty of those that were not run.
+
+    The primary metric is None where they have different ones.
+    """
+    title = f"test {metric_title(primary)}" if primary else "test"
+
+    def quantity(split: Split) -> Quantity:
+        return points(primary, split) if primary else Quantity("score × 100", split, "higher")
 
     def column(name: str, read: Callable[[LayerOutcome], object], empty: object = None, **about: Any) -> Column:
         return Column(name, [empty if outcome is None else read(outcome) for outcome in outcomes], **about)
-
-    def validation(outcome: LayerOutcome) -> tuple[float, ...]:
-        return outcome.validation[primary]
 
     return (
         column(
             "mean",
             lambda outcome: outcome.mean,
-            title=f"test {title}",
+            title=title,
             form=".2f",
             meaning="Mean over seeds, x 100.",
-            quantity=points(primary, "test"),
+            quantity=quantity("test"),
         ),
         column("std", lambda outcome: outcome.std, form=".2f", meaning="Deviation over seeds."),
         column(
@@ -470,9 +310,9 @@ def outcome_columns(outcomes: Sequence[LayerOutcome | None], primary: str) -> tu
             lambda outcome: outcome.validated,
             form=".2f",
             meaning="Mean over seeds.",
-            quantity=points(primary, "validation"),
+            quantity=quantity("validation"),
         ),
-        column("validation_by_seed", validation, (), form=".2f", shown=False),
+        column("validation_by_seed", lambda outcome: outcome.validation[outcome.primary], (), form=".2f", shown=False),
         column("best_seed", lambda outcome: outcome.best_seed, meaning="By validation; its score is not the layer's."),
     )
 
@@ -486,20 +326,23 @@ def best_by_validation(outcomes: Iterable[LayerOutcome]) -> LayerOutcome:
 
 
 def tuned_sentence(
-    outcomes: Sequence[LayerOutcome], compared: AgainstBest | None, floor: Floor | None, *, level: float
+    outcomes: Sequence[LayerOutcome], floor: Floor | None, compared: AgainstBest | None, *, level: float
 ) -> str:
     """Return which layer is best by validation, and how its test score compares with those of the others."""
     best, last = best_by_validation(outcomes), outcomes[-1]
-    score, which = with_interval(best.mean, best.interval, level), f"layer {best.layer}, the best by validation,"
+    name, other = (name_of(outcome.choice, "layer ") for outcome in (best, last))
+    score, which = with_interval(best.mean, best.interval, level), f"{name}, the best by validation,"
     if floor is not None and on_floor(outcomes, floor):
         return none_above_floor(floor, best.primary, which, f"{score} on test")
-    ahead = best.mean - last.mean
-    beside = "" if best is last else f", {abs(ahead):.2f} {'above' if ahead >= 0 else 'below'} layer {last.layer}"
-    headline = f"Layer {best.layer} is best by validation: test {metric_title(best.primary)} {score}{beside}"
-    if compared is None:
-        return f"{headline}. {floor_sentence(floor)}".rstrip()
-    names = [str(outcome.layer) for outcome in outcomes]
-    return best_sentence(compared, names, headline, metric=best.primary, which=which)
+    ahead, be = best.mean - last.mean, "are" if best.blocks else "is"
+    beside = "" if best is last else f", {abs(ahead):.2f} {'above' if ahead >= 0 else 'below'} {other}"
+    headline = f"{capitalised(name)} {be} best by validation: test {metric_title(best.primary)} {score}{beside}"
+    if compared is not None:
+        names = [name_of(outcome.choice) for outcome in outcomes]
+        return best_sentence(compared, names, headline, metric=best.primary, which=which)
+    differ = len({outcome.seeds for outcome in outcomes}) > 1
+    why = "Layers have different seeds, so they are not compared." if differ else ""
+    return " ".join(filter(None, (f"{headline}.", why, floor_sentence(floor))))
 
 
 def on_floor(outcomes: Sequence[LayerOutcome], floor: Floor | None) -> bool:
@@ -511,34 +354,55 @@ def outcomes_table(
     outcomes: Sequence[LayerOutcome], floor: Floor | None = None, compared: AgainstBest | None = None
 ) -> Table:
     """Return what fine-tuning at some layers showed, at least one, a row a layer, with the floor of the test split."""
-    title, notes, best = metric_title(outcomes[0].primary), [], best_by_validation(outcomes)
+    return curves_table([(outcomes, floor, compared)])
+
+
+def curves_table(curves: Sequence[Curve], first: Sequence[Column] = ()) -> Table:
+    """Return what fine-tuning models on tasks showed, a row a layer of each; `first` are columns that name these."""
+    rows = [(outcome, *curve) for curve in curves for outcome in curve[0]]
+    outcomes, primaries = [row[0] for row in rows], {row[0].primary for row in rows}
+    primary, notes = min(primaries) if len(primaries) == 1 else None, []
     if any(len(outcome.seeds) > 1 for outcome in outcomes):
         seeds = ", ".join(map(str, dict.fromkeys(seed for outcome in outcomes for seed in outcome.seeds)))
-        notes = [f"The {title} is the mean over seeds {seeds}; the best seed by validation is listed, too."]
+        score = metric_title(primary) if primary else "test score"
+        notes = [f"The {score} is the mean over seeds {seeds}; the best seed by validation is listed, too."]
     if over := drawn_anew_in_all(outcome.error for outcome in outcomes if outcome.error):
         notes.append(f"Intervals are {over}.")
+    flags = [compared.flag(i) if compared else None for of, _, compared in curves for i in range(len(of))]
+    behind = [compared.behind[i] if compared else None for of, _, compared in curves for i in range(len(of))]
+    kept = [name_of(outcome.choice) for outcome in outcomes] if any(outcome.blocks for outcome in outcomes) else []
+    chosen = [None if on_floor(of, floor) else best_by_validation(of) for of, floor, _ in curves for _ in of]
     return Table(
         columns=(
+            *first,
             *layer_columns((outcome.layer for outcome in outcomes), [outcome.parameters for outcome in outcomes]),
-            *outcome_columns(outcomes, outcomes[0].primary),
-            *behind_columns(compared.behind if compared else ()),
-            *floor_columns([floor] * len(outcomes)),
-            *((Column("flag", list(map(compared.flag, range(len(outcomes))))),) if compared else ()),
+            *(
+                (Column("kept", kept, dtype="string", meaning="Which blocks, where these are not the first."),)
+                if kept
+                else ()
+            ),
+            *((Column("metric", [outcome.primary for outcome in outcomes], form=metric_title),) if not primary else ()),
+            *outcome_columns(outcomes, primary),
+            *behind_columns(behind),
+            *floor_columns([floor for _, _, floor, _ in rows]),
+            *((Column("flag", flags),) if any(compared for _, _, compared in curves) else ()),
         ),
         title="After fine-tuning",
         notes=tuple(notes),
-        charts=outcome_charts(floor="floor" if floor else ""),
-        marks=() if on_floor(outcomes, floor) else tuple("chosen" if outcome is best else None for outcome in outcomes),
+        charts=outcome_charts(
+            floor="floor" if any(floor for _, floor, _ in curves) else "",
+            by=" ".join(column.name for column in first),
+            x="kept" if kept else "layer",
+        ),
+        marks=tuple("chosen" if outcome is best else None for outcome, best in zip(outcomes, chosen, strict=True)),
     )
 
 
-def outcome_charts(*, floor: str = "", by: str = "") -> tuple[Chart, ...]:
+def outcome_charts(*, floor: str = "", by: str = "", x: str = "layer") -> tuple[Chart, ...]:
     """Return test scores by layer with their seeds, and against size."""
     test = Line("mean", interval="interval", seeds="by_seed")
-    chart = Chart(lines=(test,), name="outcomes", by=by, floor=floor, chosen="best by validation")
-    size = replace(
-        chart, name="size", heading="Score versus size", kind="cost", x="parameters", label="layer", floor=""
-    )
+    chart = Chart(lines=(test,), name="outcomes", x=x, by=by, floor=floor, chosen="best by validation")
+    size = replace(chart, name="size", heading="Score versus size", kind="cost", x="parameters", label=x, floor="")
     return chart, replace(size, lines=(replace(test, seeds=""),))
 
 
@@ -548,78 +412,153 @@ def interval_of(outcomes: Iterable[LayerOutcome | None]) -> str:
     return interval_title(*levels) if len(levels) == 1 else "interval"
 
 
-R = TypeVar("R", FineTuningRun, JointRun)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class TuningResult(Shown, Sequence[R]):
-    """Runs of one model on one task, in the order in which they were requested, and what they come to by layer."""
+class TuningResult(Shown):
+    """Models fine-tuned on tasks: all runs, and what they come to by model, task and layer."""
 
-    model: str
-    """What the model is called."""
-    task: str
-    """Name of the data."""
     level: float
     """Confidence level of the intervals, such as 0.95."""
-    runs: tuple[R, ...]
-    """Of truncated models, or of scans; also `result[0]`, `len(result)`, and what iterating over it gives."""
+    runs: tuple[FineTuningRun, ...]
+    """In the order of models, tasks, seeds and layers; those that failed say why."""
     outcomes: tuple[LayerOutcome, ...]
-    """By layer, ascending; layers that failed in a scan are left out there."""
-    floor: Floor | None = field(default=None, metadata=RARE)
-    """What a trivial answer scores on the test split by the primary metric; None where there is none."""
-    compared: AgainstBest | None = field(default=None, metadata=RARE)
-    """The test scores of the layers in `outcomes`, compared with the best of them; None where that cannot be said."""
-
-    def __len__(self) -> int:
-        return len(self.runs)
-
-    @typing.overload
-    def __getitem__(self, at: int) -> R: ...
-
-    @typing.overload
-    def __getitem__(self, at: slice) -> tuple[R, ...]: ...
-
-    def __getitem__(self, at: int | slice) -> R | tuple[R, ...]:
-        return self.runs[at]
+    """In the order of models and tasks, by layer, ascending."""
+    floors: tuple[Floor | None, ...]
+    """What a trivial answer scores on the test split by the primary metric, of each model and task; None where there
+    is none."""
+    compared: tuple[AgainstBest | None, ...]
+    """The test scores of the layers compared with the best of them, of each model and task; None where that cannot be
+    said."""
 
     @property
-    def what(self) -> Literal["scan", "TMFT"]:
-        """How the layers were fine-tuned."""
-        return "scan" if isinstance(self.runs[0], JointRun) else "TMFT"
+    def scored(self) -> tuple[FineTuningRun, ...]:
+        """The runs that are finished."""
+        return tuple(run for run in self.runs if not run.error)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Each run that failed, or layer of a scan, and why."""
+        return tuple(f"{run.label}: {run.error}" for run in self.runs if run.error)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Which layers of a scan failed, and why."""
-        return tuple(warning for run in self.runs for warning in getattr(run, "warnings", ()))
+        """Those that failed."""
+        return tuple(f"left out: {failure}" for failure in self.failures)
+
+    @property
+    def scan(self) -> bool:
+        """Whether each run had a loss at every layer."""
+        return self.runs[0].weighting is not None
+
+    @property
+    def curves(self) -> dict[tuple[str, str], Curve]:
+        """What is known by model and task."""
+        grouped = itertools.groupby(self.outcomes, key=lambda outcome: (outcome.model, outcome.task))
+        parts = [(key, tuple(outcomes)) for key, outcomes in grouped]
+        return {
+            key: (outcomes, floor, compared)
+            for (key, outcomes), floor, compared in zip(parts, self.floors, self.compared, strict=True)
+        }
 
     @property
     def best_layer(self) -> int:
-        """The layer with the highest primary metric on the validation split, the earlier one of equals."""
+        """The layer with the highest primary metric on the validation split, the earlier one of equals.
+
+        Raises:
+            DataError: If there are several models or tasks: each has a best layer.
+        """
+        if len(self.floors) > 1:
+            raise DataError(f"expected one model and one task to have a best layer, got {len(self.floors)} pairs")
         return best_by_validation(self.outcomes).layer
 
     @property
+    def sentences(self) -> tuple[str, ...]:
+        """Of each model and task, which layer is best by validation, how sure that is on test, and which will do."""
+        several = len(self.floors) > 1
+        return tuple(
+            f"{f'{model} on {task}: ' if several else ''}{tuned_sentence(*curve, level=self.level)}"
+            for (model, task), curve in zip(self._names, self.curves.values(), strict=True)
+        )
+
+    @property
     def sentence(self) -> str:
-        """Which layer is best by validation, how sure that is on test, and which smaller one will do."""
-        return tuned_sentence(self.outcomes, self.compared, self.floor, level=self.level)
+        """The same, together."""
+        scanned = " They are layers of one model: truncated alone, layers can differ." if self.scan else ""
+        return f"{' '.join(self.sentences)}{scanned}"
+
+    @property
+    def _names(self) -> list[tuple[str, str]]:
+        models = list(dict.fromkeys(model for model, _ in self.curves))
+        short = dict(zip(models, distinct_names(models), strict=True))
+        return [(short[model], task) for model, task in self.curves]
 
     @property
     def summary(self) -> str:
         """The result in one line."""
-        by_layer = ", ".join(f"layer {outcome.layer} {outcome.mean:.2f}" for outcome in self.outcomes)
-        about = f"{self.what} of {self.model} on {self.task}: test {metric_title(self.outcomes[0].primary)} x 100"
-        return f"{about} {by_layer}. {self.sentence}"
+        runs = counted(len(self.scored), "run")
+        failed = f", {len(self.failures)} failed" if self.failures else ""
+        return f"{'Scans' if self.scan else 'TMFT'} of {self._about}, {runs}{failed}. {self.sentence}"
+
+    @property
+    def _about(self) -> str:
+        models, tasks = (list(dict.fromkeys(names)) for names in zip(*self._names, strict=True))
+        return f"{listed(models)} on {listed(tasks)}"
+
+    @property
+    def heading(self) -> str:
+        """The best layer of each model on one task; of several tasks, what was fine-tuned."""
+        bests = [best_by_validation(outcomes) for outcomes, _, _ in self.curves.values()]
+        models = [model for model, _ in self._names]
+        on_floors = any(on_floor(outcomes, floor) for outcomes, floor, _ in self.curves.values())
+        if len(bests) == 1:
+            return clauses(self.sentence)[0]
+        if on_floors or len(set(models)) < len(models):
+            return f"Layers of {listed(list(dict.fromkeys(models)))}"
+        best = [f"{name_of(best.choice)} of {model}" for best, model in zip(bests, models, strict=True)]
+        return f"Best layers by validation: {listed(best)}"
 
     @property
     def table(self) -> Table:
-        """A row a layer: what fine-tuning it showed."""
-        return outcomes_table(self.outcomes, self.floor, self.compared)
+        """A row a model, task and layer: what fine-tuning it showed."""
+        return self._table(list(self.curves))
+
+    def _table(self, keys: Sequence[tuple[str, str]]) -> Table:
+        names = dict(zip(self.curves, self._names, strict=True))
+        rows = [names[key] for key in keys for _ in self.curves[key][0]]
+        models, tasks = ([name[i] for name in rows] for i in (0, 1))
+        first = [
+            Column(name, values, dtype="string")
+            for name, values in (("model", models), ("task", tasks))
+            if len(set(values)) > 1
+        ]
+        return curves_table([self.curves[key] for key in keys], first)
+
+    @property
+    def page(self) -> dict[str, Any]:
+        """What its page has besides its table, see `layerprobe.results.declared`: of several tasks, a section each."""
+        keys: dict[str, list[tuple[str, str]]] = {}
+        for key in self.curves:
+            keys.setdefault(key[1], []).append(key)
+        tables = {task: self._table(of_task) for task, of_task in keys.items()}
+        several = len(tables) > 1
+        named = {
+            task: (replace(table, charts=(table.charts[0].named(f"task-{number}"),)),)
+            for number, (task, table) in enumerate(tables.items(), 1)
+        }
+        return {
+            "kind": "one run for all layers" if self.scan else "fine-tuned layers",
+            "about": self._about,
+            "facts": (f"{len(self.scored)} of {counted(len(self.runs), 'run')} finished",) if self.failures else (),
+            "first": None if several else self.table,
+            "sections": named if several else {},
+            **({"lead": self.sentences} if len(self.floors) > 1 else {}),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Confirmation(Shown):
     """What fine-tuning says about a prediction."""
 
-    json_tags: ClassVar = ("effect", "interval", "saved")
+    json_tags: ClassVar = ("effect", "interval")
 
     verdict: ClaimVerdict
     """confirmed, refuted or undecided."""
@@ -635,28 +574,9 @@ class Confirmation(Shown):
     """The verdict in plain words."""
     planned_seeds: int | None = None
     """Seeds at most, where there was a look after each; None where all were run before the only one."""
-    saved_seconds: float | None = field(default=None, metadata=RARE)
-    """What the planned seeds that an early verdict did not need would have taken; None where all seeds were run."""
     error: CrossedInterval | None = None
     """The effect with its errors over items and seeds; None where there was no look. Where seeds were planned, its
     interval is wider, so that those of all looks together cover the effect at the level."""
-
-    def __post_init__(self) -> None:
-        if missing := set(self.compared_layers) - {outcome.layer for outcome in self.outcomes}:
-            raise DataError(f"expected outcomes of the compared layers, got none of layer {min(missing)}")
-
-    @classmethod
-    def class_of(cls, values: dict[str, Any]) -> tuple[type[Self], dict[str, Any]]:
-        """Return what JSON of any version says: before outputs by item were kept, the interval was over seeds alone."""
-
-        def effects() -> list[float]:
-            scores = {outcome["layer"]: outcome["test"][values["primary"]] for outcome in values["outcomes"]}
-            first, second = values["compared_layers"]
-            return list(map(operator.sub, scores[first], scores[second]))
-
-        if isinstance(saved := values.get("saved"), dict):
-            values = {"saved_seconds": saved.get("seconds"), **values}
-        return cls, read_error(values, cls.json_tags, effects)
 
     @property
     def effect(self) -> float:
@@ -669,14 +589,6 @@ class Confirmation(Shown):
     def interval(self) -> tuple[float, float] | None:
         """Of the effect, Student's t of paired seeds and items."""
         return None if self.error is None else self.error.interval
-
-    @property
-    def saved(self) -> dict[str, Any] | None:
-        """The seeds that were planned and not needed, their runs at all layers, and the seconds of these."""
-        if self.saved_seconds is None or self.planned_seeds is None:
-            return None
-        seeds = self.planned_seeds - len(self.outcomes[0].seeds)
-        return {"seeds": seeds, "runs": seeds * len(self.outcomes), "seconds": self.saved_seconds}
 
     @property
     def heading(self) -> str:
@@ -705,18 +617,3 @@ class Confirmation(Shown):
     def table(self) -> Table:
         """A row a layer: what fine-tuning it showed."""
         return outcomes_table(self.outcomes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedRun:
-    """A fine-tuning run that cannot be finished; the same versions would fail again."""
-
-    layer: int
-    """The last one for a joint run."""
-    seed: int
-    message: str
-    """Why, in one line."""
-    step: int | None
-    """The step at which it failed, from 1; None where it is not known."""
-    versions: dict[str, str]
-    """Of Python and the libraries that it failed with."""

@@ -7,7 +7,6 @@ Source: averages of outputs: Hansen and Salamon 1990 (IEEE PAMI 12); of seeds: L
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -43,7 +42,7 @@ class _Member:
 
 def average(
     task: Task,
-    members: Mapping[str, Sequence[tuple[FineTuningRun, Path]]],
+    members: Mapping[str, Sequence[FineTuningRun]],
     *,
     model: str,
     budget: str = "",
@@ -65,7 +64,7 @@ def average(
 
     Args:
         task: Of the runs.
-        members: At least two by label: the runs of a layer by seed, with their directories; of as many seeds each.
+        members: At least two by label: the runs of a layer by seed; of as many seeds each.
         model: What the average is called.
         budget: Of the fine-tuning.
         joint: Whether members are layers of the same scans, whose blocks are run once.
@@ -124,14 +123,14 @@ def average(
     )
 
 
-def _loaded(label: str, runs: Sequence[tuple[FineTuningRun, Path]], how: str) -> _Member:
+def _loaded(label: str, runs: Sequence[FineTuningRun], how: str) -> _Member:
     """Read the outputs of a member as they are averaged, see `Kind.averages`."""
     outputs = []
-    for run, directory in runs:
-        of_run = outputs_in(directory)
+    for run in runs:
+        of_run = outputs_in(run.directory)
         by_split = {split: of_run.of(run.layer, split) for split in SCORED}
         outputs.append(by_split if how == "values" else {at: softmax(of, axis=-1) for at, of in by_split.items()})
-    return _Member(label=label, runs=tuple(run for run, _ in runs), outputs=tuple(outputs))
+    return _Member(label=label, runs=tuple(runs), outputs=tuple(outputs))
 
 
 def _averaged(members: Sequence[_Member], weights: Array, split: ScoredSplit) -> list[Array]:

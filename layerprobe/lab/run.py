@@ -41,17 +41,9 @@ from layerprobe.files.folders import read_kept, write_kept
 from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.outcomes import difference, outcomes
 from layerprobe.finetuning.outputs import run_items
-from layerprobe.finetuning.saved import MODEL, has_model, load_finished, without_checkpoint
-from layerprobe.finetuning.tuning import (
-    agreed,
-    check_layers,
-    check_precision,
-    finetune,
-    run_folder,
-    saved_models,
-    scan,
-)
-from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, Weighting
+from layerprobe.finetuning.saved import MODEL, has_model, load_finished, run_directory, without_checkpoint
+from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, finetune, run_folder
+from layerprobe.finetuning.values import FineTuningRun, Protocol, TuningResult, Weighting
 from layerprobe.jobs.crew import Plan, Share, crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.lab.averages import average
@@ -92,7 +84,7 @@ class Curve(NamedTuple):
     scan: bool = False
 
 
-Made = dict[Curve, list[tuple[FineTuningRun, Path]]]
+Made = dict[Curve, list[FineTuningRun]]
 """Finished runs, by seed and layer, with their directories."""
 
 
@@ -247,7 +239,7 @@ class _Recipe:
         layers = self.recipe.layers_of(self.models[name])
         return tuple(range(count_blocks(checkpoint.config) + 1)) if layers is None else layers
 
-    def failed(self, what: str, error: Exception) -> None:
+    def failed(self, what: str, error: Exception | str) -> None:
         """Note what is left out."""
         logger.warning("%s is left out: %s", what, error)
         self.failures.append({"model": what, "reason": str(error)})
@@ -351,17 +343,14 @@ class _Recipe:
             seeds = list(dict.fromkeys(seed for _, _, seed in places))
             start = at[places[0]].with_options(max_length=None)  # the length among the options is that for CKA
             try:
-                runs = finetune(start, task, layers, seeds=seeds, protocol=protocol, save_models=kept)
+                result = finetune(start, task, layers, seeds=seeds, protocol=protocol, save_models=kept)
             except TrainingError as error:
                 self.failed(f"{name} on {task.name}", error)
                 continue
-            directories = saved_models(start, runs.runs, task)
-            made.setdefault(curve._replace(model=name), []).extend(zip(runs, directories, strict=True))
+            runs = self.scored(result)
+            made.setdefault(curve._replace(model=name), []).extend(runs)
             if kept:
-                left |= {
-                    (name, run.layer, run.seed): self.resolve(name, directory / MODEL)
-                    for run, directory in zip(runs, directories, strict=True)
-                }
+                left |= {(name, run.layer, run.seed): self.resolve(name, run.directory / MODEL) for run in runs}
         return left
 
     def scans(
@@ -378,18 +367,19 @@ class _Recipe:
         for name, start in starts.items():
             start = start.with_options(max_length=None)
             try:
-                runs = scan(start, task, seeds=seeds, weighting=weighting, protocol=protocol)
+                result = finetune(start, task, scan=True, seeds=seeds, weighting=weighting, protocol=protocol)
             except TrainingError as error:
                 self.failed(f"the {weighting} scan of {name} on {task.name}", error)
                 continue
-            directories = saved_models(start, runs.runs, task)
             if weighting == next(iter(self.recipe.scans)):
-                made[curve._replace(model=name)] = [
-                    (run.truncated(layer), directory)
-                    for run, directory in zip(runs, directories, strict=True)
-                    for layer, test in enumerate(run.test)
-                    if test is not None
-                ]
+                made[curve._replace(model=name)] = self.scored(result)
+
+    def scored(self, result: TuningResult) -> list[FineTuningRun]:
+        """Return the runs that are finished, and note those that failed."""
+        for run in result.runs:
+            if run.error:
+                self.failed(run.label, run.error)
+        return list(result.scored)
 
     # ---- rows ------------------------------------------------------------------------------------------------------
 
@@ -402,12 +392,10 @@ class _Recipe:
             task, alone = self.recipe.tasks[of.task], of._replace(alone=True)
             if of.step < len(steps):
                 task = steps[of.step].task
-            for outcome in outcomes([run for run, _ in runs], items[of], level=level):
+            for outcome in outcomes(runs, items[of], level=level):
                 added = None
                 if not of.alone and alone in curves:
-                    both = [
-                        {run.seed: run for run, _ in curves[one] if run.layer == outcome.layer} for one in (of, alone)
-                    ]
+                    both = [{run.seed: run for run in curves[one] if run.layer == outcome.layer} for one in (of, alone)]
                     seeds = sorted(both[0].keys() & both[1].keys())
                     first, second = ([one[seed] for seed in seeds] for one in both)
                     added = difference(first, second, (items[of], items[alone]), level=level) if seeds else None
@@ -550,11 +538,11 @@ class _Recipe:
     def averages(self, made: Made, level: float) -> Iterator[Average]:
         """Yield the averages of the recipe, of each task and budget."""
         for step in self.recipe.of(AverageStep):
-            groups: dict[tuple[int, str, str], dict[str, list[tuple[FineTuningRun, Path]]]] = {}
+            groups: dict[tuple[int, str, str], dict[str, list[FineTuningRun]]] = {}
             for of, runs in made.items():
                 if of.step < len(self.firsts) or of.alone or of.scan != (step.of == "scans"):
                     continue
-                for run, directory in sorted(runs, key=lambda one: (one[0].layer, one[0].seed)):
+                for run in sorted(runs, key=lambda one: (one.layer, one.seed)):
                     if step.layers is None or run.layer in step.layers:
                         layer = f"layer {run.layer}"
                         whole, member = {
@@ -562,7 +550,7 @@ class _Recipe:
                             "seeds": (f"{of.model}, {layer}", f"{layer} seed {run.seed}"),
                         }.get(step.of, (of.model, layer))
                         members = groups.setdefault((of.task, of.budget, whole), {})
-                        members.setdefault(member, []).append((run, directory))
+                        members.setdefault(member, []).append(run)
             for (task, budget, whole), members in groups.items():
                 yield average(
                     self.tasks[task],
@@ -620,8 +608,9 @@ class _Recipe:
         for (name, layer, seed), start in at.items():
             how, checkpoint = agreed(protocol, start.with_options(max_length=None))
             folder = run_folder(checkpoint, task, how)
-            if folder.load(layer, seed) is not None:
-                found[name, layer, seed] = folder.run_path(layer, seed)
+            directory = run_directory(folder, layer, seed)
+            if load_finished(directory) is not None:
+                found[name, layer, seed] = directory
         return found
 
     def stored_scans(self, task: Task, protocol: Protocol, start: Resolved | None) -> int:
@@ -631,7 +620,7 @@ class _Recipe:
         how, checkpoint = agreed(protocol, start.with_options(max_length=None))
         folder = run_folder(checkpoint, task, how)
         scans = [(weighting, seed) for weighting, seeds in self.recipe.scans.items() for seed in seeds]
-        return sum(load_finished(JointRun, folder.joint_path(*each)) is not None for each in scans)
+        return sum(load_finished(run_directory(folder, 0, seed, weighting)) is not None for weighting, seed in scans)
 
 
 def _cka(comparison: Comparison, partners: Sequence[int], **about: Any) -> Iterator[RecipeCKA]:

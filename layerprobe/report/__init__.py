@@ -7,10 +7,8 @@ PAGES = {
     "Scores": "layerprobe.report.scores:scores_page",
     "LayerScores": "layerprobe.report.scores:layer_scores_page",
     "LayerCurve": "layerprobe.report.scores:curve_page",
-    "TuningResult": "layerprobe.report.tuning:result_page",
+    "TuningResult": "layerprobe.results.declared:declared_page",
     "readings": "layerprobe.report.scores:readings_page",
-    "FineTuningRun": "layerprobe.report.tuning:run_page",
-    "JointRun": "layerprobe.report.tuning:joint_page",
     "Confirmation": "layerprobe.report.tuning:confirmation_page",
     "Finding": "layerprobe.report.tuning:finding_page",
     "DropPrediction": "layerprobe.report.prediction:drop_page",
@@ -19,8 +17,6 @@ PAGES = {
     "Profiles": "layerprobe.profiling.page:profile_page",
     "Probing": "layerprobe.probing.page:probing_page",
     "Shrunk": "layerprobe.shrinking.page:shrunk_page",
-    "EqualSize": "layerprobe.shrinking.page:equal_page",
-    "SweepResult": "layerprobe.results.declared:declared_page",
 }
 """By the name of a result's class, or of what is not one result."""
 
@@ -34,15 +30,11 @@ RESULTS = {
     "Comparisons": "layerprobe.comparison.values:Comparisons",
     "Probing": "layerprobe.probing.values:Probing",
     "Shrunk": "layerprobe.shrinking.values:Shrunk",
-    "EqualSize": "layerprobe.shrinking.equal:EqualSize",
     "Profiles": "layerprobe.profiling.values:Profiles",
     "Profile": "layerprobe.profiling.values:Profile",
     "SimilarityMap": "layerprobe.similarity.values:SimilarityMap",
     "DropPrediction": "layerprobe.prediction.values:DropPrediction",
     "LayerCurve": "layerprobe.readings.values:LayerCurve",
     "LayerScores": "layerprobe.scoring.values:LayerScores",
-    "FineTuningRun": "layerprobe.finetuning.values:FineTuningRun",
-    "JointRun": "layerprobe.finetuning.values:JointRun",
-    "SweepResult": "layerprobe.sweeps.values:SweepResult",
 }
 """The classes of results in the order in which JSON is tried to be of them; see `layerprobe.results.kept`."""

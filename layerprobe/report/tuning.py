@@ -4,14 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from layerprobe.files.serialisation import to_dict
-from layerprobe.finetuning.values import (
-    Confirmation,
-    FineTuningRun,
-    JointRun,
-    LayerOutcome,
-    TuningResult,
-    best_by_validation,
-)
+from layerprobe.finetuning.values import Confirmation, LayerOutcome, best_by_validation
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import times_as_fast
 from layerprobe.report.comparison import compared_models, diagnosed, last_and_fall, maps, provenance
@@ -115,32 +108,8 @@ def confirmation_page(confirmation: Confirmation) -> Page:
     return page_of(confirmation, kind="confirmation", facts=_score_and_size(confirmation.outcomes))
 
 
-def result_page(result: TuningResult[Any]) -> Page:
-    """Return the page of fine-tuned layers."""
-    return page_of(
-        result,
-        kind="one run for all layers" if result.what == "scan" else "fine-tuned layers",
-        about=about(result.model, result.task),
-        facts=_score_and_size(result.outcomes),
-    )
-
-
 def _score_and_size(outcomes: Sequence[LayerOutcome]) -> tuple[str, ...]:
     best = best_by_validation(outcomes)
     ends = f" {numbers.interval(best.interval)}" if best.interval else ""
     score = f"test {metric_title(best.primary)} {numbers.number(best.mean)}{ends}"
     return (score, f"{numbers.millions(best.parameters)} parameters")
-
-
-# ---- one run --------------------------------------------------------------------------------------------
-
-
-def run_page(run: FineTuningRun) -> Page:
-    """Return the page of one fine-tuning run: its loss and scores by epoch."""
-    return page_of(run, kind="one run", facts=(f"{numbers.millions(run.parameters)} parameters",))
-
-
-def joint_page(run: JointRun) -> Page:
-    """Return the page of one scan: what its model scores at each layer."""
-    facts = size_facts(run.parameters, run.best_layer)
-    return page_of(run, kind="one run for all layers", about=f"seed {run.seed}", facts=facts)

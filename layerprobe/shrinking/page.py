@@ -7,7 +7,6 @@ from layerprobe.results.page import page_of
 from layerprobe.results.parts import section, table_of
 from layerprobe.results.table import Table
 from layerprobe.results.values import Page, Section
-from layerprobe.shrinking.equal import EqualSize
 from layerprobe.shrinking.values import Shrunk
 from layerprobe.stats.sentences import at_most
 
@@ -31,8 +30,3 @@ def shrunk_page(result: Shrunk) -> Page:
 def _with_charts(table: Table) -> Section:
     charts = [drawn(table, chart) for chart in table.charts]
     return section(charts[0].name, table.title, *charts, table_of(table))
-
-
-def equal_page(result: EqualSize) -> Page:
-    """Return the page of the first blocks and others of the same number, fine-tuned alike."""
-    return page_of(result, kind="blocks of equal size")

@@ -26,9 +26,9 @@ from layerprobe.encoders.timing import median_range
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import MissingPackageError, ModelError
 from layerprobe.finetuning.losses import Criterion, criterion_of, prepared_sides
-from layerprobe.finetuning.outputs import ScoredSplit, outputs_in
-from layerprobe.finetuning.tuning import finetune, items_of, saved_models, with_prompts
-from layerprobe.finetuning.values import FineTuningRun, Protocol
+from layerprobe.finetuning.outputs import ScoredSplit, outputs_in, run_items
+from layerprobe.finetuning.tuning import finetune, with_prompts
+from layerprobe.finetuning.values import Protocol
 from layerprobe.scoring.probes import Probe
 from layerprobe.shrinking.embedding import Embed, embedder, fewer, mapped, once, tokenized
 from layerprobe.shrinking.teacher import Taught, agreement
@@ -38,6 +38,7 @@ from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences, links_of
 from layerprobe.tasks.explored import ItemSource, LayerOutputs
 from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Task
 
 Array = NDArray[np.float64]
@@ -61,9 +62,9 @@ def tuned(model: Resolved, task: Task, layer: int, seed: int, protocol: Protocol
     Texts are cut as the protocol says.
     """
     model = model.with_options(max_length=None)
-    run: FineTuningRun = finetune(model, task, [layer], seeds=[seed], protocol=protocol)[0]
-    influences = items_of(model, [run], task).influences[split][layer, seed]
-    outputs = outputs_in(saved_models(model, [run], task)[0]).of(layer, split)
+    (run,) = finetune(model, task, [layer], seeds=[seed], protocol=protocol).runs
+    influences = run_items(checked_task(task), [run]).influences[split][run.place]
+    outputs = outputs_in(run.directory).of(layer, split)
     return Evaluation(metrics=getattr(run, split), threshold=run.threshold, outputs=outputs), influences
 
 

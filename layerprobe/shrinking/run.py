@@ -28,7 +28,7 @@ from layerprobe.errors import DataError, option
 from layerprobe.extraction.embeddings import distinct_texts, extract
 from layerprobe.files.images import readable_as
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, runs_plan
-from layerprobe.finetuning.saved import MODEL, directory_name
+from layerprobe.finetuning.saved import MODEL
 from layerprobe.finetuning.tuning import agreed, plan_tuning, run_set
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.jobs.crew import HERE, crew_of
@@ -436,13 +436,12 @@ class _Work:
             protocol = replace(protocol, epochs=1, evaluations=1, learning_rate=1e-30)
         return run_set(SharedModel(model, workers=self.workers), taught, protocol, save_models=True)
 
-    def trained(self, k: int, seeds: Sequence[int]) -> list[tuple[FineTuningRun, Path]]:
-        """Train the model of `k` blocks, or load finished runs; returns the runs and their directories."""
+    def trained(self, k: int, seeds: Sequence[int]) -> list[FineTuningRun]:
+        """Train the model of `k` blocks, or load finished runs."""
         self.whole.forget()  # training loads its own
         runs, jobs = self.runs(k, self.cut.of_blocks(self.kept[k])), {RunJob(k, seed): 1.0 for seed in seeds}
         with crew_of(RunWorker, (runs,), self.workers, most=len(jobs)) as crew:
-            made = cast(list[FineTuningRun], [*results(runs_plan((runs,), jobs, unit="seeds"), crew).values()])
-        return [(run, runs.folder.path / directory_name(run)) for run in made]
+            return [run for (run,) in results(runs_plan((runs,), jobs, unit="seeds"), crew).values()]
 
     def model_of(self, directory: Path, k: int) -> tuple[SharedModel, Vectors | None]:
         """Return a trained model, and the map of its embeddings to fewer dimensions, which is written next to it.
@@ -495,9 +494,9 @@ class _Work:
     def measured(self, k: int, split: str, seeds: Sequence[int]) -> Smaller:
         """Return the model of `k` blocks with its loss on a split of the task, and on test with its speed, too."""
         made = self.trained(k, seeds)
-        models = [self.model_of(directory, k) for _, directory in made]
+        models = [self.model_of(run.directory, k) for run in made]
         ways = [(model, embedder(model, dense=weight)) for model, weight in models]
-        alike = [run.test for run, _ in made]
+        alike = [run.test for run in made]
         if self.dimensions is not None:
             held_out = self.taught.test
             vectors = [embed(tokenized(model, held_out.texts)).astype(np.float64) for model, embed in ways]
@@ -519,7 +518,7 @@ class _Work:
             parameters=models[0][0].encoder.description.parameters[-1],
             speed=speed and speed[0],
             speed_range=speed and speed[1:],
-            folders=tuple(str(directory) for _, directory in made),
+            folders=tuple(str(run.directory) for run in made),
             agreement=tuple(metrics["agreement"] for metrics in alike),
             neighbours=tuple(metrics["neighbours"] for metrics in alike),
             on_task=on_task,

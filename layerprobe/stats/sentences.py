@@ -903,7 +903,6 @@ def confirmation_sentences(
     looks: int = 0,
     flagged: int = 0,
     undecided: bool = False,
-    saved: str = "",
 ) -> str:
     """Return a claim with the scores of two layers and their difference, and what would be detectable.
 
@@ -918,7 +917,6 @@ def confirmation_sentences(
         looks: How many its interval allows for; 0 for a single one.
         flagged: Layers that a prediction flags.
         undecided: Whether nothing is shown.
-        saved: What a verdict that was settled early saved, in words.
     """
     spread = "no interval"
     if difference is not None:
@@ -935,12 +933,7 @@ def confirmation_sentences(
         counts = [] if difference.n_items is None else [counted(difference.n_items, difference.unit)]
         counts += [] if difference.seeds_error is None else [counted(difference.n_seeds, "seed")]
         sentences.append(f"{' and '.join(counts)} can detect a difference of {difference.visible:.1f} points or more.")
-    return " ".join([*sentences, *filter(None, [saved])])
-
-
-def saved_seeds_sentence(seeds: int, runs: int, seconds: float) -> str:
-    """Return what a verdict that was settled early saved."""
-    return f"That saved the other {counted(seeds, 'seed')}: {counted(runs, 'run')}, about {duration(seconds)}."
+    return " ".join(sentences)
 
 
 # ---- smaller models --------------------------------------------------------------------------------------
@@ -1008,15 +1001,6 @@ def margin_sentence(
     if verdict == "worse":
         return f"{about}: more than the {margin:g} that you allowed; {advice}."
     return f"{about}. We cannot yet rule out a loss of more than {points(margin)}: {needed or advice}."
-
-
-def blocks_compared_sentence(blocks: Sequence[int], first: int, value: float, interval: Ends, metric: str) -> str:
-    """Return how a model of some blocks compares with that of as many first ones."""
-    named = f"Block{'s' * (len(blocks) > 1)} {', '.join(map(str, blocks))} {'are' if len(blocks) > 1 else 'is'}"
-    low, high = interval
-    how = "better than" if low > 0 else "worse than" if high < 0 else "not significantly different from"
-    ends = f"{value:+.1f} points of {metric_title(metric)} ({range_of(interval, digits=1)})"
-    return f"{named} {how} the first {first}: {ends}."
 
 
 # ---- the weighted sum of layers --------------------------------------------------------------------------

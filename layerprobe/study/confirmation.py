@@ -10,16 +10,16 @@ from layerprobe.checks import LEVEL, Seeds, check_level, check_seeds
 from layerprobe.context import current
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import ModelLike, resolve
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, TrainingError
 from layerprobe.finetuning.outcomes import differences, outcomes
-from layerprobe.finetuning.outputs import NO_ITEMS, RunItems
-from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_layers, finetune, items_of
+from layerprobe.finetuning.outputs import NO_ITEMS, RunItems, run_items
+from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_layers, finetune
 from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, Protocol
 from layerprobe.names import counted
 from layerprobe.prediction.rule import compared_layers
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.stats.crossed import crossed
-from layerprobe.stats.sentences import claim_phrase, confirmation_sentences, saved_seeds_sentence, spoilt_sentence
+from layerprobe.stats.sentences import claim_phrase, confirmation_sentences, spoilt_sentence
 from layerprobe.stats.values import ClaimVerdict
 from layerprobe.study.predict import predict
 from layerprobe.study.values import Finding, Prediction
@@ -91,10 +91,10 @@ def confirm(
     planned, n_spoilt = None if all_seeds else len(set(seeds)), spoilt_items(task)
 
     def confirmed(runs: Sequence[FineTuningRun]) -> Confirmation:
-        items = items_of(checkpoint, runs, task, groups=groups)
+        items = run_items(task, runs, groups=groups)
         return confirmation(claim, runs, n_blocks, items=items, level=level, planned=planned, spoilt=n_spoilt)
 
-    runs = finetune(
+    tuned = finetune(
         checkpoint,
         task,
         sorted({*check_layers(checkpoint, layers), *layers_to_confirm(claim, n_blocks)}),
@@ -102,7 +102,9 @@ def confirm(
         protocol=protocol,
         enough=None if all_seeds else lambda runs: confirmed(runs).verdict != "undecided",
     )
-    return confirmed(runs)
+    if tuned.failures:
+        raise TrainingError(tuned.failures[0])
+    return confirmed(tuned.runs)
 
 
 def layers_to_confirm(prediction: DropPrediction, n_blocks: int) -> tuple[int, int]:
@@ -165,7 +167,6 @@ def confirmation(
         verdict = error.verdict(claimed=prediction.drops, margin=MARGIN)
     if planned is not None and planned <= FIRST_LOOK:
         planned = None  # the only look is the ordinary one
-    early = planned is not None and n_seeds < planned and verdict != "undecided"
     result = Confirmation(
         verdict=verdict,
         compared_layers=(earlier, last),
@@ -174,7 +175,6 @@ def confirmation(
         outcomes=results,
         sentence="",
         planned_seeds=planned,
-        saved_seconds=_seconds_of_seeds(runs, planned - n_seeds) if planned is not None and early else None,
         error=error,
     )
     sentence = confirmation_sentences(
@@ -188,15 +188,8 @@ def confirmation(
         looks=0 if planned is None else planned - FIRST_LOOK + 1,
         flagged=len(prediction.drop_layers),
         undecided=verdict == "undecided",
-        saved=saved_seeds_sentence(**result.saved) if result.saved else "",
     )
     return replace(result, sentence=f"{spoilt_sentence(spoilt)} {sentence}" if spoilt else sentence)
-
-
-def _seconds_of_seeds(runs: Sequence[FineTuningRun], seeds: int) -> float:
-    """Return what so many more seeds at all layers would take."""
-    layers, made = {run.layer for run in runs}, {(run.layer, run.seed) for run in runs}
-    return seeds * (sum(run.seconds for run in runs) / len(made) * len(layers))
 
 
 # ---- looks after each seed ------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -36,11 +37,11 @@ from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.extraction.embeddings import as_read, extract_read, left_out_layers
 from layerprobe.finetuning.outcomes import difference, outcomes
 from layerprobe.finetuning.outputs import RunItems, outputs_in, run_items
-from layerprobe.finetuning.runs import Run, RunFolder, RunJob, RunSet, RunWorker, fine_tune_layers, is_marked, runs_plan
-from layerprobe.finetuning.saved import RESULT, without_checkpoint
+from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, is_marked, runs_plan
+from layerprobe.finetuning.saved import RESULT, Runs, run_directory, without_checkpoint
 from layerprobe.finetuning.tmft import embed
-from layerprobe.finetuning.tuning import agreed, plan_tuning, pooled_by, run_folder, run_set
-from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, Weighting
+from layerprobe.finetuning.tuning import agreed, finetune, plan_tuning, pooled_by, run_folder, run_set
+from layerprobe.finetuning.values import FineTuningRun, Place, Protocol, Weighting
 from layerprobe.jobs.crew import Workers, crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.jobs.processes import available_cores, import_ahead
@@ -114,7 +115,7 @@ def find(
     InfoNCE of the pretrained model says where to look first, and CKA between its layers how far apart they are. Models
     truncated at the layers that may be best are fine-tuned, one run after another where it tells most, until the best
     layer is known to within the tolerance, more seeds cannot help, or the budget is spent: see
-    `layerprobe.search.plan.next_run`. Runs are those of `finetune`, and of `scan`, on the same task, and read where
+    `layerprobe.search.plan.next_run`. Runs are those of `finetune` on the same task, scans as well, and read where
     they are there; an interrupted search goes on where it was.
 
     A layer of which two runs give no score, while others have one, is left out from then on; so is layer 0 with
@@ -280,7 +281,7 @@ class _Runs:
         self.sets: list[RunSet] = []
         self.requested: dict[RunJob, float] = {}
         """What runs cost; further ones are added while they are made."""
-        self.made: dict[RunJob, Run | LayerProbeError] = {}
+        self.made: dict[RunJob, Runs | LayerProbeError] = {}
 
     def __enter__(self) -> None:
         leave_gpus()  # of the readings
@@ -291,10 +292,10 @@ class _Runs:
         self.outcomes.close()
         self.crew.close()
 
-    def _outcomes(self) -> Generator[tuple[RunJob, Run | LayerProbeError], None, None]:
+    def _outcomes(self) -> Generator[tuple[RunJob, Runs | LayerProbeError], None, None]:
         yield from execute(runs_plan(self.sets, self.requested), self.crew)
 
-    def outcome(self, job: RunJob) -> Run | LayerProbeError:
+    def outcome(self, job: RunJob) -> Runs | LayerProbeError:
         """Return the finished or loaded run, or its failure."""
         while job not in self.made:
             done, outcome = next(self.outcomes)
@@ -386,7 +387,7 @@ class _ModelRuns:
         """Seeds of the last layer whose runs were asked for before the search was over."""
         self.failed = ""
         """What the last of them says that is a run's."""
-        self._tested: dict[tuple[int, int], Array] = {}  # influences of the test items, by layer and seed
+        self._tested: dict[Place, Array] = {}  # influences of the test items, by run
         self.begun = begun_evidence(
             self.n_blocks,
             {name: _with_collapse(name, curve) for name, curve in read.items()},
@@ -411,7 +412,7 @@ class _ModelRuns:
             self.failures.append(f"layer 0 of {checkpoint.label} is left out: {unsaved}")
 
     @property
-    def own_folder(self) -> RunFolder:
+    def own_folder(self) -> Path:
         """Where `finetune` keeps runs on the task's own splits."""
         one = len(self.sets) == 1
         return self.sets[0].folder if one else run_folder(self.model.checkpoint, self.task, self.protocol)
@@ -433,25 +434,25 @@ class _ModelRuns:
         if isinstance(outcome, LayerProbeError):
             self.failed = f"{'the scan' if job.scan else f'layer {job.layer}'} failed: {outcome}"
             self.failures.append(self.failed)
+        elif job.scan:
+            self.failures += [
+                f"the run of all layers continues without layer {run.layer}: {run.error}"
+                for run in outcome
+                if run.error and run.layer in self.begun.choices
+            ]
         layers = self.begun.choices if job.scan else (job.layer,)
         scored = [self._scored(job, layer, _at(outcome, layer)) for layer in layers]
         if len(self.runs) == before:
             fold = job.of - self.first
             self.runs.append(MadeRun(scan=job.scan, fold=fold, layer=job.layer, seed=job.seed, run=None))
-        if isinstance(outcome, JointRun):
-            self.failures += [
-                f"the run of all layers continues without layer {failure.layer}: {failure.message}"
-                for failure in outcome.failures
-                if failure.layer in self.begun.choices
-            ]
         return scored
 
     def _scored(self, job: RunJob, layer: int, run: FineTuningRun | None) -> tuple[Score, Array | None]:
         """Add a run at a layer to those made; return its score with the influences of the items."""
         influences, fold = None, job.of - self.first
         if run is not None:
-            items = run_items(self.folds[fold], [(run, self.sets[fold].directory(job))])
-            influences = items.influences["validation"].get((layer, job.seed))
+            items = run_items(self.folds[fold], [run])
+            influences = items.influences["validation"].get(run.place)
             self.runs.append(MadeRun(scan=job.scan, fold=fold, layer=layer, seed=job.seed, run=run))
             if not job.scan:
                 self._tested.update(items.influences["test"])
@@ -521,20 +522,15 @@ class _ModelRuns:
 
         The best layer is compared with the last one, or with itself before any fine-tuning.
         """
-        first = {made.layer: (made, made.run) for made in self.runs[::-1] if made.run and not made.scan}
+        first = {made.layer: made.run for made in self.runs[::-1] if made.run and not made.scan}
         layers = sorted(first)
         if not layers:
             return None
 
-        folders = [
-            (self.sets[made.fold].directory(RunJob(layer, made.seed)), layer, run.threshold)
-            for layer, (made, run) in sorted(first.items())
-        ]
-
         def outputs() -> list[tuple[Any, float | None]]:
-            return [(outputs_in(folder).of(layer), threshold) for folder, layer, threshold in folders]
+            return [(outputs_in(first[layer].directory).of(layer), first[layer].threshold) for layer in layers]
 
-        scores = [first[layer][1].test[self.folds[0].primary] for layer in layers]
+        scores = [first[layer].test[self.folds[0].primary] for layer in layers]
         groups = [LayerOutputs(name="fine-tuned", layers=layers, outputs=outputs, scores=scores)]
         if untrained is not None:
             groups.append(untrained_layers(self.task, "test", self.model.checkpoint, untrained, "before fine-tuning"))
@@ -553,33 +549,30 @@ class _ModelRuns:
         tuned = finding.fine_tuned or [run for scan in finding.scans for run in scan]
         epochs = median([run.best_epoch for run in tuned if run.layer == layer] or [run.best_epoch for run in tuned])
         pool = self.task.train.join(self.task.validation)
-        runs = run_set(
-            self.model,
-            replace(self.task, train=pool),
-            replace(self.protocol, kept_epoch=round(epochs)),
-            save_models=True,
-        )
-        try:
-            run = None if why else fine_tune_layers(runs, [layer], seeds=(0,))[0]
-        except TrainingError as error:
-            if not is_marked(error):
-                raise
-            run, why = None, str(error)
-        if run is None:
+        if not why:
+            self.model.forget()  # fine-tuning loads its own
+            task, protocol = replace(self.task, train=pool), replace(self.protocol, kept_epoch=round(epochs))
+            try:
+                (run,) = finetune(
+                    self.model.checkpoint, task, [layer], seeds=(0,), protocol=protocol, save_models=True
+                ).runs
+            except TrainingError as error:
+                if not is_marked(error):
+                    raise
+                why = str(error)
+        if why:
             return replace(finding, failures=(*finding.failures, f"there is no final model: {why}"))
-        directory = runs.directory(RunJob(layer, run.seed))
-        return replace(finding, final=run, weights=Weights(directory=str(directory), n_train=len(pool)))
+        return replace(finding, final=run, weights=Weights(directory=str(run.directory), n_train=len(pool)))
 
     def _weights(self, best: int) -> Weights:
         """Return where the best run of the layer to keep is, by validation; a scan's where the layer has no other."""
         if not self.save_models:
-            return Weights(directory=str(self.own_folder.run_path(best, 0)), kept=False)
+            return Weights(directory=str(run_directory(self.own_folder, best, 0)), kept=False)
         here = [(made, made.run) for made in self.runs if made.run and made.layer == best]
         if not here:  # inferred from the others
-            return Weights(directory=str(self.own_folder.run_path(best, 0)), kept=False)
-        made, _ = max(here, key=lambda scored: (not scored[0].scan, scored[1].validation[scored[1].primary]))
-        directory = self.sets[made.fold].directory(RunJob(best, made.seed, scan=made.scan))
-        return Weights(directory=str(directory), scan=made.scan)
+            return Weights(directory=str(run_directory(self.own_folder, best, 0)), kept=False)
+        made, run = max(here, key=lambda scored: (not scored[0].scan, scored[1].validation[scored[1].primary]))
+        return Weights(directory=str(run.directory), scan=made.scan)
 
     def unscored(self, evidence: Evidence) -> str:
         """Return why there is no score: what the last run that failed says, if any."""
@@ -744,10 +737,9 @@ def _with_collapse(name: str, curve: LayerCurve) -> tuple[float, ...]:
     return read + constant
 
 
-def _at(outcome: Run | LayerProbeError, layer: int) -> FineTuningRun | None:
-    if isinstance(outcome, JointRun):
-        return outcome.truncated(layer) if outcome.test[layer] is not None else None
-    return outcome if isinstance(outcome, FineTuningRun) else None
+def _at(outcome: Runs | LayerProbeError, layer: int) -> FineTuningRun | None:
+    runs = () if isinstance(outcome, LayerProbeError) else outcome
+    return next((run for run in runs if run.layer == layer and not run.error), None)
 
 
 @torch.inference_mode()
@@ -785,7 +777,7 @@ def search_begun(
     checkpoint = resolve(model, items=task.readable)
     fold = search_folds(task, seeds, cross_validation)[0]
     protocol, checkpoint = agreed(protocol, checkpoint)
-    return any(run_folder(checkpoint, fold, protocol).path.glob(f"*/{RESULT}"))
+    return any(run_folder(checkpoint, fold, protocol).glob(f"*/{RESULT}"))
 
 
 def plan_find(

@@ -30,7 +30,7 @@ def test_score_scan_and_finetune(layerprobe: Layerprobe, pair: Pair, squad: Path
     assert "By a linear model" in page.read_text()
     scan = layerprobe("finetune", "--scan", model, *data, *SHORT, "--json")
     assert scan.code == 0, scan.err
-    assert tuple(scan.json["runs"][0]["test"][0]) == ("f1", "exact match")
+    assert tuple(scan.json["runs"][0]["test"]) == ("f1", "exact match")
     tuned = layerprobe("finetune", model, *data, *SHORT, "--layers", "2", "--save-models", "--json")
     assert tuned.code == 0, tuned.err
     assert tuned.json["runs"][0]["threshold"] is not None

@@ -58,7 +58,9 @@ USES: dict[str, Callable[[str, Model, Path], object]] = {
     "finetune": lambda model, options, out: lp.finetune(
         given(model, options), toy_task(), [1], seeds=[0], protocol=Protocol(epochs=1)
     ),
-    "scan": lambda model, options, out: lp.scan(given(model, options), toy_task(), protocol=Protocol(epochs=1)),
+    "scan": lambda model, options, out: lp.finetune(
+        given(model, options), toy_task(), scan=True, protocol=Protocol(epochs=1)
+    ),
     "find": lambda model, options, out: lp.find(given(model, options), toy_task(), protocol=Protocol(epochs=1)),
     "profile": lambda model, options, out: profile(given(model, options), settings=ProfileSettings(rounds=1)),
     "export": lambda model, options, out: lp.export_model(model, out, layer=1),

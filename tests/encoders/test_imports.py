@@ -21,7 +21,6 @@ STAGES = (
     "finetuning.tuning",
     "similarity.cka",
     "comparison.compare",
-    "sweeps.run",
     "lab.run",
 )
 VALUES = ("study.values", "report.tuning", "tasks.loading", "prediction.values", "metrics.names")

@@ -8,7 +8,7 @@ import pytest
 
 from layerprobe.encoders.model import Model
 from layerprobe.export.run import export_model
-from layerprobe.finetuning.tuning import finetune, saved_models
+from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Examples
@@ -30,8 +30,8 @@ def test_sentence_transformers_scores_the_export_as_we_do(shared_data: Path, tmp
     task = dataclasses.replace(task, train=first(task.train, N_PAIRS))
     options = Model(device="cpu", cache_dir=tmp_path / "cache")
     model = given(str(MODEL), options)
-    (run,) = runs = finetune(model, task, (LAYER,), seeds=(0,), protocol=Protocol(epochs=1), save_models=True)
-    (directory,) = saved_models(model, runs, task)
+    (run,) = finetune(model, task, (LAYER,), seeds=(0,), protocol=Protocol(epochs=1), save_models=True).runs
+    directory = run.directory
     export_model(directory, tmp_path / "out")
 
     judge = sentence_transformer(tmp_path / "out")

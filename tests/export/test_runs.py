@@ -17,10 +17,10 @@ from layerprobe.errors import DamagedStoreError, DataError, StoreError, Unsuppor
 from layerprobe.export.run import export_model
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.saved import has_model, load_saved_run
-from layerprobe.finetuning.tuning import finetune, saved_models
+from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from tests.encoders.test_recipe import without_end
-from tests.finetuning.finished import Tuned, evaluated
+from tests.finetuning.finished import Tuned, directories_of, evaluated
 from tests.models import given, save_tiny
 from tests.toy_task import toy_task
 
@@ -42,7 +42,7 @@ def tuned(model: Path, cache: Path, *, save: bool = True, layers: Sequence[int] 
     settings = Model(cache_dir=cache, device="cpu", **options)
     protocol = dataclasses.replace(PROTOCOL, pooling=settings.pooling or "mean")
     found = finetune(given(str(model), settings), TASK, layers, seeds=(0,), protocol=protocol, save_models=save)
-    return found, saved_models(given(str(model), settings), found, TASK)
+    return found.runs, directories_of(found)
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_a_decoder_is_exported_with_the_texts_that_it_was_trained_on(end_token: 
     model = Model(str(save_tiny("llama", tmp_path / "model", tokenizer=without_end())), end_token=end_token)
     options = Model(cache_dir=tmp_path / "cache", device="cpu")
     found = finetune(given(model, options), TASK, [1], seeds=(0,), protocol=PROTOCOL, save_models=True)
-    (directory,) = saved_models(given(model, options), found, TASK)
+    (directory,) = directories_of(found)
     export_model(directory, tmp_path / "out")
     trained_on = resolve(model).tokenizer("ab c")["input_ids"]
     assert (trained_on[-1] == 3) == (end_token is None)
@@ -234,7 +234,7 @@ def test_a_run_of_random_weights(bert: Path, tmp_path: Path) -> None:
     checkpoint = resolve(Model(str(bert), random_init=5))
     settings = Model(cache_dir=tmp_path / "cache", device="cpu")
     found = finetune(given(checkpoint, settings), TASK, (1,), seeds=(0,), protocol=PROTOCOL, save_models=True)
-    (directory,) = saved_models(given(checkpoint, settings), found, TASK)
+    (directory,) = directories_of(found)
     export_model(directory, tmp_path / "out")
     assert "started from random numbers** (seed 5)" in (tmp_path / "out" / "README.md").read_text()
 
@@ -242,11 +242,11 @@ def test_a_run_of_random_weights(bert: Path, tmp_path: Path) -> None:
 def test_the_card_has_the_other_seeds_of_the_layer(bert: Path, tmp_path: Path) -> None:
     options = Model(cache_dir=tmp_path / "cache", device="cpu")
     found = finetune(given(str(bert), options), TASK, (1, 2), seeds=(0, 3), protocol=PROTOCOL, save_models=True)
-    directories = saved_models(given(str(bert), options), found, TASK)
+    directories = directories_of(found)
     (directories[0].parent / "layer-001-seed-7").mkdir()
     (directories[0].parent / "layer-001-seed-7" / "result.json").write_text("{")  # a write that was cut short
     export_model(directories[0], tmp_path / "out")
     text = (tmp_path / "out" / "README.md").read_text()
-    scores = [run.test["spearman"] for run in found if run.layer == 1]
+    scores = [run.test["spearman"] for run in found.runs if run.layer == 1]
     assert f"{scores[0]:.2f} {scores[1]:.2f}" in text
     assert "of the seeds 0, 3;" in text

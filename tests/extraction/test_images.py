@@ -88,7 +88,7 @@ def test_a_probe_by_layer_equals_scikit_learns(vit: str, tmp_path: Path) -> None
 def test_fine_tuning_and_export(vit: str, tmp_path: Path) -> None:
     task = load_task(str(digit_folder(tmp_path / "digits", 60, classes=(0, 1))))
     protocol = Protocol(epochs=3, learning_rate=3e-3, batch_size=8)
-    (run,) = finetune(given(vit, options(tmp_path)), task, [1], seeds=[0], protocol=protocol, save_models=True)
+    (run,) = finetune(given(vit, options(tmp_path)), task, [1], seeds=[0], protocol=protocol, save_models=True).runs
     assert run.primary == "accuracy"
     assert run.test["accuracy"] > 80
     result = export_model(vit, tmp_path / "out", layer=1)

@@ -18,7 +18,6 @@ from layerprobe.kinds.sentences.word_similarity import load_word_similarity
 from layerprobe.lab.pretraining.run import ADAPTED
 from layerprobe.lab.recipe import load_recipe
 from layerprobe.store.store import Store
-from layerprobe.sweeps.values import load_sweep
 from layerprobe.tasks.loading import load_corpus, load_task, load_texts
 
 
@@ -168,7 +167,6 @@ NOWHERE = "~nobody-of-that-name"
     "read",
     [
         lambda: load_recipe(f"{NOWHERE}/x.toml"),
-        lambda: load_sweep(f"{NOWHERE}/x.toml"),
         lambda: load_retrieval(f"{NOWHERE}/x.tsv"),
         lambda: load_texts(f"{NOWHERE}/x.txt"),
         lambda: load_corpus([f"{NOWHERE}/x.txt.gz"]),

@@ -1,5 +1,6 @@
 """Runs as `RunSet.make` leaves them, made by hand."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,9 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.files.atomic import make_directory
 from layerprobe.finetuning.losses import Loss, PreparedItems
 from layerprobe.finetuning.outputs import RunOutputs
-from layerprobe.finetuning.runs import RunFolder
-from layerprobe.finetuning.saved import save_failure, save_finished
+from layerprobe.finetuning.saved import FailedRun, load_finished, run_directory, save_failure, save_finished
 from layerprobe.finetuning.tmft import evaluate, fine_tune
-from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
+from layerprobe.finetuning.values import FineTuningRun, Protocol, TuningResult
 from layerprobe.tasks.evaluation import Evaluation
 
 Tuned = tuple[FineTuningRun, RunOutputs]
@@ -30,24 +30,36 @@ def tuned(*arguments: Any, **options: Any) -> FineTuningRun:
     return run
 
 
-def save_run(folder: RunFolder, run: FineTuningRun) -> None:
+def save_run(folder: Path, run: FineTuningRun) -> None:
     """Write a result with some outputs."""
-    directory = folder.run_path(run.layer, run.seed)
+    directory = run_directory(folder, run.layer, run.seed)
     make_directory(directory)
-    save_finished(directory, run, outputs_of(run.layer))
+    save_finished(directory, (run,), outputs_of(run.layer))
 
 
-def mark_failed(folder: RunFolder, failed: FailedRun) -> None:
+def run_in(folder: Path, layer: int, seed: int) -> FineTuningRun | None:
+    """The finished run, or None."""
+    runs = load_finished(run_directory(folder, layer, seed))
+    return None if runs is None else runs[0]
+
+
+def directories_of(result: TuningResult) -> list[Path]:
+    """Where the runs of a result are kept, each directory once."""
+    return list(dict.fromkeys(run.directory for run in result.runs))
+
+
+def mark_failed(folder: Path, layer: int, seed: int, failed: FailedRun) -> None:
     """Mark a run as failed."""
-    directory = folder.run_path(failed.layer, failed.seed)
+    directory = run_directory(folder, layer, seed)
     make_directory(directory)
     save_failure(directory, failed)
 
 
-def lock_of(folder: RunFolder, layer: int, seed: int) -> FileLock:
+def lock_of(folder: Path, layer: int, seed: int) -> FileLock:
     """The lock that a process holds while it makes a run."""
-    make_directory(folder.run_path(layer, seed))
-    return FileLock(folder.run_path(layer, seed) / "lock")
+    directory = run_directory(folder, layer, seed)
+    make_directory(directory)
+    return FileLock(directory / "lock")
 
 
 def evaluated(

@@ -7,7 +7,7 @@ import functools
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,8 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.recipe import Recipe
 from layerprobe.encoders.workers import SharedModel
-from layerprobe.finetuning.runs import Run, RunFolder, RunJob, RunSet, RunWorker, fine_tune_layers, runs_plan
+from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, folder_of_runs, runs_plan
+from layerprobe.finetuning.saved import Runs
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.jobs.crew import Share, crew_of
 from layerprobe.jobs.execute import results
@@ -32,8 +33,8 @@ LAYERS, SEEDS = (1, 3), (0, 1)
 STEPS = 8
 
 
-def folder_of(model: Path, root: Path) -> RunFolder:
-    return RunFolder.of(root, resolve(str(model)), TASK, PROTOCOL, computed_on="cpu float32")
+def folder_of(model: Path, root: Path) -> Path:
+    return folder_of_runs(root, resolve(str(model)), TASK, PROTOCOL, computed_on="cpu float32")
 
 
 class Loaded(SharedModel):
@@ -52,20 +53,27 @@ class Loaded(SharedModel):
         return self.load()
 
 
-def runs_of(load: Callable[[], Encoder], folder: RunFolder, task: Task, protocol: Protocol, **settings: Any) -> RunSet:
+def runs_of(load: Callable[[], Encoder], folder: Path, task: Task, protocol: Protocol, **settings: Any) -> RunSet:
     return RunSet(model=Loaded(load), folder=folder, task=task, protocol=protocol, **settings)
 
 
-def one_run(runs: RunSet, layer: int, seed: int, *, scan: bool = False) -> Run:
+def one_run(runs: RunSet, layer: int, seed: int, *, scan: bool = False) -> Runs:
     """Make a run, or read it."""
     with crew_of(RunWorker, (runs,)) as crew, settings():
         (run,) = results(runs_plan((runs,), {RunJob(layer, seed, scan=scan): 1.0}), crew).values()
     return run
 
 
+def fine_tuned(runs: RunSet, layers: Sequence[int], *, seeds: Sequence[int]) -> list[FineTuningRun]:
+    """Make the runs of some layers with some seeds, or read them."""
+    jobs = {RunJob(layer, seed): layer + 1.0 for seed in seeds for layer in layers}
+    with crew_of(RunWorker, (runs,)) as crew:
+        return [run for (run,) in results(runs_plan((runs,), jobs), crew).values()]
+
+
 def sweep(model: Path, root: Path) -> list[FineTuningRun]:
     runs = runs_of(lambda: load_encoder(str(model), device="cpu"), folder_of(model, root), TASK, PROTOCOL)
-    return fine_tune_layers(runs, LAYERS, seeds=SEEDS)
+    return fine_tuned(runs, LAYERS, seeds=SEEDS)
 
 
 if __name__ == "__main__":

@@ -140,7 +140,7 @@ def test_at_full_rank_the_optimum_is_that_of_all_weights() -> None:
 def test_a_joint_run_has_them_too(encoder: Encoder, task: Task, tmp_path: Path) -> None:
     run, outputs = fine_tune_jointly(encoder, task, protocol=LORA, save_to=tmp_path / "model")
     assert outputs.layers == (0, 1, 2, 3)
-    assert all(scores is not None for scores in run.test)
+    assert all(layer.test for layer in run)
     saved = load_encoder(str(tmp_path / "model"), device="cpu")
     assert saved.model.state_dict().keys() == encoder.model.state_dict().keys()
 

@@ -6,7 +6,7 @@ import pytest
 
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
-from layerprobe.finetuning.tuning import finetune, saved_models
+from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.scoring.zero_shot import score_split
 from tests.few import few_architectures
@@ -22,8 +22,8 @@ LAYER = 2
 def test_a_fine_tuned_model_comes_back_and_learns_on(name: str, tmp_path: Path) -> None:
     model, options = str(save_tiny(name, tmp_path / "model")), Model(device="cpu", cache_dir=tmp_path / "cache")
     settings = {"seeds": (0,), "protocol": PROTOCOL, "save_models": True}
-    (run,) = finetune(given(model, options), TASK, (LAYER,), **settings)
-    (directory,) = saved_models(given(model, options), [run], TASK)
+    (run,) = finetune(given(model, options), TASK, (LAYER,), **settings).runs
+    directory = run.directory
     again = load_encoder(str(directory / "model"), device="cpu")
     assert again.description.n_blocks == LAYER
     assert again.description.architecture == ARCHITECTURES[name][0]
@@ -35,6 +35,6 @@ def test_a_fine_tuned_model_comes_back_and_learns_on(name: str, tmp_path: Path) 
     # a Pearson correlation changes with every weight, ranks may not
     before, after = untrained.metrics["pearson"][LAYER], run.test["pearson"]
     assert abs(before - after) > 0.01, "expected weights that were trained"
-    (further,) = finetune(given(directory / "model", options), TASK, (1,), **settings)
+    (further,) = finetune(given(directory / "model", options), TASK, (1,), **settings).runs
     assert further.layer == 1
     assert further.parameters == again.description.parameters[1]

@@ -19,8 +19,9 @@ from layerprobe.finetuning import epochs, runs
 from layerprobe.finetuning.epochs import Epochs
 from layerprobe.finetuning.memory import TokenLimit
 from layerprobe.finetuning.outputs import RunOutputs
+from layerprobe.finetuning.saved import Runs, run_directory
 from layerprobe.finetuning.tmft import FineTuner
-from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol
+from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.training.artifact import SavedSteps
 from tests.few import few
@@ -70,7 +71,7 @@ def killed_at(step: int) -> Progress:
     return report
 
 
-def run(model: Path, root: Path, kind: str, *, joint: bool) -> FineTuningRun | JointRun:
+def run(model: Path, root: Path, kind: str, *, joint: bool) -> Runs:
     task = toy_task_of(kind, train=8 * STEPS)
 
     def load() -> Encoder:
@@ -78,12 +79,11 @@ def run(model: Path, root: Path, kind: str, *, joint: bool) -> FineTuningRun | J
 
     runs = runs_of(load, folder_of(model, root), task, PROTOCOL, weighting="random", save_models=True)
     done = one_run(runs, 2, 1, scan=joint)
-    return dataclasses.replace(done, seconds=0.0, peak_memory=0)
+    return tuple(dataclasses.replace(of, seconds=0.0, peak_memory=0) for of in done)
 
 
 def directory_of(model: Path, root: Path, *, joint: bool) -> Path:
-    folder = folder_of(model, root)
-    return folder.joint_path("random", 1) if joint else folder.run_path(2, 1)
+    return run_directory(folder_of(model, root), 2, 1, "random" if joint else None)
 
 
 def weights_of(directory: Path) -> bytes:
@@ -168,8 +168,7 @@ def test_influences_of_items_are_not_computed_for_epochs(dropping: Path, tmp_pat
     """They are arrays, which JSON does not know."""
     with settings(by_item=True):
         found = run(dropping, tmp_path, "sts", joint=False)
-    assert isinstance(found, FineTuningRun)
-    assert len(found.epochs) == PROTOCOL.epochs
+    assert len(found[0].epochs) == PROTOCOL.epochs
 
 
 def test_a_full_disk_does_not_end_a_run(
@@ -195,7 +194,7 @@ def test_the_best_epoch_is_that_of_the_layers_that_go_on(later: float, best: int
 
 
 def test_a_failed_run_leaves_no_epochs(dropping: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fine_tune(*_: Any, unfinished: Path, **__: Any) -> tuple[FineTuningRun, RunOutputs]:
+    def fine_tune(*_: Any, unfinished: Path, **__: Any) -> tuple[Runs, RunOutputs]:
         (unfinished / "step-000000001").mkdir()
         raise TrainingError("the loss became nan")
 

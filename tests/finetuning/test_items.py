@@ -10,7 +10,7 @@ from layerprobe.errors import StoreError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outcomes import outcomes
 from layerprobe.finetuning.outputs import NO_ITEMS, OUTPUTS, read_outputs, run_items
-from layerprobe.finetuning.tuning import finetune, items_of, saved_models, scan
+from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.tasks.evaluation import item_influences
 from layerprobe.tasks.values import Task
@@ -18,19 +18,18 @@ from tests.models import given
 from tests.toy_task import toy_task_of
 
 FAST = Protocol(epochs=1, learning_rate=1e-3)
-Tuned = tuple[Task, Model, list[FineTuningRun], list[Path]]
+Tuned = tuple[Task, tuple[FineTuningRun, ...]]
 
 
-def tuned(folder: Path, task: Task, options: Model) -> tuple[list[FineTuningRun], list[Path]]:
-    runs = finetune(given(str(folder), options), task, [1, 3], seeds=(0, 1), protocol=FAST)
-    return runs, saved_models(given(str(folder), options), runs, task)
+def tuned(folder: Path, task: Task, options: Model) -> tuple[FineTuningRun, ...]:
+    return finetune(given(str(folder), options), task, [1, 3], seeds=(0, 1), protocol=FAST).runs
 
 
 @pytest.fixture(scope="module")
 def of_sts(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
-    """Pairs with scores, the options and the runs: read them, do not change them."""
+    """Pairs with scores and the runs: read them, do not change them."""
     task, options = toy_task_of("sts"), Model(device="cpu", cache_dir=tmp_path_factory.mktemp("sts"))
-    return task, options, *tuned(folder, task, options)
+    return task, tuned(folder, task, options)
 
 
 @pytest.mark.parametrize("kind", ["sts", "paraphrase", "entailment", "classification"])
@@ -38,13 +37,13 @@ def test_influences_are_those_of_the_outputs_with_the_threshold_of_the_run(
     folder: Path, tmp_path: Path, kind: str
 ) -> None:
     task, options = toy_task_of(kind), Model(device="cpu", cache_dir=tmp_path, prompt="a ")
-    runs, directories = tuned(folder, task, options)
-    items = items_of(given(str(folder), options), runs, task)
+    runs = tuned(folder, task, options)
+    items = run_items(task, runs)
     assert items.unit == ("text" if kind == "classification" else "pair")
     found = items.of(runs)
     assert found is not None
-    for run, directory, psi in zip(runs, directories, found, strict=True):
-        outputs = read_outputs(directory)
+    for run, psi in zip(runs, found, strict=True):
+        outputs = read_outputs(run.directory)
         assert outputs is not None
         expected = item_influences(kind, outputs.of(run.layer), np.array(task.test.targets), threshold=run.threshold)
         np.testing.assert_array_equal(psi, expected)
@@ -56,21 +55,23 @@ def test_influences_are_those_of_the_outputs_with_the_threshold_of_the_run(
     assert outcomes(runs, items)[0].mean == outcomes(runs)[0].mean
 
 
-def test_a_run_whose_outputs_are_damaged_is_said_to_be(folder: Path, of_sts: Tuned) -> None:
-    task, options, runs, directories = of_sts
-    whole = (directories[0] / OUTPUTS).read_bytes()
-    (directories[0] / OUTPUTS).write_bytes(b"damaged")
+def test_a_run_whose_outputs_are_damaged_is_said_to_be(of_sts: Tuned) -> None:
+    task, runs = of_sts
+    outputs = runs[0].directory / OUTPUTS
+    whole = outputs.read_bytes()
+    outputs.write_bytes(b"damaged")
     with pytest.raises(StoreError, match=r"was removed or damaged after its run was read, so intervals"):
-        items_of(given(str(folder), options), runs, task)
-    (directories[0] / OUTPUTS).write_bytes(whole)
+        run_items(task, runs)
+    outputs.write_bytes(whole)
 
 
 def test_layers_of_a_joint_run_are_runs_in_its_directory(folder: Path, tmp_path: Path) -> None:
     task, options = toy_task_of("sts"), Model(device="cpu", cache_dir=tmp_path)
-    (run,) = scan(given(str(folder), options), task, seeds=(0,), protocol=FAST)
-    (directory,) = saved_models(given(str(folder), options), [run], task)
-    layers = [run.truncated(layer) for layer in range(run.n_layers)]
-    found = run_items(task, [(layer, directory) for layer in layers]).of(layers)
+    result = finetune(given(str(folder), options), task, scan=True, protocol=FAST)
+    assert result.scan
+    assert [run.layer for run in result.runs] == [0, 1, 2, 3]
+    assert len({run.directory for run in result.runs}) == 1
+    found = run_items(task, result.runs).of(result.runs)
     assert found is not None
     assert found.shape == (4, 32)
     assert len(np.unique(found, axis=0)) == 4
@@ -80,21 +81,21 @@ def test_layers_of_a_joint_run_are_runs_in_its_directory(folder: Path, tmp_path:
 def test_layers_are_compared_with_the_best_of_them(folder: Path, tmp_path: Path, seeds: int) -> None:
     task, options = toy_task_of("sts"), Model(device="cpu", cache_dir=tmp_path)
     result = finetune(given(str(folder), options), task, [0, 1, 3], seeds=seeds, protocol=FAST, tolerance=100.0)
-    compared = result.compared
+    (compared,) = result.compared
     assert compared is not None
     assert compared.scores == pytest.approx([outcome.mean for outcome in result.outcomes])
     assert compared.intervals == tuple(outcome.interval for outcome in result.outcomes)
     assert [0, 1, 3][compared.best] == result.best_layer
     assert compared.smallest() == 0, "all are within 100 points"
     assert "at most" in result.sentence
-    assert finetune(given(str(folder), options), task, [1], seeds=seeds, protocol=FAST).compared is None
+    assert finetune(given(str(folder), options), task, [1], seeds=seeds, protocol=FAST).compared == (None,)
     assert from_json(type(result), to_json(result)) == result
 
 
-def test_texts_of_one_document_are_linked(folder: Path, of_sts: Tuned) -> None:
-    task, options, runs, _ = of_sts
+def test_texts_of_one_document_are_linked(of_sts: Tuned) -> None:
+    task, runs = of_sts
     one = {text: f"document {i // 8}" for i, text in enumerate(task.test.texts)}
-    apart, linked = (items_of(given(str(folder), options), runs, task, groups=each) for each in (None, one))
+    apart, linked = (run_items(task, runs, groups=each) for each in (None, one))
     assert linked.links["test"] is not None
     assert linked.links["test"].units < 10
     for free, tied in zip(outcomes(runs, apart), outcomes(runs, linked), strict=True):

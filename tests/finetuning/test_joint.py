@@ -18,9 +18,9 @@ from layerprobe.errors import TrainingError
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.losses import prepared_sides
 from layerprobe.finetuning.outputs import read_outputs
-from layerprobe.finetuning.runs import RunFolder
+from layerprobe.finetuning.saved import Runs, run_directory
 from layerprobe.finetuning.tmft import FineTuner, embed, fine_tune_jointly, layer_weights
-from layerprobe.finetuning.values import JointRun, Protocol, Weighting
+from layerprobe.finetuning.values import Protocol, Weighting
 from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.values import Task
 from tests.few import few_architectures
@@ -33,13 +33,13 @@ SHORT = Protocol(learning_rate=1e-3, epochs=3, batch_size=8)
 
 
 @pytest.fixture(scope="module")
-def run(encoder: Encoder, task: Task) -> JointRun:
+def run(encoder: Encoder, task: Task) -> Runs:
     run, _ = fine_tune_jointly(encoder, task, protocol=SHORT)
     return run
 
 
-def numbers(run: JointRun) -> JointRun:
-    return dataclasses.replace(run, seconds=0.0, peak_memory=0)
+def numbers(run: Runs) -> Runs:
+    return tuple(dataclasses.replace(layer, seconds=0.0, peak_memory=0) for layer in run)
 
 
 # ---- the layers ---------------------------------------------------------------------------------------
@@ -145,22 +145,23 @@ def test_weights_say_which_layers_count(weighting: Weighting) -> None:
 # ---- the run ------------------------------------------------------------------------------------------
 
 
-def test_it_learns_at_every_layer(run: JointRun, encoder: Encoder) -> None:
-    assert run.n_layers == encoder.n_layers == 4
-    assert run.failures == ()
-    first, last = run.epochs[0].train_loss, run.epochs[-1].train_loss
-    assert all(a is not None and b is not None and b < a for a, b in zip(first, last, strict=True))
-    means = [np.mean([score for score in epoch.validation if score is not None]) for epoch in run.epochs]
-    assert run.best_epoch == 1 + int(np.argmax(means))
-    kept = [metrics and metrics["spearman"] for metrics in run.validation]
-    assert kept == list(run.epochs[run.best_epoch - 1].validation)
+def test_it_learns_at_every_layer(run: Runs, encoder: Encoder) -> None:
+    assert [layer.layer for layer in run] == list(range(encoder.n_layers)) == [0, 1, 2, 3]
+    assert not any(layer.error for layer in run)
+    assert all(layer.epochs[-1].train_loss < layer.epochs[0].train_loss for layer in run)
+    scores = np.array([[epoch.validation["spearman"] for epoch in layer.epochs] for layer in run])
+    assert {layer.best_epoch for layer in run} == {1 + int(np.argmax(scores.mean(axis=0)))}
+    best = run[0].best_epoch - 1
+    assert [layer.validation["spearman"] for layer in run] == [
+        layer.epochs[best].validation["spearman"] for layer in run
+    ]
 
 
-def test_the_same_seed_gives_the_same_run(encoder: Encoder, task: Task, run: JointRun) -> None:
+def test_the_same_seed_gives_the_same_run(encoder: Encoder, task: Task, run: Runs) -> None:
     again, _ = fine_tune_jointly(encoder, task, protocol=SHORT)
     assert numbers(again) == numbers(run)
     other, _ = fine_tune_jointly(encoder, task, protocol=SHORT, seed=1)
-    assert numbers(other).epochs != run.epochs
+    assert [layer.epochs for layer in other] != [layer.epochs for layer in run]
 
 
 @pytest.mark.parametrize("kind", TOY_KINDS)
@@ -168,10 +169,10 @@ def test_outputs_have_the_scores_of_the_run(encoder: Encoder, kind: str) -> None
     task = toy_task_of(kind)
     run, outputs = fine_tune_jointly(encoder, task, protocol=dataclasses.replace(SHORT, epochs=1))
     for layer in range(4):
-        scored = evaluate_outputs(kind, outputs.of(layer), task.test.gold, threshold=run.thresholds[layer])
-        assert scored.metrics == run.test[layer]
+        scored = evaluate_outputs(kind, outputs.of(layer), task.test.gold, threshold=run[layer].threshold)
+        assert scored.metrics == run[layer].test
         validation = evaluate_outputs(kind, outputs.of(layer, "validation"), task.validation.gold)
-        assert validation.metrics == run.validation[layer]
+        assert validation.metrics == run[layer].validation
 
 
 def test_the_saved_model_can_be_cut_at_any_layer(encoder: Encoder, task: Task, tmp_path: Path) -> None:
@@ -186,7 +187,7 @@ def test_the_saved_model_can_be_cut_at_any_layer(encoder: Encoder, task: Task, t
         first, second = (embeddings[side] for side in test.sides)
         cosines = F.cosine_similarity(first, second)
         np.testing.assert_allclose(cosines.detach(), outputs.of(layer), atol=1e-4)
-    assert run.parameters[-1] == sum(p.numel() for p in EveryLayer(encoder).parameters())
+    assert run[-1].parameters == sum(p.numel() for p in EveryLayer(encoder).parameters())
 
 
 # ---- a layer that fails -------------------------------------------------------------------------------
@@ -198,16 +199,13 @@ def spoiled(encoder: Encoder) -> Encoder:
 
 def test_a_layer_without_a_finite_loss_is_reported_and_the_others_go_on(encoder: Encoder, task: Task) -> None:
     run, outputs = fine_tune_jointly(spoiled(encoder), task, protocol=SHORT)
-    assert [failed.layer for failed in run.failures] == [2, 3]
-    assert run.failures[0].message.startswith("the loss at layer 2 became nan at step 1 of 24, in epoch 1: expected")
-    assert [metrics is None for metrics in run.test] == [False, False, True, True]
-    assert [loss is None for loss in run.epochs[-1].train_loss] == [False, False, True, True]
+    assert [bool(layer.error) for layer in run] == [False, False, True, True]
+    assert run[2].error.startswith("the loss at layer 2 became nan at step 1 of 24, in epoch 1: expected")
+    assert [bool(layer.test) for layer in run] == [True, True, False, False]
+    assert [len(layer.epochs) for layer in run] == [3, 3, 0, 0]
     assert np.isnan(outputs.of(2)).all()
     assert np.isfinite(outputs.of(1)).all()
-    first, last = (run.epochs[i].train_loss[1] for i in (0, -1))
-    assert first is not None
-    assert last is not None
-    assert last < first
+    assert run[1].epochs[-1].train_loss < run[1].epochs[0].train_loss
 
 
 def test_without_a_layer_left_it_fails(encoder: Encoder, task: Task) -> None:
@@ -222,19 +220,18 @@ def test_without_a_layer_left_it_fails(encoder: Encoder, task: Task) -> None:
 
 
 def test_a_joint_run_is_read_and_not_repeated(
-    encoder: Encoder, task: Task, tmp_path: Path, run: JointRun, monkeypatch: pytest.MonkeyPatch
+    encoder: Encoder, task: Task, tmp_path: Path, run: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = RunFolder(path=tmp_path)
-    made = one_run(runs_of(lambda: encoder, folder, task, SHORT), 3, 0, scan=True)
-    assert isinstance(made, JointRun)
+    made = one_run(runs_of(lambda: encoder, tmp_path, task, SHORT), 3, 0, scan=True)
     assert numbers(made) == numbers(run)
-    outputs = read_outputs(folder.joint_path("falling", 0))
+    directory = run_directory(tmp_path, 3, 0, "falling")
+    assert {layer.directory for layer in made} == {directory}
+    outputs = read_outputs(directory)
     assert outputs is not None
     assert outputs.layers == (0, 1, 2, 3)
     with monkeypatch.context() as patch:
         patch.delattr(runs, "fine_tune_jointly")
-        assert one_run(runs_of(lambda: encoder, folder, task, SHORT), 3, 0, scan=True) == made
-    (folder.joint_path("falling", 0) / "outputs.safetensors").unlink()
-    again = one_run(runs_of(lambda: encoder, folder, task, SHORT), 3, 0, scan=True)
-    assert isinstance(again, JointRun)
+        assert one_run(runs_of(lambda: encoder, tmp_path, task, SHORT), 3, 0, scan=True) == made
+    (directory / "outputs.safetensors").unlink()
+    again = one_run(runs_of(lambda: encoder, tmp_path, task, SHORT), 3, 0, scan=True)
     assert numbers(again) == numbers(run)

@@ -83,7 +83,7 @@ def test_a_tiny_model_learns_from_it(shared_data: Path, tmp_path: Path, language
     model = save_tiny("bert", tmp_path / "model", tokenizer=tokenizer, vocab_size=len(tokenizer))
     options = Model(device="cpu", cache_dir=tmp_path / "cache")
     protocol = Protocol(learning_rate=3e-3, epochs=4, batch_size=32)
-    (run,) = finetune(given(str(model), options), task, (2,), seeds=(0,), protocol=protocol)
+    (run,) = finetune(given(str(model), options), task, (2,), seeds=(0,), protocol=protocol).runs
     losses = [epoch.train_loss for epoch in run.epochs]
     assert losses[-1] < 0.9 * losses[0]
     untrained, embeddings = score_split(given(str(model), options), task)

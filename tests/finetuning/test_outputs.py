@@ -10,9 +10,8 @@ import pytest
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.errors import DataError, StoreError
 from layerprobe.finetuning.outputs import OUTPUTS, RunOutputs, read_outputs, run_items, write_outputs
-from layerprobe.finetuning.runs import RunFolder
 from layerprobe.finetuning.tmft import fine_tune
-from layerprobe.finetuning.values import FineTuningRun, Protocol
+from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import Split
 from layerprobe.tasks.evaluation import evaluate_outputs
 from tests.finetuning.sweeps import one_run, runs_of
@@ -26,18 +25,17 @@ def some() -> RunOutputs:
 
 @pytest.mark.parametrize("kind", TOY_KINDS)
 def test_a_run_keeps_what_its_scores_come_from(encoder: Encoder, kind: str, tmp_path: Path) -> None:
-    task, folder = toy_task_of(kind), RunFolder(path=tmp_path)
-    run = one_run(runs_of(lambda: encoder, folder, task, Protocol(epochs=1, learning_rate=1e-3)), 2, 0)
-    outputs = read_outputs(folder.run_path(2, 0))
-    assert isinstance(run, FineTuningRun)
+    task, folder = toy_task_of(kind), tmp_path
+    (run,) = one_run(runs_of(lambda: encoder, folder, task, Protocol(epochs=1, learning_rate=1e-3)), 2, 0)
+    outputs = read_outputs(run.directory)
     assert outputs is not None
     splits: tuple[Split, Split] = ("validation", "test")
     for split, metrics in zip(splits, (run.validation, run.test), strict=True):
         gold = task.split(split).gold
         assert evaluate_outputs(kind, outputs.of(2, split), gold, threshold=run.threshold).metrics == metrics
-    shutil.rmtree(folder.run_path(2, 0))
+    shutil.rmtree(run.directory)
     with pytest.raises(StoreError, match="after its run was read, so intervals would be missing: run the same command"):
-        run_items(task, [(run, folder.run_path(2, 0))])
+        run_items(task, [run])
 
 
 def test_outputs_are_those_of_the_best_epoch(encoder: Encoder) -> None:
@@ -81,5 +79,3 @@ def test_other_layers_and_splits_are_refused() -> None:
         some().of(3)
     with pytest.raises(DataError, match="got 2 on train"):
         some().of(2, "train")
-    with pytest.raises(DataError, match=r"expected outputs of 1 layers, got \(2, 3\)"):
-        RunOutputs(layers=(1,), validation=np.ones((2, 3)), test=np.ones((2, 3)))

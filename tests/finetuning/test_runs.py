@@ -26,13 +26,26 @@ from layerprobe.errors import InsufficientMemoryError, ModelError, StoreError, T
 from layerprobe.files import atomic as files
 from layerprobe.files.serialisation import to_dict, unsealed
 from layerprobe.finetuning import runs
-from layerprobe.finetuning.runs import RunFolder, RunJob, RunSet, RunWorker, fine_tune_layers
-from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
+from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, folder_of_runs
+from layerprobe.finetuning.saved import FailedRun, load_failure, run_directory
+from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.jobs import execute
 from layerprobe.jobs.crew import Share
 from layerprobe.versions import versions
-from tests.finetuning.finished import Tuned, lock_of, mark_failed, outputs_of, save_run
-from tests.finetuning.sweeps import LAYERS, PROTOCOL, SEEDS, STEPS, TASK, Loaded, folder_of, one_run, runs_of, sweep
+from tests.finetuning.finished import Tuned, lock_of, mark_failed, outputs_of, run_in, save_run
+from tests.finetuning.sweeps import (
+    LAYERS,
+    PROTOCOL,
+    SEEDS,
+    STEPS,
+    TASK,
+    Loaded,
+    fine_tuned,
+    folder_of,
+    one_run,
+    runs_of,
+    sweep,
+)
 from tests.toy_task import toy_task
 
 JOBS = [(layer, seed) for seed in SEEDS for layer in LAYERS]
@@ -63,7 +76,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 @pytest.fixture
-def finished(folder: Path, tmp_path: Path, uninterrupted: list[FineTuningRun]) -> RunFolder:
+def finished(folder: Path, tmp_path: Path, uninterrupted: list[FineTuningRun]) -> Path:
     """A folder with all four runs, in `tmp_path`."""
     where = folder_of(folder, tmp_path)
     for run in uninterrupted:
@@ -98,18 +111,16 @@ def test_finished_runs_are_read(
     assert half_written(tmp_path) == []
 
 
-def test_the_model_is_not_loaded_where_all_runs_are_there(
-    finished: RunFolder, uninterrupted: list[FineTuningRun]
-) -> None:
+def test_the_model_is_not_loaded_where_all_runs_are_there(finished: Path, uninterrupted: list[FineTuningRun]) -> None:
     def load() -> Encoder:
         raise AssertionError
 
-    found = fine_tune_layers(runs_of(load, finished, TASK, PROTOCOL), LAYERS, seeds=SEEDS)
+    found = fine_tuned(runs_of(load, finished, TASK, PROTOCOL), LAYERS, seeds=SEEDS)
     assert found == uninterrupted
 
 
 def test_the_model_is_loaded_once_for_all_missing_runs(
-    encoder: Encoder, finished: RunFolder, trained: list[tuple[int, int]]
+    encoder: Encoder, finished: Path, trained: list[tuple[int, int]]
 ) -> None:
     loads = 0
 
@@ -118,15 +129,9 @@ def test_the_model_is_loaded_once_for_all_missing_runs(
         loads += 1
         return encoder
 
-    fine_tune_layers(runs_of(load, finished, TASK, PROTOCOL), (0, 1, 2), seeds=SEEDS)
+    fine_tuned(runs_of(load, finished, TASK, PROTOCOL), (0, 1, 2), seeds=SEEDS)
     assert loads == 1
     assert trained == [(0, 0), (2, 0), (0, 1), (2, 1)]
-
-
-def test_a_run_that_is_named_twice_is_one_run(encoder: Encoder, finished: RunFolder) -> None:
-    """Copies of a seed would narrow the interval over seeds."""
-    found = fine_tune_layers(runs_of(lambda: encoder, finished, TASK, PROTOCOL), (1, 1), seeds=(0, 0))
-    assert [(run.layer, run.seed) for run in found] == [(1, 0)]
 
 
 def test_progress_tells_the_share_of_the_cost(folder: Path, tmp_path: Path) -> None:
@@ -141,11 +146,11 @@ def test_progress_tells_the_share_of_the_cost(folder: Path, tmp_path: Path) -> N
 
 
 def test_a_failed_run_leaves_the_others(encoder: Encoder, tmp_path: Path) -> None:
-    where = RunFolder(path=tmp_path / "runs")
+    where = tmp_path / "runs"
     with pytest.raises(ModelError, match="expected a layer from 0 to 3, got 9"):
-        fine_tune_layers(runs_of(lambda: encoder, where, TASK, PROTOCOL), (1, 9), seeds=(0,))
-    assert where.load(1, 0) is not None
-    assert where.load(9, 0) is None
+        fine_tuned(runs_of(lambda: encoder, where, TASK, PROTOCOL), (1, 9), seeds=(0,))
+    assert run_in(where, 1, 0) is not None
+    assert run_in(where, 9, 0) is None
     assert lock_of(where, 9, 0).acquire(timeout=0)
 
 
@@ -157,7 +162,7 @@ GARBLED: dict[str, Callable[[bytes], bytes]] = {
     "not text": lambda data: b"\xff\xfe" + data,
     "another value": lambda data: b"[1, 2]",
     "a field less": lambda data: data.replace(b'"seed"', b'"side"'),
-    "NaN": lambda data: json.dumps({**json.loads(data), "seconds": float("nan")}).encode(),
+    "NaN": lambda data: data.replace(b'"seconds": ', b'"seconds": NaN, "side": '),
 }
 
 
@@ -165,13 +170,13 @@ GARBLED: dict[str, Callable[[bytes], bytes]] = {
 def test_a_garbled_result_is_made_again(
     folder: Path,
     tmp_path: Path,
-    finished: RunFolder,
+    finished: Path,
     trained: list[tuple[int, int]],
     uninterrupted: list[FineTuningRun],
     caplog: pytest.LogCaptureFixture,
     garble: Callable[[bytes], bytes],
 ) -> None:
-    file = finished.run_path(3, 0) / "result.json"
+    file = run_directory(finished, 3, 0) / "result.json"
     file.write_bytes(garble(file.read_bytes()))
     with caplog.at_level(logging.WARNING):
         assert numbers(sweep(folder, tmp_path)) == numbers(uninterrupted)
@@ -179,7 +184,7 @@ def test_a_garbled_result_is_made_again(
     warnings = [record.getMessage() for record in caplog.records]
     assert all(str(file) in text and "the run is done again" in text and "\n" not in text for text in warnings)
     assert warnings
-    assert finished.load(3, 0) is not None
+    assert run_in(finished, 3, 0) is not None
 
 
 def text_of(file: Path) -> dict[str, Any]:
@@ -189,15 +194,15 @@ def text_of(file: Path) -> dict[str, Any]:
 def test_a_score_that_was_edited_is_made_again(
     folder: Path,
     tmp_path: Path,
-    finished: RunFolder,
+    finished: Path,
     uninterrupted: list[FineTuningRun],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    file = finished.run_path(3, 0) / "result.json"
+    file = run_directory(finished, 3, 0) / "result.json"
     data = text_of(file)
-    data["test"]["spearman"] = 250.0
+    data["runs"][0]["test"]["spearman"] = 250.0
     file.write_text(json.dumps(data))
-    assert finished.load(3, 0) is None
+    assert run_in(finished, 3, 0) is None
     assert (
         f"{file} cannot be read (its checksum is not that of its content, which was damaged or changed" in caplog.text
     )
@@ -206,34 +211,34 @@ def test_a_score_that_was_edited_is_made_again(
 
 @pytest.mark.parametrize("whole", [True, False], ids=["directories", "results"])
 def test_runs_that_changed_places_are_made_again(
-    folder: Path, tmp_path: Path, finished: RunFolder, uninterrupted: list[FineTuningRun], whole: bool
+    folder: Path, tmp_path: Path, finished: Path, uninterrupted: list[FineTuningRun], whole: bool
 ) -> None:
-    first, second = finished.run_path(1, 0), finished.run_path(3, 1)
+    first, second = run_directory(finished, 1, 0), run_directory(finished, 3, 1)
     if not whole:
         first, second = first / "result.json", second / "result.json"
     third = first.with_name("third")
     first.rename(third)
     second.rename(first)
     third.rename(second)
-    assert [finished.load(layer, seed) is None for layer, seed in JOBS] == [True, False, False, True]
+    assert [run_in(finished, layer, seed) is None for layer, seed in JOBS] == [True, False, False, True]
     assert numbers(sweep(folder, tmp_path)) == numbers(uninterrupted)
 
 
-def test_outputs_that_changed_places_are_made_again(finished: RunFolder, caplog: pytest.LogCaptureFixture) -> None:
-    other = finished.run_path(1, 0) / "outputs.safetensors"
-    (finished.run_path(3, 0) / "outputs.safetensors").write_bytes(other.read_bytes())
-    assert finished.load(3, 0) is None
+def test_outputs_that_changed_places_are_made_again(finished: Path, caplog: pytest.LogCaptureFixture) -> None:
+    other = run_directory(finished, 1, 0) / "outputs.safetensors"
+    (run_directory(finished, 3, 0) / "outputs.safetensors").write_bytes(other.read_bytes())
+    assert run_in(finished, 3, 0) is None
     assert "result.json cannot be read (outputs.safetensors, which belongs to it: its checksum is not" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["layer-001-seed-0", "layer-001-seed-0/result.json", "layer-001-seed-0/lock", ""])
 def test_a_run_that_is_a_link_is_refused(
-    folder: Path, tmp_path: Path, finished: RunFolder, tmp_path_factory: pytest.TempPathFactory, name: str
+    folder: Path, tmp_path: Path, finished: Path, tmp_path_factory: pytest.TempPathFactory, name: str
 ) -> None:
-    kept, elsewhere = finished.path / name, tmp_path_factory.mktemp("elsewhere") / "mine"
+    kept, elsewhere = finished / name, tmp_path_factory.mktemp("elsewhere") / "mine"
     if name.endswith("lock"):
         elsewhere.write_text("mine")
-        (finished.run_path(1, 0) / "result.json").unlink()
+        (run_directory(finished, 1, 0) / "result.json").unlink()
     else:
         kept.rename(elsewhere)
     before = {path: path.stat() for path in [elsewhere, *elsewhere.rglob("*")]}
@@ -243,13 +248,13 @@ def test_a_run_that_is_a_link_is_refused(
     assert {path: path.stat() for path in [elsewhere, *elsewhere.rglob("*")]} == before
 
 
-def test_a_result_that_cannot_be_read_is_an_error(finished: RunFolder, trained: list[tuple[int, int]]) -> None:
+def test_a_result_that_cannot_be_read_is_an_error(finished: Path, trained: list[tuple[int, int]]) -> None:
     """Not a reason to train again: the same disk would have to take the result."""
-    file = finished.run_path(3, 0) / "result.json"
+    file = run_directory(finished, 3, 0) / "result.json"
     file.unlink()
     file.mkdir()
     with pytest.raises(StoreError, match=r"cannot read .*result\.json: Is a directory"):
-        finished.load(3, 0)
+        run_in(finished, 3, 0)
 
 
 @pytest.mark.parametrize("step", ["fsync", "mkdir"])
@@ -292,9 +297,9 @@ def test_the_folder_is_named_by_all_that_the_numbers_depend_on(folder: Path, tmp
         **fields: Any,
     ) -> Path:
         changed = dataclasses.replace(checkpoint, **fields)
-        return RunFolder.of(
+        return folder_of_runs(
             tmp_path, changed, task, protocol, computed_on=computed_on, batch_tokens=batch_tokens, attn=attn
-        ).path
+        )
 
     adapted = dataclasses.replace(PROTOCOL, lora=4)
     protocols = [
@@ -328,7 +333,7 @@ def test_whole_numbers_name_the_same_folder(folder: Path, tmp_path: Path) -> Non
     """The protocol of a run that is read has 0.0 where 0 was given."""
     checkpoint = resolve(str(folder))
     whole, read = Protocol(weight_decay=0, warmup=0, max_grad_norm=1), Protocol(weight_decay=0.0, warmup=0.0)
-    paths = [RunFolder.of(tmp_path, checkpoint, TASK, p, computed_on="cpu float32").path for p in (whole, read)]
+    paths = [folder_of_runs(tmp_path, checkpoint, TASK, p, computed_on="cpu float32") for p in (whole, read)]
     assert paths[0] == paths[1]
 
 
@@ -352,22 +357,22 @@ OTHER_PROTOCOLS: dict[str, Any] = {
 
 
 def test_a_layer_and_a_seed_are_a_directory(tmp_path: Path) -> None:
-    where = RunFolder(path=tmp_path)
-    names = {where.run_path(layer, seed).name for layer in (0, 1, 11, 12, 111) for seed in (0, 1, 11, 12)}
+    where = tmp_path
+    names = {run_directory(where, layer, seed).name for layer in (0, 1, 11, 12, 111) for seed in (0, 1, 11, 12)}
     assert len(names) == 20
-    assert where.run_path(3, 42).name == "layer-003-seed-42"
+    assert run_directory(where, 3, 42).name == "layer-003-seed-42"
 
 
 def test_a_run_says_the_same_after_the_disk(uninterrupted: list[FineTuningRun], tmp_path: Path) -> None:
-    where = RunFolder(path=tmp_path)
+    where = tmp_path
     save_run(where, uninterrupted[0])
-    assert where.load(1, 0) == uninterrupted[0]
-    content, checksum = unsealed(json.loads((where.run_path(1, 0) / "result.json").read_text()))
-    assert content == to_dict(uninterrupted[0])
+    assert run_in(where, 1, 0) == uninterrupted[0]
+    content, checksum = unsealed(json.loads((run_directory(where, 1, 0) / "result.json").read_text()))
+    assert content == {"runs": [to_dict(uninterrupted[0])]}
     assert checksum is not None
     assert checksum.name == f"{tmp_path.name}/layer-001-seed-0/result.json"
     assert list(checksum.files) == ["outputs.safetensors"]
-    assert where.load(1, 1) is None
+    assert run_in(where, 1, 1) is None
 
 
 # ---- processes ----------------------------------------------------------------------------------------
@@ -402,14 +407,14 @@ def test_a_killed_sweep_goes_on_to_the_same_numbers(
 
 
 def test_what_a_kill_leaves_of_a_result_goes_with_the_next_run(
-    encoder: Encoder, finished: RunFolder, uninterrupted: list[FineTuningRun]
+    encoder: Encoder, finished: Path, uninterrupted: list[FineTuningRun]
 ) -> None:
     """A process can be killed between writing a result and giving it its name."""
-    where = finished.run_path(1, 0)
+    where = run_directory(finished, 1, 0)
     (where / "result.json").rename(where / f"{files.TEMPORARY}0a1b")
-    found = fine_tune_layers(runs_of(lambda: encoder, finished, TASK, PROTOCOL), LAYERS, seeds=SEEDS)
+    found = fine_tuned(runs_of(lambda: encoder, finished, TASK, PROTOCOL), LAYERS, seeds=SEEDS)
     assert numbers(found) == numbers(uninterrupted)
-    assert half_written(finished.path) == []
+    assert half_written(finished) == []
 
 
 @pytest.mark.slow
@@ -430,13 +435,13 @@ def test_two_processes_do_no_run_twice(
 
 def test_one_waits_for_the_run_of_another(
     encoder: Encoder,
-    finished: RunFolder,
+    finished: Path,
     uninterrupted: list[FineTuningRun],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The lock is taken, and when it is free the result is there."""
-    file = finished.run_path(1, 0) / "result.json"
+    file = run_directory(finished, 1, 0) / "result.json"
     file.unlink()
     held = lock_of(finished, 1, 0)
     held.acquire()
@@ -450,7 +455,7 @@ def test_one_waits_for_the_run_of_another(
     execute.logger.addHandler(said)
     try:
         with caplog.at_level(logging.INFO):
-            found = fine_tune_layers(runs_of(lambda: encoder, finished, TASK, PROTOCOL), (1,), seeds=(0,))
+            found = fine_tuned(runs_of(lambda: encoder, finished, TASK, PROTOCOL), (1,), seeds=(0,))
     finally:
         execute.logger.removeHandler(said)
     assert caplog.messages == ["waiting for another process that fine-tunes layer 1 with seed 0"]
@@ -471,7 +476,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     def fails(encoder: Encoder, layer: int, *arguments: Any, seed: int, **options: Any) -> Tuned:
         begun.append((layer, seed))
         if (layer, seed) == (3, 0):
-            raise TrainingError("the loss became nan", step=5)
+            raise TrainingError("the loss became nan")
         return fine_tune(encoder, layer, *arguments, seed=seed, **options)
 
     monkeypatch.setattr(runs, "fine_tune", fails)
@@ -484,16 +489,15 @@ def test_a_run_that_fails_is_marked_and_not_tried_again(
     where = folder_of(folder, tmp_path)
     with pytest.raises(TrainingError, match=r"^the loss became nan$"):
         sweep(folder, tmp_path)
-    failed = where.load_failure(3, 0)
+    failed = load_failure(run_directory(where, 3, 0))
     assert failed is not None
-    assert (failed.layer, failed.seed, failed.step, failed.message) == (3, 0, 5, "the loss became nan")
+    assert failed.message == "the loss became nan"
     assert failed.versions["torch"] == torch.__version__
     assert failing == [(1, 0), (3, 0)]
-    mark = where.run_path(3, 0) / FAILED
+    mark = run_directory(where, 3, 0) / FAILED
     with pytest.raises(TrainingError, match=r"the loss became nan \(it failed before: to try again, remove ") as caught:
         sweep(folder, tmp_path)
     assert str(mark) in str(caught.value)
-    assert caught.value.step == 5
     assert failing == [(1, 0), (3, 0)]
 
 
@@ -510,8 +514,8 @@ def test_a_run_that_works_after_all_has_no_mark(
         sweep(folder, tmp_path)
     monkeypatch.setattr(runs, "fine_tune", lambda *_, **__: (uninterrupted[1], outputs_of(3)))
     one_run(runs_of(lambda: encoder, where, TASK, PROTOCOL, retry_failed=True), 3, 0)
-    assert where.load_failure(3, 0) is None
-    assert where.load(3, 0) == uninterrupted[1]
+    assert load_failure(run_directory(where, 3, 0)) is None
+    assert run_in(where, 3, 0) == uninterrupted[1]
 
 
 @pytest.mark.parametrize("garble", [GARBLED["empty"], GARBLED["cut short"], GARBLED["another value"]])
@@ -520,7 +524,7 @@ def test_a_half_written_mark_is_none(
 ) -> None:
     with pytest.raises(TrainingError):
         sweep(folder, tmp_path)
-    mark = folder_of(folder, tmp_path).run_path(3, 0) / FAILED
+    mark = run_directory(folder_of(folder, tmp_path), 3, 0) / FAILED
     mark.write_bytes(garble(mark.read_bytes()))
     with pytest.raises(TrainingError, match=r"^the loss became nan$"):
         sweep(folder, tmp_path)
@@ -549,10 +553,7 @@ def test_texts_that_are_cut_are_reported_for_each_task(
     """Also where two tasks have one name, as those of one file have."""
     short, model = dataclasses.replace(PROTOCOL, max_length=3), Loaded(lambda: encoder)
     tasks = [toy_task(train=n) for n in (16, 24, 24)]
-    sets = [
-        RunSet(model=model, folder=RunFolder(path=tmp_path / str(n)), task=task, protocol=short)
-        for n, task in enumerate(tasks)
-    ]
+    sets = [RunSet(model=model, folder=tmp_path / str(n), task=task, protocol=short) for n, task in enumerate(tasks)]
     worker = RunWorker(sets, Share())
     for number in range(len(sets)):
         worker(RunJob(1, 0, number))
@@ -566,7 +567,7 @@ def test_only_one_of_several_workers_is_told_to_use_fewer(
         raise MemoryError
 
     monkeypatch.setattr(RunSet, "make", full)
-    runs = runs_of(lambda: encoder, RunFolder(path=tmp_path), TASK, PROTOCOL)
+    runs = runs_of(lambda: encoder, tmp_path, TASK, PROTOCOL)
     for share, advice in ((Share(), "a smaller batch"), (Share(threads=1, device="cpu"), "fewer workers, a smaller")):
         with pytest.raises(InsufficientMemoryError, match=f"^out of memory: use {advice}"):
             RunWorker((runs,), share)(RunJob(1, 0))
@@ -579,19 +580,19 @@ def test_a_run_that_is_made_alone_has_the_threads_of_all(
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(3)
-        worker = RunWorker((runs_of(lambda: encoder, RunFolder(path=tmp_path), TASK, PROTOCOL),), Share())
+        worker = RunWorker((runs_of(lambda: encoder, tmp_path, TASK, PROTOCOL),), Share())
         worker.threads = 1  # of a share of the processors
         assert [worker(RunJob(1, 0, alone=alone)) for alone in (False, True, False)] == [1, 3, 1]
     finally:
         torch.set_num_threads(before)
 
 
-def test_a_mark_of_other_versions_is_none(finished: RunFolder) -> None:
-    failed = FailedRun(layer=9, seed=0, message="no", step=None, versions={**versions(), "torch": "0.1"})
-    mark_failed(finished, failed)
-    assert finished.load_failure(9, 0) is None
-    mark_failed(finished, dataclasses.replace(failed, versions=versions()))
-    assert finished.load_failure(9, 0) is not None
+def test_a_mark_of_other_versions_is_none(finished: Path) -> None:
+    failed = FailedRun(message="no", versions={**versions(), "torch": "0.1"})
+    mark_failed(finished, 9, 0, failed)
+    assert load_failure(run_directory(finished, 9, 0)) is None
+    mark_failed(finished, 9, 0, dataclasses.replace(failed, versions=versions()))
+    assert load_failure(run_directory(finished, 9, 0)) is not None
 
 
 def test_a_full_disk_leaves_no_half_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -599,7 +600,7 @@ def test_a_full_disk_leaves_no_half_mark(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(files.os, "fsync", full)
-    failed = FailedRun(layer=1, seed=0, message="no", step=None, versions={})
+    failed = FailedRun(message="no", versions={})
     with pytest.raises(StoreError, match="No space left on device"):
-        mark_failed(RunFolder(path=tmp_path), failed)
+        mark_failed(tmp_path, 1, 0, failed)
     assert half_written(tmp_path) == []

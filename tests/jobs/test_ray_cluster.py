@@ -19,18 +19,17 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, LayerProbeError, LostWorkerError, StoreError, WorkerError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import to_dict
-from layerprobe.finetuning.tuning import scan
+from layerprobe.finetuning.tuning import finetune
 from layerprobe.jobs import ray_cluster as ray_pool
 from layerprobe.jobs.crew import Workers
 from layerprobe.jobs.ray_cluster import RayProcesses, processors_a_job
-from layerprobe.sweeps.run import run_sweep
 from layerprobe.versions import __version__
+from tests.finetuning import tiny
 from tests.jobs import pool_jobs
 from tests.jobs.pool_jobs import done
 from tests.jobs.ray_nodes import Nodes, nodes
 from tests.jobs.test_processes import until
 from tests.models import given, tiny_model, tiny_tokenizer
-from tests.sweeps import tiny
 from tests.toy_task import LETTERS, toy_task
 
 pytest.importorskip("ray")
@@ -248,7 +247,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def local(inputs: Path) -> Path:
-    run_sweep(tiny.plan_of(inputs, inputs / "local"))
+    tiny.tuned(inputs, inputs / "local", workers=1)
     return inputs / "local"
 
 
@@ -259,8 +258,8 @@ def assert_as_local(folder: Path, inputs: Path, local: Path) -> None:
         return {str(path.relative_to(of)): path.read_bytes() for path in of.rglob("outputs.safetensors")}
 
     assert outputs(folder) == outputs(local)
-    results = [run_sweep(tiny.plan_of(inputs, each)) for each in (folder, local)]
-    assert results[0].n_left == 0
+    results = [tiny.tuned(inputs, each) for each in (folder, local)]
+    assert results[0].failures == ()
     assert without_times(to_dict(results[0])) == without_times(to_dict(results[1]))
     assert tiny.half_written(folder) == []
 
@@ -271,20 +270,21 @@ def test_a_sweep_is_as_the_local_one_while_nodes_are_killed(
 ) -> None:
     kills: list[int] = []
 
-    def watch(result: Any) -> None:
-        if result.n_done in (3, 7) and result.n_done not in kills:
-            kills.append(result.n_done)
-            larger.kill(len(kills) - 1)
+    def watch(*step: object) -> None:
+        if len(kills) < 2 and len(tiny.results_in(tmp_path)) >= (3, 7)[len(kills)]:
+            kills.append(len(kills))
+            larger.kill(kills[-1])
 
-    run_sweep(tiny.plan_of(inputs, tmp_path), ray=larger.address, watch=watch)
-    assert kills == [3, 7]
+    with settings(progress=watch):
+        tiny.tuned(inputs, tmp_path, ray=larger.address)
+    assert kills == [0, 1]
     assert_as_local(tmp_path, inputs, local)
 
 
 @pytest.mark.slow
 def test_a_sweep_whose_driver_is_killed_goes_on(larger: Nodes, tmp_path: Path, inputs: Path, local: Path) -> None:
     store = tmp_path / "store"
-    command = [sys.executable, "-m", "tests.sweeps.tiny", str(inputs), str(store), "2", larger.address]
+    command = [sys.executable, "-m", "tests.finetuning.tiny", str(inputs), str(store), "2", larger.address]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as driver:
         until(lambda: len(tiny.results_in(store)) >= 3, 180)
         driver.send_signal(signal.SIGKILL)
@@ -304,12 +304,13 @@ def test_a_scan_is_as_the_local_one(
     task = toy_task(train=32)
     stores = [tmp_path / "local", tmp_path / "ray"]
     options = [Model(device="cpu", cache_dir=store) for store in stores]
-    here = scan(given("bert", options[0]), task, seeds=(0, 1, 2), protocol=tiny.PROTOCOL)
+    how: dict[str, Any] = {"scan": True, "seeds": (0, 1, 2), "protocol": tiny.PROTOCOL}
+    here = finetune(given("bert", options[0]), task, **how)
     done: list[tuple[str, float, float]] = []
     with settings(progress=lambda *step: done.append(step)):
-        there = scan(given("bert", options[1]), task, seeds=(0, 1, 2), protocol=tiny.PROTOCOL, ray=larger.address)
+        there = finetune(given("bert", options[1]), task, ray=larger.address, **how)
     assert without_times(to_dict(there)) == without_times(to_dict(here))
-    assert [step for step in done if step[0] == "seeds"] == [("seeds", float(n), 3.0) for n in (1, 2, 3)]
+    assert [step[1] / step[2] for step in done if step[0] == "runs"] == pytest.approx([1 / 3, 2 / 3, 1])
     local_files, files = ([path.relative_to(store) for path in sorted(store.rglob("*"))] for store in stores)
     assert files == local_files
 
@@ -343,7 +344,7 @@ def test_shards_are_as_the_local_ones(
 def test_a_loaded_model_is_refused(tmp_path: Path) -> None:
     model = (tiny_model("bert"), tiny_tokenizer())
     with pytest.raises(DataError, match=r"^expected the name or the folder of a model for a Ray cluster, got "):
-        scan(given(model, Model(device="cpu", cache_dir=tmp_path)), toy_task(train=32), ray="local")
+        finetune(given(model, Model(device="cpu", cache_dir=tmp_path)), toy_task(train=32), scan=True, ray="local")
 
 
 # ---- nodes that see other files ----------------------------------------------------------------------
@@ -381,7 +382,7 @@ def test_a_node_with_other_files_is_left_out_alone(
     if subprocess.run(["unshare", "--mount", "--map-root-user", "sh", "-c", mounts], check=False).returncode:
         pytest.skip("no mount namespaces for this user")
     with node_apart(larger, mounts):
-        run_sweep(tiny.plan_of(inputs, store), ray=larger.address, workers=7)
+        tiny.tuned(inputs, store, ray=larger.address, workers=7)
     lines = [message for message in caplog.messages if "is left out" in message]
     assert lines
     assert all(line in message for message in lines)

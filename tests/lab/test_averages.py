@@ -2,7 +2,6 @@
 
 import itertools
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from sklearn.metrics import f1_score
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.finetuning.outputs import RunOutputs, read_outputs
-from layerprobe.finetuning.tuning import finetune, saved_models, scan
+from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.lab.averages import _chosen, average
 from layerprobe.lab.results import Average
@@ -23,7 +22,7 @@ from tests.toy_task import toy_task_of
 
 PROTOCOL = Protocol(epochs=1, learning_rate=1e-3, batch_size=8)
 KINDS = ("sts", "paraphrase", "entailment")
-Runs = dict[tuple[int, int], tuple[FineTuningRun, Path]]
+Runs = dict[tuple[int, int], FineTuningRun]
 """By layer and seed."""
 
 
@@ -39,12 +38,8 @@ def scans(model: Model) -> dict[str, Runs]:
     found: dict[str, Runs] = {}
     for kind in KINDS:
         task = toy_task_of(kind)
-        runs = scan(model, task, seeds=(0, 1), protocol=PROTOCOL)
-        found[kind] = {
-            (layer, run.seed): (run.truncated(layer), directory)
-            for run, directory in zip(runs, saved_models(model, runs.runs, task), strict=True)
-            for layer in range(4)
-        }
+        runs = finetune(model, task, scan=True, seeds=(0, 1), protocol=PROTOCOL).runs
+        found[kind] = {(run.layer, run.seed): run for run in runs}
     return found
 
 
@@ -56,8 +51,8 @@ def averaged(kind: str, members: dict[str, list[Any]], **how: Any) -> Average:
     return average(toy_task_of(kind), members, model="m", joint=True, level=0.95, **how)
 
 
-def outputs_of(run: tuple[FineTuningRun, Path]) -> RunOutputs:
-    outputs = read_outputs(run[1])
+def outputs_of(run: FineTuningRun) -> RunOutputs:
+    outputs = read_outputs(run.directory)
     assert outputs is not None
     return outputs
 
@@ -122,9 +117,8 @@ def test_classes_are_averaged_as_probabilities(scans: dict[str, Runs]) -> None:
 
 def test_layers_of_one_scan_share_their_blocks_and_others_do_not(scans: dict[str, Runs], model: Model) -> None:
     task = toy_task_of("sts")
-    runs = finetune(model, task, (1, 2), seeds=(0, 1), protocol=PROTOCOL)
-    placed = zip(runs, saved_models(model, runs.runs, task), strict=True)
-    single: Runs = {(run.layer, run.seed): (run, directory) for run, directory in placed}
+    runs = finetune(model, task, (1, 2), seeds=(0, 1), protocol=PROTOCOL).runs
+    single: Runs = {(run.layer, run.seed): run for run in runs}
     shared = averaged("sts", of(scans["sts"], (1, 2)))
     apart = average(task, of(single, (1, 2)), model="m", level=0.95)
     parameters = {each.layer: each.parameters for each in apart.members}

@@ -17,8 +17,9 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError, TaskError, UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
+from layerprobe.finetuning.outputs import run_items
 from layerprobe.finetuning.saved import MODEL
-from layerprobe.finetuning.tuning import finetune, items_of, saved_models
+from layerprobe.finetuning.tuning import finetune
 from layerprobe.lab.pretraining.run import adapt
 from layerprobe.lab.recipe import AverageStep, Recipe, RecipeModel
 from layerprobe.lab.results import RecipeResult, RecipeRow
@@ -57,22 +58,19 @@ def by_hand(model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -
     for layer in (1, 3):
         for seed in (0, 1):
             common: dict[str, Any] = {"seeds": [seed], "protocol": FAST, "save_models": True}
-            runs = finetune(given(root / "adapted", options), first, [layer], **common)
-            left = saved_models(given(root / "adapted", options), runs, first)[0] / MODEL
-            further = finetune(given(left, options), second, [layer], **common)
+            runs = finetune(given(root / "adapted", options), first, [layer], **common).runs
+            left = runs[0].directory / MODEL
+            further = finetune(given(left, options), second, [layer], **common).runs
             found["words"][layer, seed] = runs[0].test["spearman"]
-            direct = finetune(given(model, options), second, [layer], **common)
+            direct = finetune(given(model, options), second, [layer], **common).runs
             found["pairs"][layer, seed] = further[0].test["spearman"]
             found["direct"][layer, seed] = direct[0].test["spearman"]
-            after, alone = (
-                items_of(given(start, options), runs, second).of(runs)
-                for start, runs in ((left, further), (model, direct))
-            )
+            after, alone = (run_items(second, runs).of(runs) for runs in (further, direct))
             assert after is not None
             assert alone is not None
             found["influences"][layer, seed] = (after - alone)[0]
             if seed == 0:
-                last = saved_models(given(left, options), further, second)[0] / MODEL
+                last = further[0].directory / MODEL
                 comparison = compare(extract(given(last, options), before.texts), before, device="cpu")
                 found["curve"][layer] = [comparison.map.values[index][index] for index in range(layer + 1)]
     return found

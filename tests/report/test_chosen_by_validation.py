@@ -1,6 +1,7 @@
 """What any result calls the best layer is chosen by validation: no page leads with the layer that is best on test."""
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 import layerprobe
-from layerprobe.finetuning.values import FineTuningRun, JointRun, LayerOutcome
+from layerprobe.finetuning.values import FineTuningRun, LayerOutcome
 from layerprobe.results.shown import Shown, make_page
 from layerprobe.stats.values import over_seeds
 
@@ -33,9 +34,6 @@ def turned(value: Any) -> Any:
             validation=dict.fromkeys(value.validation, (validation,) * n),
             error=over_seeds((test - 0.1, test + 0.1), (test - 0.2, test + 0.2)),
         )
-    if isinstance(value, JointRun):
-        test, validation = ([each and {"spearman": s + i * d} for i, each in enumerate(value.test)] for s, d in ENDS)
-        return dataclasses.replace(value, test=tuple(test), validation=tuple(validation))
     if isinstance(value, FineTuningRun):
         test, validation = ({"spearman": start + value.layer * step} for start, step in ENDS)
         return dataclasses.replace(value, test=test, validation=validation, epochs=())
@@ -55,11 +53,10 @@ ENDS = ((80.0, -1.0), (50.0, 1.0))
 
 
 def tuned_layers(value: Any) -> Iterator[set[int]]:
-    """Yield the layers of each group of outcomes, or of a run of all layers."""
+    """Yield the layers of each group of outcomes."""
     if isinstance(value, tuple) and value and all(isinstance(each, LayerOutcome) for each in value):
-        yield {each.layer for each in value}
-    elif isinstance(value, JointRun):
-        yield {layer for layer, test in enumerate(value.test) if test is not None}
+        for _, curve in itertools.groupby(value, key=lambda each: (each.model, each.task)):
+            yield {each.layer for each in curve}
     elif isinstance(value, tuple):
         for each in value:
             yield from tuned_layers(each)
@@ -93,13 +90,13 @@ def test_no_result_calls_the_layer_best_that_is_best_on_test(name: str) -> None:
     for sentence in sentences(result):
         assert not called_best(sentence) & (by_test - by_validation), sentence
     flags = zip(result.table.data.get("layer", ()), result.table.data.get("flag", ()), strict=False)
-    if name in ("scan", "runs", "scans", "sweep"):  # others choose by a search, or not at all
+    if name in ("runs", "scans", "several tuned"):  # others choose by a search, or not at all
         assert set().union(*map(called_best, sentences(result))) & by_validation, sentences(result)
         assert not {layer for layer, flag in flags if flag and "best" in str(flag)} - by_validation
 
 
 def test_the_contract_sees_what_was_wrong_once() -> None:
-    assert {"scan", "runs", "scans", "sweep", "confirmation", "found"} <= set(TUNED)
+    assert {"runs", "scans", "several tuned", "confirmation", "found"} <= set(TUNED)
     for wrong in (
         "Layer 3 scores best: test Spearman 70.00",
         "Best layers: 3 of a and 4 of b",

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +19,8 @@ from layerprobe.comparison.values import Comparisons
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.extraction.embeddings import extract
-from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, JointEpoch, JointRun, Protocol, TuningResult
+from layerprobe.finetuning.outcomes import outcomes
+from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, TuningResult
 from layerprobe.names import short_name
 from layerprobe.profiling.run import side_by_side
 from layerprobe.readings.values import LayerCurve
@@ -32,7 +32,6 @@ from layerprobe.results.table import Table
 from layerprobe.results.values import Page as ResultPage
 from layerprobe.scoring.score import across_tasks, item_scores
 from layerprobe.scoring.values import LayerOfModel, LayerScores, Scores, TaskScores, Way, Ways
-from layerprobe.shrinking.equal import EqualSize
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.stats.values import AgainstBest
 from layerprobe.study.values import Finding, Prediction
@@ -42,7 +41,7 @@ from tests.shown import assert_shows_itself
 from .conftest import FINDINGS, HOSTILE, PAIRS, confirmation, model, zero_shot
 from .test_page import Page
 from .test_profile_page import profile
-from .test_sweep_page import RESULT
+from .test_tuning_page import RESULT
 
 
 def prediction(kind: str = "intervals") -> Prediction:
@@ -50,27 +49,15 @@ def prediction(kind: str = "intervals") -> Prediction:
     return Prediction(comparisons=pair.comparisons.comparisons, drops=(pair.prediction, *pair.further_predictions))
 
 
-def joint_run() -> JointRun:
+def scan() -> TuningResult:
     scores = [{"spearman": 70 + 5 * math.sin(layer)} for layer in range(13)]
-    lost = [*scores[:4], None, *scores[5:]]
-    epochs = tuple(
-        JointEpoch(epoch=epoch, train_loss=(0.1,) * 13, validation=tuple(each and each["spearman"] for each in lost))
-        for epoch in (1, 2)
-    )
-    return JointRun(
-        seed=3,
-        weighting="falling",
-        protocol=Protocol(),
-        parameters=model("org/a", 12).parameters,
-        primary="spearman",
-        best_epoch=2,
-        validation=tuple(lost),
-        test=tuple(lost),
-        epochs=epochs,
-        seconds=2.0,
-        peak_memory=None,
-        thresholds=(None,) * 13,
-    )
+    layers = [
+        dataclasses.replace(run(), layer=layer, weighting="falling", validation=of, test=of, seed=seed)
+        for seed in (3, 4)
+        for layer, of in enumerate(scores)
+    ]
+    layers[4] = dataclasses.replace(layers[4], error="the loss became nan", validation={}, test={})
+    return tuned(layers)
 
 
 def retrieval(*names: str, first_layer: int = 0) -> Scores:
@@ -202,9 +189,10 @@ def run() -> FineTuningRun:
     return dataclasses.replace(found.fine_tuned[0], epochs=epochs)
 
 
-def tuned(run: FineTuningRun | JointRun) -> TuningResult[Any]:
-    found = FINDINGS["found"]()
-    return TuningResult(model="org/a", task=HOSTILE, level=0.9, runs=(run,), outcomes=found.outcomes)
+def tuned(runs: list[FineTuningRun]) -> TuningResult:
+    named = [dataclasses.replace(run, model="org/a", task=HOSTILE) for run in runs]
+    by_layer = outcomes([run for run in named if not run.error])
+    return TuningResult(level=0.9, runs=tuple(named), outcomes=by_layer, floors=(None,), compared=(None,))
 
 
 def part(kind: str, name: str) -> Callable[[], Shown]:
@@ -228,10 +216,8 @@ CASES: dict[str, Callable[[], Shown]] = {
     "zero-shot": lambda: zero_shot(13, 46.0),
     "confirmation": confirmation,
     "confirmation, one seed": lambda: confirmation(seeds=1),
-    "run": run,
-    "scan": joint_run,
-    "runs": lambda: tuned(run()),
-    "scans": lambda: tuned(joint_run()),
+    "runs": lambda: tuned([dataclasses.replace(run(), layer=layer) for layer in (3, 4)]),
+    "scans": scan,
     "retrieval": retrieval,
     "retrieval by two models": lambda: retrieval("org/a", "org/b"),
     "summaries": summaries,
@@ -243,10 +229,9 @@ CASES: dict[str, Callable[[], Shown]] = {
     "reading": lambda: LayerCurve(values=(3.0, 1.0, 2.0), standard_errors=(0.1, 0.1, 0.2)),
     "profile": profile,
     "profiles": lambda: side_by_side([profile(), profile("google-bert/bert-base-cased", speed=2.0)]),
-    "sweep": lambda: RESULT,
+    "several tuned": lambda: RESULT,
 }
 ELSEWHERE = {"RecipeResult", "Bench", "Probing", "Shrunk"}
-ELSEWHERE |= {EqualSize.__name__}
 """Results that take training: tested where their tests train."""
 
 

@@ -251,10 +251,10 @@ def test_after_fine_tuning_both(folder: str, monkeypatch: pytest.MonkeyPatch) ->
     assert loss is result.smaller.loss
     assert loss is not None
     monkeypatch.setattr("layerprobe.finetuning.runs.fine_tune", lambda *_, **__: pytest.fail("expected it to be read"))
-    whole = finetune(folder, task, [4], seeds=2, protocol=TUNING)
+    whole = finetune(folder, task, [4], seeds=2, protocol=TUNING).runs
     assert loss.whole == pytest.approx([run.test["spearman"] for run in whole])
     small = [
-        finetune(Model(f"{each}/{MODEL}", end_token=False), task, [2], seeds=[seed], protocol=TUNING)[0]
+        finetune(Model(f"{each}/{MODEL}", end_token=False), task, [2], seeds=[seed], protocol=TUNING).runs[0]
         for seed, each in enumerate(result.smaller.folders)
     ]
     assert loss.small == pytest.approx([run.test["spearman"] for run in small])

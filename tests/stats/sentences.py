@@ -200,7 +200,6 @@ def of_confirmations() -> Iterator[Line]:
                     looks=looks,
                     flagged=2,
                     undecided=verdict == "undecided",
-                    saved="" if verdict == "undecided" else sentences.saved_seeds_sentence(2, 4, 360.0),
                 ),
             )
 
@@ -213,8 +212,6 @@ def of_blocks() -> Iterator[Line]:
     verdicts: tuple[MarginVerdict, ...] = ("within", "worse", "not shown")
     for verdict, needed in itertools.product(verdicts, ("", "more seeds would settle it")):
         yield verdict, sentences.margin_sentence("3 of 6 blocks", verdict, 1.0, needed)
-    for blocks, ends in ((2,), (0.1, 1.0)), ((2, 3), (-1.0, -0.1)), ((2, 3), (-1.0, 1.0)):
-        yield "equal size", sentences.blocks_compared_sentence(blocks, len(blocks), 0.5, ends, "spearman")
     for gain in None, DIFFERENCES["above 0"]:
         yield "weighted sum", sentences.weighted_sum_sentence(gain)
 

@@ -13,9 +13,9 @@ from scipy import stats
 
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.finetuning.outcomes import outcome, outcomes
+from layerprobe.finetuning.outcomes import outcomes
 from layerprobe.finetuning.outputs import RunItems
-from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, Protocol
+from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, Place, Protocol
 from layerprobe.metrics.names import bounded
 from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.prediction.values import DropPrediction
@@ -196,25 +196,24 @@ def test_no_interval_is_not_adjusted() -> None:
     assert "x 100, no interval; 2 of 5 seeds)." in found.sentence
 
 
-def test_a_settled_verdict_says_what_it_saved() -> None:
+def test_a_settled_verdict_says_of_how_many_seeds_it_is() -> None:
     earlier, last = [80.0, 81.0, 80.5], [70.0, 70.9, 70.6]
     runs = [*runs_at(4, earlier), *runs_at(6, last), *runs_at(5, last)]
     found = confirmation(DROP, runs, N_BLOCKS, planned=5)
     assert found.verdict == "confirmed"
-    assert (found.planned_seeds, found.saved) == (5, {"seeds": 2, "runs": 6, "seconds": 6.0})
+    assert found.planned_seeds == 5
     assert found.interval is not None
     assert found.sentence.endswith(
         f"95% interval {found.interval[0]:+.2f} to {found.interval[1]:+.2f} {ALONE}; adjusted to 3 looks; "
-        "3 of 5 seeds). Of the 2 flagged layers, only the last was compared with layer 4. "
-        "That saved the other 2 seeds: 6 runs, about 6 s."
+        "3 of 5 seeds). Of the 2 flagged layers, only the last was compared with layer 4."
     )
     assert from_json(Confirmation, to_json(found)) == found
 
 
-def test_what_is_not_settled_saved_nothing() -> None:
+def test_a_look_has_a_wider_interval() -> None:
     scores = ([80.0, 81.0, 80.5], [78.0, 81.2, 79.5])
     found = confirmed(DROP, *scores, planned=5)
-    assert (found.verdict, found.saved) == ("undecided", None)
+    assert found.verdict == "undecided"
     assert np.ptp(found.interval or ()) > np.ptp(confirmed(DROP, *scores).interval or ())
 
 
@@ -234,7 +233,7 @@ def test_all_planned_seeds_have_a_wider_interval_than_one_look() -> None:
     looked, once = confirmed(DROP, *scores, planned=5), confirmed(DROP, *scores)
     assert looked.effect == once.effect
     assert np.ptp(looked.interval or ()) / np.ptp(once.interval or ()) == pytest.approx(1.144, abs=0.002)
-    assert (looked.saved, once.planned_seeds) == (None, None)
+    assert once.planned_seeds is None
 
 
 def test_more_seeds_than_planned_are_an_error() -> None:
@@ -248,10 +247,11 @@ def test_more_seeds_than_planned_are_an_error() -> None:
 def items_of(n: int, spread: float, *, runs: int = 3, links: Links | None = None) -> RunItems:
     """Influences of n pairs, as large as `spread`, on runs at layers 4 and 6, most of them common to the seeds."""
     rng = np.random.default_rng(0)
-    common, influences = {layer: rng.normal(size=n) for layer in (4, 6)}, {}
+    common = {layer: rng.normal(size=n) for layer in (4, 6)}
+    influences: dict[Place, Any] = {}
     for layer, seed in itertools.product((4, 6), range(runs)):
         own = common[layer] + 0.3 * rng.normal(size=n)
-        influences[layer, seed] = spread * (own - own.mean())
+        influences[(layer, ()), seed] = spread * (own - own.mean())
     return RunItems(unit="pair", influences={"test": influences, "validation": influences}, links={"test": links})
 
 
@@ -265,7 +265,7 @@ def test_the_effect_carries_the_error_of_the_test_items() -> None:
     psi = items.influences["test"]
     expected = crossed(
         np.subtract(EARLIER, LAST).tolist(),
-        np.stack([psi[4, seed] - psi[6, seed] for seed in range(3)]),
+        np.stack([psi[(4, ()), seed] - psi[(6, ()), seed] for seed in range(3)]),
         unit="pair",
         metric="spearman",
     )
@@ -281,7 +281,7 @@ def test_the_effect_carries_the_error_of_the_test_items() -> None:
 
 @pytest.mark.parametrize(("n", "verdict"), [(70, "undecided"), (7000, "confirmed")])
 def test_equal_outputs_are_known_to_one_item(n: int, verdict: str) -> None:
-    equal = {(layer, seed): np.zeros(n) for layer in range(7) for seed in range(3)}
+    equal: dict[Place, Any] = {((layer, ()), seed): np.zeros(n) for layer in range(7) for seed in range(3)}
     items = RunItems(unit="pair", influences={"test": equal, "validation": equal})
     found = confirmed(NO_DROP, (80.0,) * 3, (80.0,) * 3, items=items)
     assert found.error is not None
@@ -311,7 +311,7 @@ def test_many_items_decide_where_few_do_not() -> None:
 def test_means_of_layers_carry_both_errors_on_both_splits() -> None:
     items = items_of(70, 20.0)
     one = confirmed(DROP, EARLIER, LAST, items=items).outcomes[0]
-    psi = np.stack([items.influences["test"][4, seed] for seed in range(3)])
+    psi = np.stack([items.influences["test"][(4, ()), seed] for seed in range(3)])
     assert one.error == crossed(list(EARLIER), psi, unit="pair", metric="spearman", difference=False)
     assert one.interval == (one.error and one.error.interval)
     assert one.validation_error == crossed([80.0] * 3, psi, unit="pair", metric="spearman", difference=False)
@@ -372,13 +372,6 @@ def test_outcomes_are_sorted_by_layer_and_seed() -> None:
     assert found[0].mean == pytest.approx(40.75)
     assert found[0].std == pytest.approx(np.std([40.0, 41.5], ddof=1))
     assert found[0].interval == pytest.approx(stats.t.interval(0.95, 1, 40.75, 0.75))
-
-
-def test_runs_of_two_layers_are_no_outcome() -> None:
-    with pytest.raises(DataError, match=r"expected runs of one layer, got layers \[3, 4\]"):
-        outcome([run_of(3, 0, 1.0), run_of(4, 0, 1.0)])
-    with pytest.raises(DataError, match=r"expected runs of one layer, got layers \[\]"):
-        outcome([])
 
 
 def test_further_layers_are_shown_and_do_not_change_the_verdict() -> None:

@@ -49,7 +49,7 @@ def test_it_learns_from_all_labels_for_as_many_epochs_as_validation_chose(findin
     assert finding.final is not None
     saved = load_saved_run(Path(finding.weights.directory))
     assert saved is not None
-    assert saved.origin.pairs == (40, 16, 16)
+    assert saved[1].pairs == (40, 16, 16)
     assert finding.weights.n_train == 40
     chosen = [run.best_epoch for run in finding.fine_tuned if run.layer == finding.best_layer]
     epochs = round(float(np.median(chosen)))

@@ -36,6 +36,7 @@ from layerprobe.tasks.evaluation import item_influences, links_of
 from layerprobe.tasks.splitting import folds_of
 from layerprobe.tasks.values import Task
 from tests.few import few
+from tests.finetuning.finished import run_in
 from tests.models import given, save_tiny
 from tests.toy_task import toy_task, toy_task_of
 
@@ -143,16 +144,16 @@ def test_where_the_weights_are_or_will_be(six: Path, cache: Path, finding: Findi
         seeds=[0],
         protocol=QUICK,
         save_models=True,
-    )
+    ).runs
     saved = load_saved_run(Path(finding.weights.directory))
     assert saved
-    assert saved.run == run
+    assert saved[0] == dataclasses.replace(run, model="", task="")
     scanned = found(six, tmp_path, budget=0.05, scan=True, save_models=True)
     assert scanned.weights
     assert (scanned.fine_tuned, scanned.weights.scan, scanned.weights.kept) == ((), True, True)
     saved = load_saved_run(Path(scanned.weights.directory), scanned.best_layer)
     assert saved
-    assert (saved.joint, saved.run.layer) == (True, scanned.best_layer)
+    assert (saved[0].weighting, saved[0].layer) == ("falling", scanned.best_layer)
 
 
 @pytest.mark.slow
@@ -284,11 +285,11 @@ def test_the_last_layer_is_held_against_on_the_test_split(six: Path, cache: Path
     values, influences = [], []
     for seed, fold in enumerate(folds_of(TASK, 5)[:2]):
         folder = run_folder(given(checkpoint, options), fold, QUICK)
-        kept, last = (folder.load(layer, seed) for layer in (finding.best_layer, 6))
+        kept, last = (run_in(folder, layer, seed) for layer in (finding.best_layer, 6))
         assert kept is not None
         assert last is not None
         values.append(kept.test["spearman"] - last.test["spearman"])
-        outputs = [read_outputs(folder.run_path(layer, seed)) for layer in (finding.best_layer, 6)]
+        outputs = [read_outputs(run.directory) for run in (kept, last)]
         both = [item_influences("sts", out.of(out.layers[0]), targets) for out in outputs if out is not None]
         influences.append(both[0] - both[1])
     assert proof == crossed(values, np.array(influences), unit="pair", metric="spearman")
@@ -360,12 +361,12 @@ def test_a_run_that_fails_is_reported_and_the_search_goes_on(
         tried.append(str(layer))
         failed[:] = failed or [str(layer)]
         if str(layer) in failed:
-            raise TrainingError("the loss became nan", step=5)
+            raise TrainingError("the loss became nan")
         return alone(encoder, layer, *arguments, **options)
 
     def failing_scan(*_: Any, **__: Any) -> Any:
         tried.append("all")
-        raise TrainingError("the loss became inf", step=5)
+        raise TrainingError("the loss became inf")
 
     monkeypatch.setattr(runs, "fine_tune", failing)
     monkeypatch.setattr(runs, "fine_tune_jointly", failing_scan)
@@ -384,7 +385,7 @@ def test_where_no_run_gives_a_score_the_last_reason_is_told(
     six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(*arguments: Any, **options: Any) -> Any:
-        raise TrainingError("the loss became nan", step=5)
+        raise TrainingError("the loss became nan")
 
     monkeypatch.setattr(runs, "fine_tune", failing)
     with pytest.raises(TrainingError, match=r"expected a score .*, got none: layer \d failed: the loss became nan"):
@@ -392,7 +393,7 @@ def test_where_no_run_gives_a_score_the_last_reason_is_told(
 
 
 def test_a_layer_that_is_kept_without_a_run_of_its_own_has_no_weights_yet(tmp_path: Path) -> None:
-    search: Any = SimpleNamespace(save_models=True, runs=[], own_folder=runs.RunFolder(path=tmp_path))
+    search: Any = SimpleNamespace(save_models=True, runs=[], own_folder=tmp_path)
     assert _ModelRuns._weights(search, 5) == Weights(directory=str(tmp_path / "layer-005-seed-0"), kept=False)
 
 

@@ -749,12 +749,12 @@ def test_a_sweep_is_shared_by_all_who_ask_for_it(
 ) -> None:
     how: dict[str, Any] = {"seeds": (0, 1), "protocol": SHORT}
     model = given(models["electra"], options)
-    result = finetune(model, task, (0, 1, 2, 3), **how)
+    result = finetune(model, task, (0, 1, 2, 3), **how).runs
     assert [(run.seed, run.layer) for run in result] == [(seed, layer) for seed in (0, 1) for layer in range(4)]
     shutil.copytree(models["electra"], tmp_path / "moved")
     monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", fail)
     again = finetune(given(str(tmp_path / "moved"), options), task, (2,), **how)
-    assert again.runs == (result[2], result[6])
+    assert [run.test for run in again.runs] == [result[2].test, result[6].test]
     with pytest.raises(AssertionError, match="read from the store"):
         finetune(model, task, (2,), **{**how, "seeds": (2,)})
     with pytest.raises(AssertionError, match="read from the store"):
@@ -763,7 +763,7 @@ def test_a_sweep_is_shared_by_all_who_ask_for_it(
 
 def test_fine_tuning_starts_from_random_weights_where_asked(models: dict[str, str], task: Task, options: Model) -> None:
     specs = [given(Model(models["bert"], random_init=seed), options) for seed in (None, 0, 1)]
-    scores = {finetune(spec, task, (3,), seeds=(0,), protocol=SHORT)[0].test["spearman"] for spec in specs}
+    scores = {finetune(spec, task, (3,), seeds=(0,), protocol=SHORT).runs[0].test["spearman"] for spec in specs}
     assert len(scores) == 3
 
 
@@ -840,12 +840,12 @@ def test_a_prompt_stands_before_every_sentence_in_fine_tuning_too(
         given(models["bert"], options), dataclasses.replace(task, **splits), [1], seeds=[0], protocol=protocol
     )
     without = finetune(given(models["bert"], options), task, [1], seeds=[0], protocol=protocol)
-    assert by_option[0].test["spearman"] == by_hand[0].test["spearman"] != without[0].test["spearman"]
+    assert by_option.outcomes[0].mean == by_hand.outcomes[0].mean != without.outcomes[0].mean
 
 
 def test_fine_tuning_reads_and_pools_as_the_model_was_told(models: dict[str, str], task: Task, options: Model) -> None:
     model = given(models["bert"], dataclasses.replace(options, max_length=4, pooling="cls"))
-    (made,) = finetune(model, task, [1], seeds=[0], protocol=SHORT)
+    (made,) = finetune(model, task, [1], seeds=[0], protocol=SHORT).runs
     assert (made.protocol.max_length, made.protocol.pooling) == (4, "cls")
     assert find(model, task, seeds=1, protocol=SHORT).runs[0].run.protocol == made.protocol
     with pytest.raises(DataError, match="one maximum length, got 4 of the model and 8 of the protocol"):

@@ -9,7 +9,7 @@ import pytest
 import layerprobe as lp
 from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
-from layerprobe.finetuning.runs import RunFolder
+from layerprobe.finetuning.runs import folder_of_runs
 from layerprobe.finetuning.tuning import agreed
 from layerprobe.kinds import KINDS as OWN
 from layerprobe.scoring.values import Scores
@@ -83,7 +83,7 @@ def test_runs_by_another_metric_have_a_folder_of_their_own(tmp_path: Path, monke
     protocol, checkpoint = agreed(None, resolve(model))
 
     def folder(task: lp.Task) -> Path:
-        return RunFolder.of(tmp_path, checkpoint, task, protocol, computed_on="cpu").path
+        return folder_of_runs(tmp_path, checkpoint, task, protocol, computed_on="cpu")
 
     rare, even = rare_task(6), rare_task(15)
     before = folder(rare), folder(even)

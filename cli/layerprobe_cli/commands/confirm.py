@@ -5,7 +5,6 @@ from typing import Annotated
 import layerprobe as lp
 from layerprobe.checks import LEVEL, check_seeds
 from layerprobe_cli import options as o
-from layerprobe_cli.commands.finetune import outcomes_with_best
 from layerprobe_cli.shell import Done, PageCall
 
 
@@ -54,10 +53,6 @@ def confirm(
     return Done(
         result=confirmation,
         parts=(confirmation.sentence, "", confirmation.table, "", *prediction.drop.trusted),
-        as_json={
-            "prediction": prediction.drop,
-            "confirmation": confirmation,
-            "layers": outcomes_with_best(confirmation.outcomes),
-        },
+        as_json={"prediction": prediction.drop, "confirmation": confirmation},
         warnings=prediction.warnings,
     )

@@ -65,7 +65,7 @@ def find(
     checkpoint, seeds = checkpoints[0], search["seeds"]
     if other_blocks is not None:
         from layerprobe.encoders.architecture import count_blocks
-        from layerprobe.shrinking.equal import candidates, equal_size
+        from layerprobe.shrinking.equal import candidates
 
         size: Any = 1 if other_blocks == FOUND else other_blocks
         n_others = len(candidates(checkpoint, task, size)) - 1  # errors, too, before anything is trained
@@ -81,9 +81,14 @@ def find(
     if other_blocks == FOUND and finding.best_layer in (0, count_blocks(checkpoint.config)):
         notes.append(f"the best layer keeps {finding.best_layer} blocks, and there are no others of that number")
     elif other_blocks is not None:
-        size = finding.best_layer if other_blocks == FOUND else other_blocks
-        beside.append(equal_size(checkpoint, task, size, seeds=seeds, protocol=settings["protocol"]))
-        parts += ["", beside[0].table, beside[0].summary]
+        first, *further_blocks = candidates(
+            checkpoint, task, finding.best_layer if other_blocks == FOUND else other_blocks
+        )
+        equal_size = lp.finetune(
+            checkpoint, task, len(first), blocks=further_blocks, seeds=seeds, protocol=settings["protocol"]
+        )
+        beside.append(equal_size)
+        parts += ["", equal_size.table, equal_size.sentence]
     return Done(
         result=finding,
         parts=parts,

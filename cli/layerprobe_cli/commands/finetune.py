@@ -1,6 +1,5 @@
 """layerprobe finetune."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -8,17 +7,18 @@ import typer
 import layerprobe as lp
 from layerprobe.checks import LEVEL, check_seeds
 from layerprobe.files.serialisation import to_dict
-from layerprobe.finetuning.values import LayerOutcome, Weighting
+from layerprobe.finetuning.values import Weighting
 from layerprobe.stats.values import TOLERANCE
 from layerprobe_cli import options as o
-from layerprobe_cli.shell import Done, PageCall
+from layerprobe_cli.shell import Done, PageCall, command
 
 
 def finetune(
     call: PageCall,
     model: o.Embedding,
-    source: o.Source,
+    source: o.Sources,
     tuning: o.Tuning,
+    others: o.Others = None,
     seeds: o.Seeds = "5",
     layers: o.Layers = "all",
     scan: Annotated[bool, "Fine-tuning"] = False,
@@ -26,17 +26,21 @@ def finetune(
     level: o.Level = LEVEL,
     tolerance: Annotated[float, "Fine-tuning"] = TOLERANCE,
     save_models: o.SaveModels = False,
+    retry_failed: Annotated[bool, "Fine-tuning"] = False,
+    workers: Annotated[int | None, "Machine", {"min": 1}] = None,
     ray: o.Ray = None,
-    workers: o.Workers = None,
     dry_run: o.DryRun = False,
 ) -> Done:
-    """Fine-tune the model truncated at each layer (TMFT).
+    """Fine-tune models truncated at each layer (TMFT), on one task or several.
 
-    One run per layer and seed; finished runs are not repeated. With --scan, one run has a loss at every layer.
+    One run per model, task, layer and seed; finished runs are not repeated, and the same command goes on where one was
+    killed. Two on one cache share the work; a run that fails is marked, and the others go on. With --scan, one run has
+    a loss at every layer.
 
     Example:  [bold]layerprobe finetune google/electra-base-discriminator -t stsb --layers 6-12 --seeds 3[/bold]
 
-    Example:  [bold]layerprobe finetune google/electra-base-discriminator -t stsb --scan[/bold]
+    Example:  [bold]layerprobe finetune google/electra-base-discriminator google-bert/bert-base-cased -t stsb -t sick
+    --layers 6,12 --workers 2[/bold]
 
     Args:
         tolerance: Points that you accept to lose for a smaller model.
@@ -44,49 +48,69 @@ def finetune(
             layers; truncated alone, layers can differ. The model can be truncated anywhere afterwards.
         weighting: With --scan, how much the loss at each layer counts: falling with depth, equal, one random layer a
             step, or the first, the last and a random one.
+        retry_failed: Make runs again that are marked as failed.
+        workers: Runs at a time. By default one per GPU, else one.
     """
     if scan and call.given("layers"):
         raise typer.BadParameter("expected no --layers with --scan, which has a loss at every layer")
-    if not scan and (refused := sorted(call.given("weighting ray workers"))):
-        raise typer.BadParameter(f"expected --scan with --{refused[0]}")
+    if not scan:
+        call.refuse(call.given("weighting"), "without --scan")
     listed = check_seeds(seeds) if not scan or call.given("seeds") else (0,)
-    task = o.load(source)
+    tasks = [o.load(one) for one in source or (None,)]
 
-    from layerprobe.finetuning.tuning import check_layers, plan_tuning, saved_models
+    import torch
 
-    (checkpoint,) = o.resolved(model, items=task.readable)
-    chosen, protocol = check_layers(checkpoint, layers), o.protocol_of(model, tuning)
-    call.data(checkpoint, task, max_length=protocol.max_length)
+    from layerprobe.encoders.device import resolve_device
+    from layerprobe.finetuning.tuning import check_layers, plan_tuning
+    from layerprobe.results.estimate import Estimate, together
+
+    checkpoints = o.resolved(model, others, tasks[0].readable)
+    protocol = o.protocol_of(model, tuning)
+    chosen = [check_layers(checkpoint, layers) for checkpoint in checkpoints]
+    for task in tasks:
+        of = task.name if len(tasks) > 1 else ""
+        call.data(checkpoints, task, of=of, max_length=protocol.max_length)
     if dry_run:
-        cost = len(listed) * sum(layer + 1 for layer in chosen)
-        steps = (lambda n: len(listed) * (n + 1)) if scan else (lambda _: cost)
-        call.stop_at(plan_tuning(checkpoint, task, block_steps=steps, protocol=protocol))
-    how: dict[str, Any] = {"seeds": listed, "protocol": protocol, "save_models": save_models, "tolerance": tolerance}
-    if scan:
-        result: Any = lp.scan(checkpoint, task, weighting=weighting, ray=ray, workers=workers, **how)
-    else:
-        result = lp.finetune(checkpoint, task, chosen, **how)
-    made = saved_models(checkpoint, result, task)
-    parts = [*result.parts]
-    if scan:
-        best = f"layer {result.best_layer} is best in this one model; truncated alone, layers can differ."
-        parts.insert(1, f"By validation, {best}")
-    listed_runs = [to_dict(run) for run in result]
-    if save_models:
-        parts += [f"\nWeights, for `layerprobe export DIRECTORY OUT{' --layer L' if scan else ''}`:", *map(str, made)]
-        listed_runs = [run | {"directory": str(path)} for run, path in zip(listed_runs, made, strict=True)]
+        costs = [len(listed) * (max(of) + 1 if scan else sum(layer + 1 for layer in of)) for of in chosen]
 
+        def planned(checkpoint: Any, task: Any, cost: int) -> Estimate:
+            return plan_tuning(checkpoint, task, block_steps=lambda _: cost, protocol=protocol)
+
+        plans = [planned(of, task, cost) for of, cost in zip(checkpoints, costs, strict=True) for task in tasks]
+        call.stop_at(plans[0] if len(plans) == 1 else together(plans, "That is about {} together."))
+    if workers is None and ray is None and str(resolve_device(model.device)) == "cuda":
+        workers = torch.cuda.device_count()
+    result = lp.finetune(
+        checkpoints,
+        tasks,
+        "all" if scan else layers,
+        seeds=listed,
+        protocol=protocol,
+        scan=scan,
+        weighting=weighting,
+        save_models=save_models,
+        retry_failed=retry_failed,
+        tolerance=tolerance,
+        workers=workers,
+        ray=ray,
+    )
+    failed = bool(result.failures) and not scan
+    parts, follow = [*result.parts], list[str]()
+    if failed:
+        parts.append(f"\n{len(result.failures)} of {len(result.runs)} runs failed. To try these again: --retry-failed")
+    if save_models:
+        directories = dict.fromkeys(str(run.directory) for run in result.scored)
+        parts += [f"\nWeights, for `layerprobe export DIRECTORY OUT{' --layer L' if scan else ''}`:", *directories]
+        if len(result.curves) == 1:
+            best = result.best_layer
+            directory = next(str(run.directory) for run in result.scored if run.layer == best)
+            follow.append(command("export", directory, f"layer-{best}", *(["--layer", str(best)] if scan else [])))
+    runs: list[dict[str, Any]] = [{**to_dict(run), "directory": str(run.directory)} for run in result.runs]
     return Done(
         result=result,
         parts=parts,
-        as_json={"runs": listed_runs, "layers": outcomes_with_best(result.outcomes)},
-        notes=[f"the runs are in {made[0].parent}"],
+        as_json={**to_dict(result), "runs": runs},
+        notes=[f"the runs are in {result.scored[0].directory.parent}"] if len(result.curves) == 1 else [],
+        next=follow,
+        code=int(failed),
     )
-
-
-def outcomes_with_best(outcomes: Sequence[LayerOutcome]) -> list[dict[str, Any]]:
-    """Return outcomes for JSON, each with its best seed, by validation, and the test score of that."""
-    return [
-        {**to_dict(outcome), "best_seed": outcome.best_seed, "best_seed_score": outcome.best_seed_score}
-        for outcome in outcomes
-    ]

@@ -1,5 +1,6 @@
 """Makes a pretrained model's entry in DropBench's zoo; finished parts are loaded, not repeated."""
 
+import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +12,11 @@ from numpy.typing import NDArray
 from layerprobe.comparison.compare import compare_all
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import ModelLike, resolve, resolve_all
-from layerprobe.errors import DataError, StoreError
+from layerprobe.errors import DataError, StoreError, TrainingError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.outputs import RunOutputs, read_outputs
-from layerprobe.finetuning.tuning import finetune, run_folder, scan
-from layerprobe.finetuning.values import JointRun, Protocol, Weighting
+from layerprobe.finetuning.tuning import finetune
+from layerprobe.finetuning.values import FineTuningRun, Protocol, Weighting
 from layerprobe.lab.dropbench.zoo import ItemErrors, RunName, ScanScores, TunedLayers, ZooEntry
 from layerprobe.metrics.names import Split
 from layerprobe.readings.frozen import layer_curve
@@ -131,22 +132,22 @@ def tuned_layers(
     joint = [
         run
         for weighting, of_weighting in (scans or {}).items()
-        for run in scan(checkpoint, task, seeds=of_weighting, weighting=weighting, protocol=protocol)
+        for run in finetune(
+            checkpoint, task, scan=True, seeds=of_weighting, weighting=weighting, protocol=protocol
+        ).runs
     ]
-    runs = finetune(checkpoint, task, layers, seeds=seeds, protocol=protocol)
-    by_run = {(run.layer, run.seed): run for run in runs}
-    seeds = list(dict.fromkeys(run.seed for run in runs))
-    folder = run_folder(checkpoint, task, protocol)
-    recorded: list[tuple[RunName, float | None, RunOutputs]] = [
-        ((layer, seed, False), run.threshold, _outputs(folder.run_path(layer, seed)))
-        for (layer, seed), run in by_run.items()
-    ]
+    tuned = finetune(checkpoint, task, layers, seeds=seeds, protocol=protocol)
+    if tuned.failures:
+        raise TrainingError(tuned.failures[0])
+    by_run = {(run.layer, run.seed): run for run in tuned.runs}
+    seeds = list(dict.fromkeys(run.seed for run in tuned.runs))
     scanned = [run for run in joint if run.weighting == joint[0].weighting]
-    if any(run.failures for run in scanned):
+    if any(run.error for run in scanned):
         scanned = []
-    for run in scanned:
-        outputs = _outputs(folder.joint_path(run.weighting, run.seed))
-        recorded += [((layer, run.seed, True), run.thresholds[layer], outputs) for layer in layers]
+    recorded = [
+        ((run.layer, run.seed, run.weighting is not None), run.threshold, _outputs(run.directory))
+        for run in (*tuned.runs, *scanned)
+    ]
 
     def on(split: Split) -> list[ItemOutputs]:
         return [
@@ -173,7 +174,10 @@ def tuned_layers(
         halves=tuple(_rows([[halves[layer, seed][half] for seed in seeds] for layer in layers]) for half in range(2)),
         validation_errors=errors("validation"),
         test_errors=errors("test"),
-        scans=tuple(_scan_scores(run, protocol) for run in joint),
+        scans=tuple(
+            _scan_scores(list(runs), protocol)
+            for _, runs in itertools.groupby(joint, key=lambda run: (run.weighting, run.seed))
+        ),
     )
 
 
@@ -183,19 +187,22 @@ def _ends_of_epochs(evaluations: Sequence[object], protocol: Protocol) -> range:
     return range(an_epoch - 1, len(evaluations), an_epoch)
 
 
-def _scan_scores(run: JointRun, protocol: Protocol) -> ScanScores:
-    def primary(metrics: dict[str, float] | None) -> float | None:
-        return None if metrics is None else round(metrics[run.primary], DECIMALS)
+def _scan_scores(runs: Sequence[FineTuningRun], protocol: Protocol) -> ScanScores:
+    primary, by_epoch = runs[0].primary, [{epoch.epoch: epoch.validation for epoch in run.epochs} for run in runs]
+    evaluations = range(max(map(len, by_epoch)))
+    assert runs[0].weighting is not None
+
+    def scores(metrics: Iterable[Mapping[str, float]]) -> tuple[float | None, ...]:
+        return tuple(round(of[primary], DECIMALS) if of else None for of in metrics)
 
     return ScanScores(
-        weighting=run.weighting,
-        seed=run.seed,
+        weighting=runs[0].weighting,
+        seed=runs[0].seed,
         epochs=tuple(
-            tuple(None if score is None else round(score, DECIMALS) for score in run.epochs[end].validation)
-            for end in _ends_of_epochs(run.epochs, protocol)
+            scores(epochs.get(end + 1, {}) for epochs in by_epoch) for end in _ends_of_epochs(evaluations, protocol)
         ),
-        validation=tuple(map(primary, run.validation)),
-        test=tuple(map(primary, run.test)),
+        validation=scores(run.validation for run in runs),
+        test=scores(run.test for run in runs),
     )
 
 

@@ -18,7 +18,7 @@ from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract, extract_items
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outputs import read_outputs
-from layerprobe.finetuning.tuning import finetune, saved_models, scan, with_prompts
+from layerprobe.finetuning.tuning import finetune, with_prompts
 from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds.retrieval.kind import RetrievalItems
 from layerprobe.kinds.retrieval.loading import load_retrieval
@@ -320,15 +320,14 @@ def test_score_and_retrieve_give_the_same_digits_on_cranfield(
 
 def test_a_scan_learns_and_keeps_the_ranking(task: Task, model: str, options: Model) -> None:
     protocol = dataclasses.replace(SHORT, epochs=4)
-    (found,) = scan(given(model, options), task, seeds=(0,), protocol=protocol, save_models=True)
-    assert found.epochs[-1].train_loss[2] < found.epochs[0].train_loss[2]  # type: ignore[operator]
-    (directory,) = saved_models(given(model, options), [found], task)
-    outputs = read_outputs(directory)
+    found = finetune(given(model, options), task, scan=True, protocol=protocol, save_models=True).runs
+    assert found[2].epochs[-1].train_loss < found[2].epochs[0].train_loss
+    outputs = read_outputs(found[2].directory)
     assert outputs is not None
     assert outputs.test.shape == (4, 10, 30, 2)
     for layer in range(4):
         again = evaluate_outputs("retrieval", outputs.of(layer), items(task).gold)
-        assert again.metrics == found.test[layer]
+        assert again.metrics == found[layer].test
 
 
 def test_splits_that_are_only_scored_need_no_examples(task: Task, model: str, options: Model) -> None:
@@ -357,9 +356,8 @@ def test_a_finding_holds_together(task: Task, model: str, options: Model) -> Non
 def test_an_exported_run_has_both_prompts(tmp_path: Path, model: str, options: Model) -> None:
     task = load_task(collection(tmp_path / "data"), query_prompt="a ", document_prompt="b c ")
     protocol = dataclasses.replace(SHORT, epochs=1)
-    runs = finetune(given(model, options), task, [2], seeds=(0,), protocol=protocol, save_models=True)
-    (directory,) = saved_models(given(model, options), runs, task)
-    out = Path(export_model(directory, tmp_path / "out").path)
+    (run,) = finetune(given(model, options), task, [2], seeds=(0,), protocol=protocol, save_models=True).runs
+    out = Path(export_model(run.directory, tmp_path / "out").path)
     settings = json.loads((out / "config_sentence_transformers.json").read_text())
     assert settings["prompts"] == {"query": "a ", "document": "b c "}
     assert settings["default_prompt_name"] is None

@@ -14,7 +14,7 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
-from layerprobe.finetuning.tuning import finetune, scan
+from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds.summaries.kind import SummaryItems
 from layerprobe.kinds.summaries.loss import SentenceScorer, centrality
@@ -146,7 +146,7 @@ def test_the_scorer_is_a_linear_layer_with_binary_cross_entropy(model: str, task
 
 def test_it_learns_which_sentence_is_the_summary(model: str, options: Model, task: Task) -> None:
     protocol = Protocol(learning_rate=1e-2, epochs=4, batch_size=16)
-    (run,) = finetune(given(model, options), task, (1,), seeds=(0,), protocol=protocol)
+    (run,) = finetune(given(model, options), task, (1,), seeds=(0,), protocol=protocol).runs
     assert run.test["rouge-1"] > 90
-    (scanned,) = scan(given(model, options), task, protocol=Protocol(epochs=1))
-    assert all(test is not None and set(test) == {"rouge-l", "rouge-1", "rouge-2"} for test in scanned.test)
+    scanned = finetune(given(model, options), task, scan=True, protocol=Protocol(epochs=1))
+    assert all(set(layer.test) == {"rouge-l", "rouge-1", "rouge-2"} for layer in scanned.runs)

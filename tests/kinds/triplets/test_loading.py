@@ -82,7 +82,7 @@ def test_the_loss_is_that_of_sentence_transformers(euclidean: bool) -> None:
 
 def test_it_is_learnt_and_found(task: Task, model: str, options: Model) -> None:
     protocol = Protocol(learning_rate=3e-3, epochs=2, batch_size=8)
-    (run,) = finetune(given(model, options), task, [2], seeds=(0,), protocol=protocol)
+    (run,) = finetune(given(model, options), task, [2], seeds=(0,), protocol=protocol).runs
     assert run.epochs[-1].train_loss < run.epochs[0].train_loss
     finding = find(given(model, options), task, seeds=2, budget=1.0, protocol=protocol)
     assert "accuracy x 100" in finding.sentence

@@ -72,7 +72,7 @@ def test_of_several_evaluations_an_epoch_the_last_counts(folders: dict[str, str]
     # a length of the model is that of its readings alone
     cut = given(folders["electra"], dataclasses.replace(options, max_length=4))
     tuned = tuned_layers(cut, task, protocol, seeds=(0,), scans={"falling": (0,)})
-    runs = {run.layer: run for run in finetune(model, task, range(N_BLOCKS + 1), seeds=(0,), protocol=protocol)}
+    runs = {run.layer: run for run in finetune(model, task, range(N_BLOCKS + 1), seeds=(0,), protocol=protocol).runs}
     for layer, run in runs.items():
         assert len(run.epochs) == 6
         ends = [run.epochs[end].validation["spearman"] for end in (2, 5)]
@@ -83,7 +83,7 @@ def test_of_several_evaluations_an_epoch_the_last_counts(folders: dict[str, str]
 def test_an_entry_is_what_the_stages_give(entry: ZooEntry, folders: dict[str, str], task: Task, options: Model) -> None:
     runs = finetune(
         given(folders["electra"], options), task, range(N_BLOCKS + 1), seeds=SEEDS, protocol=BUDGETS["long"]
-    )
+    ).runs
     expected = {(run.layer, run.seed): run.test["spearman"] for run in runs}
     long = entry.budgets["long"]
     result = {(layer, seed): row[k] for layer, row in enumerate(long.test) for k, seed in enumerate(long.seeds)}

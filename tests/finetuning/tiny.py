@@ -1,10 +1,9 @@
-"""A sweep of two tiny models over three layers and two seeds, in this process or in one that can be killed.
+"""Two tiny models on one task over three layers and two seeds, fine-tuned here or in a process that can be killed.
 
-python -m tests.sweeps.tiny FOLDER CACHE WORKERS [RAY]
+python -m tests.finetuning.tiny FOLDER CACHE WORKERS [RAY]
 """
 
 import csv
-import dataclasses
 import logging
 import os
 import sys
@@ -16,10 +15,9 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.model import Model
 from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning import runs
-from layerprobe.finetuning.values import FineTuningRun, Protocol
-from layerprobe.sweeps.run import run_sweep
-from layerprobe.sweeps.values import Sweep, SweepModel, SweepResult
-from layerprobe.tasks.values import TaskSettings
+from layerprobe.finetuning.tuning import finetune
+from layerprobe.finetuning.values import Protocol, TuningResult
+from layerprobe.tasks.loading import load_task
 from tests.finetuning.finished import Tuned
 from tests.models import save_tiny
 from tests.toy_task import toy_task
@@ -42,15 +40,12 @@ def write_inputs(folder: Path) -> Path:
     return folder
 
 
-def plan_of(folder: Path, cache: Path, *, models: Sequence[str] = ("bert", "electra")) -> Sweep:
-    return Sweep(
-        models=tuple(SweepModel(model=Model(f"{folder}/{name}")) for name in models),
-        tasks=(TaskSettings(source=str(folder / "toy-train.csv"), score_range=(0.0, 1.0)),),
-        layers=LAYERS,
-        seeds=SEEDS,
-        protocol=PROTOCOL,
-        options=Model(device="cpu", cache_dir=cache),
-    )
+def tuned(folder: Path, cache: Path, *, models: Sequence[str] = ("bert", "electra"), **how: Any) -> TuningResult:
+    """Fine-tune them."""
+    specs = [Model(f"{folder}/{name}", device="cpu", cache_dir=cache) for name in models]
+    task = load_task(folder / "toy-train.csv", score_range=(0.0, 1.0))
+    settings = {"layers": LAYERS, "seeds": SEEDS, "protocol": PROTOCOL, **how}
+    return finetune(specs, task, settings.pop("layers"), **settings)
 
 
 def results_in(cache: Path) -> list[Path]:
@@ -60,15 +55,6 @@ def results_in(cache: Path) -> list[Path]:
 def half_written(cache: Path) -> list[Path]:
     known = ("origin.json", "result.json", "outputs.safetensors", "failed.json", "lock")
     return [path for path in (cache / "runs").rglob("*") if path.is_file() and path.name not in known]
-
-
-def numbers(run: FineTuningRun) -> FineTuningRun:
-    """A run without what differs from time to time."""
-    return dataclasses.replace(run, seconds=0.0, peak_memory=0)
-
-
-def finished(result: SweepResult) -> SweepResult:
-    return dataclasses.replace(result, seconds_left=0.0)
 
 
 def note_runs(folder: Path) -> None:
@@ -87,11 +73,5 @@ if "NOTE_RUNS" in os.environ:  # processes of the pool import this module, too
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
-
-    def say(result: SweepResult) -> None:
-        print(result.n_done, flush=True)
-
     cluster = sys.argv[4] if len(sys.argv) > 4 else None
-    plan = plan_of(Path(sys.argv[1]), Path(sys.argv[2]))
-    done = run_sweep(plan, workers=int(sys.argv[3]), ray=cluster, watch=say)
-    print(to_json(done))
+    print(to_json(tuned(Path(sys.argv[1]), Path(sys.argv[2]), workers=int(sys.argv[3]), ray=cluster)))

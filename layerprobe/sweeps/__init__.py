@@ -1,1 +1,0 @@
-"""Layers x seeds x tasks x models to fine-tune, in a pool of processes."""

@@ -1,0 +1,411 @@
+"""Several models and tasks: runs are shared between calls, processes and what a killed one left; failures are rows."""
+
+import contextlib
+import dataclasses
+import logging
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.model import Model
+from layerprobe.encoders.workers import SharedModel, taken_over, workers_of
+from layerprobe.errors import DataError, ModelError, StoreError, TrainingError, WorkerError
+from layerprobe.files.serialisation import from_json
+from layerprobe.finetuning import tuning
+from layerprobe.finetuning.runs import RunJob, RunSet
+from layerprobe.finetuning.saved import FailedRun, load_failure
+from layerprobe.finetuning.tuning import finetune, run_folder
+from layerprobe.finetuning.values import TuningResult
+from layerprobe.jobs.crew import Crew, Message, Share, Worker
+from layerprobe.tasks.loading import load_task
+from layerprobe.versions import versions
+from tests.finetuning.finished import lock_of, mark_failed
+from tests.finetuning.tiny import LAYERS, N_RUNS, PROTOCOL, SEEDS, half_written, results_in, tuned, write_inputs
+from tests.models import given, save_tiny
+from tests.toy_task import toy_task, toy_task_of
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Every process computes with one thread: sums over two are others in the last digit."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two models and a task."""
+    return write_inputs(tmp_path_factory.mktemp("inputs"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("undisturbed")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(inputs: Path, undisturbed_cache: Path) -> TuningResult:
+    """What comes out where nothing happens."""
+    return tuned(inputs, undisturbed_cache)
+
+
+@pytest.fixture
+def cache(undisturbed: TuningResult, undisturbed_cache: Path, tmp_path: Path) -> Path:
+    """A copy of the undisturbed folder."""
+    return shutil.copytree(undisturbed_cache, tmp_path / "cache")
+
+
+def folder_of(inputs: Path, cache: Path, model: str) -> Path:
+    task = load_task(inputs / "toy-train.csv", score_range=(0.0, 1.0))
+    return run_folder(resolve(Model(f"{inputs}/{model}", device="cpu", cache_dir=cache)), task, PROTOCOL)
+
+
+def process_of(inputs: Path, cache: Path, workers: int, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.finetuning.tiny", str(inputs), str(cache), str(workers)],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def no_load(*arguments: object, **options: object) -> None:
+    raise AssertionError("a run is made that is there")
+
+
+# ---- what comes out -----------------------------------------------------------------------------------
+
+
+def test_there_is_a_row_for_each_model_layer_and_seed(undisturbed: TuningResult) -> None:
+    assert len(undisturbed.runs) == N_RUNS
+    assert [Path(run.model).name for run in undisturbed.runs[:: N_RUNS // 2]] == ["bert", "electra"]
+    assert [(run.layer, run.seed) for run in undisturbed.runs[: N_RUNS // 2]] == [
+        (layer, seed) for seed in SEEDS for layer in LAYERS
+    ]
+    assert undisturbed.failures == ()
+    assert [(Path(found.model).name, found.layer) for found in undisturbed.outcomes] == [
+        (model, layer) for model in ("bert", "electra") for layer in LAYERS
+    ]
+    assert all(found.seeds == SEEDS for found in undisturbed.outcomes)
+    for found in undisturbed.outcomes:
+        rows = [run for run in undisturbed.runs if (run.model, run.layer) == (found.model, found.layer)]
+        assert found.scores == tuple(run.test["spearman"] for run in rows)
+    with pytest.raises(DataError, match="expected one model and one task to have a best layer, got 2 pairs"):
+        _ = undisturbed.best_layer
+
+
+def test_several_models_are_each_alone(undisturbed: TuningResult, inputs: Path, tmp_path: Path) -> None:
+    alone = tuned(inputs, tmp_path, models=("electra",))
+    assert alone.outcomes == undisturbed.outcomes[len(LAYERS) :]
+    assert (alone.floors, alone.compared) == (undisturbed.floors[1:], undisturbed.compared[1:])
+
+
+def test_tasks_have_curves_of_their_own(folder: Path, tmp_path: Path) -> None:
+    model = Model(str(folder), device="cpu", cache_dir=tmp_path)
+    tasks = [toy_task(train=16), toy_task_of("entailment", train=24), toy_task(train=24)]
+    result = finetune(model, tasks, [1], seeds=1, protocol=PROTOCOL)
+    assert list(dict.fromkeys(run.task for run in result.runs)) == ["toy (1)", tasks[1].name, "toy (3)"]
+    assert [outcome.primary for outcome in result.outcomes] == ["spearman", "macro f1", "spearman"]
+    assert result.table.data["metric"] == ("spearman", "macro f1", "spearman")
+    alone = finetune(model, tasks[1], [1], seeds=1, protocol=PROTOCOL)
+    assert result.outcomes[1] == alone.outcomes[0]
+
+
+def test_layers_and_seeds_named_twice_are_one_run(folder: Path, tmp_path: Path) -> None:
+    """Copies would narrow the intervals over seeds."""
+    result = finetune(
+        Model(str(folder), device="cpu", cache_dir=tmp_path), toy_task(), [1, 1], seeds=(0, 0), protocol=PROTOCOL
+    )
+    assert [run.place for run in result.runs] == [((1, ()), 0)]
+
+
+def test_finished_runs_are_read(
+    undisturbed: TuningResult, inputs: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", no_load)
+    assert tuned(inputs, cache) == undisturbed
+
+
+def test_no_further_seed_is_run_where_they_are_enough(inputs: Path, tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def enough(runs: object) -> bool:
+        asked.append(len(list(runs)))  # type: ignore[call-overload]
+        return len(asked) == 2
+
+    result = tuned(inputs, tmp_path, models=("bert",), seeds=5, enough=enough)
+    assert asked == [3, 6]
+    assert {run.seed for run in result.runs} == {0, 1}
+
+
+def test_it_survives_json(undisturbed: TuningResult) -> None:
+    assert from_json(TuningResult, undisturbed.to_json()) == undisturbed
+
+
+# ---- what happens to it -------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_what_was_killed_goes_on_to_the_same_results(undisturbed: TuningResult, inputs: Path, tmp_path: Path) -> None:
+    """kill -9: what was finished is not made again, and nothing is left half-written."""
+    with process_of(inputs, tmp_path, 2) as process:
+        while len(results_in(tmp_path)) < 3:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        process.communicate()
+    done = {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in results_in(tmp_path)}
+    assert 3 <= len(done) < N_RUNS
+    assert tuned(inputs, tmp_path).outcomes == undisturbed.outcomes
+    assert {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in done} == done
+    assert half_written(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_two_processes_on_one_folder_share_the_work(undisturbed: TuningResult, inputs: Path, tmp_path: Path) -> None:
+    cache, made = tmp_path / "cache", tmp_path / "made"
+    made.mkdir()
+    with contextlib.ExitStack() as stack:
+        both = [stack.enter_context(process_of(inputs, cache, 1, NOTE_RUNS=str(made))) for _ in range(2)]
+        outputs = [process.communicate(timeout=300) for process in both]
+    for output, errors in outputs:
+        found = from_json(TuningResult, output[output.index("{") :])
+        assert found.outcomes == undisturbed.outcomes, errors
+    jobs = [f"{model} {layer} {seed}" for model in ("bert", "electra") for layer in LAYERS for seed in SEEDS]
+    assert sorted(file.stem for file in made.iterdir()) == jobs
+    assert half_written(cache) == []
+
+
+def test_a_run_that_another_process_is_at_is_waited_for_at_the_end(
+    undisturbed: TuningResult,
+    inputs: Path,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for file in results_in(cache)[:3]:
+        file.rename(file.with_name("kept"))
+    kept = sorted(cache.rglob("kept"))
+    layer, seed = (int(kept[0].parent.name.split("-")[i]) for i in (1, 3))
+    held = lock_of(kept[0].parent.parent, layer, seed)
+    held.acquire()
+
+    def finish(job: RunJob) -> str:
+        """The other one ends when it is waited for."""
+        assert len(results_in(cache)) == N_RUNS - 1
+        kept[0].rename(kept[0].with_name("result.json"))
+        held.release()
+        return f"fine-tunes layer {job.layer} with seed {job.seed}"
+
+    monkeypatch.setattr(RunJob, "label", property(finish))
+    with caplog.at_level(logging.INFO):
+        assert tuned(inputs, cache).outcomes == undisturbed.outcomes
+    assert held.is_locked is False
+    (waited,) = [text for text in caplog.messages if text.startswith("waiting for another process")]
+    assert waited.endswith(f"fine-tunes layer {layer} with seed {seed}")
+
+
+# ---- runs that fail -----------------------------------------------------------------------------------
+
+
+def test_a_run_that_diverges_is_marked_and_the_others_go_on(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    make = RunSet.make
+
+    def fails(runs: RunSet, job: RunJob, *arguments: Callable[[], object]) -> object:
+        if job.layer == 1 and job.of == 0:
+            raise TrainingError("the loss became nan")
+        return make(runs, job, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RunSet, "make", fails)
+    result = tuned(inputs, tmp_path)
+    failed = [run for run in result.runs if run.error]
+    assert [(Path(run.model).name, run.layer, run.seed) for run in failed] == [("bert", 1, 0), ("bert", 1, 1)]
+    assert [found.layer for found in result.outcomes] == [0, 3, 0, 1, 3]
+    assert len(result.scored) == N_RUNS - 2
+    name = f"{inputs}/bert on {inputs}/toy-train.csv"
+    assert result.failures[0] == f"{name}, layer 1, seed 0: the loss became nan"
+    assert caplog.messages.count(f"{name}, layer 1, seed 0 failed: the loss became nan") == 1
+    assert from_json(TuningResult, result.to_json()) == result
+
+
+def test_where_no_run_is_finished_the_first_failure_is_raised(inputs: Path, tmp_path: Path) -> None:
+    protocol = dataclasses.replace(PROTOCOL, learning_rate=1e30)
+    with pytest.raises(TrainingError, match=r"the (loss|embeddings) at layer 1 "):
+        tuned(inputs, tmp_path, models=("bert",), protocol=protocol, layers=(1, 2), seeds=(0,))
+    assert len(list(tmp_path.rglob("failed.json"))) == 2
+
+
+def test_a_mark_is_read_and_not_tried_again_unless_asked(inputs: Path, cache: Path, undisturbed: TuningResult) -> None:
+    where = folder_of(inputs, cache, "electra")
+    (where / "layer-003-seed-1" / "result.json").unlink()
+    mark_failed(where, 3, 1, FailedRun(message="the loss became nan", versions=versions()))
+    found = tuned(inputs, cache)
+    (failed,) = [run for run in found.runs if run.error]
+    assert (failed.layer, failed.seed) == (3, 1)
+    assert failed.error.startswith("the loss became nan (it failed before: to try again, remove ")
+    assert found.outcomes[-1].seeds == (0,)
+    assert found.outcomes[:3] == undisturbed.outcomes[:3]
+    assert "Layers have different seeds, so they are not compared." in found.sentences[1]
+    assert tuned(inputs, cache, retry_failed=True).outcomes == undisturbed.outcomes
+    assert load_failure(where / "layer-003-seed-1") is None
+
+
+def test_a_model_whose_weights_cannot_be_read_fails_alone(inputs: Path, tmp_path: Path) -> None:
+    broken = shutil.copytree(inputs / "bert", inputs / "broken", dirs_exist_ok=True)
+    (broken / "model.safetensors").write_bytes(b"half")
+    result = tuned(inputs, tmp_path, models=("broken", "electra"), layers=(1,), seeds=(0,))
+    assert [bool(run.error) for run in result.runs] == [True, False]
+    assert list(tmp_path.rglob("failed.json")) == []  # another copy of the weights may be whole
+
+
+def test_a_full_disk_ends_it(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every further run would be trained and lost."""
+    begun: list[int] = []
+
+    def full(runs: object, job: RunJob, *arguments: object) -> None:
+        begun.append(job.layer)
+        raise StoreError("No space left on device")
+
+    monkeypatch.setattr(RunSet, "make", full)
+    with pytest.raises(StoreError, match="No space left on device"):
+        tuned(inputs, tmp_path)
+    assert len(begun) == 1
+
+
+def test_a_model_that_does_not_fit_is_said_to(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+
+    monkeypatch.setattr(RunSet, "make", full)
+    with pytest.raises(TrainingError, match=r"^out of memory: use a smaller batch or a lower maximum length$"):
+        tuned(inputs, tmp_path)
+
+
+class Lossy(Crew):
+    """Workers that are all lost."""
+
+    tries = 1
+    ending = ("ended", -signal.SIGKILL)
+    before: Callable[[], object] = staticmethod(lambda: None)
+
+    def hire(self, n_jobs: int) -> None:
+        if not self.workers:
+            self.workers = [Worker()]
+            self.workers[0].ready = True
+
+    def give(self, worker: Worker, job: object, part: object) -> None:
+        type(self).before()
+
+    def messages(self, seconds: float | None) -> Iterator[Message]:
+        kind, value = self.ending
+        yield Message(worker=self.workers[0], kind=kind, value=value)
+
+    def close(self) -> None:
+        self.workers = []
+
+
+@pytest.mark.parametrize("trace", [None, "Traceback\nRuntimeError: a bug\n"])
+def test_a_run_whose_process_is_lost_fails_and_is_not_marked(
+    inputs: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, trace: str | None
+) -> None:
+    results_in(cache)[0].unlink()
+    monkeypatch.setattr(tuning, "crew_of", lambda begin, sets, workers, most: Lossy(workers, begin, sets, most=most))
+    if trace is not None:
+        monkeypatch.setattr(Lossy, "ending", ("raised", trace))
+    (message,) = [run.error for run in tuned(inputs, cache).runs if run.error]
+    assert message.startswith("an error that was not expected" if trace else "its process was ended twice (signal 9)")
+    assert list(cache.rglob("failed.json")) == []
+
+
+def test_a_run_that_is_there_after_all_is_not_lost(
+    undisturbed: TuningResult, inputs: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process was killed behind the writing of the result, or another one has made it meanwhile."""
+    file = results_in(cache)[0]
+    kept = file.rename(file.with_name("kept"))
+    monkeypatch.setattr(Lossy, "before", staticmethod(lambda: kept.rename(file)))
+    monkeypatch.setattr(tuning, "crew_of", lambda begin, sets, workers, most: Lossy(workers, begin, sets, most=most))
+    assert tuned(inputs, cache) == undisturbed
+
+
+# ---- where runs are made ------------------------------------------------------------------------------
+
+
+def test_there_is_a_worker_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "layerprobe.encoders.workers.resolve_device", lambda device: torch.device(device.replace("auto", "cuda"))
+    )
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    assert workers_of(Model(), local="processes").devices == ("cuda:0", "cuda:1", "cuda:2")
+    assert workers_of(Model(device="cuda:1"), local="processes").devices == ("cuda:1",)
+    assert workers_of(Model(device="cpu"), local="processes").devices == ("cpu",)
+    assert workers_of(Model(), ray="local").gpus == 1
+
+
+def test_a_worker_refuses_what_computes_something_else() -> None:
+    with pytest.raises(WorkerError, match="expected to compute on cuda float32, got cpu float32: give --device and"):
+        taken_over(Model(), "cuda float32", Share(threads=1, device="cpu"))
+    assert taken_over(Model(device="cuda:9"), "cuda float32", Share()) == Model(device="cuda:9")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_worker_computes_in_the_precision_that_auto_was_where_the_work_began(
+    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("layerprobe.encoders.device._computes_bfloat16", lambda _: dtype == "bfloat16")
+    options = Model(dtype="auto", device="cpu", cache_dir=tmp_path / "here")
+    model = SharedModel(resolve(given(str(save_tiny("bert", tmp_path / "model")), options)))
+    monkeypatch.setattr(
+        "layerprobe.encoders.device._computes_bfloat16", lambda _: dtype == "float32"
+    )  # a stopwatch says otherwise
+    there = pickle.loads(pickle.dumps(model))  # noqa: S301
+    there.asked = replace(there.asked, cache_dir=tmp_path / "elsewhere")
+    there.take_over(Share(threads=1, device="cpu"))
+    assert there.encoder.description.dtype == model.encoder.description.dtype == dtype
+
+
+# ---- bad input ----------------------------------------------------------------------------------------
+
+
+def test_bad_input_is_told_before_anything_is_loaded(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", no_load)
+    bert = Model(str(inputs / "bert"), device="cpu", cache_dir=tmp_path)
+    with pytest.raises(DataError, match=r"expected layers from 0 to 3 of .*bert, got 4"):
+        tuned(inputs, tmp_path, layers=(1, 4))
+    with pytest.raises(ModelError, match="there is no folder"):
+        tuned(inputs, tmp_path, models=("bert", "nothing"))
+    with pytest.raises(DataError, match="expected at least one worker, got 0"):
+        tuned(inputs, tmp_path, workers=0)
+    with pytest.raises(DataError, match=r"expected different models, got .* which are the same"):
+        tuned(inputs, tmp_path, models=("bert", "electra", "./bert"))
+    with pytest.raises(DataError, match=r"each model and task once, got .*bert on toy \(1\) and .*bert on toy \(2\)"):
+        finetune(bert, [toy_task(), toy_task()], [1])
+    with pytest.raises(DataError, match="expected at least one model and one task, got 1 and 0"):
+        finetune(bert, [])
+    with pytest.raises(DataError, match="expected seeds from 0"):
+        tuned(inputs, tmp_path, seeds=())
+    with pytest.raises(DataError, match="expected neither layers nor blocks with a scan"):
+        finetune(bert, toy_task(), [1], scan=True)
+    with pytest.raises(DataError, match=r"expected layers of .*bert to fine-tune, got none"):
+        finetune(bert, toy_task(), [])
+    with pytest.raises(DataError, match="got float16"):
+        finetune(Model(str(inputs / "bert"), dtype="float16", device="cpu"), toy_task(), [1])
