@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from layerprobe.errors import ON_COMMAND_LINE
 from layerprobe.search.plan import answer
 from layerprobe.search.values import SearchSettings
 from layerprobe.stats import sentences
@@ -309,4 +310,5 @@ def snapshot() -> str:
 
 
 if __name__ == "__main__":
+    ON_COMMAND_LINE.set(True)  # as in the tests
     SNAPSHOT.write_text(snapshot())
