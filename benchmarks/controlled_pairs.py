@@ -54,9 +54,10 @@ from layerprobe.encoders.model import Model
 from layerprobe.files.folders import new_folder
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
+from layerprobe.lab.dropbench.rivals import RIVALS
 from layerprobe.lab.pretraining.models import build_encoder, build_objective, masking_of
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
-from layerprobe.readings.registry import INFONCE, READINGS, RIVALS
+from layerprobe.readings.registry import INFONCE, READINGS
 from layerprobe.readings.source import read_curves
 from layerprobe.readings.values import Views
 from layerprobe.rng import without_autocast
@@ -275,11 +276,14 @@ def rivals(setting: Setting, arm: Arm) -> Row:
     task = task_of(setting)
     options = Model(device=setting.device, dtype="float32", cache_dir=setting.folder / "store")
     model = given(str(arm.path(setting)), options)
-    names = [name for name, reading in READINGS.usable().items() if reading.needs != "reference"] + list(RIVALS)
+    names = [name for name, reading in READINGS.usable().items() if reading.needs != "reference"]
     views = Views(n_texts=setting.views)
     texts = np.random.default_rng(0).permutation(sorted(set(task.texts())))[:2048].tolist()
-    curves = read_curves(model, texts, sorted(set(names) - {INFONCE}), task=task, views=views)
-    values = {name: {"values": curve.values, "first": READINGS[name].first} for name, curve in curves.items()}
+    curves = read_curves(model, texts, sorted(set(names) - {INFONCE}), task=task, views=views, others=RIVALS)
+    values = {
+        name: {"values": curve.values, "first": READINGS[name].first if name in READINGS else 0}
+        for name, curve in curves.items()
+    }
     return {"arm": arm.name, "curves": values, "seconds": time.perf_counter() - start}
 
 

@@ -19,7 +19,7 @@ from layerprobe.lab.dropbench.rules import BUDGET, fittable_rules, fitted_rule, 
 from layerprobe.lab.dropbench.zoo import KEPT_OUT, SHIPPED, TunedLayers, Zoo, ZooEntry, read_zoo
 from layerprobe.prediction.rule import Rule
 from layerprobe.prediction.tuned import FILE, FittedParameters, FittedRule, FittedTo, InfonceWorth
-from layerprobe.readings.registry import INFONCE, SELF_CKA
+from layerprobe.readings.registry import INFONCE, READINGS, SELF_CKA
 from layerprobe.search.posterior import Array, infonce_trend, layer_steps, score_covariances
 from layerprobe.search.values import Evidence, Score
 
@@ -34,7 +34,7 @@ def fitted_anew() -> FittedParameters:
     return FittedParameters(
         version=1,
         fitted_to=_fitted_to(shipped, [BUDGET]),
-        rules=tuple(map(_row, fittable_rules())),
+        rules=tuple(_row(rule) for rule in fittable_rules() if set(rule.curves) <= set(READINGS)),
         search=worth_of_infonce(zoo, _fitted_to([*shipped, *kept_out], list(zoo.entries[0].budgets))),
     )
 

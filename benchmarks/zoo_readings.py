@@ -25,12 +25,13 @@ from layerprobe.context import settings
 from layerprobe.files.atomic import make_directory
 from layerprobe.files.folders import read_kept, write_kept
 from layerprobe.lab.dropbench.entry import TEXTS, rounded_curves
+from layerprobe.lab.dropbench.rivals import RIVALS
 from layerprobe.lab.dropbench.zoo import ZooEntry, read_zoo, write_zoo
 from layerprobe.lab.pretraining.run import pretrain, texts_of
 from layerprobe.lab.pretraining.values import LANGUAGE
 from layerprobe.lab.recipe import load_recipe
 from layerprobe.lab.run import loaded_task
-from layerprobe.readings.registry import INFONCE, READINGS, RIVALS
+from layerprobe.readings.registry import INFONCE, READINGS
 from layerprobe.readings.source import read_curves
 from layerprobe.readings.values import LayerCurve
 from layerprobe.tasks.loading import load_corpus
@@ -38,6 +39,9 @@ from layerprobe.tasks.values import Task
 
 TOLERANCE = 1e-5
 """By which InfoNCE may differ: readings of later zoos have six digits."""
+
+
+NAMES = ("LOES without labels", "alpha-ReQ", "subspace displacement", "neighbour retention", "LOES", "KITE")
 
 
 def read_again(zoo: Path, out: Path, names: Collection[str], part: tuple[int, int], within: float) -> None:
@@ -83,18 +87,21 @@ def of_same_texts(
     number = min(differences, key=differences.__getitem__)
     if differences[number] >= within:
         return {}, differences[number]
-    return rounded_curves(read_curves(str(folder), texts[:number], names, task=task)), differences[number]
+    rivals = {name: RIVALS[name] for name in names if name in RIVALS}
+    return rounded_curves(
+        read_curves(str(folder), texts[:number], set(names) - RIVALS.keys(), task=task, others=rivals)
+    ), differences[number]
 
 
 def write(zoo: Path, out: Path) -> None:
     """Put what was read into the zoo."""
-    data, entries = read_zoo(zoo), []
+    data, entries, readings = read_zoo(zoo), [], READINGS.usable() | RIVALS
     for entry in data.entries:
         curves = read_kept(dict[str, LayerCurve], out / "readings" / f"{entry.name}.json", root=out)
         if curves is None:
             raise SystemExit(f"{entry.name} was not read yet")
-        alone = {name: curve for name, curve in curves.items() if READINGS[name].alone}
-        labelled = {name: curve for name, curve in curves.items() if READINGS[name].labelled}
+        alone = {name: curve for name, curve in curves.items() if readings[name].alone}
+        labelled = {name: curve for name, curve in curves.items() if readings[name].labelled}
         entries.append(replace(entry, metrics=entry.metrics | alone, labelled=entry.labelled | labelled))
     write_zoo(replace(data, entries=tuple(entries)), zoo)
 
@@ -113,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         write(options.zoo, options.out)
         return
     first, step = map(int, options.part.split("/"))
-    read_again(options.zoo, options.out, options.reading or list(RIVALS), (first, step), options.within)
+    read_again(options.zoo, options.out, options.reading or NAMES, (first, step), options.within)
 
 
 if __name__ == "__main__":

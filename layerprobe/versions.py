@@ -20,8 +20,6 @@ REMOVALS_VERSION = 1
 """Of the order in which blocks are taken out; raised where another one would be found."""
 GRAPH_VERSION = 1
 """Of graphs of encoders that other libraries than torch run."""
-TOKENS_VERSION = 1
-"""Of what token states are like: prompt entropy, curvature."""
 SIMILARITY_VERSION = 7
 """Of similarities, permutation nulls and diagnostics."""
 RANK_VERSION = 3

@@ -19,7 +19,6 @@ from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.encoders.backends.choice import BackendFinding, BackendSurvey
 from layerprobe.encoders.model import Model, ModelDescription
 from layerprobe.errors import DataError
-from layerprobe.extraction.embed import TokenMetrics
 from layerprobe.files.serialisation import IN_MEMORY, digest, from_json, to_bytes, to_json
 from layerprobe.finetuning.values import (
     Confirmation,
@@ -187,10 +186,6 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     Cost: {
         **{"length": st.just(8), "batch_size": st.integers(1, 9), "repeats": st.integers(1, 9)},
         **dict(zip(("seconds_low", "seconds", "seconds_high"), map(st.just, (0.1, 0.2, 0.3)), strict=True)),
-    },
-    TokenMetrics: {
-        **dict.fromkeys(("prompt_entropy", "prompt_entropy_errors", "curvature", "curvature_errors"), THREE),
-        "n_turning": st.tuples(LAYER, LAYER, LAYER),
     },
     Views: {"n_texts": st.integers(2, 9), "n_views": st.integers(2, 9), "dropped": st.floats(0.1, 0.9)},
     ItemErrors: {**{"common": TRIANGLE, "own": THREE}, **{"own_of_scan": st.just(()), "weighting": st.none()}},

@@ -219,14 +219,12 @@ class Command(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help: by --help-all the whole of it, else the usual options, with a sentence each."""
         from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
-        from layerprobe.readings.registry import CKA, READINGS
         from layerprobe.similarity.registry import MEASURES
         from layerprobe.tasks.kind import KINDS
         from layerprobe_cli.derive import HELP_ALL
 
         self.get_params(ctx)
-        readings = [name for name in READINGS if name != CKA]  # compare has that
-        registered = {"{measures}": MEASURES, "{readings}": readings, "{objectives}": OBJECTIVES, "{kinds}": KINDS}
+        registered: dict[str, Any] = {"{measures}": MEASURES, "{objectives}": OBJECTIVES, "{kinds}": KINDS}
         written = copy.copy(self)
         written.params = [copy.copy(parameter) for parameter in self.params]
         for parameter in written.params:

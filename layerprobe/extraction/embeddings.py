@@ -37,14 +37,12 @@ from layerprobe.errors import (
     WorkerError,
 )
 from layerprobe.extraction.embed import (
-    TokenMetrics,
-    embed_and_measure,
     embed_layers,
 )
 from layerprobe.files.atomic import readable_size
 from layerprobe.files.images import captions_of, prompted, readable_as
 from layerprobe.files.inputs import SpooledTexts
-from layerprobe.files.serialisation import digest, from_dict, to_dict
+from layerprobe.files.serialisation import from_dict, to_dict
 from layerprobe.jobs.crew import HERE, Plan, Share, Workers, crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.lazy import cached_property
@@ -57,17 +55,14 @@ from layerprobe.store.shards import ShardWriter, StoredEmbeddings, StoredLayer, 
 from layerprobe.store.store import Store
 from layerprobe.tasks.texts import without_surrogates
 from layerprobe.tasks.values import Items, Task, TextFile, TextSplit
-from layerprobe.versions import TOKENS_VERSION
 
 logger = logging.getLogger(__name__)
 
-# Texts whose embeddings are in memory at a time where only their token states are measured.
+# Rows that are in memory at a time.
 TEXTS_A_PASS = 4096
 ONE_TOKEN: tuple[Pooling, ...] = ("cls", "last")
 
 ItemsOf = TypeVar("ItemsOf", bound=Items)
-Measured = Callable[[slice | NDArray[np.intp], NDArray[np.float32]], None]
-"""Rows, and what the token states of those texts are like."""
 
 PLAIN = Model(pooling="mean", prompt="")
 """How a model is read of which nobody says anything else."""
@@ -426,46 +421,6 @@ def _with_prompts(items: ItemsOf, model: Resolved) -> tuple[ItemsOf, Resolved]:
     return items.with_prompts(query, document), model.with_options(prompt="")
 
 
-def measure_tokens(model: ModelLike, texts: Sequence[str]) -> TokenMetrics:
-    """Return what the token states of every layer are like, from the store or from one forward pass.
-
-    Where the embeddings of the texts are not in the store, the same pass puts them there.
-
-    Raises:
-        DataError: If there are no texts, an empty one, or none with two steps from token to token at a layer.
-        ModelError: If the model cannot be loaded or truncated.
-        StoreError: If the store cannot be written.
-    """
-    distinct = distinct_texts(texts)
-    checkpoint = resolve(model, items=readable_as(distinct))
-    encoder = first_use(checkpoint)
-    store, key = Store(checkpoint.asked.cache_dir), _store_key(checkpoint, distinct)
-    name = digest([TOKENS_VERSION, key.fingerprint])
-    stored = store.load_result("tokens", name, TokenMetrics)
-    if stored is not None:
-        return stored
-    encoder = encoder or load(checkpoint)
-    # (measure, layer, text); what no pass has reached is NaN
-    numbers = np.full((2, encoder.n_layers, len(distinct)), np.nan)
-
-    def measured(rows: slice | NDArray[np.intp], measures: NDArray[np.float32]) -> None:
-        numbers[:, :, rows] = measures
-
-    if _open(store, key) is None:
-        _embed_and_store(store, key, encoder, distinct, checkpoint, measured)
-    # texts whose embeddings were in the store before
-    rest = np.flatnonzero(np.isnan(numbers[0, 0]))
-    for start in range(0, len(rest), TEXTS_A_PASS):
-        rows = rest[start : start + TEXTS_A_PASS]
-        tokens = _tokenize(encoder, _taken(distinct, rows), checkpoint)
-        with part(start=start, share=len(rows), whole=len(rest)):
-            _, measures = embed_and_measure(encoder, tokens, **_passes(checkpoint))
-        measured(rows, measures)
-    metrics = _token_metrics(numbers[0], numbers[1], checkpoint.label)
-    store.save_result("tokens", name, metrics)
-    return metrics
-
-
 def distinct_texts(texts: Sequence[str] | TextFile | Items | Task) -> Sequence[str]:
     """Return every text once, in order, of what `checked_texts` takes."""
     texts = checked_texts(texts)
@@ -535,32 +490,6 @@ def _taken(texts: Sequence[str], rows: NDArray[np.intp]) -> Sequence[str]:
     return texts.take(rows) if isinstance(texts, SpooledTexts) else tuple(texts[row] for row in rows.tolist())
 
 
-def _token_metrics(entropies: NDArray[np.float64], curvatures: NDArray[np.float64], name: str) -> TokenMetrics:
-    """Take means over the texts of (layer, text) numbers; last layers without a curvature repeat the one before."""
-    turning = ~np.isnan(curvatures)
-    n_turning = turning.sum(axis=1)
-    defined = n_turning > 0
-    last = int(np.flatnonzero(defined).max(initial=0))
-    if not defined[: last + 1].all():
-        layer = int((~defined).argmax())
-        raise DataError(f"no text has a curvature at layer {layer} of {name}: expected texts of at least three tokens")
-    layers = np.minimum(np.arange(len(curvatures)), last)
-    turns = [row[of_layer] for row, of_layer in zip(curvatures[layers], turning[layers], strict=True)]
-    return TokenMetrics(
-        n_texts=entropies.shape[1],
-        prompt_entropy=tuple(entropies.mean(axis=1).tolist()),
-        prompt_entropy_errors=tuple(map(_standard_error, entropies)),
-        curvature=tuple(float(row.mean()) for row in turns),
-        curvature_errors=tuple(map(_standard_error, turns)),
-        n_turning=tuple(n_turning.tolist()),
-    )
-
-
-def _standard_error(values: NDArray[np.float64]) -> float:
-    """Return the standard error of a mean; 0 for one value, which says nothing of it."""
-    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
-
-
 def _open(store: Store, key: StoreKey) -> StoredEmbeddings | None:
     try:
         return store.open(key)
@@ -607,7 +536,6 @@ def _embed_and_store(
     encoder: Encoder,
     texts: Sequence[str],
     model: Resolved,
-    measured: Measured | None = None,
     graph: Graph | None = None,
     stored: Sequence[tuple[Sequence[StoredLayer], _RowOf]] = (),
 ) -> StoredEmbeddings:
@@ -633,11 +561,8 @@ def _embed_and_store(
                     if len(rest := _other_texts(here, stored, layers)):
                         others = _tokenize(encoder, _taken(here, rest), model)
                         layers[:, rest] = embed_layers(encoder, others, graph=graph, **how)
-                elif measured is None:
-                    layers = embed_layers(encoder, tokens, graph=graph, **how)
                 else:
-                    layers, measures = embed_and_measure(encoder, tokens, **how)
-                    measured(slice(start, stop), measures)
+                    layers = embed_layers(encoder, tokens, graph=graph, **how)
             for write in writes:
                 write.result()
             inside = np.flatnonzero((first >= start) & (first < np.arange(start, stop)))
@@ -695,7 +620,7 @@ def _writer(
 
 
 def _passes(model: Resolved) -> dict[str, Any]:
-    """Return what `embed_layers` and `embed_and_measure` take of how a model is run."""
+    """Return what `embed_layers` takes of how a model is run."""
     return {"pooling": model.pooling, "batch_tokens": model.asked.batch_tokens}
 
 

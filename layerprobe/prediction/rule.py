@@ -252,7 +252,6 @@ RULES = Registry(
         "depth": "layerprobe.prediction.rules.simple:depth_rules",
         "plateau": "layerprobe.prediction.rules.plateau:rules",
         "best layer": "layerprobe.prediction.rules.simple:best_layer_rules",
-        "published": "layerprobe.prediction.rules.simple:published_rules",
         "fall": "layerprobe.prediction.rules.simple:fall_rules",
         LAST: "layerprobe.prediction.rules.simple:best_rule_rules",
     },
@@ -262,8 +261,8 @@ read some of them. A new one is a function in a module of its own and a row here
 """
 
 
-def rules_for(readings: Mapping[str, Reading]) -> list[Rule]:
-    """Return every rule that reads no more than these readings: those of no reading, of one each, and of several.
+def rules_for(readings: Mapping[str, Reading], further: Sequence[Rule] = ()) -> list[Rule]:
+    """Return every rule that reads no more than these readings, and further ones, by what they read.
 
     The best of all these, chosen on other families, come last.
     """
@@ -272,5 +271,6 @@ def rules_for(readings: Mapping[str, Reading]) -> list[Rule]:
     for name, family in RULES.usable().items():
         if name != LAST:
             rules += [rule for rule in family(readings, rules) if set(rule.curves) <= readings.keys()]
+    rules += further
     rules.sort(key=lambda rule: (min(len(rule.curves), 2), order[rule.curves[0]] if len(rule.curves) == 1 else 0))
     return [*rules, *RULES[LAST](readings, rules)]

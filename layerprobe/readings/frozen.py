@@ -1,4 +1,4 @@
-"""Readings of frozen embeddings: diagnostics, CKA with another layer or model, and what they score; a row each."""
+"""Readings of embeddings: diagnostics, CKA with another layer or model, altered copies, scores; a row each."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from layerprobe.files.serialisation import digest
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.values import LayerCurve
 from layerprobe.similarity.diagnostics import rank_influences
+from layerprobe.similarity.label_free import infonce_influences
 from layerprobe.similarity.values import SimilarityCurve
 from layerprobe.tasks.kind import KINDS
 from layerprobe.versions import RANK_VERSION
@@ -79,6 +80,31 @@ TOP_DIMENSION_SHARE = Reading(
 )
 
 
+def _infonce(source: Source) -> LayerCurve:
+    from layerprobe.readings.source import chosen_texts  # loads torch, which rules do without
+
+    influences = []
+
+    def bound(layer: int, name: str) -> float:
+        value, pulls = infonce_influences(source.copies(layer), name=name)
+        influences.append(pulls)
+        return value
+
+    first, altered = source.first_copied_layer, chosen_texts(source.texts, source.views)
+    values = source.by_layer(bound, first_layer=first).values
+    curve = LayerCurve.of(values, influences, level=current().level, groups=source.group_numbers(altered))
+    return replace(curve, first_layer=first)
+
+
+INFONCE = Reading(
+    description="a lower bound on the information that two copies of a text share, each without some words",
+    unit="nats",
+    direction=1,
+    floor=0.05,
+    needs="views",
+    compute=_infonce,
+    source="van den Oord et al. 2018 (arXiv 1807.03748)",
+)
 SOURCE = "Kornblith et al. 2019 (arXiv 1905.00414); Rep, Dukic and Snajder 2024 (arXiv 2402.13130)"
 
 

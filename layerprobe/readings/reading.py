@@ -13,9 +13,8 @@ from layerprobe.readings.values import LayerCurve
 if TYPE_CHECKING:
     from layerprobe.readings.source import Source
 
-Need = Literal["embeddings", "tokens", "two views", "views", "labels", "reference"]
-"""Pooled embeddings of the texts; their token states; embeddings of two copies of each text, or of all its copies;
-a task; another model."""
+Need = Literal["embeddings", "views", "labels", "reference"]
+"""Pooled embeddings of the texts; those of altered copies of each text; a task; another model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

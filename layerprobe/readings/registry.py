@@ -9,44 +9,23 @@ from layerprobe.results.table import Column, Table
 from layerprobe.stats.sentences import highest_and_last
 
 CKA, SELF_CKA, INFONCE, ZERO_SHOT = "CKA", "self CKA", "InfoNCE", "zero-shot"
-LOG_EVIDENCE, H_SCORE, CONTRASTIVE_LOSS = "LogME", "H-score", "contrastive loss"
 READINGS = Registry(
     "layerprobe.readings",
     Reading,
     what="reading",
-    shipped={  # token states first: the pass that reads them embeds the texts, too
-        "prompt entropy": "layerprobe.readings.label_free:PROMPT_ENTROPY",
-        "curvature": "layerprobe.readings.label_free:CURVATURE",
+    shipped={
         SELF_CKA: "layerprobe.readings.frozen:SELF",
         "mean cosine": "layerprobe.readings.frozen:MEAN_COSINE",
         "effective rank": "layerprobe.readings.frozen:EFFECTIVE_RANK",
         "intrinsic dimension": "layerprobe.readings.frozen:INTRINSIC_DIMENSION",
         "top dimension share": "layerprobe.readings.frozen:TOP_DIMENSION_SHARE",
-        "dataset entropy": "layerprobe.readings.label_free:DATASET_ENTROPY",
-        INFONCE: "layerprobe.readings.label_free:INFONCE",
-        "LiDAR": "layerprobe.readings.label_free:LIDAR",
-        "DiME": "layerprobe.readings.label_free:DIME",
+        INFONCE: "layerprobe.readings.frozen:INFONCE",
         ZERO_SHOT: "layerprobe.readings.frozen:ZERO_SHOT",
         "probe": "layerprobe.readings.frozen:PROBE",
-        LOG_EVIDENCE: "layerprobe.readings.transferability:LOG_EVIDENCE",
-        H_SCORE: "layerprobe.readings.transferability:H_SCORE",
-        "LinMSE": "layerprobe.readings.transferability:LINEAR_MSE",
-        "kNN": "layerprobe.readings.transferability:NEIGHBOURS",
-        CONTRASTIVE_LOSS: "layerprobe.readings.transferability:CONTRASTIVE_LOSS",
         CKA: "layerprobe.readings.frozen:WITH_REFERENCE",
     },
 )
 """A new one is a `Reading` in a module of its own and a row here, or an entry point of another package."""
-RIVALS = {
-    "LOES without labels": "layerprobe.readings.rivals:ISOTROPY",
-    "alpha-ReQ": "layerprobe.readings.rivals:ALPHA_REQ",
-    "subspace displacement": "layerprobe.readings.rivals:DISPLACEMENT",
-    "neighbour retention": "layerprobe.readings.rivals:RETENTION",
-    "LOES": "layerprobe.readings.rivals:LOES",
-    "KITE": "layerprobe.readings.rivals:KITE",
-}
-"""What others choose a layer by: computed where it is requested by name, in no list."""
-READINGS.add(RIVALS, listed=False)
 
 
 def cka_with(reference: str) -> str:

@@ -12,7 +12,6 @@ from layerprobe.comparison.compare import diagnostics, groups_of
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.errors import DataError
-from layerprobe.extraction.embed import TokenMetrics
 from layerprobe.extraction.embeddings import (
     Embeddings,
     Read,
@@ -20,12 +19,11 @@ from layerprobe.extraction.embeddings import (
     distinct_texts,
     extract_read,
     extract_split,
-    measure_tokens,
 )
 from layerprobe.files.images import readable_as
 from layerprobe.lazy import cached_property
 from layerprobe.metrics.names import Split
-from layerprobe.readings.reading import Need
+from layerprobe.readings.reading import Need, Reading
 from layerprobe.readings.registry import READINGS
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.similarity.values import LayerDiagnostics
@@ -62,11 +60,6 @@ class Source:
         return extract_read(Read(self.texts, self.read.model, self.texts, earlier=self.read.earlier))
 
     @cached_property
-    def tokens(self) -> TokenMetrics:
-        """What the token states of the texts are like."""
-        return measure_tokens(self.read.model, self.texts)
-
-    @cached_property
     def diagnostics(self) -> tuple[LayerDiagnostics, ...]:
         """Diagnostics of each layer: what can distort its similarities."""
         return diagnostics(self.embeddings)
@@ -92,7 +85,7 @@ class Source:
 
     def collapsed(self, needs: Need) -> int:
         """Return how many of the last layers are left out of what a reading needs."""
-        if needs in ("two views", "views"):
+        if needs == "views":
             return self._copies[0].collapsed
         return self.embeddings.collapsed if needs == "embeddings" else 0
 
@@ -163,11 +156,13 @@ def read_curves(
     task: Task | None = None,
     groups: Mapping[str, str] | None = None,
     views: Views | None = None,
+    others: Mapping[str, Reading] | None = None,
 ) -> dict[str, LayerCurve]:
     """Return numbers by layer of a model by name, with their errors where these are known.
 
     Texts, or those of items, are for all that needs no labels, and repeated ones count once; of a task the validation
-    split is scored. Texts of one group, where groups are given, are not independent of each other.
+    split is scored. Texts of one group, where groups are given, are not independent of each other. `others` are
+    readings that are not registered, by name.
 
     Returns:
         In the order of `READINGS`; without those that this model does not have, such as an intrinsic dimension where
@@ -176,9 +171,11 @@ def read_curves(
     for name in names:
         READINGS.check(name)
     texts = data.texts if isinstance(data, Items | Read) else distinct_texts(data)
-    readings = {name: READINGS[name] for name in dict.fromkeys((*READINGS, *names)) if name in names}
+    readings = {name: READINGS[name] for name in dict.fromkeys((*READINGS, *names)) if name in names} | dict(
+        others or {}
+    )
     if readable_as(texts) != "text":
-        readings = {name: reading for name, reading in readings.items() if reading.needs not in ("two views", "views")}
+        readings = {name: reading for name, reading in readings.items() if reading.needs != "views"}
         if names and not readings:
             raise DataError(f"expected texts for {', '.join(names)}, whose words can be left out, got images")
     needs = {reading.needs: name for name, reading in readings.items()}
@@ -186,10 +183,7 @@ def read_curves(
         raise DataError(f"expected a task for {needs['labels']}, got texts alone")
     if "reference" in needs:
         raise DataError(f"expected readings of one model, got {needs['reference']}, which needs a reference: compare")
-    views = views or Views()
-    if "views" not in needs:
-        views = replace(views, n_views=2)
-    if needs.keys() & {"two views", "views"} and len(set(texts)) == 1:
+    if "views" in needs and len(set(texts)) == 1:
         raise DataError("expected at least two texts to tell their views apart, got one")
     checkpoint = resolve(model, items=readable_as(texts))
     read = data if isinstance(data, Read) else as_read(checkpoint, data if isinstance(data, Items) else texts)
@@ -198,7 +192,7 @@ def read_curves(
         read=read,
         task=task,
         groups=groups,
-        views=views,
+        views=views or Views(),
     )
     curves = {name: reading.compute(source) for name, reading in readings.items() if reading.compute is not None}
     available = {

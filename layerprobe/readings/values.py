@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
+from layerprobe.results.charts import Chart, Line
 from layerprobe.results.shown import Shown, brief, of_layers
 from layerprobe.results.table import Column, Table
 from layerprobe.similarity.values import CurveUncertainty
@@ -22,8 +23,8 @@ class Views:
 
     n_texts: int = 512
     """Texts that are altered, at most. They are a random choice where there are more."""
-    n_views: int = 4
-    """Altered copies of a text, for InfoNCE, LiDAR and DiME. InfoNCE and DiME read the first two."""
+    n_views: int = 2
+    """Altered copies of a text."""
     dropped: float = 0.2
     """Share of the words that a copy lacks, on average, between 0 and 1."""
     seed: int = 0
@@ -89,7 +90,7 @@ class LayerCurve(Shown):
     def table(self) -> Table:
         """A row a layer: the number and its standard error."""
         layers = Column("layer", tuple(range(len(self.values))), meaning="Blocks kept.")
-        return Table(columns=(layers, *self.columns("value")))
+        return Table(columns=(layers, *self.columns("value")), charts=(Chart(lines=(Line("value"),), name="readings"),))
 
     def columns(
         self, name: str, *, first: int = 0, n_layers: int = 0, unit: str = "", meaning: str = ""

@@ -8,7 +8,6 @@ PAGES = {
     "LayerScores": "layerprobe.report.scores:layer_scores_page",
     "LayerCurve": "layerprobe.report.scores:curve_page",
     "TuningResult": "layerprobe.results.declared:declared_page",
-    "readings": "layerprobe.report.scores:readings_page",
     "Confirmation": "layerprobe.report.tuning:confirmation_page",
     "Finding": "layerprobe.report.tuning:finding_page",
     "DropPrediction": "layerprobe.report.prediction:drop_page",

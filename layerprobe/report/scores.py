@@ -1,17 +1,13 @@
 """Pages of numbers by layer before fine-tuning: scores and readings."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 
-from layerprobe.names import listed, plural
-from layerprobe.readings.reading import Reading
-from layerprobe.readings.registry import READINGS, course, curves_table
+from layerprobe.names import plural
+from layerprobe.readings.registry import course
 from layerprobe.readings.values import LayerCurve
 from layerprobe.report.facts import about, models, size_facts
 from layerprobe.results import numbers
 from layerprobe.results.blocks import Blocks
-from layerprobe.results.charts import Chart, Line
-from layerprobe.results.draw import drawn
 from layerprobe.results.page import page_of
 from layerprobe.results.parts import definitions, section, table_of
 from layerprobe.results.values import Page, Section
@@ -99,61 +95,6 @@ def _further(result: Scores) -> Iterator[Section]:
 
 
 def curve_page(curve: LayerCurve) -> Page:
-    """Return the page of a curve by layer without a name."""
-    return readings_page({"value": curve})
-
-
-def readings_page(curves: Mapping[str, LayerCurve], *, model: str = "") -> Page:
-    """Return the page of numbers by layer of one model, by name."""
-    readings = {reading: READINGS[reading] for reading in curves if reading in READINGS}
-    table = curves_table(curves)
-    bounds = {name: curve.uncertainty for name, curve in curves.items() if curve.uncertainty is not None}
-    drawable = table.with_columns(
-        *(e.interval_column(f"{name} ends", curves[name].layers) for name, e in bounds.items())
-    )
-    figures = [
-        drawn(
-            drawable,
-            Chart(
-                lines=(Line(name, interval=f"{name} ends" if name in bounds else ""),),
-                name=f"reading-{number}",
-                band=True,
-                finding=f"{numbers.capitalised(_course(name, curve))}.",
-            ),
-        )
-        for number, (name, curve) in enumerate(curves.items())
-    ]
-    page = page_of(
-        next(iter(curves.values())),
-        table=table,
-        heading=_promised(curves, readings).rstrip("."),
-        kind="readings",
-        about=about(model),
-        lead=(),
-        account=("Nothing here is fine-tuned: only fine-tuning confirms what a number suggests.",) if readings else (),
-    ).of(dict(curves))
-    by_layer = section("readings", "By layer", *figures, kind="pair" if len(figures) > 1 else None)
-    return replace(page, sections=(by_layer, *page.sections))
-
-
-def _promised(curves: Mapping[str, LayerCurve], readings: Mapping[str, Reading]) -> str:
-    """Return, as a sentence, the most promising layer by each reading whose direction is known."""
-    by_layer: dict[int, list[str]] = {}
-    for name, reading in readings.items():
-        if reading.direction is not None:
-            values = [reading.direction * value for value in curves[name].values]
-            layers = _layers(name, curves[name])
-            by_layer.setdefault(max(layers, key=values.__getitem__), []).append(name)
-    if not by_layer:
-        return f"{numbers.capitalised('; '.join(_course(name, curve) for name, curve in curves.items()))}."
-    promised = (f"layer {layer} by {listed(by_layer[layer], 'and')}" for layer in sorted(by_layer))
-    return f"Most promising: {', '.join(promised)}."
-
-
-def _course(name: str, curve: LayerCurve) -> str:
-    return course({name: curve.values}, layers=_layers(name, curve))
-
-
-def _layers(name: str, curve: LayerCurve) -> range:
-    """Return the layers that have a value of their own."""
-    return range(max(READINGS[name].first if name in READINGS else 0, curve.first_layer), curve.layers.stop)
+    """Return the page of a curve by layer."""
+    heading = numbers.capitalised(course({"value": curve.values}, layers=curve.layers))
+    return page_of(curve, kind="readings", heading=heading, lead=())

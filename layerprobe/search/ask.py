@@ -139,7 +139,7 @@ class LayerSearch:
         budget: Share of the full sweep, every layer with every seed, that may be spent; 15 % by default, and all of it
             for models of up to 4 blocks.
         seeds: At a layer at most, and of the full sweep.
-        readings: What is known of the layers of the model before training, by the names of `layerprobe readings`:
+        readings: What is known of the layers of the model before training, by the names of `predict --readings`:
             InfoNCE says where to look first, self CKA how far apart layers are. Other names are not read.
         start: The layer to begin with; by default that of the highest InfoNCE, or the middle.
         first_layer: The first layer that can be chosen, such as 1 where a model needs a block.

@@ -13,7 +13,7 @@ from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.model import Model
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.readings.registry import READINGS, alone
+from layerprobe.readings.registry import alone
 from layerprobe.readings.source import read_curves
 from layerprobe.results.shown import of_cells
 from layerprobe.scoring.score import score
@@ -88,9 +88,8 @@ def test_other_layers_are_those_of_the_blocks_before(model: Path, task: Task, op
     whole, kept = (given(Model(str(model), blocks=blocks), options) for blocks in (None, KEPT))
     curves, expected = (read_curves(one, task.texts(), alone()) for one in (whole, kept))
     for name, curve in curves.items():
-        if READINGS[name].needs != "tokens":
-            assert curve.layers.stop == 5, name
-            np.testing.assert_allclose(curve.values[:5], expected[name].values, rtol=1e-6, err_msg=name)
+        assert curve.layers.stop == 5, name
+        np.testing.assert_allclose(curve.values[:5], expected[name].values, rtol=1e-6, err_msg=name)
     scored, other = (score(one, task) for one in (whole, kept))
     np.testing.assert_allclose(scored.scores[:5], other.scores, rtol=1e-6)
     assert (scored.best_layer, scored.candidates) == (other.best_layer, other.candidates)
@@ -141,7 +140,7 @@ def test_a_comparison_has_no_cell_of_them(
 
 
 def test_commands_and_pages_go_on(layerprobe: Layerprobe, model: Path, pairs_file: Path, tmp_path: Path) -> None:
-    for command in "predict", "score", "compare", "readings":
+    for command in "predict", "score", "compare":
         page = tmp_path / f"{command}.html"
         done = layerprobe(command, model, "-t", pairs_file, "--report", page)
         assert done.code == 0, done.err
@@ -163,7 +162,7 @@ def test_find_fine_tunes_them_only_if_nothing_speaks_against(
 
 def test_a_model_that_collapsed_whole_is_refused(layerprobe: Layerprobe, pairs_file: Path, tmp_path: Path) -> None:
     model = save_collapsed(tmp_path / "model", (0,))
-    for command in "predict", "score", "compare", "readings":
+    for command in "predict", "score", "compare":
         done = layerprobe(command, model, "-t", pairs_file)
         assert (done.code, done.out) == (1, "")
         assert "layer 0 of" in done.error, command

@@ -27,7 +27,7 @@ from .conftest import QUICK, Layerprobe, Outcome, Pair
 
 PANELS = {
     "Find the layer": ("demo", "find", "predict", "check"),
-    "Look closer": ("probe", "score", "compare", "readings", "confirm", "profile"),
+    "Look closer": ("probe", "score", "compare", "confirm", "profile"),
     "Make": ("shrink", "extract", "finetune", "export", "cache"),
     "Research": ("lab",),
 }

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.reproduction.paper import experiment_names
 from layerprobe.prediction.tuned import rule_names
-from layerprobe.readings.registry import READINGS
 from layerprobe.similarity.registry import MEASURES
 from layerprobe.tasks.kind import KINDS
 
@@ -35,7 +34,6 @@ def completed(*words: str) -> list[str]:
     [
         (("predict", "--rule", ""), rule_names()),
         (("compare", "--measure", ""), MEASURES),
-        (("readings", "--reading", ""), READINGS),
         (("score", "--kind", ""), KINDS),
         (("lab", "pretrain", "--objective", ""), OBJECTIVES),
         (("lab", "reproduce", ""), experiment_names()),

@@ -81,7 +81,7 @@ def test_predict_reads_the_effective_rank(tmp_path: Path) -> None:
     code, out, err = run("predict", save_vision("vit", tmp_path / "vit"), "-t", digits)
     assert code == 0, err
     assert "effective rank" in out
-    code, _, err = run("readings", tmp_path / "vit", "-t", digits, "--json")
+    code, _, err = run("predict", tmp_path / "vit", "-t", digits, "--readings", "--json")
     assert code == 0, err
 
 

@@ -105,8 +105,7 @@ def test_readings_leave_it_out(pair: Pair, texts: tuple[str, ...], tmp_path: Pat
     curves = read_curves(given(pair[0], options), texts, alone())
     embedded = embed(pair[0], texts, tmp_path)
     for name, curve in curves.items():
-        # token states are no pooled embeddings; CKA with the layer before begins a layer later
-        expected = 0 if READINGS[name].needs == "tokens" else 1 + READINGS[name].first
+        expected = 1 + READINGS[name].first  # CKA with the layer before begins a layer later
         assert curve.first_layer == expected, name
         assert set(curve.values[:expected]) <= {curve.values[expected]}, name
     by_hand = [linear_cka(embedded.layer(layer), embedded.layer(layer - 1)) for layer in (2, 3)]
@@ -163,7 +162,7 @@ def test_compare_leaves_cells_blank(layerprobe: Layerprobe, pair: Pair, pairs_fi
 
 def test_a_layer_alone_is_compared_with_nothing(layerprobe: Layerprobe, pairs_file: Path, tmp_path: Path) -> None:
     model, page = save_tiny("bert", tmp_path / "one", num_hidden_layers=1), tmp_path / "page.html"
-    for command in (("compare", model, "--report", page), ("predict", model), ("readings", model)):
+    for command in (("compare", model, "--report", page), ("predict", model), ("predict", model, "--readings")):
         done = layerprobe(*command, "-t", pairs_file, *CLS)
         assert (done.code, done.out) == (1, "")
         assert done.err.endswith("expected two layers that differ between texts to compare with each other, got one\n")
@@ -179,9 +178,11 @@ def test_scores_and_metrics_leave_cells_blank(layerprobe: Layerprobe, pair: Pair
     )
     assert scores.best_layer >= 1
     assert scores.to_pandas().loc[0, "spearman":].isna().all()  # type: ignore[misc]
-    done = layerprobe("readings", pair[0], "-t", pairs_file, *CLS, "--reading", "InfoNCE", "--reading", "self CKA")
+    done = layerprobe("predict", pair[0], "-t", pairs_file, *CLS, "--readings")
     assert done.err.count(said(pair[0])) == 1
-    assert [len(line.split()) for line in done.out.splitlines()[2:6]] == [1, 2, 3, 3]
+    without, first, *others = (len(line.split()) for line in done.out.splitlines()[2:6])
+    assert without == 1
+    assert others == [first + 1] * 2, "expected CKA with the layer before from the second layer on"
 
 
 def test_find_goes_without_it(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:

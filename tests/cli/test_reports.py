@@ -24,7 +24,6 @@ TUNED = ("--layers", "1,3", *QUICK)
 COMMANDS: dict[str, tuple[str, ...]] = {
     "compare": ("MODEL", "REFERENCE", "-t", "PAIRS"),
     "predict": ("MODEL", "-r", "REFERENCE", "-t", "PAIRS"),
-    "readings": ("MODEL", "-t", "PAIRS", "--reading", "effective rank", "--reading", "zero-shot"),
     "score -t FEWER": ("MODEL", "-t", "PAIRS"),
     "score": ("MODEL", "-t", "PAIRS"),
     "score --ranking cosine": ("MODEL", "-t", "PAIRS", "--columns", "0,1,2", "--relevant-from", "2.5"),

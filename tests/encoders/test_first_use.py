@@ -19,7 +19,6 @@ from layerprobe.encoders.first_use import FirstUse, load, look, looked_at
 from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
-from layerprobe.extraction.embeddings import measure_tokens
 from layerprobe.finetuning.values import Protocol
 from layerprobe.profiling.run import profile
 from layerprobe.profiling.values import ProfileSettings
@@ -52,7 +51,6 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 USES: dict[str, Callable[[str, Model, Path], object]] = {
     "extract": lambda model, options, out: lp.extract(given(model, options), TEXTS),
-    "measure tokens": lambda model, options, out: measure_tokens(given(model, options), TEXTS),
     "predict": lambda model, options, out: lp.predict(given(model, options), list(TEXTS)),
     "score": lambda model, options, out: lp.score(given(model, options), toy_task()),
     "finetune": lambda model, options, out: lp.finetune(

@@ -1,6 +1,5 @@
-"""Label-free metrics of a model: from one forward pass, kept beside the embeddings, and no key of the store moves."""
+"""Readings of a model that need no labels."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,9 @@ import pytest
 
 from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
-from layerprobe.extraction.embed import TokenMetrics, embed_and_measure
-from layerprobe.extraction.embeddings import extract, measure_tokens
+from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import READINGS, alone
@@ -45,57 +42,6 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counted
 
 
-def assert_measured(given: TokenMetrics, model: str) -> None:
-    encoder = load_encoder(model)
-    _, expected = embed_and_measure(encoder, encoder.tokenize(DISTINCT))
-    np.testing.assert_allclose(given.prompt_entropy, expected[0].mean(axis=1), atol=1e-5)
-    np.testing.assert_allclose(given.curvature, np.nanmean(expected[1], axis=1), atol=1e-5)
-    spread = expected[0].std(axis=1, ddof=1) / math.sqrt(len(DISTINCT))
-    np.testing.assert_allclose(given.prompt_entropy_errors, spread, atol=1e-5)
-    assert given.n_texts == len(DISTINCT)
-
-
-def test_one_pass_makes_embeddings_and_metrics(model: str, tmp_path: Path, passes: list[int]) -> None:
-    options = Model(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
-    metrics = measure_tokens(given(model, options), TEXTS)
-    assert passes == [len(DISTINCT)]
-    embedded = extract(given(model, options), TEXTS)
-    assert measure_tokens(given(model, options), TEXTS) == metrics
-    assert passes == [len(DISTINCT)], "expected both to be read from the store"
-    assert_measured(metrics, model)
-    plain = extract(given(model, Model(device="cpu", cache_dir=tmp_path / "other")), TEXTS)
-    assert embedded.fingerprint == plain.fingerprint
-    for layer in range(N_BLOCKS + 1):
-        np.testing.assert_allclose(embedded.layer(layer), plain.layer(layer), atol=1e-5)
-
-
-def test_embeddings_that_are_there_are_left_as_they_are(model: str, tmp_path: Path, passes: list[int]) -> None:
-    options = Model(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
-    embedded = extract(given(model, options), TEXTS)
-    before = {path: path.stat().st_mtime_ns for path in embedded.stored.directory.iterdir()}
-    assert_measured(measure_tokens(given(model, options), TEXTS), model)
-    assert {path: path.stat().st_mtime_ns for path in embedded.stored.directory.iterdir()} == before
-    assert len(passes) >= 2
-
-
-def test_an_extraction_that_was_cut_short_is_measured_whole(model: str, tmp_path: Path) -> None:
-    options = Model(device="cpu", cache_dir=tmp_path)
-    embedded = extract(given(model, options), TEXTS)
-    shard = next(embedded.stored.directory.glob("shard-*"))
-    shard.write_bytes(shard.read_bytes()[:-8])
-    assert_measured(measure_tokens(given(model, options), TEXTS), model)
-
-
-def test_a_damaged_result_is_made_again(model: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    options = Model(device="cpu", cache_dir=tmp_path)
-    metrics = measure_tokens(given(model, options), TEXTS)
-    (file,) = (tmp_path / "results" / "tokens").iterdir()
-    file.write_text('{"n_texts": 3}')
-    assert measure_tokens(given(model, options), TEXTS) == metrics
-    assert "tokens/" in caplog.text
-    assert "it is made again" in caplog.text
-
-
 def test_all_readings_have_every_layer_and_survive_json(model: str, tmp_path: Path) -> None:
     options = Model(device="cpu", cache_dir=tmp_path)
     views = Views(n_texts=4, n_views=3, dropped=0.3, seed=5)
@@ -112,7 +58,6 @@ def test_all_readings_have_every_layer_and_survive_json(model: str, tmp_path: Pa
 
 
 def test_infonce_comes_with_errors(model: str, tmp_path: Path, passes: list[int]) -> None:
-    """The same values as beside LiDAR, from two views instead of four."""
     options = Model(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
     texts = tuple(f"{a} {b} {c}" for a in ("the", "quick", "fox") for b in "abc" for c in "de")
 
@@ -122,8 +67,6 @@ def test_infonce_comes_with_errors(model: str, tmp_path: Path, passes: list[int]
 
     curve = infonce_of(texts)
     assert sum(passes) <= 2 * len(texts)
-    both = read_curves(given(model, options), texts, ["InfoNCE", "LiDAR"])
-    assert curve.values == pytest.approx(both["InfoNCE"].values)
     assert curve.uncertainty is not None
     assert (curve.uncertainty.level, curve.uncertainty.n_groups) == (0.9, None)
     assert curve.standard_errors == curve.uncertainty.standard_errors
@@ -164,27 +107,20 @@ def test_views_that_say_nothing_are_refused(wrong: dict[str, float]) -> None:
 def test_no_texts_and_a_single_one_are_refused(model: str, tmp_path: Path) -> None:
     options = Model(device="cpu", cache_dir=tmp_path)
     with pytest.raises(DataError, match="expected texts to embed, got none"):
-        measure_tokens(given(model, options), [])
+        read_curves(given(model, options), [], alone())
     with pytest.raises(DataError, match="expected at least two texts to tell their views apart, got one"):
         read_curves(given(model, options), ["a b c"], alone())
 
 
-def test_texts_without_a_turn_are_told(tmp_path: Path) -> None:
-    gpt2 = str(save_tiny("gpt2", tmp_path / "gpt2"))
-    with pytest.raises(DataError, match=r"no text has a curvature at layer 0 of .*: expected texts of at least three"):
-        measure_tokens(given(gpt2, Model(device="cpu", cache_dir=tmp_path)), [""" """])
-
-
 def test_only_what_is_asked_for_is_measured(model: str, tmp_path: Path, passes: list[int]) -> None:
     options = Model(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
-    dataset = read_curves(given(model, options), TEXTS, ["dataset entropy"])
+    rank = read_curves(given(model, options), TEXTS, ["effective rank"])
     assert passes == [len(DISTINCT)], "expected no pass of views"
     whole = read_curves(given(model, options), TEXTS, alone())
-    assert dataset == {"dataset entropy": whole["dataset entropy"]}
-    for names in (["InfoNCE", "LiDAR"], ["curvature"], ["self CKA", "effective rank"], ["mean cosine"]):
+    assert rank == {"effective rank": whole["effective rank"]}
+    for names in (["InfoNCE"], ["self CKA", "effective rank"], ["mean cosine"]):
         assert read_curves(given(model, options), TEXTS, names) == {name: whole[name] for name in names}
-    assert whole["curvature"].standard_errors is not None
-    with pytest.raises(DataError, match=r"expected a reading, one of prompt entropy, .*, got 'beauty'"):
+    with pytest.raises(DataError, match=r"expected a reading, one of self CKA, .*, got 'beauty'"):
         read_curves(given(model, options), TEXTS, ["beauty"])
     with pytest.raises(DataError, match="expected a task for probe, got texts alone"):
         read_curves(given(model, options), TEXTS, ["probe"])

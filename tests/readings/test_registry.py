@@ -102,12 +102,10 @@ def test_the_command_line_shows_it(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "layerprobe_cli.main", *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
 
-    metrics = ("readings", model, "--texts", tmp_path / "texts.txt", "--cache-dir", tmp_path / "cache")
-    assert NAME in layerprobe(*metrics).splitlines()[0]
-    printed = json.loads(layerprobe(*metrics, "--reading", NAME, "--reading", "effective rank", "--json"))
-    assert list(printed["readings"]) == ["effective rank", NAME]
-    assert len(printed["readings"][NAME]["values"]) == N_BLOCKS + 1
-    assert NAME in " ".join(layerprobe("readings", "--help").replace("│", " ").split())
+    command = ("predict", model, "--texts", tmp_path / "texts.txt", "--cache-dir", tmp_path / "cache", "--readings")
+    assert NAME in layerprobe(*command).splitlines()[0]
+    printed = json.loads(layerprobe(*command, "--json"))
+    assert len(printed[NAME]["values"]) == N_BLOCKS + 1
 
 
 @pytest.mark.usefixtures("toy")

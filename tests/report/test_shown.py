@@ -25,7 +25,7 @@ from layerprobe.names import short_name
 from layerprobe.profiling.run import side_by_side
 from layerprobe.readings.values import LayerCurve
 from layerprobe.report.comparison import comparison_page
-from layerprobe.report.scores import layer_scores_page, readings_page
+from layerprobe.report.scores import layer_scores_page
 from layerprobe.results.page import render
 from layerprobe.results.shown import PAGES, Shown, make_page
 from layerprobe.results.table import Table
@@ -375,12 +375,8 @@ def test_names_cannot_add_elements_to_any_page() -> None:
         tags = [[tag for tag, _ in Page(render(make_page(make(name)))).elements] for name in (HOSTILE, "harmless")]
         assert tags[0] == tags[1]
     pages = [render(make_page(retrieval(name))) for name in (HOSTILE, "harmless")]
-    pages += [
-        render(readings_page({name: LayerCurve(values=(1.0, 2.0))}, model=name)) for name in (HOSTILE, "harmless")
-    ]
     tags = [[tag for tag, _ in Page(page).elements] for page in pages]
     assert tags[0] == tags[1]
-    assert tags[2] == tags[3]
 
 
 def test_scores_say_on_their_page_what_is_odd_about_embeddings() -> None:
@@ -389,18 +385,6 @@ def test_scores_say_on_their_page_what_is_odd_about_embeddings() -> None:
     assert "3 texts were cut" in render(
         layer_scores_page(dataclasses.replace(untrained, cautions=("3 texts were cut",)))
     )
-
-
-def test_readings_lead_with_the_layers_that_they_promise_most_of() -> None:
-    page = readings_page(
-        {
-            "InfoNCE": LayerCurve(values=(1.0, 3.0, 2.0)),
-            "effective rank": LayerCurve(values=(1.0, 2.0, 9.0)),
-            "curvature": LayerCurve(values=(1.0, 1.0, 0.5)),
-        }
-    )
-    assert page.heading.startswith("Most promising: layer 1 by ")
-    assert len(page.figures) == 3
 
 
 def test_retrieval_has_the_whole_name_and_an_interval_of_every_metric() -> None:

@@ -1,7 +1,6 @@
-"""Dataset entropy, InfoNCE, LiDAR and DiME are their definitions, and know the answers that are known."""
+"""InfoNCE is its definition, and knows the answers that are known."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,21 +10,11 @@ from numpy.typing import NDArray
 
 from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.similarity.inference import curve_uncertainty
-from layerprobe.similarity.label_free import (
-    RIDGE,
-    SHUFFLES,
-    TEMPERATURE,
-    dataset_entropy,
-    dime,
-    infonce,
-    infonce_influences,
-    lidar,
-)
+from layerprobe.similarity.label_free import TEMPERATURE, infonce, infonce_influences
 
 Array = NDArray[np.float64]
 quick = settings(max_examples=25, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
-OF_VIEWS = (infonce, lidar, dime)
 
 
 def views_of(seed: int, *, noise: float = 0.5) -> Array:
@@ -39,20 +28,7 @@ def unit(x: Array) -> Array:
     return x / math.sqrt(sum(value**2 for value in x))
 
 
-def entropy_by_hand(matrix: Array) -> float:
-    shares = np.linalg.eigvals(matrix / np.trace(matrix)).real
-    return -sum(share * math.log(share) for share in shares if share > 1e-13)
-
-
 # ---- definitions ---------------------------------------------------------------------------------------------
-
-
-@quick
-@given(seed=seeds)
-def test_dataset_entropy_is_that_of_the_cosines(seed: int) -> None:
-    layer = views_of(seed)[0]
-    cosines = np.array([[unit(x) @ unit(y) for y in layer] for x in layer])
-    assert dataset_entropy(layer) == pytest.approx(entropy_by_hand(cosines), abs=1e-9)
 
 
 @quick
@@ -126,52 +102,12 @@ def test_errors_of_infonce_are_those_of_other_texts() -> None:
     assert together[0] == pytest.approx(together[1], abs=0.15)
 
 
-@quick
-@given(seed=seeds)
-def test_lidar_is_the_rank_of_the_whitened_scatter(seed: int) -> None:
-    views = np.apply_along_axis(unit, 2, views_of(seed))
-    q, n, d = views.shape
-    means = views.mean(axis=0)
-    between = sum(np.outer(mean - means.mean(axis=0), mean - means.mean(axis=0)) for mean in means) / n
-    within = sum(np.outer(views[v, i] - means[i], views[v, i] - means[i]) for v in range(q) for i in range(n)) / (n * q)
-    # a product in another order has the same eigenvalues
-    expected = math.exp(entropy_by_hand(np.linalg.inv(within + RIDGE * np.eye(d)) @ between))
-    assert lidar(views) == pytest.approx(expected, rel=1e-6)
-    assert 1 - 1e-9 <= lidar(views) <= min(n - 1, d) + 1e-6
-
-
-@quick
-@given(seed=seeds)
-def test_dime_is_a_difference_of_joint_entropies(seed: int) -> None:
-    views = np.apply_along_axis(unit, 2, views_of(seed))
-    n = views.shape[1]
-    first, second = views[0] @ views[0].T, views[1] @ views[1].T
-    rng = np.random.default_rng(5)
-    apart = []
-    for _ in range(SHUFFLES):
-        moved = np.eye(n)[rng.permutation(n)]
-        apart.append(entropy_by_hand(first * (moved @ second @ moved.T)))
-    assert dime(views, seed=5) == pytest.approx(sum(apart) / SHUFFLES - entropy_by_hand(first * second), abs=1e-9)
-
-
 # ---- known answers and what they do not depend on ------------------------------------------------------------
 
 
 def test_known_answers() -> None:
-    assert dataset_entropy(np.diag([1.0, 2.0, 3.0, 4.0])) == pytest.approx(math.log(4))
-    assert dataset_entropy(np.outer([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 1.0])) == pytest.approx(0, abs=1e-12)
-    same = np.stack([np.eye(30)] * 2)
-    assert infonce(same, competing=30) == pytest.approx(math.log(30), abs=0.01)
-    # ten topics of three texts: both views agree on them
-    assert dime(np.repeat(same[:, :10], 3, axis=1)) == pytest.approx(math.log(30) - math.log(10), abs=0.2)
-    rng = np.random.default_rng(0)
-    unrelated = rng.normal(size=(2, 200, 100))
-    assert infonce(unrelated) < 0.1
-    assert dime(unrelated) == pytest.approx(0, abs=0.01)
-    # texts that differ in three directions, whatever their views do in the others
-    means = np.c_[rng.normal(size=(200, 3)), np.zeros((200, 5))]
-    noise = 0.01 * rng.normal(size=(4, 200, 8))
-    assert lidar(means + noise) == pytest.approx(3, abs=0.3)
+    assert infonce(np.stack([np.eye(30)] * 2), competing=30) == pytest.approx(math.log(30), abs=0.01)
+    assert infonce(np.random.default_rng(0).normal(size=(2, 200, 100))) < 0.1
 
 
 @quick
@@ -181,37 +117,22 @@ def test_rotations_and_lengths_do_not_matter(seed: int) -> None:
     rng = np.random.default_rng(seed)
     turn = np.linalg.qr(rng.normal(size=(views.shape[2],) * 2))[0]
     scale = rng.gamma(2, size=(*views.shape[:2], 1)) + 0.1
-    for measure in OF_VIEWS:
-        assert measure(scale * views @ turn) == pytest.approx(measure(views), rel=1e-6, abs=1e-9)
-    assert dataset_entropy((scale * views @ turn)[0]) == pytest.approx(dataset_entropy(views[0]), abs=1e-9)
-
-
-def test_float32_blocks_are_read_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = np.random.default_rng(3).normal(size=(50, 7)).astype(np.float32)
-    whole = dataset_entropy(layer)
-    monkeypatch.setattr("layerprobe.similarity.diagnostics.BLOCK", 30)
-    assert dataset_entropy(layer) == pytest.approx(whole, abs=1e-12)
+    assert infonce(scale * views @ turn) == pytest.approx(infonce(views), rel=1e-6, abs=1e-9)
 
 
 # ---- bad input -----------------------------------------------------------------------------------------------
 
 
 def test_rows_without_a_direction_are_named() -> None:
-    layer = np.ones((4, 3))
-    layer[2] = 0
+    views = np.ones((2, 4, 3))
+    views[1, 2] = 0
     with pytest.raises(DegenerateLayerError, match="layer 3 of bert has 1 rows of zeros"):
-        dataset_entropy(layer, name="layer 3 of bert")
-    layer[2] = np.nan
+        infonce(views, name="layer 3 of bert")
+    views[1, 2] = np.nan
     with pytest.raises(DegenerateLayerError, match="layer 3 of bert"):
-        dataset_entropy(layer, name="layer 3 of bert")
+        infonce(views, name="layer 3 of bert")
 
 
-@pytest.mark.parametrize("measure", OF_VIEWS)
-def test_too_few_views_are_refused(measure: Callable[..., float]) -> None:
+def test_too_few_views_are_refused() -> None:
     with pytest.raises(DataError, match="expected at least two views of two texts of layer 1"):
-        measure(np.ones((1, 4, 3)), name="layer 1")
-
-
-def test_texts_that_do_not_differ_have_no_lidar() -> None:
-    with pytest.raises(DegenerateLayerError, match="layer 1 has one mean"):
-        lidar(np.ones((2, 4, 3)), name="layer 1")
+        infonce(np.ones((1, 4, 3)), name="layer 1")

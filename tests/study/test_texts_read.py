@@ -115,7 +115,7 @@ def test_a_number_is_what_was_requested(model: lp.Model) -> None:
     assert prediction.comparison.map.n_samples == 50
 
 
-@pytest.mark.parametrize("rule", ["fall of effective rank", "fall of LiDAR", "fall of mean cosine"])
+@pytest.mark.parametrize("rule", ["fall of effective rank", "fall of mean cosine"])
 def test_a_rule_whose_numbers_depend_on_how_many_texts_there_are_reads_all(rule: str) -> None:
     assert numbers_of_texts(rule, None, 5000) == (5000,)
 

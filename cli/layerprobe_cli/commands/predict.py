@@ -1,9 +1,19 @@
 """layerprobe predict."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
 import layerprobe as lp
 from layerprobe.checks import LEVEL
 from layerprobe_cli import options as o
 from layerprobe_cli.shell import Done, PageCall
+
+if TYPE_CHECKING:
+    from layerprobe.encoders.loading import Resolved
+    from layerprobe.tasks.values import Task, TextFile
 
 
 def predict(
@@ -16,6 +26,7 @@ def predict(
     n_texts: o.NumberOfTexts = None,
     level: o.Level = LEVEL,
     fail_on_drop: bool = False,
+    readings: bool = False,
 ) -> Done:
     """Say where to look first for the layer to keep.
 
@@ -26,9 +37,14 @@ def predict(
 
     Args:
         fail_on_drop: Exit with code 3 if a layer is flagged.
+        readings: Instead print the numbers by layer that rules can read; of a task also those that need its labels.
     """
+    if readings and call.report:
+        raise typer.BadParameter("expected no --report with --readings, which are one table")
     settings, data = similarity.settings(), source.load()
     (checkpoint,) = o.resolved(model)
+    if readings:
+        return _read(checkpoint, source, data)
     call.data(checkpoint, data, split=source.split)
     prediction = lp.predict(
         checkpoint,
@@ -54,4 +70,23 @@ def predict(
             for pair, drop in zip(prediction.comparisons, prediction.drops, strict=True)
         ],
         failed=failed,
+    )
+
+
+def _read(checkpoint: Resolved, source: o.Texts, data: Task | TextFile) -> Done:
+    """Return the numbers by layer that rules can read."""
+    from layerprobe.extraction.embeddings import left_out_layers
+    from layerprobe.readings.registry import READINGS, curves_table
+    from layerprobe.readings.source import layers_read, read_curves
+    from layerprobe.tasks.values import Task
+
+    task = data if isinstance(data, Task) else None
+    wanted = [name for name, reading in READINGS.usable().items() if reading.alone or (task and reading.labelled)]
+    curves = read_curves(checkpoint, source.items(data), wanted, task=task, groups=source.group_of(data))
+    left_out = left_out_layers(checkpoint.label, checkpoint.pooling, *layers_read(curves)) if curves else ()
+    return Done(
+        result=curves,
+        parts=[curves_table(curves)] if curves else [],
+        notes=data.notes,
+        warnings=(*data.warnings, *left_out),
     )

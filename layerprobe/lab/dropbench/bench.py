@@ -10,6 +10,7 @@ import numpy as np
 from layerprobe.context import current
 from layerprobe.errors import DataError
 from layerprobe.lab.dropbench.results import Bench, BudgetScores, Row, RuleOutcome
+from layerprobe.lab.dropbench.rivals import RIVALS, published_rules
 from layerprobe.lab.dropbench.scores import (
     Redraws,
     alikeness,
@@ -79,7 +80,9 @@ def bench_predictors(
         raise DataError(f"expected budgets among {', '.join(present)}, got {', '.join(unknown)}")
     _check_finite(zoo)
     entries = with_all_references(zoo.entries)
-    rules = rules_for(readings_in(entries)) if rules is None else rules
+    if rules is None:
+        readings = readings_in(entries)
+        rules = rules_for(readings, published_rules(readings))
     strategies = training_strategies() if strategies is None else strategies
     return Bench(
         provenance=zoo.provenance,
@@ -114,17 +117,21 @@ def with_all_references(entries: Sequence[ZooEntry]) -> tuple[ZooEntry, ...]:
 def readings_in(entries: Iterable[ZooEntry]) -> dict[str, Reading]:
     """Return the readings of which some entry has the numbers, by name.
 
-    Of one that is not registered here nobody knows whether more is better.
+    The direction of an unregistered reading is unknown.
     """
     readings: dict[str, Reading] = {}
     for entry in entries:
         for name in entry.curves:
-            if name in READINGS or name.startswith(cka_with("")):
-                readings[name] = reading_of(name)
+            if (known := _known(name)) is not None:
+                readings[name] = known
             else:
                 needs: Literal["labels", "embeddings"] = "labels" if name in entry.labelled else "embeddings"
                 readings[name] = Reading(description=name, direction=None, needs=needs, compute=lambda source: None)
     return readings
+
+
+def _known(name: str) -> Reading | None:
+    return RIVALS.get(name) or (reading_of(name) if name in READINGS or cka_with("") in name else None)
 
 
 def known_drops(entries: Iterable[ZooEntry], budget: str) -> list[KnownDrop]:
@@ -208,7 +215,7 @@ def _clusters(entries: Sequence[ZooEntry]) -> tuple[list[str], str]:
 def _as_strategy(rule: Rule, outcomes: Sequence[RuleOutcome]) -> Strategy:
     """Return a rule as a strategy that trains nothing and skips models whose readings it lacks."""
     layers = {outcome.model: () if outcome.missing else outcome.recommended for outcome in outcomes}
-    sources = dict.fromkeys(reading_of(name).source for name in rule.curves if name in READINGS or cka_with("") in name)
+    sources = dict.fromkeys(known.source for known in map(_known, rule.curves) if known is not None)
     return rule_strategy(
         rule.name,
         layers,

@@ -11,7 +11,7 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import check_keys, from_dict
 from layerprobe.lab.dropbench.zoo import OTHER_SEED, ZooProvenance
 from layerprobe.prediction.values import Truth
-from layerprobe.readings.registry import CKA, RIVALS, cka_with
+from layerprobe.readings.registry import CKA, cka_with
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.numbers import confidence
 from layerprobe.results.shown import Shown
@@ -21,9 +21,10 @@ LEAST = 0.01
 """Where costs of nothing stand on the axis, which is logarithmic."""
 WORTH_PRINTING = (
     *("last layer", "fixed fraction of depth", "random layer", "plateau of CKA", "fall of CKA", "fall of InfoNCE"),
-    *("fall of effective rank", "best layer by probe", "best layer by LogME", "best layer by H-score"),
+    *("fall of effective rank", "best layer by probe", "best layer by LogME"),
     *("best layer by LinMSE", "best layer by kNN", "L3Prune small", "L3Prune large", "TransformerRanker bestlayer"),
-    *(f"best layer by {name}" for name in RIVALS),
+    *("best layer by LOES without labels", "best layer by alpha-ReQ", "best layer by subspace displacement"),
+    *("best layer by neighbour retention", "best layer by LOES", "best layer by KITE"),
 )
 """The rules that are printed by default."""
 

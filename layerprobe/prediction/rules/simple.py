@@ -1,4 +1,4 @@
-"""Rules of the depth and of one reading, published ones, and the best of all rules. Knows numbers by layer only."""
+"""Rules of the depth and of one reading, and the best of all rules. Knows numbers by layer only."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,6 @@ from layerprobe.prediction.rule import (
     FRACTION,
     Array,
     KnownDrop,
-    ModelCurves,
     Parameters,
     Predictor,
     ReadingPredictor,
@@ -21,14 +20,12 @@ from layerprobe.prediction.rule import (
     falls,
     fitted,
     fixed_fraction,
-    layer_values,
     leave_one_family_out,
     loss,
     nothing_to_choose,
     obstacle,
 )
 from layerprobe.readings.reading import Reading
-from layerprobe.readings.registry import CONTRASTIVE_LOSS, H_SCORE, LOG_EVIDENCE
 
 # ---- no model is looked at ------------------------------------------------------------------------------
 
@@ -138,59 +135,6 @@ def falls_of(values: Array, reading: Reading, *, direction: int, first: int = 0)
     """Return the falls of (.., layers) values of a reading below the highest from layer `first` on; 0 before it."""
     below = falls(direction * values[..., first:], unit=reading.maximum)
     return np.concatenate([np.zeros((*below.shape[:-1], first)), below], axis=-1)
-
-
-# ---- as their authors state them, on the readings of `layerprobe.readings.transferability` ------------------
-
-
-L3PRUNE = "Thennal, Fischer and Biemann 2025 (2410.14578)"
-TRANSFORMER_RANKER = "Garbaciauskas et al. 2024 (Findings of ACL, 757)"
-DECIMALS = 4
-"""To which TransformerRanker rounds its scores."""
-
-
-def published_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
-    """Return the two rules of L3Prune and that of TransformerRanker; none of them takes the embedding output."""
-    small, large = (ReadingPredictor(name=CONTRASTIVE_LOSS, layers=layers) for layers in (_small, _large))
-    return [
-        Rule(name="L3Prune small", curves=(CONTRASTIVE_LOSS,), make=lambda: small, labelled=True, source=L3PRUNE),
-        Rule(name="L3Prune large", curves=(CONTRASTIVE_LOSS,), make=lambda: large, labelled=True, source=L3PRUNE),
-        Rule(
-            name="TransformerRanker bestlayer",
-            curves=(LOG_EVIDENCE,),
-            make=lambda: _best_layer,
-            labelled=True,
-            source=TRANSFORMER_RANKER,
-        ),
-    ]
-
-
-def _small(losses: Array) -> NDArray[np.intp]:
-    """Return the layer with the lowest loss in the first half of the blocks.
-
-    Source: Thennal, Fischer and Biemann 2025 (arXiv 2410.14578); the halves are those of their code.
-    """
-    half = max((losses.shape[-1] - 1) // 2, 1)
-    layers: NDArray[np.intp] = 1 + losses[..., 1 : half + 1].argmin(axis=-1)
-    return layers
-
-
-def _large(losses: Array) -> NDArray[np.intp]:
-    """Return the layer with the lowest loss in the second half of the blocks."""
-    first = (losses.shape[-1] - 1) // 2 + 1
-    layers: NDArray[np.intp] = first + losses[..., first:].argmin(axis=-1)
-    return layers
-
-
-def _best_layer(model: ModelCurves) -> tuple[int, ...]:
-    """Return the layer with the highest H-score, its default; where targets are scores, which that refuses, LogME.
-
-    Source: Garbaciauskas et al., Findings of ACL 2024 (2024.findings-acl.757). It scores models by their best layer and
-    does not say which of equals that is; here it is the earlier one.
-    """
-    name = H_SCORE if H_SCORE in model.curves else LOG_EVIDENCE
-    scores = np.round(layer_values(model, name)[1:], DECIMALS)
-    return (1 + int(scores.argmax()),)
 
 
 # ---- the best of the others -----------------------------------------------------------------------------
