@@ -29,6 +29,7 @@ from layerprobe.finetuning.values import (
     RunsOrigin,
     TuningResult,
 )
+from layerprobe.interval import Interval
 from layerprobe.lab.dropbench.results import BudgetScores
 from layerprobe.lab.dropbench.zoo import ItemErrors, ScanScores, TunedLayers, Zoo, ZooEntry
 from layerprobe.lab.effects import ObjectiveEffect
@@ -47,14 +48,12 @@ from layerprobe.similarity.measures.cka import RBFCKA
 from layerprobe.similarity.registry import MEASURES
 from layerprobe.similarity.values import (
     CurveUncertainty,
-    Difference,
-    Interval,
     MapUncertainty,
     PermutationNull,
     SimilarityCurve,
     SimilarityMap,
 )
-from layerprobe.stats.values import over_seeds
+from layerprobe.stats.crossed import crossed
 from layerprobe.study.values import Finding, Prediction
 from layerprobe.tasks.values import Examples, Items, Task, TaskSettings, TextFile
 
@@ -123,7 +122,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "ids": st.just(("p", "q")),
         "by_item": st.fixed_dictionaries({"ndcg@10": st.tuples(*[st.tuples(NUMBERS, NUMBERS)] * 3)}),
         "means": st.fixed_dictionaries({"ndcg@10": st.tuples(*[st.deferred(lambda: values_of(Interval))] * 3)}),
-        "differences": st.tuples(*[st.deferred(lambda: values_of(Difference))] * 2),
+        "differences": st.tuples(*[st.deferred(lambda: values_of(Interval))] * 2),
     },
     RunsOrigin: {"model": st.builds(Model, NAMES, random_init=st.none() | st.integers(0, 9))},
     Average: {
@@ -473,7 +472,7 @@ OUTCOME = LayerOutcome(
     primary="spearman",
     test={"spearman": (1.0, 2.0)},
     validation={"spearman": (1.0, 2.0)},
-    error=over_seeds((1.0, 2.0), (0.0, 3.0)),
+    error=crossed((1.0, 2.0), None),
 )
 ZEROS = ((0.0, 0.0),) * 3
 # three layers against two

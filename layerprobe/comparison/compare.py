@@ -20,6 +20,7 @@ from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamples
 from layerprobe.extraction.embeddings import Embeddings, distinct_texts, extract
 from layerprobe.files.images import ImageItem, readable_as
 from layerprobe.files.serialisation import digest
+from layerprobe.interval import Interval
 from layerprobe.names import distinct_names
 from layerprobe.similarity.cautions import cautions
 from layerprobe.similarity.checks import MIN_SAMPLES, as_array
@@ -30,7 +31,6 @@ from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.permutation import check_permutations, permutation_null
 from layerprobe.similarity.values import (
     Alignment,
-    Difference,
     LayerDiagnostics,
     Measure,
     Normalize,
@@ -331,7 +331,7 @@ def _compared(
                 unit="image" if isinstance(model.distinct[0], ImageItem) else "text",
             )
         )
-    differences: list[tuple[Difference, ...]] = []
+    differences: list[tuple[Interval, ...]] = []
     partners = [list(enumerate(curve.reference_layers)) for curve in curves]
     for estimate, partner in zip(first[1:], partners[1:], strict=True):
         differences.append(first[0].differences(estimate, list(zip(partners[0], partner, strict=True))))

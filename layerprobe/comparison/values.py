@@ -7,11 +7,12 @@ from typing import Any
 from layerprobe.encoders.model import ModelDescription, Pooling
 from layerprobe.files.images import Modality
 from layerprobe.files.serialisation import IN_MEMORY
+from layerprobe.interval import Interval
 from layerprobe.names import distinct_names, in_percent, plural, short_name, short_names
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown, brief, of_layers
 from layerprobe.results.table import Bounds, Column, Table, p_value, stacked
-from layerprobe.similarity.values import Difference, LayerDiagnostics, SimilarityCurve, SimilarityMap
+from layerprobe.similarity.values import LayerDiagnostics, SimilarityCurve, SimilarityMap
 
 _TEST = "Two-sided, of no difference on the same texts; of one test alone: some of many are small by chance."
 
@@ -34,7 +35,7 @@ class Comparison(Shown):
     """One value of the map for every layer of the model."""
     other_normalization: SimilarityMap | None = None
     """The same measure of z-scored features where `map` is of raw ones, and the other way round."""
-    steps: tuple[Difference, ...] = ()
+    steps: tuple[Interval, ...] = ()
     """The curve's change from each layer to the next."""
     model_diagnostics: tuple[LayerDiagnostics, ...] = ()
     """By layer of the model."""
@@ -67,7 +68,7 @@ class Comparison(Shown):
         return self.curve.alignment == "previous-layer"
 
     @property
-    def changes(self) -> dict[int, Difference]:
+    def changes(self) -> dict[int, Interval]:
         """The curve's change from the layer before, by layer; none where the layer before is compared with itself."""
         layers = self.layers[1 + self.alone :]
         return {layer: step for layer, step in enumerate(self.steps, start=1) if layer in layers}
@@ -89,7 +90,7 @@ class Comparison(Shown):
         """One row per layer: similarity with its interval, change from the layer before, similarity by chance."""
         return self.among(())
 
-    def among(self, differences: Sequence[Difference], label: Callable[[str], str] = short_name) -> Table:
+    def among(self, differences: Sequence[Interval], label: Callable[[str], str] = short_name) -> Table:
         """Return the table next to those of other references: differences by layer to the first, names by `label`."""
         curve, errors, null = self.curve, self.curve.uncertainty, self.map.null
         pairs, level = tuple(enumerate(curve.reference_layers)), in_percent(errors.level, " % ") if errors else ""
@@ -157,10 +158,10 @@ def _interval(name: str, ends: Iterable[Bounds | None], title: str) -> Column:
     return Column(name, tuple(ends), title, ".4f", interval=True, over="over new texts")
 
 
-def _difference(name: str, differences: Sequence[Difference | None]) -> tuple[Column, ...]:
+def _difference(name: str, differences: Sequence[Interval | None]) -> tuple[Column, ...]:
     """Return the columns of differences by layer, with interval and test."""
     title = name.replace("less_first", "difference to the first")
-    bounds = (None if difference is None else (difference.lower, difference.upper) for difference in differences)
+    bounds = (difference.interval if difference else None for difference in differences)
     tests = [difference and difference.p_value for difference in differences]
     return (
         Column(name, [difference and difference.value for difference in differences], title, "+.4f"),
@@ -175,7 +176,7 @@ class Comparisons(Shown):
 
     comparisons: tuple[Comparison, ...]
     """One a reference."""
-    differences: tuple[tuple[Difference, ...], ...] = ()
+    differences: tuple[tuple[Interval, ...], ...] = ()
     """For each reference but the first, by layer of the model: its curve less that of the first."""
     item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
     """As of a `Comparison`."""

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from layerprobe.checks import LEVEL
 from layerprobe.finetuning.outputs import NO_ITEMS, SCORED, Array, RunItems, ScoredSplit
 from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, best_by_validation
+from layerprobe.interval import Interval
 from layerprobe.stats.best import best_over_seeds
 from layerprobe.stats.crossed import crossed
-from layerprobe.stats.values import TOLERANCE, AgainstBest, CrossedInterval, Floor
+from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor
 
 
 def outcome(runs: Iterable[FineTuningRun], items: RunItems = NO_ITEMS, *, level: float = LEVEL) -> LayerOutcome:
@@ -38,9 +39,7 @@ def outcomes(
     return tuple(outcome((run for run in runs if run.choice == choice), items, level=level) for choice in choices)
 
 
-def _mean(
-    runs: Sequence[FineTuningRun], items: RunItems, split: ScoredSplit, *, level: float
-) -> CrossedInterval | None:
+def _mean(runs: Sequence[FineTuningRun], items: RunItems, split: ScoredSplit, *, level: float) -> Interval | None:
     """Return the mean of the primary metric over the seeds of one layer, with its errors over items and seeds."""
     values = [getattr(run, split)[run.primary] for run in runs]
     links, primary = items.links.get(split), runs[0].primary
@@ -105,7 +104,7 @@ def differences(
 
 def difference(
     first: Sequence[FineTuningRun], second: Sequence[FineTuningRun], items: tuple[RunItems, RunItems], *, level: float
-) -> CrossedInterval | None:
+) -> Interval | None:
     """Return by how much `first` scores more on test than `second`, over items and seeds; see `differences`."""
     values, influences = differences(first, second, items)
     links, unit, primary = items[1].links.get("test"), items[1].unit, first[0].primary

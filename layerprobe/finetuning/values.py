@@ -12,6 +12,7 @@ from layerprobe.checks import as_declared
 from layerprobe.encoders.model import Model, Pooling
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import IN_MEMORY, RARE
+from layerprobe.interval import ClaimVerdict, Interval
 from layerprobe.metrics.names import Split, metric_title, points
 from layerprobe.names import counted, distinct_names, listed
 from layerprobe.results.blocks import Blocks
@@ -21,7 +22,7 @@ from layerprobe.results.shown import Shown, clauses
 from layerprobe.results.table import Column, Table, interval_title, layer_columns
 from layerprobe.scoring.values import behind_columns, floor_columns
 from layerprobe.stats.sentences import best_sentence, drawn_anew_in_all, floor_sentence, none_above_floor, with_interval
-from layerprobe.stats.values import AgainstBest, ClaimVerdict, CrossedInterval, Floor
+from layerprobe.stats.values import AgainstBest, Floor
 from layerprobe.training.values import check_protocol
 
 Weighting = Literal["falling", "equal", "random", "sandwich"]
@@ -211,9 +212,9 @@ class LayerOutcome:
     """By seed, x 100."""
     validation: dict[str, tuple[float, ...]]
     """By seed, x 100."""
-    error: CrossedInterval | None = None
+    error: Interval | None = None
     """Of the mean on the test split, over items and seeds; None for one seed whose outputs are not known."""
-    validation_error: CrossedInterval | None = None
+    validation_error: Interval | None = None
     """The same on the validation split."""
     model: str = field(default="", metadata=RARE)
     task: str = field(default="", metadata=RARE)
@@ -574,7 +575,7 @@ class Confirmation(Shown):
     """The verdict in plain words."""
     planned_seeds: int | None = None
     """Seeds at most, where there was a look after each; None where all were run before the only one."""
-    error: CrossedInterval | None = None
+    error: Interval | None = None
     """The effect with its errors over items and seeds; None where there was no look. Where seeds were planned, its
     interval is wider, so that those of all looks together cover the effect at the level."""
 

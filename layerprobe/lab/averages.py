@@ -16,9 +16,9 @@ from scipy.special import softmax
 from layerprobe.errors import DataError
 from layerprobe.finetuning.outputs import SCORED, ScoredSplit, outputs_in
 from layerprobe.finetuning.values import FineTuningRun
+from layerprobe.interval import Interval
 from layerprobe.lab.results import Average, AveragedMember
 from layerprobe.stats.crossed import crossed, errors_known
-from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences, links_of
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
@@ -159,7 +159,7 @@ def _evaluated(
 
 def _gain(
     task: Task, averages: Sequence[Array], tested: Sequence[Evaluation], single: _Member, *, level: float
-) -> CrossedInterval | None:
+) -> Interval | None:
     """Return the gain of the average over a single member on test, with its errors over items and seeds."""
     kind, gold, links, primary = task.kind, task.test.gold, links_of(task.test), task.primary
 

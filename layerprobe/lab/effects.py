@@ -7,13 +7,13 @@ from statistics import fmean
 from typing import Literal
 
 from layerprobe.checks import LEVEL
+from layerprobe.interval import Interval
 from layerprobe.lab.dropbench.truth import truth
 from layerprobe.lab.dropbench.zoo import OTHER_SEED, TWIN, ZooEntry
 from layerprobe.names import in_percent
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.table import Table, columns_of
 from layerprobe.stats.crossed import crossed
-from layerprobe.stats.values import CrossedInterval
 
 Pair = tuple[ZooEntry, ZooEntry]
 """A model and the MLM model of the same size, corpus, task and seed."""
@@ -47,7 +47,7 @@ class ObjectiveEffect:
     """Of these models."""
     twins: tuple[float, ...]
     """Of the MLM models of the same size and seed."""
-    difference: CrossedInterval | None
+    difference: Interval | None
     """Of the means value - twin, over pairs as over seeds; None for one pair."""
 
     @property

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
 from layerprobe.finetuning.values import LayerOutcome, best_by_validation
+from layerprobe.interval import Interval
 from layerprobe.lab.dropbench.truth import truth
 from layerprobe.lab.dropbench.zoo import Zoo
 from layerprobe.lab.effects import Measured, ObjectiveEffect, effects_table
 from layerprobe.lab.pretraining.values import Adaptation, Pretraining
 from layerprobe.lab.recipe import AdaptStep, Recipe
-from layerprobe.metrics.names import metric_title, points
+from layerprobe.metrics.names import bounded, metric_title, points
 from layerprobe.names import counted, in_percent, listed, short_name
 from layerprobe.results import numbers
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown, clauses
 from layerprobe.results.table import Column, Table, columns_of, interval_title, millions
 from layerprobe.stats.sentences import drawn_anew, drawn_anew_in_all, drop_sentence, gain_in_brackets
-from layerprobe.stats.values import CrossedInterval
 
 LISTED = 4
 """A sentence names so many layers one by one, and counts more of them."""
@@ -39,7 +39,7 @@ class RecipeRow:
     budget: str
     """Name of the protocol; empty of a step before the tasks."""
     outcome: LayerOutcome
-    added: CrossedInterval | None = None
+    added: Interval | None = None
     """Its test score less that of the same step alone, over paired seeds of fine-tuning, all of which follow one
     adaptation; None where there is no such run, or one seed whose outputs are not known."""
 
@@ -108,7 +108,7 @@ class Average:
     """Of the average by metric and seed, x 100."""
     thresholds: tuple[float | None, ...]
     """By seed: chosen on the validation split, where the kind has one."""
-    gain: CrossedInterval | None
+    gain: Interval | None
     """Test score of the average less that of the best single one; None where nothing is known of its error."""
     parameters: int
     """Of every member's model, and of layers of one scan only the deepest."""
@@ -307,8 +307,9 @@ class RecipeResult(Shown):
         what = f"{short_name(first.model)}: {steps} first adds"
         unit = f"{metric_title(primary)} x 100 on {first.task}"
         joint = 1 - (1 - self.level) / len(effects)
-        stated = [(row, effect if len(effects) <= LISTED else effect.at(joint, primary)) for row, effect in effects]
-        named = [(row, effect) for row, effect in stated if len(effects) <= LISTED or effect.sign]
+        alone = len(effects) <= LISTED
+        stated = [(row, effect if alone else _jointly(effect, joint, primary)) for row, effect in effects]
+        named = [(row, effect) for row, effect in stated if alone or effect.sign]
         if not named:
             return f"{what} nothing significant at any of {len(effects)} layers ({unit})."
         texts = [f"{effect.value:+.2f} {_ends(effect.interval)} at layer {row.outcome.layer}" for row, effect in named]
@@ -494,3 +495,9 @@ def pretrainings_table(pretrainings: dict[str, Pretraining]) -> Table:
         ),
         title="What was measured",
     )
+
+
+def _jointly(effect: Interval, level: float, metric: str) -> Interval:
+    """Return a difference of scores at another level of confidence, inside what it can be."""
+    wider = effect.at(level)
+    return replace(wider, interval=bounded(metric, wider.interval, difference=True))

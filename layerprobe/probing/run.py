@@ -17,6 +17,7 @@ from layerprobe.checks import settings_or_default
 from layerprobe.comparison.arrays import Layer, as_layers
 from layerprobe.context import current, report
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
+from layerprobe.interval import Interval
 from layerprobe.metrics.correlation import fisher_ends
 from layerprobe.metrics.influence import mean_influences
 from layerprobe.metrics.names import bounded
@@ -28,7 +29,7 @@ from layerprobe.probing.weighted_sum import weighted_sum as sum_of_layers
 from layerprobe.stats.best import compared_with_best, of_highest
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance
 from layerprobe.stats.links import Links
-from layerprobe.stats.values import AgainstBest, CrossedInterval
+from layerprobe.stats.values import AgainstBest
 
 Array = NDArray[np.float64]
 
@@ -98,7 +99,7 @@ class Board:
         else:
             self.layers.append(probed)
 
-    def error(self, values: Array, psi: Array, *, difference: bool = False) -> CrossedInterval | None:
+    def error(self, values: Array, psi: Array, *, difference: bool = False) -> Interval | None:
         """Return the interval of a score, or of a difference, over items and foldings; None where nothing is known."""
         if self.links is not None and self.links.units <= 1:
             return None

@@ -8,6 +8,7 @@ from layerprobe.context import duration
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
+from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.names import plural, short_name
 from layerprobe.results.charts import Chart, Line
@@ -15,7 +16,7 @@ from layerprobe.results.numbers import capitalised
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, columns_of, interval_title
 from layerprobe.stats.sentences import best_sentence, score_of_best, weighted_sum_sentence
-from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor
+from layerprobe.stats.values import AgainstBest, Floor
 
 TargetKind = Literal["scores", "classes", "labels", "pairs", "queries"]
 """scores: a number a sample; classes: one of several; labels: several of 0 and 1; pairs: of rows with a score; queries:
@@ -68,12 +69,12 @@ class ProbedLayer:
     """Features; None where that is not known."""
     metrics: dict[str, float]
     """x 100, mean over foldings."""
-    error: CrossedInterval | None
+    error: Interval | None
     """Of the primary metric, over items and foldings; None where nothing is known of it. The lower end of the best
     layer allows for its having been chosen among all of them."""
     behind: float | None = None
     """Points that the best single layer is ahead at most, by the joint statement; None for the weighted sum."""
-    gain: CrossedInterval | None = None
+    gain: Interval | None = None
     """Of the weighted sum: what it scores more than the best single layer."""
     better: bool = False
     """Of the weighted sum: whether that is more than its error, compared with every layer that may be the best."""

@@ -6,6 +6,7 @@ from itertools import groupby
 
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.errors import DataError
+from layerprobe.interval import Interval
 from layerprobe.names import distinct_names, listed, plural
 from layerprobe.report.facts import diagnostics, model_facts
 from layerprobe.report.maps import (
@@ -23,7 +24,7 @@ from layerprobe.results.parts import definitions, facts_table, folded, section, 
 from layerprobe.results.shown import clauses
 from layerprobe.results.table import Table, stacked
 from layerprobe.results.values import Figure, Page, Part, Section
-from layerprobe.similarity.values import Difference, SimilarityMap
+from layerprobe.similarity.values import SimilarityMap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +188,7 @@ def last_and_fall(result: Comparisons) -> str:
     ends = (f"{name} {_value(one, last)}" for name, one in zip(names, result.comparisons, strict=True))
     value = _value(result.comparisons[0], last) if len(names) == 1 else ", ".join(ends)
     sentence = f"{_measure(result.comparisons[0].map)} {end}: {value}."
-    falls = {layer: step for layer, step in result.comparisons[0].changes.items() if step.upper < 0}
+    falls = {layer: step for layer, step in result.comparisons[0].changes.items() if step.sign < 0}
     if not falls:
         return sentence
     layer = min(falls, key=lambda layer: falls[layer].value)
@@ -227,8 +228,8 @@ def _value(comparison: Comparison, layer: int) -> str:
     return value if errors is None else f"{value} {numbers.interval((errors.lower[layer], errors.upper[layer]), 3)}"
 
 
-def _difference(difference: Difference) -> str:
-    return f"{numbers.signed(difference.value, 3)} {numbers.interval((difference.lower, difference.upper), 3)}"
+def _difference(difference: Interval) -> str:
+    return f"{numbers.signed(difference.value, 3)} {numbers.interval(difference.interval, 3)}"
 
 
 # ---- maps and facts -------------------------------------------------------------------------------------

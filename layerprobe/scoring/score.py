@@ -20,11 +20,11 @@ from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all
 from layerprobe.encoders.model import DEFAULTS, ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings
+from layerprobe.interval import Interval
 from layerprobe.metrics.names import METRICS, bounded
 from layerprobe.names import distinct_names, plural
 from layerprobe.scoring.values import ItemScores, LayerOfModel, LayerScores, Scores, TaskScores
 from layerprobe.scoring.zero_shot import score_split
-from layerprobe.similarity.values import Difference, Interval
 from layerprobe.stats.best import against_best
 from layerprobe.stats.crossed import crossed, least_variance
 from layerprobe.stats.values import TOLERANCE, AgainstBest, best_of
@@ -358,11 +358,11 @@ def _mean(values: Array, level: float, metric: str, *, difference: bool = False)
     variance = values.var(ddof=1) / n if np.ptp(values) > _SAME else least_variance(n)
     mean, error = mean_of(values), math.sqrt(variance)
     half = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * error
-    lower, upper = bounded(metric, (mean - half, mean + half), difference=difference)
-    return Interval(value=mean, standard_error=error, lower=lower, upper=upper, level=level)
+    ends = bounded(metric, (mean - half, mean + half), difference=difference)
+    return Interval(value=mean, standard_error=error, interval=ends, level=level, freedom=n - 1)
 
 
-def _to_the_last(layers: Sequence[Array], level: float, metric: str) -> tuple[Difference, ...]:
+def _to_the_last(layers: Sequence[Array], level: float, metric: str) -> tuple[Interval, ...]:
     """Return each layer less the last; with m differences each interval is at 1 - (1 - level) / m."""
     *others, last = layers
     differences = []
@@ -371,12 +371,9 @@ def _to_the_last(layers: Sequence[Array], level: float, metric: str) -> tuple[Di
         # the two-sided p of a mean of zero
         p_value = float(2 * stats.t.sf(abs(mean.value) / mean.standard_error, len(last) - 1))
         differences.append(
-            Difference(
+            replace(
+                mean,
                 label=f"layer {layer} less layer {len(others)}",
-                value=mean.value,
-                standard_error=mean.standard_error,
-                lower=mean.lower,
-                upper=mean.upper,
                 level=level,
                 p_value=min(1.0, len(others) * p_value),
             )

@@ -9,13 +9,13 @@ from typing import Any, Literal
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import unreliable
 from layerprobe.files.serialisation import IN_MEMORY, RARE
+from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title, points, split_title
 from layerprobe.names import counted, distinct_names, in_percent, plural, short_name
 from layerprobe.results.blocks import Blocks
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown, brief, of_layers
 from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
-from layerprobe.similarity.values import Difference, Interval
 from layerprobe.stats.sentences import (
     across_models_sentence,
     across_sentence,
@@ -23,7 +23,7 @@ from layerprobe.stats.sentences import (
     layers_of_models,
     score_of_best,
 )
-from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor, best_of, front_beyond_noise, pareto_front
+from layerprobe.stats.values import AgainstBest, Floor, best_of, front_beyond_noise, pareto_front
 
 REVERSED = -20.0
 """Correlations x 100 of all layers below which labels are likely to be the wrong way round."""
@@ -284,7 +284,7 @@ class ItemScores:
     """By metric, layer and item, x 100."""
     means: dict[str, tuple[Interval, ...]]
     """By metric and layer, over items, x 100, each with Student's t interval at the level."""
-    differences: tuple[Difference, ...]
+    differences: tuple[Interval, ...]
     """The primary metric of every layer but the last less that of the last, over paired items, x 100.
 
     Intervals and p-values hold for all layers together (Bonferroni), so also for the best one, which is chosen on the
@@ -297,7 +297,7 @@ class ItemScores:
             if metric != scores.primary:
                 yield columns_of(of_layers(scores.layers, means))(
                     f"{metric}_interval",
-                    attrgetter("lower", "upper"),
+                    attrgetter("interval"),
                     title=interval_title(means[0].level),
                     form=".2f",
                     interval=True,
@@ -308,7 +308,7 @@ class ItemScores:
         yield less("less_last", attrgetter("value"), title="difference to the last", form="+.2f")
         yield less(
             "less_last_interval",
-            attrgetter("lower", "upper"),
+            attrgetter("interval"),
             title="interval, all layers together",
             form="+.2f",
             meaning=f"Of the difference in {metric_title(scores.primary)} to the last layer.",
@@ -325,7 +325,7 @@ class Way:
     """The primary metric by layer, x 100."""
     test: dict[str, tuple[float, ...]]
     """By metric and layer, x 100."""
-    gains: tuple[CrossedInterval | None, ...]
+    gains: tuple[Interval | None, ...]
     """By layer: the primary metric on test less that of the first baseline, over items; None where nothing is known of
     its error."""
 

@@ -29,12 +29,12 @@ from layerprobe.finetuning.losses import Criterion, criterion_of, prepared_sides
 from layerprobe.finetuning.outputs import ScoredSplit, outputs_in, run_items
 from layerprobe.finetuning.tuning import finetune, with_prompts
 from layerprobe.finetuning.values import Protocol
+from layerprobe.interval import Interval
 from layerprobe.scoring.probes import Probe
 from layerprobe.shrinking.embedding import Embed, embedder, fewer, mapped, once, tokenized
 from layerprobe.shrinking.teacher import Taught, agreement
 from layerprobe.shrinking.values import PointsLost, Served
 from layerprobe.stats.crossed import crossed, errors_known
-from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences, links_of
 from layerprobe.tasks.explored import ItemSource, LayerOutputs
 from layerprobe.tasks.kind import KINDS
@@ -70,7 +70,7 @@ def tuned(model: Resolved, task: Task, layer: int, seed: int, protocol: Protocol
 
 def difference(
     a: Sequence[Scored], b: Sequence[Scored], task: Task, split: ScoredSplit, *, level: float
-) -> CrossedInterval | None:
+) -> Interval | None:
     """Return the difference a - b of scores over the same seeds and items; None where items have no error."""
     items, primary = task.split(split), task.primary
     influences = np.stack([one - other for (_, one), (_, other) in zip(a, b, strict=True)])

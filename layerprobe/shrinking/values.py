@@ -15,6 +15,7 @@ from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import IN_MEMORY, RARE
 from layerprobe.finetuning.values import Protocol
+from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, short_name, times_as_fast
 from layerprobe.results.blocks import Blocks
@@ -32,7 +33,6 @@ from layerprobe.stats.sentences import (
     would_settle,
 )
 from layerprobe.stats.values import (
-    CrossedInterval,
     MarginVerdict,
     front_beyond_noise,
     items_needed,
@@ -166,7 +166,7 @@ class PointsLost:
     """Scores of the whole model, x 100, by seed of fine-tuning; one without."""
     small: tuple[float, ...]
     """Scores of the smaller model by seed of its training."""
-    error: CrossedInterval | None
+    error: Interval | None
     """Of whole less small, x 100, at a level of 0.95; None where items have no error."""
     margin: float
     """What it may be at most."""

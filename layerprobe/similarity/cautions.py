@@ -5,7 +5,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from layerprobe.errors import option
-from layerprobe.similarity.values import LEAST_SHARE, Alignment, Diagnosed, LayerDiagnostics, Measure
+from layerprobe.interval import LEAST_SHARE
+from layerprobe.similarity.values import Alignment, Diagnosed, LayerDiagnostics, Measure
 
 COPIES = 0.01
 """Share of rows that are copies from which on it is warned of: one text in a hundred no longer counts once."""

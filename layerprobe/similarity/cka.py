@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError
+from layerprobe.interval import Interval
 from layerprobe.lazy import cached_property
 from layerprobe.similarity.checks import Array, as_array
 from layerprobe.similarity.engine.passes import NamedLayers, Sums, named_layers, sums_of
@@ -34,9 +35,7 @@ from layerprobe.similarity.measures.cka import CKA, RBFCKA
 from layerprobe.similarity.values import (
     Alignment,
     CurveUncertainty,
-    Difference,
     Estimator,
-    Interval,
     MapUncertainty,
     Normalize,
     SimilarityCurve,
@@ -132,7 +131,7 @@ def cka_interval(
     Examples:
         >>> X, noise = np.random.default_rng(0).normal(size=(2, 200, 8))
         >>> debiased = cka_interval(X, X + noise)
-        >>> debiased.lower < debiased.value < debiased.upper, debiased.doubtful
+        >>> debiased.interval[0] < debiased.value < debiased.interval[1], debiased.doubtful
         (True, False)
     """
     measure = measure or CKA()
@@ -143,13 +142,12 @@ def cka_interval(
     check_level(level)
     estimate = _estimate(X, Y, measure, level=level, groups=groups)
     value, error = float(estimate.values[0, 0]), estimate.spread(0, 0)
-    lower, upper = interval(value, error, level=level)
     return Interval(
         value=value,
         standard_error=error.standard_error,
-        lower=lower,
-        upper=upper,
+        interval=interval(value, error, level=level),
         level=level,
+        freedom=error.freedom,
         effective_share=min(*estimate.effective_shares[0], *estimate.effective_shares[1]),
     )
 
@@ -330,13 +328,13 @@ class CKAEstimate:
         )
         return dataclasses.replace(curve, uncertainty=uncertainty)
 
-    def steps(self, curve: SimilarityCurve) -> tuple[Difference, ...]:
+    def steps(self, curve: SimilarityCurve) -> tuple[Interval, ...]:
         """Return the change of a curve from each layer to the next, tested on the same samples."""
         return self.differences(self, list(itertools.pairwise(enumerate(curve.reference_layers))))
 
     def differences(
         self, other: CKAEstimate, at: Sequence[tuple[tuple[int, int], tuple[int, int]]]
-    ) -> tuple[Difference, ...]:
+    ) -> tuple[Interval, ...]:
         """Return values of `other` less values of this estimate; none for the biased estimator or without a level."""
         if not (self.uncertain and other.uncertain):
             return ()

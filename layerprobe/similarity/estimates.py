@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.context import part, report
 from layerprobe.errors import DataError, DegenerateLayerError
+from layerprobe.interval import Interval
 from layerprobe.similarity.checks import MIN_SAMPLES, Array
 from layerprobe.similarity.inference import MIN_UNITS, difference_label, group_numbers, student_uncertainty, tested
 from layerprobe.similarity.maps import (
@@ -27,7 +28,6 @@ from layerprobe.similarity.maps import (
 )
 from layerprobe.similarity.values import (
     Alignment,
-    Difference,
     LayerMeasure,
     Measure,
     SimilarityCurve,
@@ -51,10 +51,10 @@ class Estimate(Protocol):
     def curve(self, alignment: Alignment) -> SimilarityCurve:
         """Return one value for every layer of the model, with its interval and the band of the whole curve."""
 
-    def steps(self, curve: SimilarityCurve) -> tuple[Difference, ...]:
+    def steps(self, curve: SimilarityCurve) -> tuple[Interval, ...]:
         """Return the change of a curve from each layer to the next."""
 
-    def differences(self, other: Any, at: Sequence[tuple[Pair, Pair]]) -> tuple[Difference, ...]:
+    def differences(self, other: Any, at: Sequence[tuple[Pair, Pair]]) -> tuple[Interval, ...]:
         """Return values of `other` less values of this estimate, tested on the same samples.
 
         Args:
@@ -195,13 +195,13 @@ class MeasureEstimate:
         )
         return dataclasses.replace(curve, uncertainty=uncertainty)
 
-    def steps(self, curve: SimilarityCurve) -> tuple[Difference, ...]:
+    def steps(self, curve: SimilarityCurve) -> tuple[Interval, ...]:
         """Return the change of a curve from each layer to the next, tested on the same samples."""
         return self.differences(self, list(itertools.pairwise(enumerate(curve.reference_layers))))
 
-    def differences(self, other: MeasureEstimate, at: Sequence[tuple[Pair, Pair]]) -> tuple[Difference, ...]:
+    def differences(self, other: MeasureEstimate, at: Sequence[tuple[Pair, Pair]]) -> tuple[Interval, ...]:
         """Return values of `other` less values of this estimate; none where one of them has no interval."""
-        differences, freedom = list[Difference](), len(self.remaining) - 1
+        differences, freedom = list[Interval](), len(self.remaining) - 1
         for here, second_at in at:
             first, second = self.replicates(here), other.replicates(second_at)
             if first is None or second is None:

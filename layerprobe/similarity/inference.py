@@ -14,8 +14,9 @@ from scipy import special, stats
 
 from layerprobe.checks import LEVEL, check_level, check_present
 from layerprobe.errors import DataError
+from layerprobe.interval import Interval
 from layerprobe.similarity.checks import Array, as_array, check_same_samples
-from layerprobe.similarity.values import CurveUncertainty, Difference, as_matrix
+from layerprobe.similarity.values import CurveUncertainty, as_matrix
 
 DRAWS = 20_000
 """Curves drawn to find the half-width of a simultaneous band: its level is then right to 0.3 points."""
@@ -270,7 +271,7 @@ def student_uncertainty(
 
 def difference(
     first: float, second: float, errors: tuple[Spread, Spread], *, label: str, level: float = LEVEL
-) -> Difference:
+) -> Interval:
     """Return `first` less `second`, similarities on the same samples, with its interval and test."""
     a, b = errors
     check_same_samples(len(b.influences), len(a.influences), name="the second similarity", other="the first")
@@ -279,18 +280,18 @@ def difference(
     return tested(first - second, error, min(a.freedom, b.freedom), label=label, level=level)
 
 
-def tested(value: float, error: float, freedom: float, *, label: str, level: float) -> Difference:
+def tested(value: float, error: float, freedom: float, *, label: str, level: float) -> Interval:
     """Return a difference with Student's interval and two-sided test; its error may be 0."""
     half = -float(special.stdtrit(freedom, (1 - level) / 2)) * error
     # Copies differ by rounding, in value and in error.
     ratio = abs(value) / max(error, TINY)
-    return Difference(
+    return Interval(
         label=label,
         value=value,
         standard_error=error,
-        lower=value - half,
-        upper=value + half,
+        interval=(value - half, value + half),
         level=level,
+        freedom=freedom,
         p_value=float(2 * special.stdtr(freedom, -ratio)),
     )
 

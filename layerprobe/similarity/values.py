@@ -38,11 +38,6 @@ Invariance = Literal[
 invertible A; D X with positive diagonal D; X + r 1^T."""
 ROTATIONS: frozenset[Invariance] = frozenset({"isotropic-scaling", "permutation", "orthogonal"})
 
-LEAST_SHARE = 0.4
-"""Effective share of the samples below which a 95 % interval of CKA may hold the truth in fewer than 93 of 100 cases.
-Between layers of MiniLM it is 0.5 to 0.9 on captions, abstracts and sentences of STS-B, and 0.3 to 0.5 on lines of
-Wikipedia with headings of a word among them."""
-
 CHANCE = 0.05
 """Similarity of independent layers from which on it is warned of: more than the intervals of 100 texts hide."""
 
@@ -187,29 +182,6 @@ def as_measure(measure: Measure | str | None) -> Measure:
         kind, values = Measure.class_of({"name": measure or "cka"})
         return kind(**values)
     raise DataError(f"expected a measure, one of {', '.join(MEASURES)}, or an instance of its class, got {measure!r}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
-    """A value, such as a similarity of two layers, and how far it may be from that of all texts like these."""
-
-    value: float
-    """The similarity, not clamped, or the mean of a score."""
-    standard_error: float
-    """Of the value."""
-    lower: float
-    """Of the interval at `level`."""
-    upper: float
-    """Of the interval at `level`."""
-    level: float
-    """Confidence level, such as 0.95."""
-    effective_share: float | None = None
-    """Of CKA: effective share of the samples or groups, see `SimilarityMap`, of the layer where it is smaller."""
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether so few samples decide that the interval may be too narrow, and the value biased."""
-        return self.effective_share is not None and self.effective_share < LEAST_SHARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,26 +385,6 @@ class SimilarityCurve:
     """How those were chosen."""
     uncertainty: CurveUncertainty | None = None
     """Of the values; None where there are too few texts, the estimator has no intervals, or none were requested."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """A paired difference of two similarities or scores on the same samples."""
-
-    label: str
-    """What less what, such as "layer 3: bert less roberta"."""
-    value: float
-    """The first less the second."""
-    standard_error: float
-    """Of the difference."""
-    lower: float
-    """Of the interval at `level`."""
-    upper: float
-    """Of the interval at `level`."""
-    level: float
-    """Confidence level, such as 0.95."""
-    p_value: float
-    """Two-sided, of no difference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError, MisalignedSamplesError
+from layerprobe.interval import Interval
 from layerprobe.metrics.names import bounded
 from layerprobe.stats.links import Links
-from layerprobe.stats.values import CrossedInterval
 
 Array = NDArray[np.float64]
 
@@ -133,7 +133,7 @@ def crossed(
     unit: str = "item",
     metric: str | None = None,
     difference: bool = True,
-) -> CrossedInterval | None:
+) -> Interval | None:
     """Return the mean of one quantity over seeds, with its errors over items and over seeds.
 
     With s^2 the variance of the S values, and C their covariance over items,
@@ -183,7 +183,7 @@ def crossed(
     error = math.sqrt(variance)
     half = float(stats.t.isf((1 - level) / 2, freedom)) * error
     ends = (value - half, value + half)
-    return CrossedInterval(
+    return Interval(
         value=value,
         standard_error=error,
         items_error=None if n_items is None else math.sqrt(of_items),

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from layerprobe.context import duration
 from layerprobe.errors import option
+from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, in_percent, listed, plural, told_apart
 from layerprobe.results.numbers import capitalised
-from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor, MarginVerdict, Verdict
+from layerprobe.stats.values import AgainstBest, Floor, MarginVerdict, Verdict
 
 Ends = tuple[float, float]
 
@@ -150,7 +151,7 @@ def range_of(interval: Ends, level: float | None = None, *, digits: int = 2) -> 
     return f"{low} to {high}" if level is None else f"{in_percent(level)} interval {low} to {high}"
 
 
-def drawn_anew(error: CrossedInterval) -> str:
+def drawn_anew(error: Interval) -> str:
     """Return what an interval allows to vary: items, seeds or both."""
     if error.n_items is None:
         return "over new seeds only, as outputs by item were not kept"
@@ -159,12 +160,12 @@ def drawn_anew(error: CrossedInterval) -> str:
     return f"over new {plural(error.unit)} and new seeds"
 
 
-def drawn_anew_in_all(errors: Iterable[CrossedInterval]) -> str:
+def drawn_anew_in_all(errors: Iterable[Interval]) -> str:
     """Return what several intervals are over: those of one seed are over items only."""
     return ", or ".join(sorted(dict.fromkeys(map(drawn_anew, errors)), key=lambda over: " only" in over))
 
 
-def error_sources(error: CrossedInterval) -> str:
+def error_sources(error: Interval) -> str:
     """Return what an interval is over and where most of its error comes from."""
     over = drawn_anew(error)
     if error.items_error is None or error.seeds_error is None or not error.standard_error:
@@ -176,7 +177,7 @@ def error_sources(error: CrossedInterval) -> str:
     return f"{over}, most of the error from {items if share > CLOSE else seeds}"
 
 
-def gain_in_brackets(gain: CrossedInterval | None) -> str:
+def gain_in_brackets(gain: Interval | None) -> str:
     """Return the interval of a gain and whether it is one, as the end of a sentence."""
     if gain is None:
         return "(no interval): whether that is a gain is not known."
@@ -184,12 +185,12 @@ def gain_in_brackets(gain: CrossedInterval | None) -> str:
     return f"({range_of(gain.interval, gain.level)} {drawn_anew(gain)}): {verdict}."
 
 
-def detectable(error: CrossedInterval) -> str:
+def detectable(error: Interval) -> str:
     """Return which differences a study like this detects: that none was shown is no statement that there is none."""
     return f"only differences of {error.visible:.1f} points or more are detectable here"
 
 
-def against_last(layer: int, last: int, difference: CrossedInterval, metric: str) -> str:
+def against_last(layer: int, last: int, difference: Interval, metric: str) -> str:
     """Return how a layer's test score compares with that of the last one, of which it is the score less."""
     ends = f"{range_of(difference.interval, difference.level)} {error_sources(difference)}"
     by = f"{abs(difference.value):.2f} {metric_title(metric)} x 100"
@@ -198,7 +199,7 @@ def against_last(layer: int, last: int, difference: CrossedInterval, metric: str
     return f"{whole}." if difference.sign else f"{whole}; that is inconclusive: {detectable(difference)}."
 
 
-def from_full_model(difference: CrossedInterval) -> str:
+def from_full_model(difference: Interval) -> str:
     """Return how a truncated model compares with the full one, of which it is the score less."""
     level, (low, high), value = in_percent(difference.level), difference.interval, difference.value
     if not difference.sign:
@@ -897,7 +898,7 @@ def confirmation_sentences(
     layers: tuple[int, int],
     means: tuple[float, float],
     metric: str,
-    difference: CrossedInterval | None,
+    difference: Interval | None,
     level: float,
     seeds: str,
     looks: int = 0,
@@ -1006,7 +1007,7 @@ def margin_sentence(
 # ---- the weighted sum of layers --------------------------------------------------------------------------
 
 
-def weighted_sum_sentence(gain: CrossedInterval | None) -> str:
+def weighted_sum_sentence(gain: Interval | None) -> str:
     """Return whether the weighted sum of layers scores more than any single one; None where that is not shown."""
     if gain is None:
         return "The weighted sum is not shown to be better than a single layer."

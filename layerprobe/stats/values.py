@@ -1,135 +1,24 @@
 """Statistics of scores over seeds and items: values only, without numpy, so that settings load quickly."""
 
-import contextlib
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
 
 from layerprobe.checks import LEVEL
-from layerprobe.files.serialisation import RARE, from_dict, to_dict
+from layerprobe.files.serialisation import RARE
+from layerprobe.interval import Interval
 from layerprobe.metrics.names import bounded
 
 TOLERANCE = 1.0
 """Points of a metric x 100 that what is enough may be behind the best."""
-POWER = 0.8
-"""How often a difference that could have been seen is seen."""
 Verdict = Literal["decided", "within the tolerance", "undecided", "nothing to cut"]
 """decided: no other may be the best; within the tolerance: the one to keep is close to the best, whichever that is;
 undecided: it is the best guess; nothing to cut: the whole is within the tolerance of the best, and no smaller one is.
 Each at the requested level."""
-ClaimVerdict = Literal["confirmed", "refuted", "undecided"]
-"""Whether a difference bears out what is claimed of it."""
 MarginVerdict = Literal["within", "not shown", "worse"]
 """Whether a loss is shown to be within a margin, shown to be above it, or neither."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrossedInterval:
-    """A score, or a difference of scores, with its errors over items and seeds, x 100.
-
-    standard_error^2 = items_error^2 + seeds_error^2, of which one that is not known counts as 0.
-    """
-
-    value: float
-    """Mean over seeds."""
-    standard_error: float
-    """Of the mean, over other items and other seeds."""
-    items_error: float | None
-    """What seeds without end would leave of it; None where outputs are not known: the interval is over seeds alone."""
-    seeds_error: float | None
-    """What further seeds take off it; None for one seed: the interval is over items alone."""
-    freedom: float
-    """Degrees of freedom of the standard error."""
-    interval: tuple[float, float]
-    """Student's t."""
-    level: float
-    """Confidence level of the interval."""
-    n_items: int | None
-    """None where outputs are not known."""
-    n_seeds: int
-    unit: str = "item"
-    """What an item is called, such as pair."""
-
-    @property
-    def sign(self) -> int:
-        """1 where all of the interval is above 0, -1 where all of it is below, and else 0."""
-        return (self.interval[0] > 0) - (self.interval[1] < 0)
-
-    def verdict(self, *, claimed: bool = True, margin: float = 0.0) -> ClaimVerdict:
-        """Return whether this bears out that the first score is higher, or where that is not claimed that it is not.
-
-        An interval above 0 says that it is, whatever the size; one below the margin that it is not.
-        """
-        if self.interval[0] > 0:
-            return "confirmed" if claimed else "refuted"
-        if self.interval[1] < margin:
-            return "refuted" if claimed else "confirmed"
-        return "undecided"
-
-    def at(self, level: float, metric: str) -> "CrossedInterval":
-        """Return a difference of scores by a metric at another level of confidence."""
-        from scipy import stats  # takes a second to load
-
-        half = float(stats.t.isf((1 - level) / 2, self.freedom)) * self.standard_error
-        return replace(
-            self, level=level, interval=bounded(metric, (self.value - half, self.value + half), difference=True)
-        )
-
-    @property
-    def visible(self) -> float:
-        """The smallest true difference that `POWER` of such studies would detect.
-
-        (t_((1 + level) / 2) + t_POWER) standard errors; at most a hundredth more studies see it from the other side.
-        """
-        from scipy import stats  # takes a second to load
-
-        student = stats.t(self.freedom)
-        return float(student.ppf((1 + self.level) / 2) + student.ppf(POWER)) * self.standard_error
-
-
-def over_seeds(values: Sequence[float], interval: tuple[float, float] | None) -> CrossedInterval | None:
-    """Return the mean of values by seed with an interval that a file has of it: files of before had no more.
-
-    The level is that at which Student's t has this interval, an end of which a metric's range may have cut off.
-    """
-    if interval is None or len(values) < 2:
-        return None
-    from scipy import stats  # takes a second to load
-
-    mean, error, freedom = statistics.fmean(values), statistics.stdev(values) / len(values) ** 0.5, len(values) - 1.0
-    half = max(mean - interval[0], interval[1] - mean)
-    return CrossedInterval(
-        value=mean,
-        standard_error=error,
-        items_error=None,
-        seeds_error=error,
-        freedom=freedom,
-        interval=(interval[0], interval[1]),
-        level=round(float(1 - 2 * stats.t.sf(half / error, freedom)), 3) if error else LEVEL,
-        n_items=None,
-        n_seeds=len(values),
-    )
-
-
-def read_error(
-    fields: dict[str, Any], derived: Sequence[str], by_seed: Callable[[], Sequence[float]], name: str = "error"
-) -> dict[str, Any]:
-    """Return the fields of a record as JSON of any version says, with the error of files that have an interval alone.
-
-    Args:
-        fields: As they stand in the file.
-        derived: Names of those that JSON has and the class computes.
-        by_seed: Returns the values that the interval is of; what it raises of fields that are none is left to checks.
-        name: Of the field that has the error.
-    """
-    left = {key: value for key, value in fields.items() if key not in derived}
-    ends = from_dict(tuple[float, float] | None, fields.get("interval"), key="interval")
-    if left.get(name) is None and ends is not None:
-        with contextlib.suppress(LookupError, TypeError, AttributeError, ValueError):
-            left[name] = to_dict(over_seeds(by_seed(), ends))
-    return left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,7 +174,7 @@ MANY_TIMES = 1e6
 """More times the items than these are no advice."""
 
 
-def upper_end(loss: float, error: CrossedInterval | None, *, failure: float, metric: str) -> float:
+def upper_end(loss: float, error: Interval | None, *, failure: float, metric: str) -> float:
     """Return the upper confidence bound of a loss; infinity where its error is unknown.
 
     Args:
@@ -300,14 +189,14 @@ def upper_end(loss: float, error: CrossedInterval | None, *, failure: float, met
     return bounded(metric, (loss, loss + reach), difference=True)[1]
 
 
-def margin_verdict(error: CrossedInterval | None, most: float, margin: float) -> MarginVerdict:
+def margin_verdict(error: Interval | None, most: float, margin: float) -> MarginVerdict:
     """Return whether a loss with this upper bound is within a margin."""
     if most <= margin:
         return "within"
     return "worse" if error is not None and error.interval[0] > margin else "not shown"
 
 
-def items_needed(loss: float, error: CrossedInterval, most: float, margin: float, failure: float) -> tuple[int, bool]:
+def items_needed(loss: float, error: Interval, most: float, margin: float, failure: float) -> tuple[int, bool]:
     """Return how many items would show that a loss is within a margin, and whether it takes more seeds, too.
 
     0 items where those that there are would do with more seeds. No items and no seeds where nothing would.
@@ -321,7 +210,7 @@ def items_needed(loss: float, error: CrossedInterval, most: float, margin: float
     return round(error.n_items * times) if times > 1 else 0, bool(times and not enough)
 
 
-def _times(error: CrossedInterval, room: float, seeds: float, failure: float) -> float:
+def _times(error: Interval, room: float, seeds: float, failure: float) -> float:
     """Return the factor of items at which the interval fits within `room`; 0 where none suffices."""
     times = 1.0
     while _reach(error, times, seeds, failure) > room:
@@ -331,7 +220,7 @@ def _times(error: CrossedInterval, room: float, seeds: float, failure: float) ->
     return times
 
 
-def _reach(error: CrossedInterval, times: float, seeds: float, failure: float) -> float:
+def _reach(error: Interval, times: float, seeds: float, failure: float) -> float:
     """Return the half-width of the interval with `times` as many items, given the error over seeds."""
     from scipy.special import stdtrit  # takes a while to load
 

@@ -15,12 +15,12 @@ from layerprobe.finetuning.outcomes import differences, outcomes
 from layerprobe.finetuning.outputs import NO_ITEMS, RunItems, run_items
 from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_layers, finetune
 from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, Protocol
+from layerprobe.interval import ClaimVerdict
 from layerprobe.names import counted
 from layerprobe.prediction.rule import compared_layers
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.sentences import claim_phrase, confirmation_sentences, spoilt_sentence
-from layerprobe.stats.values import ClaimVerdict
 from layerprobe.study.predict import predict
 from layerprobe.study.values import Finding, Prediction
 from layerprobe.tasks.splitting import checked_task, spoilt_items

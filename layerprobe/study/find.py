@@ -42,6 +42,7 @@ from layerprobe.finetuning.saved import RESULT, Runs, run_directory, without_che
 from layerprobe.finetuning.tmft import embed
 from layerprobe.finetuning.tuning import agreed, finetune, plan_tuning, pooled_by, run_folder, run_set
 from layerprobe.finetuning.values import FineTuningRun, Place, Protocol, Weighting
+from layerprobe.interval import Interval
 from layerprobe.jobs.crew import Workers, crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.jobs.processes import available_cores, import_ahead
@@ -69,7 +70,7 @@ from layerprobe.search.values import (
     SearchSettings,
 )
 from layerprobe.stats.sentences import layer_span
-from layerprobe.stats.values import CrossedInterval, Floor
+from layerprobe.stats.values import Floor
 from layerprobe.store.store import Store
 from layerprobe.study.predict import DEFAULT_RULE, References, as_models, default_rule, drop_of_curves
 from layerprobe.study.values import Finding, MadeRun, Weights
@@ -594,7 +595,7 @@ class _ModelRuns:
         for run in missing:
             search.add(self.scores(run), model=self.begun.model)
 
-    def _against_last(self, best: int, level: float) -> CrossedInterval | None:
+    def _against_last(self, best: int, level: float) -> Interval | None:
         """Return the difference over the seeds that both layers have scores of; None where there is none."""
         runs = {(made.layer, made.seed): made.run for made in self.runs if made.run and not made.scan}
         seeds = [seed for layer, seed in sorted(runs) if layer == best and (self.n_blocks, seed) in runs]

@@ -11,6 +11,7 @@ from layerprobe.encoders.timing import Speedup, speedup
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import IN_MEMORY, RARE
 from layerprobe.finetuning.values import FineTuningRun, LayerOutcome
+from layerprobe.interval import ClaimVerdict, Interval
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import distinct_names, times_as_fast
 from layerprobe.prediction.values import DropPrediction
@@ -21,7 +22,7 @@ from layerprobe.results.table import Table, millions
 from layerprobe.scoring.values import LayerScores
 from layerprobe.search.values import SearchAnswer
 from layerprobe.stats import sentences
-from layerprobe.stats.values import ClaimVerdict, CrossedInterval, Floor
+from layerprobe.stats.values import Floor
 from layerprobe.study.tables import finding_table, models_table, prediction_table
 from layerprobe.tasks.quality import DataQuality
 
@@ -165,7 +166,7 @@ class Finding(Shown):
     sufficient and the last layer."""
     outcomes: tuple[LayerOutcome, ...] = ()
     """The runs of truncated models put together by layer, ascending."""
-    against_last: CrossedInterval | None = None
+    against_last: Interval | None = None
     """Test score at the layer to keep less that at the last one, x 100, over paired seeds and test items, which chose
     neither; None where that was not requested, or the last layer is the one to keep."""
     proof_cost: int = 0

@@ -201,7 +201,7 @@ def visible_difference(n: int, *, labelled: bool) -> float:
     layer is taken to be 0.8, with the standard error of a share, sqrt(p (1 - p) / n), where targets are labels, and
     otherwise that of Spearman's correlation, (1 - r^2) sqrt((1 + r^2 / 2) / (n - 3)) (Bonett and Wright 2000,
     Psychometrika 65). The errors of both layers correlate, since the items are the same; seeds are left out. Once
-    something is fine-tuned, `CrossedInterval.visible` has what was measured.
+    something is fine-tuned, `Interval.visible` has what was measured.
 
     Examples:
         >>> round(visible_difference(1379, labelled=False), 1), round(visible_difference(100, labelled=False), 1)

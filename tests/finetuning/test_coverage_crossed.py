@@ -18,10 +18,10 @@ from layerprobe.embedded.pair import embedded_model, embedded_task
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
+from layerprobe.interval import Interval
 from layerprobe.metrics.influence import correlation_influences
 from layerprobe.metrics.scores import correlations
 from layerprobe.stats.crossed import crossed
-from layerprobe.stats.values import CrossedInterval
 from layerprobe.study.confirmation import level_at_look, looks
 
 Array = NDArray[np.float64]
@@ -90,7 +90,7 @@ def runs() -> Runs:
     return fine_tuned()
 
 
-def interval_of(values: Sequence[float], influences: Array | None, level: float = 0.95) -> CrossedInterval:
+def interval_of(values: Sequence[float], influences: Array | None, level: float = 0.95) -> Interval:
     found = crossed(values, influences, level=level)
     assert found is not None
     return found

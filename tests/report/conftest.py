@@ -12,6 +12,7 @@ import pytest
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol
+from layerprobe.interval import Interval
 from layerprobe.prediction.values import Decline, DropPrediction
 from layerprobe.results.page import render
 from layerprobe.results.shown import Shown, make_page
@@ -21,7 +22,6 @@ from layerprobe.search.values import Evidence, Score, SearchSettings
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
 from layerprobe.stats.crossed import crossed
-from layerprobe.stats.values import CrossedInterval, over_seeds
 from layerprobe.study.values import Finding, MadeRun, Weights
 from tests.few import few
 
@@ -45,6 +45,12 @@ class Pair:
 
 
 _RENDERED: dict[int, tuple[Shown, str]] = {}
+
+
+def over_seeds(values: Sequence[float], ends: tuple[float, float]) -> Interval | None:
+    """Return the mean of values by seed, with given ends of its interval; None for one seed."""
+    error = crossed(values, None)
+    return None if error is None else dataclasses.replace(error, interval=ends)
 
 
 def rendered(result: Shown) -> str:
@@ -223,7 +229,7 @@ def found(
     for made in runs:
         if not made.scan:
             by_layer.setdefault(made.run.layer, []).append(made.run)
-    difference = CrossedInterval(
+    difference = Interval(
         value=7.5,
         standard_error=1.0,
         items_error=0.8,

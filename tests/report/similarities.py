@@ -11,13 +11,13 @@ import numpy as np
 
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.model import ModelDescription
+from layerprobe.interval import Interval
 from layerprobe.names import short_names
 from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.similarity.measures.cka import RBFCKA
 from layerprobe.similarity.values import (
     CurveUncertainty,
-    Difference,
     LayerDiagnostics,
     MapUncertainty,
     Matrix,
@@ -88,20 +88,20 @@ def uncertain_curve(curve: SimilarityCurve, error: float = ERROR) -> SimilarityC
     )
 
 
-def steps(curve: SimilarityCurve) -> tuple[Difference, ...]:
+def steps(curve: SimilarityCurve) -> tuple[Interval, ...]:
     return tuple(
         _step(layer, after - before)
         for layer, (before, after) in enumerate(zip(curve.values, curve.values[1:], strict=False))
     )
 
 
-def _step(layer: int, value: float) -> Difference:
-    return Difference(
+def _step(layer: int, value: float) -> Interval:
+    return Interval(
         label=f"layer {layer + 1} less layer {layer}",
         value=value,
         standard_error=ERROR,
-        lower=value - 1.96 * ERROR,
-        upper=value + 1.96 * ERROR,
+        interval=(value - 1.96 * ERROR, value + 1.96 * ERROR),
+        freedom=30.0,
         level=0.95,
         p_value=math.erfc(abs(value) / ERROR / math.sqrt(2)),
     )

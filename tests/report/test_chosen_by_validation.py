@@ -12,7 +12,7 @@ import pytest
 import layerprobe
 from layerprobe.finetuning.values import FineTuningRun, LayerOutcome
 from layerprobe.results.shown import Shown, make_page
-from layerprobe.stats.values import over_seeds
+from tests.report.conftest import over_seeds
 
 from .test_shown import CASES
 

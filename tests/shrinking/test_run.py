@@ -29,6 +29,7 @@ from layerprobe.finetuning.saved import MODEL
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
+from layerprobe.interval import Interval
 from layerprobe.metrics.correlation import cosine_scores, spearman
 from layerprobe.scoring.score import score
 from layerprobe.shrinking import order, points_lost
@@ -38,7 +39,6 @@ from layerprobe.shrinking.run import plan_shrinking, shrink
 from layerprobe.shrinking.teacher import agreement
 from layerprobe.shrinking.values import PointsLost, Served, ShrinkSettings, Shrunk, SmallerVocabulary
 from layerprobe.stats.crossed import crossed
-from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.values import Task
 from tests.encoders import vocabularies
 from tests.few import few
@@ -477,7 +477,7 @@ def test_texts_that_the_task_tests_are_left_out(folder: str) -> None:
 
 
 def loss(value: float, half: float, *, margin: float = 1.0) -> PointsLost:
-    error = CrossedInterval(
+    error = Interval(
         value=value,
         standard_error=half / 1.65,
         items_error=half / 1.65,

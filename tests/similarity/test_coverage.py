@@ -202,7 +202,7 @@ def drawn(model: Model, n: int, *, measure: CKA = LINEAR, repetitions: int) -> t
     for _ in range(repetitions):
         (X,), (Y,) = model(rng, n)
         one = cka_interval(X, Y, measure=measure)
-        found.append((one.lower <= value <= one.upper, one.doubtful))
+        found.append((one.interval[0] <= value <= one.interval[1], one.doubtful))
     held, doubtful = np.array(found).T
     print(f"held {held.mean():.3f}, doubtful {doubtful.mean():.3f}, held or doubtful {(held | doubtful).mean():.3f}")
     return held, doubtful

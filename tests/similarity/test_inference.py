@@ -344,7 +344,7 @@ def test_far_samples_make_a_linear_interval_doubtful_and_not_a_gaussian_one() ->
     assert cka_interval(Y, far).doubtful
     assert not cka_interval(far, Y, measure=RBF).doubtful
     plain, doubted = cka_interval(X, Y), cka_interval(far, Y)
-    widths = [(found.upper - found.lower) / found.standard_error for found in (plain, doubted)]
+    widths = [(found.interval[1] - found.interval[0]) / found.standard_error for found in (plain, doubted)]
     assert widths[1] > 1.5 * widths[0]
 
 
@@ -400,7 +400,7 @@ def test_two_layers_have_the_interval_of_their_map(measure: CKA) -> None:
     found, of_map = cka_interval(X, Y, measure=measure, level=0.9), estimate(40, measure=measure, level=0.9).map
     errors = of_map.uncertainty
     assert (found.value, found.standard_error) == (of_map.values[0][0], errors.standard_errors[0][0])
-    assert (found.lower, found.upper, found.level) == (errors.lower[0][0], errors.upper[0][0], 0.9)
+    assert (*found.interval, found.level) == (errors.lower[0][0], errors.upper[0][0], 0.9)
     groups = np.arange(40) // 4
     grouped = cka_interval(X, Y, measure=measure, groups=groups)
     expected = estimate(40, measure=measure, groups=groups).map.uncertainty.standard_errors[0][0]
@@ -505,7 +505,7 @@ def test_a_difference_is_that_of_paired_influences() -> None:
     paired = np.std(a.influences - b.influences, ddof=1) / np.sqrt(120)
     np.testing.assert_allclose(result.standard_error, paired, rtol=0.1)
     half = stats.t.ppf(0.95, min(a.freedom, b.freedom)) * result.standard_error
-    np.testing.assert_allclose([result.lower, result.upper], [0.1 - half, 0.1 + half])
+    np.testing.assert_allclose(result.interval, [0.1 - half, 0.1 + half])
     p_value = 2 * stats.t.sf(0.1 / result.standard_error, min(a.freedom, b.freedom))
     np.testing.assert_allclose(result.p_value, p_value)
 
@@ -522,7 +522,7 @@ def test_a_difference_the_other_way_round_is_its_negative() -> None:
     a, b = found.spread(0, 0), found.spread(0, 1)
     one, other = difference(0.7, 0.6, (a, b), label="a"), difference(0.6, 0.7, (b, a), label="b")
     np.testing.assert_allclose(
-        [other.value, other.lower, other.upper], [-one.value, -one.upper, -one.lower], rtol=1e-12
+        [other.value, *other.interval], [-one.value, *(-end for end in one.interval[::-1])], rtol=1e-12
     )
     np.testing.assert_allclose([other.p_value, other.standard_error], [one.p_value, one.standard_error], rtol=1e-12)
 
@@ -557,7 +557,7 @@ def test_a_large_difference_is_found() -> None:
     (step,) = found.steps(found.curve("same-index"))
     assert step.label == "layer 1 less layer 0"
     assert step.value == pytest.approx(found.values[1, 1] - found.values[0, 0])
-    assert step.upper < 0
+    assert step.sign < 0
     assert step.p_value < 1e-6
 
 
@@ -569,7 +569,7 @@ def test_differences_are_of_the_other_estimate_less_this_one() -> None:
     (found,) = near.differences(far, [((1, 0), (1, 0))])
     assert found.label == "layer 1"
     assert found.value == far.values[1, 0] - near.values[1, 0] < 0
-    assert found.lower < found.value < found.upper
+    assert found.interval[0] < found.value < found.interval[1]
 
 
 def test_steps_follow_the_curve_to_its_partners() -> None:

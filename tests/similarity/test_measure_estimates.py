@@ -88,7 +88,7 @@ def test_intervals_and_tests_have_the_degrees_of_freedom_of_their_groups(n: int)
     replicates = [estimate.replicates((i, i)) for i in (0, 1)]
     assert replicates[0] is not None
     error = np.sqrt(freedom * np.var(replicates[1] - replicates[0]))
-    np.testing.assert_allclose(step.upper - step.value, stats.t(freedom).isf(0.025) * error)
+    np.testing.assert_allclose(step.interval[1] - step.value, stats.t(freedom).isf(0.025) * error)
     np.testing.assert_allclose(step.p_value, 2 * stats.t(freedom).sf(abs(step.value) / error))
 
 

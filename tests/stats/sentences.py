@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from layerprobe.errors import ON_COMMAND_LINE
+from layerprobe.interval import Interval
 from layerprobe.search.plan import answer
 from layerprobe.search.values import SearchSettings
 from layerprobe.stats import sentences
-from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor, MarginVerdict
+from layerprobe.stats.values import AgainstBest, Floor, MarginVerdict
 from tests.report.conftest import HOSTILE, STUDIES, found, study
 from tests.search.worlds import search, world
 
@@ -40,9 +41,9 @@ def against(
     )
 
 
-def difference(value: float, half: float, *, items: float | None = 0.5, seeds: float | None = 0.5) -> CrossedInterval:
+def difference(value: float, half: float, *, items: float | None = 0.5, seeds: float | None = 0.5) -> Interval:
     """Return a difference that reaches so far to both sides."""
-    return CrossedInterval(
+    return Interval(
         value=value,
         standard_error=half / 2,
         items_error=items,

@@ -10,17 +10,17 @@ from scipy import stats
 
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.files.serialisation import from_json, to_json
+from layerprobe.interval import Interval
 from layerprobe.metrics.influence import class_influences, correlation_influences
 from layerprobe.metrics.scores import class_scores, correlations
 from layerprobe.stats.crossed import crossed, item_covariance, pooled_covariance
 from layerprobe.stats.links import Links
 from layerprobe.stats.sentences import error_sources
-from layerprobe.stats.values import CrossedInterval
 
 Array = NDArray[np.float64]
 
 
-def interval_of(values: Sequence[float], influences: Array | None, **options: object) -> CrossedInterval:
+def interval_of(values: Sequence[float], influences: Array | None, **options: object) -> Interval:
     found = crossed(values, influences, **options)  # type: ignore[arg-type]
     assert found is not None
     return found
@@ -108,7 +108,7 @@ def test_words_say_what_the_interval_is_over_and_which_error_is_the_larger_one()
 
 def test_it_survives_json() -> None:
     for found in (interval_of([1.0, 2.0], None), interval_of([1.0], np.eye(4)[:1])):
-        assert from_json(CrossedInterval, to_json(found)) == found
+        assert from_json(Interval, to_json(found)) == found
 
 
 def test_wrong_numbers_are_errors() -> None:
@@ -177,7 +177,7 @@ def test_a_difference_that_can_be_seen_is_seen_in_four_of_five_studies() -> None
     assert visible == pytest.approx((stats.t.ppf(0.975, 49) + stats.t.ppf(0.8, 49)) / math.sqrt(n), rel=0.02)
 
 
-def _mean_of(values: Array) -> CrossedInterval:
+def _mean_of(values: Array) -> Interval:
     return interval_of([float(values.mean())], (values - values.mean())[None])
 
 

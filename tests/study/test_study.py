@@ -417,7 +417,7 @@ def test_several_references_are_compared_in_one_pass(embedded: dict[str, Embeddi
     assert [each.label for each in deeper] == [f"layer {layer}" for layer in range(4)]
     first = comparisons.comparisons[0].curve.values
     np.testing.assert_allclose([each.value for each in itself], [1 - value for value in first], atol=1e-6)
-    assert all(each.lower < each.value < each.upper for each in deeper)
+    assert all(each.interval[0] < each.value < each.interval[1] for each in deeper)
 
 
 def test_a_model_is_compared_with_itself_a_layer_apart(embedded: dict[str, Embeddings]) -> None:

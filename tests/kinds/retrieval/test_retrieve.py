@@ -195,7 +195,7 @@ def test_intervals_are_students(scores: Scores) -> None:
     for metric in RETRIEVAL_METRICS:
         for values, mean in zip(by_query(scores).by_item[metric], by_query(scores).means[metric], strict=True):
             expected = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
-            assert (mean.lower, mean.upper) == pytest.approx(expected)
+            assert mean.interval == pytest.approx(expected)
             assert mean.value == pytest.approx(np.mean(values))
     assert scores.best_layer == int(np.argmax(scores.scores))
 
@@ -209,7 +209,7 @@ def test_differences_to_the_last_layer_are_paired_and_hold_together(scores: Scor
         assert found.value == pytest.approx(values.mean() - last.mean())
         assert found.p_value == pytest.approx(min(1, N_BLOCKS * test.pvalue))
         interval = test.confidence_interval(1 - 0.05 / N_BLOCKS)
-        assert (found.lower, found.upper) == pytest.approx((interval.low, interval.high))
+        assert found.interval == pytest.approx((interval.low, interval.high))
 
 
 def test_the_level_is_that_asked_for(models: dict[str, str], options: Model, scores: Scores) -> None:
@@ -217,7 +217,8 @@ def test_the_level_is_that_asked_for(models: dict[str, str], options: Model, sco
         found = score(given(models["bert"], options), task_of())
     assert {each.level for each in (*by_query(found).means["mrr"], *by_query(found).differences)} == {0.8}
     assert all(
-        a.upper < b.upper for a, b in zip(by_query(found).means["mrr"], by_query(scores).means["mrr"], strict=True)
+        a.interval[1] < b.interval[1]
+        for a, b in zip(by_query(found).means["mrr"], by_query(scores).means["mrr"], strict=True)
     )
     with pytest.raises(DataError, match="expected a confidence level between 0 and 1"), settings(level=1.0):
         score(given(models["bert"], options), task_of())
@@ -233,9 +234,9 @@ def test_layers_that_do_not_differ_have_a_p_of_one(models: dict[str, str], optio
 
 def test_queries_that_all_score_the_same_leave_an_error() -> None:
     layers = [np.full(6, 63.09), np.full(6, 100.0)]
-    assert _mean(layers[1], 0.95, "ndcg@10").lower == pytest.approx(100 - stats.t.ppf(0.975, 5) * 100 / 6)
+    assert _mean(layers[1], 0.95, "ndcg@10").interval[0] == pytest.approx(100 - stats.t.ppf(0.975, 5) * 100 / 6)
     (difference,) = _to_the_last(layers, 0.95, "ndcg@10")
-    assert difference.lower < difference.value < 0 < difference.upper
+    assert difference.interval[0] < difference.value < 0 < difference.interval[1]
     assert 0.03 < difference.p_value < 1  # six equal signs have a p of 1/32
 
 
