@@ -43,7 +43,7 @@ from layerprobe.finetuning.outcomes import difference, outcomes
 from layerprobe.finetuning.outputs import run_items
 from layerprobe.finetuning.saved import MODEL, has_model, load_finished, run_directory, without_checkpoint
 from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, finetune, run_folder
-from layerprobe.finetuning.values import FineTuningRun, Protocol, TuningResult, Weighting
+from layerprobe.finetuning.values import FineTuningRun, Protocol, Weighting
 from layerprobe.jobs.crew import Plan, Share, crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.lab.averages import average
@@ -78,14 +78,15 @@ class Curve(NamedTuple):
     step: int
     """Of the fine-tunings, from 0; the tasks come after all of them."""
     task: int
-    budget: str
+    budget: str = ""
     alone: bool = False
     """Straight from the start."""
-    scan: bool = False
+    scan: str = ""
+    """The weighting of scans; empty of models that are truncated first."""
 
 
 Made = dict[Curve, list[FineTuningRun]]
-"""Finished runs, by seed and layer, with their directories."""
+"""Finished runs, by seed and layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,21 +298,22 @@ class _Recipe:
         """Make all runs; return them, and the checkpoints that the first task left where CKA needs them."""
         recipe, made, first = self.recipe, Made(), dict[Place, Resolved]()
         at, n_steps = self.places(adapted), len(self.firsts)
-        whole = n_steps + len(self.tasks) * len(recipe.budgets)
+        whole = n_steps + len(recipe.budgets)
         for number, (step, task) in enumerate(zip(recipe.of(TuneStep), self.firsts, strict=True)):
             with part(start=number, share=1, whole=whole):
-                at = self.made(made, Curve("", number, 0, ""), task, step.protocol, at, keeps=recipe.seeds)
-        last = itertools.product(enumerate(self.tasks), recipe.budgets.items())
-        for number, ((place, task), (budget, protocol)) in enumerate(last, n_steps):
-            curve, how = Curve("", n_steps, place, budget), (task, protocol)
+                at = self.train(made, Curve("", number, 0), [task], step.protocol, at, save_models=True)
+        for number, (budget, protocol) in enumerate(recipe.budgets.items(), n_steps):
+            curve, how = Curve("", n_steps, 0, budget), (self.tasks, protocol)
             with part(start=number, share=1, whole=whole):
-                keeps = recipe.seeds[:1] if recipe.cka and number == n_steps else ()
-                left = self.made(made, curve, *how, at, keeps=keeps)
+                if recipe.cka and not first:
+                    kept = {place: start for place, start in at.items() if place[2] == recipe.seeds[0]}
+                    first = self.train(Made(), curve, self.tasks[:1], protocol, kept, save_models=True)
+                self.train(made, curve, *how, at)
                 if recipe.compares:
-                    self.made(made, curve._replace(alone=True), *how, self.places(starts))
+                    self.train(made, curve._replace(alone=True), *how, self.places(starts))
                 for weighting, seeds in recipe.scans.items():
-                    self.scans(made, curve._replace(scan=True), *how, adapted, weighting, seeds)
-            first = first or left
+                    whole_models = {(name, 0, seed): start for name, start in adapted.items() for seed in seeds}
+                    self.train(made, curve._replace(scan=weighting), *how, whole_models)
         return made, first
 
     def places(self, starts: Mapping[str, Resolved]) -> dict[Place, Resolved]:
@@ -322,64 +324,44 @@ class _Recipe:
             for seed, layer in itertools.product(self.recipe.seeds, self.layers(name, start))
         }
 
-    def made(
+    def train(
         self,
         made: Made,
         curve: Curve,
-        task: Task,
+        tasks: Sequence[Task],
         protocol: Protocol,
         at: Mapping[Place, Resolved],
         *,
-        keeps: Sequence[int] = (),
+        save_models: bool = False,
     ) -> dict[Place, Resolved]:
-        """Add the runs of a fine-tuning; return the checkpoints that those of the seeds of `keeps` left."""
-        groups: dict[tuple[int, bool], list[Place]] = {}
-        for name, layer, seed in at:
-            groups.setdefault((id(at[name, layer, seed]), seed in keeps), []).append((name, layer, seed))
-        left = dict[Place, Resolved]()
-        for (_, kept), places in groups.items():
-            name = places[0][0]
-            layers = list(dict.fromkeys(layer for _, layer, _ in places))
-            seeds = list(dict.fromkeys(seed for _, _, seed in places))
-            start = at[places[0]].with_options(max_length=None)  # the length among the options is that for CKA
+        """Add runs, or scans, on some tasks; return the checkpoints that they left, where these are saved."""
+        groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Resolved]] = {}
+        for start in {id(start): start for start in at.values()}.values():
+            layers = tuple(dict.fromkeys(layer for (_, layer, _), of in at.items() if of is start))
+            seeds = tuple(dict.fromkeys(seed for (_, _, seed), of in at.items() if of is start))
+            # the length among the options is that for CKA
+            groups.setdefault((layers, seeds), []).append(start.with_options(max_length=None))
+        left = {}
+        how: dict[str, Any] = {"protocol": protocol, "retry_failed": self.retry_failed, "save_models": save_models}
+        how |= {"workers": self.workers, "ray": self.ray}
+        if curve.scan:
+            how |= {"scan": True, "weighting": curve.scan}
+        for (layers, seeds), models in groups.items():
+            of_layers: Any = "all" if curve.scan else layers
             try:
-                result = finetune(start, task, layers, seeds=seeds, protocol=protocol, save_models=kept)
+                runs = finetune(models, list(tasks), of_layers, seeds=seeds, **how).runs
             except TrainingError as error:
-                self.failed(f"{name} on {task.name}", error)
+                self.failed(f"{', '.join(model.label for model in models)} on {curve.budget or 'a step'}", error)
                 continue
-            runs = self.scored(result)
-            made.setdefault(curve._replace(model=name), []).extend(runs)
-            if kept:
-                left |= {(name, run.layer, run.seed): self.resolve(name, run.directory / MODEL) for run in runs}
+            for run in runs:
+                if run.error:
+                    self.failed(run.label, run.error)
+                    continue
+                place = next(i for i, task in enumerate(tasks) if task.name == run.task)
+                made.setdefault(curve._replace(model=run.model, task=place), []).append(run)
+                if save_models:
+                    left[run.model, run.layer, run.seed] = self.resolve(run.model, run.directory / MODEL)
         return left
-
-    def scans(
-        self,
-        made: Made,
-        curve: Curve,
-        task: Task,
-        protocol: Protocol,
-        starts: Mapping[str, Resolved],
-        weighting: Weighting,
-        seeds: Sequence[int],
-    ) -> None:
-        """Add the layers of scans, which averages take; of several weightings those of the first."""
-        for name, start in starts.items():
-            start = start.with_options(max_length=None)
-            try:
-                result = finetune(start, task, scan=True, seeds=seeds, weighting=weighting, protocol=protocol)
-            except TrainingError as error:
-                self.failed(f"the {weighting} scan of {name} on {task.name}", error)
-                continue
-            if weighting == next(iter(self.recipe.scans)):
-                made[curve._replace(model=name)] = self.scored(result)
-
-    def scored(self, result: TuningResult) -> list[FineTuningRun]:
-        """Return the runs that are finished, and note those that failed."""
-        for run in result.runs:
-            if run.error:
-                self.failed(run.label, run.error)
-        return list(result.scored)
 
     # ---- rows ------------------------------------------------------------------------------------------------------
 
@@ -539,8 +521,9 @@ class _Recipe:
         """Yield the averages of the recipe, of each task and budget."""
         for step in self.recipe.of(AverageStep):
             groups: dict[tuple[int, str, str], dict[str, list[FineTuningRun]]] = {}
+            weighting = next(iter(self.recipe.scans)) if step.of == "scans" else ""
             for of, runs in made.items():
-                if of.step < len(self.firsts) or of.alone or of.scan != (step.of == "scans"):
+                if of.step < len(self.firsts) or of.alone or of.scan != weighting:
                     continue
                 for run in sorted(runs, key=lambda one: (one.layer, one.seed)):
                     if step.layers is None or run.layer in step.layers:
@@ -591,7 +574,6 @@ class _Recipe:
             done = self.stored(task, step.protocol, at)
             yield job(step.task.step, runs, len(done))
             at = {place: self.resolve(model.name, path / MODEL) for place, path in done.items() if has_model(path)}
-        n_scans = sum(map(len, recipe.scans.values()))
         tasks = zip(recipe.tasks, self.tasks, strict=True)
         for (named, task), (budget, protocol) in itertools.product(tasks, recipe.budgets.items()):
             what = f"{named.step}, budget {budget}"
@@ -599,28 +581,22 @@ class _Recipe:
             if recipe.compares:
                 alone = {} if start is None else self.places({model.name: start})
                 yield job(f"{what}, without the steps before it", runs, len(self.stored(task, protocol, alone)))
-            if n_scans:
-                yield job(f"{what}, scans", n_scans, self.stored_scans(task, protocol, checkpoint))
+            for weighting, seeds in recipe.scans.items():
+                whole = {} if checkpoint is None else {(model.name, 0, seed): checkpoint for seed in seeds}
+                done = self.stored(task, protocol, whole, weighting)
+                yield job(f"{what}, {weighting} scans", len(seeds), len(done))
 
-    def stored(self, task: Task, protocol: Protocol, at: Mapping[Place, Resolved]) -> dict[Place, Path]:
+    def stored(
+        self, task: Task, protocol: Protocol, at: Mapping[Place, Resolved], scan: Weighting | None = None
+    ) -> dict[Place, Path]:
         """Return the directories of the runs that are finished."""
         found = {}
         for (name, layer, seed), start in at.items():
             how, checkpoint = agreed(protocol, start.with_options(max_length=None))
-            folder = run_folder(checkpoint, task, how)
-            directory = run_directory(folder, layer, seed)
+            directory = run_directory(run_folder(checkpoint, task, how), layer, seed, scan)
             if load_finished(directory) is not None:
                 found[name, layer, seed] = directory
         return found
-
-    def stored_scans(self, task: Task, protocol: Protocol, start: Resolved | None) -> int:
-        """Return how many scans of a model are finished."""
-        if start is None:
-            return 0
-        how, checkpoint = agreed(protocol, start.with_options(max_length=None))
-        folder = run_folder(checkpoint, task, how)
-        scans = [(weighting, seed) for weighting, seeds in self.recipe.scans.items() for seed in seeds]
-        return sum(load_finished(run_directory(folder, 0, seed, weighting)) is not None for weighting, seed in scans)
 
 
 def _cka(comparison: Comparison, partners: Sequence[int], **about: Any) -> Iterator[RecipeCKA]:

@@ -4,7 +4,6 @@ Knows an objective, an optimiser and batches; knows where a run is saved, nothin
 """
 
 import contextlib
-import copy
 import logging
 import math
 import time
@@ -318,16 +317,3 @@ def train(
 def steps_per_epoch(n_texts: int, batch_size: int, accumulation: int) -> int:
     """Return the steps in which every text is seen once."""
     return math.ceil(math.ceil(n_texts / batch_size) / accumulation)
-
-
-@plain_torch()
-def seconds_a_step(trainer: Trainer) -> float:
-    """Return the time of a step, estimated from a few of a copy of an untrained run."""
-    timed = copy.copy(trainer)
-    timed.step = 0
-    with seeded(None, timed.device):
-        timed.advance()  # the first step makes the optimiser's state
-        start = time.perf_counter()
-        for _ in range(TIMED_STEPS):
-            timed.advance()
-    return (time.perf_counter() - start) / TIMED_STEPS

@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.files.serialisation import from_json
 from layerprobe.lab.dropbench import strategies
 from layerprobe.lab.dropbench.bench import bench_predictors
-from layerprobe.lab.dropbench.results import Bench
 from layerprobe.lab.dropbench.zoo import read_kept_out, write_zoo
 from tests.lab.dropbench.zoos import DROPPING, RISING, known_zoo, recorded, zoo
 from tests.shown import assert_shows_itself
@@ -53,10 +51,9 @@ def test_all_rules_are_printed_when_asked_for(layerprobe: Layerprobe, zoo_file: 
 
 def test_json_is_the_bench(layerprobe: Layerprobe, zoo_file: Path) -> None:
     done = layerprobe("lab", "bench", zoo_file, "--json", "--budget", "gentle", "--level", "0.8")
-    result = from_json(Bench, done.out)
-    assert result.level == 0.8
-    assert [(each.budget, each.clusters) for each in result.budgets] == [("gentle", "families")]
-    assert result.budgets[0].truths["a0"].onset == 5
+    assert done.json["level"] == 0.8
+    assert [(each["budget"], each["clusters"]) for each in done.json["budgets"]] == [("gentle", "families")]
+    assert done.json["budgets"][0]["truths"]["a0"]["onset"] == 5
 
 
 def test_tuned_rules_on_models_of_ones_own(layerprobe: Layerprobe, zoo_file: Path) -> None:
@@ -89,8 +86,8 @@ def test_encoders_that_rules_were_tuned_on_can_be_left_out(
 
 
 def test_tuned_rules_on_the_models_that_were_kept_out(layerprobe: Layerprobe) -> None:
-    result = from_json(Bench, layerprobe("lab", "bench", "--tuned", "--json").out)
-    assert {name for budget in result.budgets for name in budget.truths} == {e.name for e in read_kept_out().entries}
+    budgets = layerprobe("lab", "bench", "--tuned", "--json").json["budgets"]
+    assert {name for budget in budgets for name in budget["truths"]} == {e.name for e in read_kept_out().entries}
 
 
 def test_bad_input_is_one_line(layerprobe: Layerprobe, zoo_file: Path) -> None:

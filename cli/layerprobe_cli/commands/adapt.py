@@ -26,7 +26,6 @@ def adapt(
     evaluate_every: Annotated[int | None, "Training", {"min": 1}] = None,
     checkpoint_every: Annotated[int, "Training", {"min": 1}] = 50,
     overwrite: bool = False,
-    dry_run: o.DryRun = False,
 ) -> Done:
     """Continue masked-language-model pretraining on texts.
 
@@ -44,12 +43,9 @@ def adapt(
         overwrite: Replace an adapted model at OUT.
     """
     from layerprobe.lab.pretraining.run import adapt as adapt_model
-    from layerprobe.lab.pretraining.run import plan_adaptation
     from layerprobe.tasks.loading import load_corpus
 
     corpus, (checkpoint,) = load_corpus(texts, columns=column), o.resolved(model)
-    if dry_run:
-        call.stop_at(plan_adaptation(checkpoint, corpus, protocol=protocol, seed=seed))
     adaptation = adapt_model(
         checkpoint,
         corpus,

@@ -80,7 +80,6 @@ def pretrain(
     evaluate_every: Annotated[int | None, {"min": 1}] = None,
     checkpoint_every: Annotated[int, {"min": 1}] = 250,
     overwrite: bool = False,
-    dry_run: bool = False,
 ) -> Done:
     """Pretrain a small encoder from scratch.
 
@@ -100,17 +99,13 @@ def pretrain(
         evaluate_every: Steps from one evaluation to the next. By default a twentieth, at least 50.
         checkpoint_every: Steps from one saved step to the next; an interrupted run goes on from the last.
         overwrite: Replace a pretrained model at OUT.
-        dry_run: Print parameters, tokens and time; train and write nothing.
     """
     protocol = dataclasses.replace(protocol, size=shape)
 
-    from layerprobe.lab.pretraining.run import plan_pretraining
     from layerprobe.lab.pretraining.run import pretrain as pretrain_model
 
     settings: dict[str, Any] = {"protocol": protocol, "seed": seed, "device": device, "dtype": dtype}
     texts = _texts(corpus, column)
-    if dry_run:
-        call.stop_at(plan_pretraining(texts, **settings))
     pretraining = pretrain_model(
         out, texts, **settings, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every, overwrite=overwrite
     )

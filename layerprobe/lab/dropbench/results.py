@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from layerprobe.errors import DataError
-from layerprobe.files.serialisation import check_keys, from_dict
 from layerprobe.lab.dropbench.zoo import OTHER_SEED, ZooProvenance
 from layerprobe.prediction.values import Truth
 from layerprobe.readings.registry import CKA, cka_with
@@ -97,62 +95,26 @@ class StrategyOutcome:
     """Chance that the layer which it says is within half a point of the best is so; None if it says so of none."""
 
 
-RowKind = Literal["rule", "strategy", "detector", "curve", "weighting"]
-"""What a row is of: a rule, on families that it was not tuned on; a strategy; the fall of a curve, as a detector of
-drops; a curve, as likeness of the test scores; a weighting of scans, cut at a layer, against TMFT there."""
-_SCORE = Statistic | None
-FIELDS: dict[RowKind, dict[str, Any]] = {
-    "rule": {
-        **{"labelled": bool, "parameters": int, "outcomes": tuple[RuleOutcome, ...]},
-        **dict.fromkeys(["precision", "recall", "f1", "onset_error", "mean_regret", "median_regret", "cost"], _SCORE),
-    },
-    "strategy": {
-        **{"source": str, "needs": Needs, "fresh": bool, "outcomes": tuple[StrategyOutcome, ...]},
-        **dict.fromkeys(["items_error", "seeds_error", "set_size"], float | None),
-        **dict.fromkeys(["mean", "median", "ninth", "regret", "cost", "coverage", "sufficient"], _SCORE),
-        "worst": float,
-    },
-    "detector": {
-        **{"needs": Needs, "models": int, "drops": int, "effect": float | None},
-        **dict.fromkeys(["area", "precision", "recall"], _SCORE),
-    },
-    "curve": {"needs": Needs, "models": int, "mean": _SCORE, "median": _SCORE},
-    "weighting": {"models": int, **dict.fromkeys(["at_best", "at_last", "overall"], _SCORE)},
-}
-"""What each kind of row has, with its type; what it means stands at the columns of the tables below."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """A rule, strategy, curve or weighting, and what it scores over the models: `row.regret`."""
 
-    kind: RowKind
+    kind: Literal["rule", "strategy", "detector", "curve", "weighting"]
+    """rule: on families that it was not tuned on; strategy; detector: the fall of a curve, as a sign of drops; curve:
+    its likeness of the test scores; weighting: scans, cut at a layer, against TMFT there."""
     name: str
     values: dict[str, Any]
-    """By the names of `FIELDS`, and attributes of the row; outcomes are by model, and a score is None where it is not
-    defined, such as the precision of no calls."""
+    """Scores and more by name, which are attributes of the row: what each means stands at the columns of the tables
+    below. Outcomes are by model, and a score is None where it is not defined, such as the precision of no calls."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in {self.kind, *self.values}:
+        if name.startswith("_") or name not in self.values:
             raise AttributeError(f"expected what a {self.kind} has, {', '.join(self.values)}, got {name}")
-        return self.name if name == self.kind else self.values[name]
+        return self.values[name]
 
     def as_plain(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Return what JSON has: the name under that of the kind, and the values beside it."""
         return {self.kind: self.name, **fields["values"]}
-
-    @classmethod
-    def class_of(cls, values: dict[str, Any]) -> tuple[type[Self], dict[str, Any]]:
-        """Return what JSON says, as `as_plain` writes it."""
-        kind = next((kind for kind in FIELDS if kind in values), None)
-        if kind is None:
-            raise DataError(f"expected a row of one of {', '.join(FIELDS)}, got {', '.join(values) or 'nothing'}")
-        given = {name: value for name, value in values.items() if name != kind}
-        check_keys(given, FIELDS[kind], key=kind)
-        if missing := FIELDS[kind].keys() - given.keys():
-            raise DataError(f"expected {min(missing)} of the {kind} {values[kind]}, got none")
-        typed = {name: from_dict(FIELDS[kind][name], value, key=name) for name, value in given.items()}
-        return cls, {"kind": kind, "name": values[kind], "values": typed}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

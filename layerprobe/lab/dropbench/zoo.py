@@ -15,7 +15,6 @@ from layerprobe.files.folders import parsed_as
 from layerprobe.files.inputs import read_document
 from layerprobe.files.serialisation import sealed
 from layerprobe.finetuning.values import Protocol, Weighting
-from layerprobe.metrics.names import METRICS
 from layerprobe.readings.registry import cka_with
 from layerprobe.readings.values import LayerCurve
 from layerprobe.similarity.values import Matrix
@@ -49,14 +48,6 @@ class ItemErrors:
     """Lower triangle by layers: the same of one scan, whose layers go together; empty without scans."""
     weighting: Weighting | None = None
     """Of the scans; None without."""
-
-    def __post_init__(self) -> None:
-        n_arms = len(self.own) + len(self.own_of_scan)
-        triangles = (self.common, n_arms), (self.own_of_scan, len(self.own_of_scan))
-        if any([len(row) for row in rows] != list(range(1, n + 1)) for rows, n in triangles):
-            raise DataError(f"expected lower triangles of {n_arms} arms and of the scan's layers, got other rows")
-        if len(self.own_of_scan) not in (0, len(self.own)) or bool(self.own_of_scan) != (self.weighting is not None):
-            raise DataError("expected a scan of as many layers, with its weighting, or none")
 
     @property
     def of_layers(self) -> NDArray[np.float64]:
@@ -132,20 +123,6 @@ class TunedLayers:
     scans: tuple[ScanScores, ...] = ()
     """By weighting and seed."""
 
-    def __post_init__(self) -> None:
-        shapes = {tuple(map(len, scores)) for scores in (self.validation, self.test)}
-        if not self.seeds or shapes != {(len(self.seeds),) * len(self.validation)} or not self.validation:
-            raise DataError(
-                f"expected a validation and a test score of every layer for each of {len(self.seeds)} seeds, "
-                f"got rows of {sorted({length for shape in shapes for length in shape})}"
-            )
-        if len(set(self.seeds)) < len(self.seeds):
-            raise DataError(f"expected distinct seeds, got {', '.join(map(str, self.seeds))}")
-        by_layer = [*self.halves, *((self.epochs,) if self.epochs else ()), *(scan.test for scan in self.scans)]
-        by_layer += [errors.own for errors in (self.validation_errors, self.test_errors) if errors is not None]
-        if {len(values) for values in by_layer} - {self.n_layers} or len(self.halves) not in (0, 2):
-            raise DataError(f"expected epochs, two halves, errors and scans of {self.n_layers} layers, got others")
-
     @property
     def n_layers(self) -> int:
         """Layers, the embedding output among them."""
@@ -184,21 +161,6 @@ class ZooEntry:
     """What needs neither labels nor a reference, by the names of readings."""
     labelled: dict[str, LayerCurve] = field(default_factory=dict)
     """What needs labels and no fine-tuning, on the validation split, by the names of readings."""
-
-    def __post_init__(self) -> None:
-        METRICS.check(self.metric)
-        if self.n_blocks < 1:
-            raise DataError(f"expected at least one block of {self.name}, got {self.n_blocks}")
-        if not self.budgets:
-            raise DataError(f"expected at least one budget of fine-tuning of {self.name}, got none")
-        curves = self.curves
-        if len(curves) < len(self.cka) + len(self.metrics) + len(self.labelled):
-            raise DataError(f"expected every curve of {self.name} under a name of its own")
-        lengths = {what: tuned.n_layers for what, tuned in self.budgets.items()}
-        lengths |= {what: len(curve.values) for what, curve in curves.items()}
-        for what, length in lengths.items():
-            if length != self.n_blocks + 1:
-                raise DataError(f"expected {what!r} at layers 0 to {self.n_blocks} of {self.name}, got {length} layers")
 
     @property
     def curves(self) -> dict[str, LayerCurve]:

@@ -18,7 +18,6 @@ import torch
 from transformers import ElectraModel
 
 from layerprobe.checks import check_seeds
-from layerprobe.context import duration
 from layerprobe.embedded.language import Language
 from layerprobe.embedded.pair import LANGUAGE_SEED
 from layerprobe.encoders.batching import tokenize
@@ -44,13 +43,12 @@ from layerprobe.lab.pretraining.models import (
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import LANGUAGE, Adaptation, AdaptationProtocol, Pretraining, PretrainingProtocol
 from layerprobe.names import short_name
-from layerprobe.results.estimate import Estimate
 from layerprobe.rng import without_autocast
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.artifact import ModelFolder, SavedStep, SavedSteps, as_block, check_intervals, model_card
 from layerprobe.training.corpus import Corpus, Masking, hold_out, pack, tokenize_corpus
-from layerprobe.training.loop import Trainer, seconds_a_step, steps_per_epoch, train
+from layerprobe.training.loop import Trainer, steps_per_epoch, train
 from layerprobe.training.objective import (
     MaskedLanguageModel,
     MaskedLanguageModelling,
@@ -181,7 +179,14 @@ def pretrain(
                 trained = {name: getattr(run.trainer, name) for name in trained}
                 trained["metrics"] = tuple(run.trainer.metrics)
             digests = {"corpus_digest": texts_digest, "tokenizer_digest": content_digest(run.tokenizer)}
-            return {"corpus": file.name, **digests, **_described(run, options), **trained}
+            described = {
+                "vocab_size": len(run.tokenizer),
+                "encoder_parameters": count(run.encoder),
+                "trained_parameters": 0 if run.objective is None else count(run.objective),
+                "computed_on": computed_on(options),
+                **{name: getattr(run, name) for name in ("n_texts", "n_held_out", "warnings")},
+            }
+            return {"corpus": file.name, **digests, **described, **trained}
 
         return run.trainer, about, partial(save_models, run.objective, run.encoder, run.tokenizer)
 
@@ -198,50 +203,6 @@ def pretrain(
         task="pretraining",
         show_loss=True,
     )
-
-
-def plan_pretraining(
-    corpus: Texts,
-    *,
-    protocol: PretrainingProtocol | None = None,
-    seed: int = 0,
-    device: str = "auto",
-    dtype: str = "auto",
-) -> Estimate:
-    """Return parameters, tokens and estimated time of `pretrain` with these arguments; nothing is written."""
-    check_seeds([seed])
-    protocol, options = protocol or PretrainingProtocol(), _computing(device, dtype)
-    file = texts_of(corpus, protocol)
-    texts = tuple(dict.fromkeys(file.texts))
-    run = _prepared(file, texts, protocol, seed=seed, options=options)
-    steps = 0 if run.trainer is None else protocol.steps
-    epochs = steps * protocol.batch_size * protocol.accumulation / run.n_texts
-    about, size = _described(run, options), protocol.size
-    warnings, n_tokens = about.pop("warnings"), round(epochs * run.n_tokens)
-    seconds = 0.0 if run.trainer is None else steps * seconds_a_step(run.trainer)
-    details = (
-        f"{about['encoder_parameters']:,} parameters, {about['trained_parameters']:,} with heads and generator;",
-        f"{about['vocab_size']:,} words; {run.n_texts:,} sequences to train on, {run.n_held_out:,} held out",
-        f"{protocol.steps:,} steps: {n_tokens:,} tokens in {epochs:.2f} epochs, about {duration(seconds)} on "
-        f"{about['computed_on']}",
-    )
-    return Estimate(
-        title=f"{protocol.objective}: {size.n_blocks} blocks of {size.hidden_size} features",
-        details=tuple(f"{line.rstrip(';')}." for line in (details if n_tokens else details[:2])),
-        numbers={"protocol": protocol, **about, "epochs": epochs, "n_tokens": n_tokens, "seconds": seconds},
-        warnings=warnings,
-    )
-
-
-def _described(run: FreshModels, options: Model) -> dict[str, Any]:
-    """Return the fields that an estimate and a record share."""
-    return {
-        "vocab_size": len(run.tokenizer),
-        "encoder_parameters": count(run.encoder),
-        "trained_parameters": 0 if run.objective is None else count(run.objective),
-        "computed_on": computed_on(options),
-        **{name: getattr(run, name) for name in ("n_texts", "n_held_out", "warnings")},
-    }
 
 
 def _prepared(
@@ -432,29 +393,6 @@ def adapt(
         checkpoint_every=checkpoint_every,
         evaluate_every=evaluate_every,
         task="adapting",
-    )
-
-
-def plan_adaptation(
-    model: ModelLike, texts: TextFile | Sequence[str], *, protocol: AdaptationProtocol | None = None, seed: int = 0
-) -> Estimate:
-    """Estimate the steps and the time of `adapt` with these arguments; nothing is written."""
-    protocol = protocol or AdaptationProtocol()
-    _, distinct, checkpoint = _checked(model, texts, seed)
-    *_, run = _begun(checkpoint, distinct, protocol, seed)
-    steps, n_texts, n_held_out = run.total_steps, len(run.rows), len(run.held_out)
-    return Estimate(
-        title=f"Adapting {short_name(checkpoint.name)} by {steps:,} steps on {n_texts:,} texts, {n_held_out:,} more "
-        "held out,",
-        seconds=steps * seconds_a_step(run),
-        computed_on=checkpoint.computed_on,
-        numbers={
-            "model": checkpoint.name,
-            "protocol": protocol,
-            "n_texts": n_texts,
-            "n_held_out": n_held_out,
-            "steps": steps,
-        },
     )
 
 

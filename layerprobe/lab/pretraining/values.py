@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Literal
 
 from layerprobe.context import duration
 from layerprobe.encoders.model import ModelDescription
@@ -265,20 +265,6 @@ class Adaptation:
     """ISO 8601, UTC."""
     warnings: tuple[str, ...] = ()
     """What a user of the model should know, in plain words."""
-
-    @classmethod
-    def class_of(cls, values: dict[str, Any]) -> tuple[type[Self], dict[str, Any]]:
-        """Return what JSON of any version says: until 0.3 an evaluation was three numbers."""
-
-        def step(old: Any) -> Any:
-            if not isinstance(old, dict) or "held_out_loss" not in old:
-                return old
-            train = {} if old.get("train_loss") is None else {"mlm_loss": old["train_loss"]}
-            held_out = {f"mlm_{name}": old.get(f"held_out_{name}") for name in ("loss", "accuracy")}
-            return {"step": old.get("step"), "train": train, "held_out": held_out}
-
-        metrics = values.get("metrics")
-        return cls, {**values, "metrics": list(map(step, metrics))} if isinstance(metrics, list) else values
 
     @property
     def losses(self) -> tuple[float, ...]:

@@ -141,17 +141,3 @@ def test_a_threshold_is_that_of_validation(examples: Examples) -> None:
     other = item_errors([none, ItemOutputs(run=(1, 0, False), outputs=outputs, threshold=0.4)], "paraphrase", pairs)
     assert other.of_layers[0, 0] == 0
     assert other.of_layers[1, 1] > 0
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"common": ((1.0,),)}, "expected lower triangles of 2 arms"),
-        ({"own_of_scan": ((1.0,),), "common": ((1.0,), (0.0, 1.0), (0.0, 0.0, 1.0))}, "a scan of as many layers"),
-        ({"weighting": "falling"}, "a scan of as many layers, with its weighting, or none"),
-    ],
-)
-def test_errors_hold_together(changes: dict[str, Any], message: str) -> None:
-    fields = {"n_items": 9, "units": 9.0, "common": ((1.0,), (0.5, 1.0)), "own": (0.1, 0.1)}
-    with pytest.raises(DataError, match=message):
-        ItemErrors(**{**fields, **changes})

@@ -5,17 +5,14 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from layerprobe.errors import DataError, StoreError
-from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.dropbench import zoo as module
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.rules import tuned_rules
 from layerprobe.lab.dropbench.zoo import (
-    TunedLayers,
     Zoo,
     ZooEntry,
     ZooProvenance,
@@ -32,7 +29,7 @@ from layerprobe.lab.recipe import load_recipe
 from layerprobe.readings.values import LayerCurve
 from layerprobe.study.predict import DEFAULT_RULE, WORDLESS_RULE
 
-from .zoos import RISING, entry, known_zoo, tuned, zoo
+from .zoos import RISING, entry, known_zoo, zoo
 
 
 def test_a_zoo_is_the_same_when_it_is_read_again(tmp_path: Path) -> None:
@@ -167,42 +164,6 @@ def test_files_that_cannot_be_read_or_written_are_named(tmp_path: Path) -> None:
         read_zoo(tmp_path / "bytes.json")
     with pytest.raises(StoreError, match="cannot write"):
         write_zoo(known_zoo(), tmp_path / "nowhere" / "zoo.json")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"n_blocks": 5}, "expected 'gentle' at layers 0 to 5 of m, got 7 layers"),
-        ({"n_blocks": 0}, "expected at least one block of m, got 0"),
-        ({"budgets": {}}, "expected at least one budget of fine-tuning of m, got none"),
-        ({"cka": (1.0, 2.0)}, "expected 'CKA, twin' at layers 0 to 6 of m, got 2 layers"),
-        (
-            {name: {"probe": RISING} for name in ("metrics", "labelled")},
-            "expected every curve of m under a name of its own",
-        ),
-    ],
-)
-def test_an_entry_holds_together(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        entry("m", "f", RISING, **changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"seeds": ()}, "for each of 0 seeds"),
-        ({"seeds": (0, 1)}, "for each of 2 seeds, got rows of"),
-        ({"seeds": (0, 0, 1)}, "expected distinct seeds, got 0, 0, 1"),
-        ({"test": ((1.0, 2.0, 3.0),)}, "expected a validation and a test score of every layer"),
-        ({"test": (), "validation": ()}, "expected a validation and a test score of every layer"),
-    ],
-)
-def test_scores_hold_together(changes: dict[str, Any], message: str) -> None:
-    good = tuned(RISING)
-    fields = {"protocol": Protocol(), "steps": 1, "seeds": good.seeds}
-    fields |= {"validation": good.validation, "test": good.test}
-    with pytest.raises(DataError, match=message):
-        TunedLayers(**{**fields, **changes})
 
 
 def test_models_have_names_of_their_own() -> None:

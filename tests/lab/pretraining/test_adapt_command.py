@@ -45,17 +45,3 @@ def test_refusals_are_one_line(layerprobe: Layerprobe, folder: Path, texts: Path
     assert "expected a folder for the adapted model" in refused.error
     missing = layerprobe("lab", "adapt", folder, "--texts", tmp_path / "none.txt", "--out", tmp_path / "out", *QUICK)
     assert "does not exist" in missing.error
-
-
-def test_a_dry_run_trains_and_writes_nothing(layerprobe: Layerprobe, folder: Path, texts: Path, tmp_path: Path) -> None:
-    out = tmp_path / "adapted"
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    said = layerprobe("lab", "adapt", folder, "--texts", texts, "--out", out, *QUICK, "--dry-run")
-    assert said.code == 0, said.err
-    assert said.out.startswith(f"Adapting {folder.name} by 4 steps on 59 texts, 1 more held out, takes at most about ")
-    assert (
-        layerprobe("lab", "adapt", folder, "--texts", texts, "--out", out, *QUICK, "--dry-run", "--json").json["steps"]
-        == 4
-    )
-    assert not out.exists()
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

@@ -19,7 +19,7 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json
 from layerprobe.lab.pretraining.models import build_encoder
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.lab.pretraining.run import adapt, plan_pretraining, prepare
+from layerprobe.lab.pretraining.run import adapt, prepare
 from layerprobe.lab.pretraining.values import Pretraining, PretrainingProtocol
 from layerprobe.tasks.loading import load_corpus
 from layerprobe.tasks.values import TextFile
@@ -258,18 +258,6 @@ def test_few_texts_give_few_words(tmp_path: Path) -> None:
     assert "1 copies of texts were left out" in found.warnings
     letters = job("mlm", tmp_path / "letters", steps=1, vocab_size=10)
     assert any("not 10: the texts have so many letters alone" in warning for warning in letters.warnings)
-
-
-def test_a_plan_writes_nothing(made: Made) -> None:
-    plan = plan_pretraining(TEXTS, protocol=protocol_of("rtd"), device="cpu")
-    found = made["rtd"][0]
-    assert plan["encoder_parameters"] == found.encoder_parameters
-    assert plan["trained_parameters"] == found.trained_parameters
-    assert (plan["n_texts"], plan["n_held_out"], plan["vocab_size"]) == (54, 6, found.vocab_size)
-    assert plan["epochs"] == pytest.approx(STEPS * 8 / 54)
-    assert plan["n_tokens"] == pytest.approx(found.n_tokens, rel=0.2)
-    assert plan["seconds"] > 0
-    assert plan_pretraining(TEXTS, protocol=protocol_of("random"), device="cpu")["seconds"] == 0
 
 
 # ---- interrupted --------------------------------------------------------------------------------------

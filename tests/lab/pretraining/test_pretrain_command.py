@@ -40,21 +40,9 @@ def test_the_folders_are_models_of_every_other_command(layerprobe: Layerprobe, t
     assert values[2] < values[0]
 
 
-def test_a_dry_run_writes_nothing(layerprobe: Layerprobe, tmp_path: Path) -> None:
-    arguments = ("lab", "pretrain", tmp_path / "out", "--objective", "rtd", "--corpus", "language", *QUICK, "--dry-run")
-    done = layerprobe(*arguments)
-    assert done.code == 0, done.err
-    assert done.out.startswith("rtd: 2 blocks of 16 features. ")
-    assert " with heads and generator. 2,778 words; " in done.out
-    assert " held out. 4 steps: " in done.out
-    assert layerprobe(*arguments, "--json").json["protocol"]["objective"] == "rtd"
-    assert not (tmp_path / "out").exists()
-    assert [path.name for path in tmp_path.iterdir()] == []
-
-
 def test_presets_and_overrides(layerprobe: Layerprobe, tmp_path: Path) -> None:
-    few = ("--corpus", "language", "--steps", "2", "--batch-size", "8", "--device", "cpu", "--dry-run", "--json")
-    small = layerprobe("lab", "pretrain", tmp_path / "out", *few, "--size", "small").json["protocol"]["size"]
+    few = ("--corpus", "language", "--steps", "1", "--batch-size", "8", "--held-out", "8", "--json")
+    small = layerprobe("lab", "pretrain", tmp_path / "small", *few, "--size", "small").json["protocol"]["size"]
     assert small == {"n_blocks": 12, "hidden_size": 256, "heads": 4, "intermediate_size": 1024}
     narrow = layerprobe("lab", "pretrain", tmp_path / "out", *few, "--size", "mini", "--hidden-size", "64").json
     assert narrow["protocol"]["size"] == {"n_blocks": 8, "hidden_size": 64, "heads": 4, "intermediate_size": 256}
@@ -80,12 +68,7 @@ def test_refusals_are_one_line(layerprobe: Layerprobe, texts: Path, tmp_path: Pa
     assert layerprobe("lab", "pretrain", tmp_path / "out", "--corpus", "language", "--column", "a", *QUICK).code == 2
 
 
-@pytest.mark.parametrize("arguments", [(), ("--dry-run",)])
-def test_a_seed_that_no_generator_takes_is_one_line(
-    layerprobe: Layerprobe, tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
-    found = layerprobe(
-        "lab", "pretrain", tmp_path / "out", "--corpus", "language", *QUICK, "--seed", str(10**20), *arguments
-    )
+def test_a_seed_that_no_generator_takes_is_one_line(layerprobe: Layerprobe, tmp_path: Path) -> None:
+    found = layerprobe("lab", "pretrain", tmp_path / "out", "--corpus", "language", *QUICK, "--seed", str(10**20))
     assert (found.code, found.err.count("\n")) == (1, 1)
     assert "expected seeds from 0 to 2^63 - 1, at least one, got [100000000000000000000]" in found.err
