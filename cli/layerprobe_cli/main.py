@@ -48,8 +48,7 @@ for panel, names in PANELS.items():
 for group_name, (panel, text, names) in GROUPS.items():
     group = typer.Typer(cls=Commands, no_args_is_help=True, help=text)
     for name in names.split():
-        lab = "recipe:recipe" if name == "run" else f"{name}:{name}"
-        _list(group, name, lab if group_name == "lab" else f"{group_name}:{group_name}_{name}")
+        _list(group, name, f"{name}:{name}" if group_name == "lab" else f"{group_name}:{group_name}_{name}")
     app.add_typer(group, name=group_name, rich_help_panel=panel)
 
 

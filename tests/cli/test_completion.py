@@ -54,7 +54,7 @@ def test_tasks_are_names_data_files_and_folders(tmp_path: Path, monkeypatch: pyt
         (tmp_path / name).write_text("")
     assert completed("score", "-t", "") == ["stsb", "data/", "pairs.csv", "straight.jsonl"]
     assert completed("score", "--task", "st") == ["stsb", "straight.jsonl"]
-    assert completed("lab", "sweep", "MODEL", "-t", "data/") == ["data/train.tsv"]
+    assert completed("finetune", "MODEL", "-t", "data/") == ["data/train.tsv"]
     assert tasks(f"{tmp_path}/p") == [f"{tmp_path}/pairs.csv"]
     assert tasks("missing/") == []
 

@@ -43,14 +43,14 @@ def reproduce(
 
     Args:
         name: Experiment, such as table2; they are listed above.
-        dry_run: Print what is run and what it costs; no model, no network.
+        dry_run: Print what is run; no model, no network.
         models: Run these models of the experiment only, each itself or another hub id or folder in its place. By
             default all.
         task: A copy of the data. By default the data set on the Hub; sick and ko have none.
         words: Files of scored word pairs, for table1: word similarity first, then TMFT.
         corpus: Texts, for table1: domain adaptation first, then TMFT. Given again: further files.
     """
-    from layerprobe.lab.reproduction.paper import experiment, plan_experiment, read_paper, run_models
+    from layerprobe.lab.reproduction.paper import Before, experiment, plan_experiment, read_paper, run_models
     from layerprobe.tasks.values import TaskSettings
 
     chosen, in_place, listed = experiment(name), _in_place(models), check_seeds(seeds)
@@ -58,7 +58,9 @@ def reproduce(
     chosen.check_first_steps({"word similarity": words, "domain adaptation": corpus})
     if dry_run:
         run = run_models(chosen, in_place)
-        call.stop_at(plan_experiment(chosen, run, seeds=listed, words=words is not None, corpus=bool(corpus)))
+        first: dict[Before, bool] = {"word similarity": words is not None, "domain adaptation": bool(corpus)}
+        given = [before for before, there in first.items() if there]
+        call.stop_at(plan_experiment(chosen, run, seeds=listed, given=given))
     source = task or data.hub_id
     if source is None:
         raise typer.BadParameter(f"expected --task with a copy of {data.name}, which is not read from the Hub")

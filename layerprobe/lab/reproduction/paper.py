@@ -1,26 +1,23 @@
-"""The paper's experiments and figures, from `paper.json`, and what they cost again. Knows numbers; trains nothing.
+"""The paper's experiments and figures, from `paper.json`. Knows numbers; trains nothing.
 
 Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130).
 """
 
 import functools
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any, Literal
 
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json
-from layerprobe.finetuning.values import Protocol
+from layerprobe.names import counted
 from layerprobe.results.estimate import Estimate
 
 Before = Literal["word similarity", "domain adaptation"]
 """What comes before TMFT: TMFT on word pairs at the same layer, or masked language modelling."""
 FIRST_STEPS: dict[Before, str] = {"word similarity": "--words FOLDER", "domain adaptation": "--corpus FILE"}
 """Options that give the data of a step before TMFT."""
-FLOPS_A_SECOND = 10e12
-"""Assumed: less than a third of the float32 peak of the paper's card, an RTX 3090."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,13 +192,6 @@ def notes_on(chosen: Experiment, models: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-# ---- what it costs ------------------------------------------------------------------------------------
-
-
-NOTHING = {"runs": 0, "steps": 0, "gpu_hours": 0.0}
-"""What is done of a layer whose step before TMFT has no data."""
-
-
 def not_run(steps: Iterable[Before | None]) -> Iterator[str]:
     """Yield a line for each step before TMFT that has no data."""
     for step in dict.fromkeys(steps):
@@ -221,77 +211,33 @@ def run_name(model: str, run: str, random_init: int | None = None) -> str:
 
 
 def plan_experiment(
-    chosen: Experiment,
-    models: Mapping[str, str],
-    *,
-    seeds: tuple[int, ...],
-    words: bool = False,
-    corpus: bool = False,
+    chosen: Experiment, models: Mapping[str, str], *, seeds: tuple[int, ...], given: Collection[Before] = ()
 ) -> Estimate:
-    """Count runs and steps of the paper's data, and estimate GPU hours, without a model or the network.
+    """Count the runs of an experiment, without a model or the network.
 
-    What has no data for the step before TMFT, `words` for word similarity or a `corpus` for domain adaptation, is not
-    run.
+    What has no data for the step before TMFT, which are `given`, is not run; CKA alone takes no run.
     """
-    paper, protocol = read_paper(), Protocol()
-    data, first, n = paper.data_set(chosen.data), paper.word_similarity, len(seeds)
-    train = data.train
-    steps = 0 if chosen.pairs else protocol.epochs * math.ceil(train / protocol.batch_size)
-    word_steps = first["epochs"] * math.ceil(first["train"] / first["batch_size"])
-    available: dict[Before | None, bool] = {None: True, "word similarity": words, "domain adaptation": corpus}
-
-    def planned(score: PaperScores) -> dict[str, Any]:
-        before = word_steps if score.before == "word similarity" else 0
-        millions, hours = paper.model(score.model).millions(score.layer), None
-        if millions is not None:
-            tokens = 2 * data.tokens * (n * steps * protocol.batch_size or data.test)
-            tokens += 2 * first["tokens"] * n * before * first["batch_size"]
-            # 6 FLOPs a parameter and token of a training step (Kaplan et al. 2020, arXiv 2001.08361), 2 of an embedding
-            hours = (6 if steps else 2) * millions * 1e6 * tokens / FLOPS_A_SECOND / 3600
-            if score.before == "domain adaptation":
-                hours += paper.domain_adaptation.get(score.model, paper.domain_adaptation["others"])
-        runs = n * (bool(steps) + bool(before))
-        return {
+    scores = [score for score in chosen.scores if score.model in models]
+    jobs: tuple[dict[str, Any], ...] = tuple(
+        {
             "model": run_name(score.model, models[score.model], score.random_init),
             "layer": score.layer,
-            "how": trained(score.before) if steps else "embed",
-            "parameters": millions,
-            **(
-                {"runs": runs, "steps": n * (steps + before), "gpu_hours": hours}
-                if available[score.before]
-                else NOTHING
-            ),
+            "how": trained(score.before),
+            "parameters": read_paper().model(score.model).millions(score.layer),
+            "runs": len(seeds) * (1 + (score.before == "word similarity"))
+            if score.before is None or score.before in given
+            else 0,
         }
-
-    scores = chosen.scores or tuple(
-        PaperScores(model=name, layer=paper.model(name).parameters[-1][0], validation={}, test={})
-        for name in chosen.models
-    )
-    scores = tuple(score for score in scores if score.model in models)
-    jobs = tuple(map(planned, scores))
-    runs, n_steps = (sum(job[name] for job in jobs) for name in ("runs", "steps"))
-    hours = sum(job["gpu_hours"] or 0.0 for job in jobs)
-    notes = notes_on(chosen, models)
+        for score in scores
+    ) or tuple({"model": model, "layer": None, "how": "embed", "parameters": None, "runs": 0} for model in models)
+    notes, runs = notes_on(chosen, models), sum(job["runs"] for job in jobs)
     return Estimate(
         title=f"{chosen.name}: {chosen.title} ({chosen.source} of arXiv 2402.13130)",
         jobs=jobs,
         details=(
-            f"\n{chosen.data}: {train} training pairs, {protocol.epochs} epochs in batches of {protocol.batch_size}, "
-            f"learning rate {protocol.learning_rate:g}, {protocol.pooling} pooling; seeds {', '.join(map(str, seeds))}",
-            f"{runs} runs, {n_steps} steps; with the paper's models about {hours:.2f} GPU hours at 10 TFLOP/s "
-            "(estimated)",
-            *not_run(score.before for score, job in zip(scores, jobs, strict=True) if not job["runs"]),
+            f"\n{counted(runs, 'run')} on {chosen.data}; seeds {', '.join(map(str, seeds))}",
+            *not_run(score.before for score in scores if score.before not in (None, *given)),
             *(f"note: {note}" for note in notes),
         ),
-        numbers={
-            "experiment": chosen.name,
-            "data": chosen.data,
-            "train": train,
-            "seeds": seeds,
-            "protocol": protocol,
-            "runs": runs,
-            "steps": n_steps,
-            "gpu_hours": hours,
-            "notes": notes,
-        },
+        numbers={"experiment": chosen.name, "data": chosen.data, "seeds": seeds, "runs": runs, "notes": notes},
     )

@@ -9,7 +9,7 @@ from layerprobe_cli import options as o
 from layerprobe_cli.shell import Done, PageCall
 
 
-def recipe(
+def run(
     call: PageCall,
     file: Annotated[Path, {"argument": True, "metavar": "RECIPE.toml"}],
     out: Path | None = None,
