@@ -26,7 +26,6 @@ from layerprobe.finetuning.values import (
     FineTuningRun,
     LayerOutcome,
     Protocol,
-    RunsOrigin,
     TuningResult,
 )
 from layerprobe.interval import Interval
@@ -124,7 +123,6 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "means": st.fixed_dictionaries({"ndcg@10": st.tuples(*[st.deferred(lambda: values_of(Interval))] * 3)}),
         "differences": st.tuples(*[st.deferred(lambda: values_of(Interval))] * 2),
     },
-    RunsOrigin: {"model": st.builds(Model, NAMES, random_init=st.none() | st.integers(0, 9))},
     Average: {
         "primary": PRIMARY,
         "best": st.just(0),

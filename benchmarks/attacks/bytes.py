@@ -43,11 +43,9 @@ from layerprobe.files.serialisation import sealed, to_dict
 from layerprobe.finetuning.outputs import read_outputs
 from layerprobe.finetuning.saved import (
     MODEL,
-    FailedRun,
     load_failure,
     load_finished,
     load_saved_run,
-    read_origin,
     save_failure,
 )
 from layerprobe.finetuning.tuning import finetune
@@ -59,7 +57,6 @@ from layerprobe.results.kept import load
 from layerprobe.store import store
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.artifact import SavedStep
-from layerprobe.versions import versions
 from tests.export.findings import described, finding_of
 from tests.lab.dropbench.zoos import known_zoo
 from tests.lab.pretraining.jobs import PROTOCOL as ADAPTATION
@@ -230,7 +227,7 @@ def _runs(root: Path, checkpoint: Any) -> list[Kind]:
     failures = [directories[0].with_name(f"layer-003-seed-{seed}") for seed in (0, 1)]
     for seed, directory in enumerate(failures):
         directory.mkdir()
-        save_failure(directory, FailedRun(message=f"the loss is nan with seed {seed}", versions=versions()))
+        save_failure(directory, f"the loss is nan with seed {seed}")
 
     def paths(found: list[Path]) -> list[str]:
         return [path.relative_to(root).as_posix() for path in found]
@@ -253,9 +250,6 @@ def _runs(root: Path, checkpoint: Any) -> list[Kind]:
     def load_marks(folder: Path) -> Any:
         found = [load_failure(folder / each) for each in marks]
         return None if None in found else to_dict(found)
-
-    def load_origin(folder: Path) -> Any:
-        return to_dict(read_origin((folder / single[0]).parent))
 
     def result_of(names: list[str]) -> tuple[str, str]:
         return f"{names[0]}/result.json", f"{names[1]}/result.json"
@@ -292,13 +286,6 @@ def _runs(root: Path, checkpoint: Any) -> list[Kind]:
             read=load_models,
             swaps=((f"{single[0]}/model", f"{single[2]}/model"),),
             links=(f"{single[0]}/model",),
-        ),
-        Kind(
-            name="origin.json",
-            pattern="runs/*/origin.json",
-            root=root,
-            read=load_origin,
-            links=(f"{Path(single[0]).parent.as_posix()}/origin.json",),
         ),
         Kind(
             name="failed.json",

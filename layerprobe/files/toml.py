@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -206,33 +204,3 @@ def _parts(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
-
-
-def to_toml(*tables: tuple[str, Mapping[str, Any]]) -> str:
-    r"""Return tables as TOML: the header of each, such as [[step]], and its keys; None and empty tables are left out.
-
-    Examples:
-        >>> to_toml(("", {"layers": (3, 6), "prompt": None}), ("[options]", {"pooling": "cls"}))
-        'layers = [3, 6]\n\n[options]\npooling = "cls"\n'
-    """
-    blocks = []
-    for header, values in tables:
-        lines = [f"{key} = {toml_value(value)}" for key, value in values.items() if value is not None]
-        blocks += ["\n".join([header, *lines] if header else lines) + "\n"] if lines else []
-    return "\n".join(blocks)
-
-
-def toml_value(value: Any) -> str:
-    """Return a text, number, truth value or tuple of such as TOML."""
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(toml_value, value))}]"
-    if isinstance(value, str):
-        # TOML's strings are JSON's, but for one character that JSON leaves as it is
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
-    return repr(value).lower() if isinstance(value, bool) else repr(value)
-
-
-def field_values(value: Any, *, changed: bool = False) -> dict[str, Any]:
-    """Return the fields of a dataclass by name; only those that differ from their defaults where `changed`."""
-    values = {field: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return {field.name: item for field, item in values.items() if not changed or item != field.default}

@@ -26,7 +26,6 @@ from layerprobe.finetuning.epochs import forget_epochs
 from layerprobe.finetuning.outputs import RunOutputs
 from layerprobe.finetuning.saved import (
     FAILED,
-    FailedRun,
     Runs,
     has_model,
     keep_origin,
@@ -39,12 +38,12 @@ from layerprobe.finetuning.saved import (
     saving_model,
 )
 from layerprobe.finetuning.tmft import fine_tune, fine_tune_jointly
-from layerprobe.finetuning.values import Protocol, RunsOrigin, Weighting
+from layerprobe.finetuning.values import Protocol, Weighting
 from layerprobe.jobs.crew import Plan, Share
 from layerprobe.rng import plain_torch
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
-from layerprobe.versions import FINETUNING_VERSION, versions
+from layerprobe.versions import FINETUNING_VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -106,17 +105,14 @@ class RunSet:
     """Keep the best epoch's checkpoint; a finished run without one is made again, with the same numbers."""
     retry_failed: bool = False
     """Make runs again that are marked as failed."""
-    origin: RunsOrigin | None = None
-    """Written next to the runs, where it is known."""
 
     def directory(self, job: RunJob) -> Path:
         """Return the directory of one run."""
         return run_directory(self.folder, job.layer, job.seed, self.weighting if job.scan else None)
 
     def keep_origin(self) -> None:
-        """Write what the runs are of next to them, where it is known and not there yet."""
-        if self.origin is not None:
-            keep_origin(self.folder, self.origin)
+        """Write what the runs are of next to them, where it is not there yet."""
+        keep_origin(self.folder, self.model.checkpoint.label, self.task.name)
 
     def read(self, job: RunJob) -> Runs | None:
         """Return a run that is finished, or None."""
@@ -136,14 +132,14 @@ class RunSet:
 
     def _made(self, job: RunJob, directory: Path, load: Callable[[], Encoder]) -> Runs:
         if not self.retry_failed and (failed := load_failure(directory)):
-            raise TrainingError(f"{failed.message} (it failed before: to try again, remove {directory / FAILED})")
+            raise TrainingError(f"{failed} (it failed before: to try again, remove {directory / FAILED})")
         encoder = load()
         remove_leftovers(directory)
         try:
             runs, outputs = self._trained(job, directory, encoder)
         except TrainingError as error:
             if is_marked(error):
-                save_failure(directory, FailedRun(message=str(error), versions=versions()))
+                save_failure(directory, str(error))
                 forget_epochs(directory)
             raise
         save_finished(directory, runs, outputs)

@@ -28,25 +28,17 @@ from layerprobe.files.atomic import inside, make_directory, store_errors
 from layerprobe.files.folders import folder_errors, folder_problems, new_folder, read_kept, write_kept
 from layerprobe.files.serialisation import RARE, sealed
 from layerprobe.finetuning.outputs import OUTPUTS, RunOutputs, read_outputs, write_outputs
-from layerprobe.finetuning.values import FineTuningRun, RunsOrigin, Weighting
+from layerprobe.finetuning.values import FineTuningRun, Weighting
 from layerprobe.store.manifest import is_fingerprint
 from layerprobe.tasks.values import Task
 from layerprobe.versions import versions
 
 RESULT, FAILED, ORIGIN = "result.json", "failed.json", "origin.json"
+MESSAGE = "message"
+"""Of a failure, beside the versions of Python and the libraries: the same ones would fail again."""
 
 Runs = tuple[FineTuningRun, ...]
 """What a directory is of: one run, or of a scan one a layer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedRun:
-    """The mark of a run that cannot be finished; the same versions would fail again."""
-
-    message: str
-    """Why, in one line."""
-    versions: dict[str, str]
-    """Of Python and the libraries that it failed with."""
 
 
 def load_finished(directory: Path) -> Runs | None:
@@ -74,36 +66,27 @@ def save_finished(directory: Path, runs: Runs, outputs: RunOutputs) -> None:
     write_kept(directory / RESULT, {"runs": runs}, root=runs_root(directory), files=[OUTPUTS])
 
 
-def save_failure(directory: Path, failed: FailedRun) -> None:
+def save_failure(directory: Path, message: str) -> None:
     """Mark the run of a directory as failed; StoreError if that cannot be written."""
-    write_kept(directory / FAILED, failed, root=runs_root(directory))
+    write_kept(directory / FAILED, {**versions(), MESSAGE: message}, root=runs_root(directory))
 
 
-def load_failure(directory: Path) -> FailedRun | None:
+def load_failure(directory: Path) -> str | None:
     """Return why the run of a directory failed, or None; a garbled mark, or one of other libraries, is none."""
     try:
-        failed = read_kept(FailedRun, directory / FAILED, root=runs_root(directory))
+        failed = read_kept(dict[str, str], directory / FAILED, root=runs_root(directory))
     except DamagedStoreError as error:
         logger.warning("%s: the run is done again", error)
         return None
-    return failed if failed is not None and failed.versions == versions() else None
+    return failed[MESSAGE] if failed and failed == {**versions(), MESSAGE: failed.get(MESSAGE)} else None
 
 
-def keep_origin(folder: Path, origin: RunsOrigin) -> None:
+def keep_origin(folder: Path, model: str, task: str) -> None:
     """Write next to the runs of a folder what they are of, where it is missing; a disk that refuses is passed over."""
-    try:
-        if read_origin(folder) == origin:
-            return
-    except DamagedStoreError as error:
-        logger.warning("%s: it is written again", error)
     with contextlib.suppress(StoreError):  # runs are read without it, and those that are made meet the same disk
-        make_directory(folder)
-        write_kept(folder / ORIGIN, origin, root=folder.parent)
-
-
-def read_origin(folder: Path) -> RunsOrigin | None:
-    """Return what the runs of a folder are of; None where that was not written."""
-    return read_kept(RunsOrigin, folder / ORIGIN, root=folder.parent)
+        if not (folder / ORIGIN).is_file():
+            make_directory(folder)
+            write_kept(folder / ORIGIN, {"model": {"name": model}, "task": task}, root=folder.parent)
 
 
 def runs_root(directory: Path) -> Path:

@@ -26,10 +26,9 @@ from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve, resolve_all
-from layerprobe.encoders.model import DEFAULTS, Model
+from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError, LayerProbeError, LostWorkerError
-from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.adapters import prepare_model
 from layerprobe.finetuning.losses import criterion_of
 from layerprobe.finetuning.outcomes import compared, outcomes
@@ -37,7 +36,7 @@ from layerprobe.finetuning.outputs import run_items
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, folder_of_runs, runs_plan
 from layerprobe.finetuning.saved import Runs
 from layerprobe.finetuning.tmft import EVALUATION_BATCH_TOKENS, FineTuner, read_layers
-from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, Protocol, RunsOrigin, TuningResult, Weighting
+from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, Protocol, TuningResult, Weighting
 from layerprobe.jobs.crew import Workers, crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.names import counted, short_name
@@ -271,13 +270,6 @@ def run_set(
         weighting=weighting,
         save_models=save_models,
         retry_failed=retry_failed,
-        origin=RunsOrigin(
-            model=checkpoint.asked.like(DEFAULTS),
-            model_digest=digest(checkpoint.identity),
-            task=task.name,
-            task_digest=task.digest,
-            prompt=checkpoint.prompt,
-        ),
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from layerprobe.checks import as_declared
-from layerprobe.encoders.model import Model, Pooling
+from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import IN_MEMORY, RARE
 from layerprobe.interval import ClaimVerdict, Interval
@@ -91,22 +91,6 @@ LORA_LEARNING_RATE = 2e-4
 def with_rate(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return fields of a protocol, with the learning rate of adapters where they give a rank and no rate."""
     return {"learning_rate": LORA_LEARNING_RATE, **settings} if settings.get("lora") else settings
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunsOrigin:
-    """What all runs of a folder are of: one model and one task."""
-
-    model: Model
-    """The pretrained model as it was requested."""
-    model_digest: str
-    """Of what its numbers depend on."""
-    task: str
-    """Name of the data."""
-    task_digest: str
-    """Of all its texts and targets, without the prompt."""
-    prompt: str
-    """Put before every text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,9 @@
 
 import math
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from layerprobe.errors import DataError
 from layerprobe.registry import Registry
 from layerprobe.results.charts import Quantity
 
@@ -99,11 +97,3 @@ def bounded(metric: str, ends: tuple[float, float], *, difference: bool = False)
     if difference:
         low, high = low - high, high - low
     return min(max(ends[0], low), high), max(min(ends[1], high), low)
-
-
-def check_primary(primary: str, metrics: Iterable[str], *, what: str) -> None:
-    """Raise DataError unless the metrics are registered and the primary one is among them."""
-    for metric in metrics:
-        METRICS.check(metric)
-    if primary not in metrics:
-        raise DataError(f"expected {primary!r}, the primary metric, among {what}, got {', '.join(metrics) or 'none'}")

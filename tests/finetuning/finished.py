@@ -10,7 +10,7 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.files.atomic import make_directory
 from layerprobe.finetuning.losses import Loss, PreparedItems
 from layerprobe.finetuning.outputs import RunOutputs
-from layerprobe.finetuning.saved import FailedRun, load_finished, run_directory, save_failure, save_finished
+from layerprobe.finetuning.saved import load_finished, run_directory, save_failure, save_finished
 from layerprobe.finetuning.tmft import evaluate, fine_tune
 from layerprobe.finetuning.values import FineTuningRun, Protocol, TuningResult
 from layerprobe.tasks.evaluation import Evaluation
@@ -48,11 +48,11 @@ def directories_of(result: TuningResult) -> list[Path]:
     return list(dict.fromkeys(run.directory for run in result.runs))
 
 
-def mark_failed(folder: Path, layer: int, seed: int, failed: FailedRun) -> None:
+def mark_failed(folder: Path, layer: int, seed: int, message: str = "no") -> None:
     """Mark a run as failed."""
     directory = run_directory(folder, layer, seed)
     make_directory(directory)
-    save_failure(directory, failed)
+    save_failure(directory, message)
 
 
 def lock_of(folder: Path, layer: int, seed: int) -> FileLock:

@@ -43,7 +43,9 @@ class Loaded(SharedModel):
     def __init__(self, load: Callable[[], Encoder]) -> None:
         self.load = load
         asked = SimpleNamespace(batch_tokens=None)
-        self.__dict__["checkpoint"] = SimpleNamespace(recipe=Recipe(), prompt="", asked=asked, config=SimpleNamespace())
+        self.__dict__["checkpoint"] = SimpleNamespace(
+            recipe=Recipe(), prompt="", asked=asked, config=SimpleNamespace(), label="a model"
+        )
 
     def take_over(self, share: Share) -> None:
         pass

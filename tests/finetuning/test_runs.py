@@ -27,7 +27,7 @@ from layerprobe.files import atomic as files
 from layerprobe.files.serialisation import to_dict, unsealed
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, folder_of_runs
-from layerprobe.finetuning.saved import FailedRun, load_failure, run_directory
+from layerprobe.finetuning.saved import load_failure, run_directory
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.jobs import execute
 from layerprobe.jobs.crew import Share
@@ -88,7 +88,7 @@ def half_written(root: Path) -> list[Path]:
     return [
         path
         for path in root.rglob("*")
-        if path.is_file() and path.name not in ("result.json", "outputs.safetensors", "lock")
+        if path.is_file() and path.name not in ("origin.json", "result.json", "outputs.safetensors", "lock")
     ]
 
 
@@ -489,10 +489,8 @@ def test_a_run_that_fails_is_marked_and_not_tried_again(
     where = folder_of(folder, tmp_path)
     with pytest.raises(TrainingError, match=r"^the loss became nan$"):
         sweep(folder, tmp_path)
-    failed = load_failure(run_directory(where, 3, 0))
-    assert failed is not None
-    assert failed.message == "the loss became nan"
-    assert failed.versions["torch"] == torch.__version__
+    assert load_failure(run_directory(where, 3, 0)) == "the loss became nan"
+    assert text_of(run_directory(where, 3, 0) / FAILED)["torch"] == torch.__version__
     assert failing == [(1, 0), (3, 0)]
     mark = run_directory(where, 3, 0) / FAILED
     with pytest.raises(TrainingError, match=r"the loss became nan \(it failed before: to try again, remove ") as caught:
@@ -587,12 +585,13 @@ def test_a_run_that_is_made_alone_has_the_threads_of_all(
         torch.set_num_threads(before)
 
 
-def test_a_mark_of_other_versions_is_none(finished: Path) -> None:
-    failed = FailedRun(message="no", versions={**versions(), "torch": "0.1"})
-    mark_failed(finished, 9, 0, failed)
+def test_a_mark_of_other_versions_is_none(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("layerprobe.finetuning.saved.versions", lambda: {**versions(), "torch": "0.1"})
+        mark_failed(finished, 9, 0)
     assert load_failure(run_directory(finished, 9, 0)) is None
-    mark_failed(finished, 9, 0, dataclasses.replace(failed, versions=versions()))
-    assert load_failure(run_directory(finished, 9, 0)) is not None
+    mark_failed(finished, 9, 0)
+    assert load_failure(run_directory(finished, 9, 0)) == "no"
 
 
 def test_a_full_disk_leaves_no_half_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -600,7 +599,6 @@ def test_a_full_disk_leaves_no_half_mark(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(files.os, "fsync", full)
-    failed = FailedRun(message="no", versions={})
     with pytest.raises(StoreError, match="No space left on device"):
-        mark_failed(tmp_path, 1, 0, failed)
+        mark_failed(tmp_path, 1, 0)
     assert half_written(tmp_path) == []

@@ -24,12 +24,11 @@ from layerprobe.errors import DataError, ModelError, StoreError, TrainingError, 
 from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning import tuning
 from layerprobe.finetuning.runs import RunJob, RunSet
-from layerprobe.finetuning.saved import FailedRun, load_failure
+from layerprobe.finetuning.saved import load_failure
 from layerprobe.finetuning.tuning import finetune, run_folder
 from layerprobe.finetuning.values import TuningResult
 from layerprobe.jobs.crew import Crew, Message, Share, Worker
 from layerprobe.tasks.loading import load_task
-from layerprobe.versions import versions
 from tests.finetuning.finished import lock_of, mark_failed
 from tests.finetuning.tiny import LAYERS, N_RUNS, PROTOCOL, SEEDS, half_written, results_in, tuned, write_inputs
 from tests.models import given, save_tiny
@@ -255,7 +254,7 @@ def test_where_no_run_is_finished_the_first_failure_is_raised(inputs: Path, tmp_
 def test_a_mark_is_read_and_not_tried_again_unless_asked(inputs: Path, cache: Path, undisturbed: TuningResult) -> None:
     where = folder_of(inputs, cache, "electra")
     (where / "layer-003-seed-1" / "result.json").unlink()
-    mark_failed(where, 3, 1, FailedRun(message="the loss became nan", versions=versions()))
+    mark_failed(where, 3, 1, "the loss became nan")
     found = tuned(inputs, cache)
     (failed,) = [run for run in found.runs if run.error]
     assert (failed.layer, failed.seed) == (3, 1)
