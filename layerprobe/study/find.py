@@ -40,11 +40,11 @@ from layerprobe.finetuning.outputs import RunItems, outputs_in, run_items
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, is_marked, runs_plan
 from layerprobe.finetuning.saved import RESULT, Runs, run_directory, without_checkpoint
 from layerprobe.finetuning.tmft import embed
-from layerprobe.finetuning.tuning import agreed, finetune, plan_tuning, pooled_by, run_folder, run_set
+from layerprobe.finetuning.tuning import agreed, plan_tuning, pooled_by, run_folder, run_set
 from layerprobe.finetuning.values import FineTuningRun, Place, Protocol, Weighting
 from layerprobe.interval import Interval
 from layerprobe.jobs.crew import Workers, crew_of
-from layerprobe.jobs.execute import execute
+from layerprobe.jobs.execute import execute, results
 from layerprobe.jobs.processes import available_cores, import_ahead
 from layerprobe.metrics.names import bounded
 from layerprobe.names import short_name
@@ -551,12 +551,12 @@ class _ModelRuns:
         epochs = median([run.best_epoch for run in tuned if run.layer == layer] or [run.best_epoch for run in tuned])
         pool = self.task.train.join(self.task.validation)
         if not why:
-            self.model.forget()  # fine-tuning loads its own
+            # the validation examples are also among those to train on, which no other run may have
             task, protocol = replace(self.task, train=pool), replace(self.protocol, kept_epoch=round(epochs))
+            runs = run_set(self.model, task, protocol, save_models=True)
             try:
-                (run,) = finetune(
-                    self.model.checkpoint, task, [layer], seeds=(0,), protocol=protocol, save_models=True
-                ).runs
+                with crew_of(RunWorker, (runs,)) as crew:
+                    ((run,),) = results(runs_plan((runs,), {RunJob(layer, 0): 1.0}), crew).values()
             except TrainingError as error:
                 if not is_marked(error):
                     raise

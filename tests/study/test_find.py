@@ -255,7 +255,7 @@ def test_each_seed_is_validated_by_its_own_fold(six: Path, cache: Path, finding:
         assert each.fold == each.run.seed % 5
         if not each.scan:
             folder = run_folder(given(checkpoint, options), folds[each.fold], QUICK)
-            assert folder.load(each.run.layer, each.run.seed) == each.run
+            assert run_in(folder, each.run.layer, each.run.seed) == each.run
 
 
 @pytest.mark.slow
@@ -266,7 +266,7 @@ def test_without_folds_the_runs_are_those_of_finetune(six: Path, cache: Path) ->
     for each in whole.runs:
         assert each.fold == 0
         if not each.scan:
-            assert folder.load(each.run.layer, each.run.seed) == each.run
+            assert run_in(folder, each.run.layer, each.run.seed) == each.run
 
 
 @pytest.mark.slow
