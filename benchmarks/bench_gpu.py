@@ -62,6 +62,7 @@ from layerprobe.embedded.language import Language
 from layerprobe.encoders.batching import Batch, TokenizedTexts, collate, pool, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
+from layerprobe.encoders.model import Model
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.pretraining.models import word_tokenizer
@@ -200,7 +201,7 @@ class Bench:
         self, checkpoint: Path | None = None, *, device: torch.device | None = None, dtype: str = "bfloat16"
     ) -> Encoder:
         """Return a model, by default that of random weights, loaded."""
-        return load_encoder(str(checkpoint or self.checkpoint), device=str(device or self.device), dtype=dtype)
+        return load_encoder(Model(str(checkpoint or self.checkpoint), device=str(device or self.device), dtype=dtype))
 
     def timed(self, ways: dict[str, Way]) -> dict[str, tuple[float, float | None]]:
         """Return median seconds, and peak memory in MB where it is known, of ways that run in turns."""

@@ -144,7 +144,7 @@ def task_of(setting: Setting) -> Task:
 @functools.lru_cache(maxsize=1)
 def encoder_of(folder: Path, device: str, dtype: str) -> Encoder:
     """Return a loaded encoder."""
-    return load_encoder(str(folder), device=device, dtype=dtype)
+    return load_encoder(Model(str(folder), device=device, dtype=dtype))
 
 
 # ---- the parts, each in a process --------------------------------------------------------------------------

@@ -499,19 +499,20 @@ def _resolved_in_memory(asked: Model) -> Resolved:
 
 
 @plain_torch()
-def load_encoder(source: ModelLike, *, share: bool = False, **changes: Any) -> Encoder:
+def load_encoder(source: ModelLike, *, device: str | None = None, share: bool = False) -> Encoder:
     """Load an encoder with its tokenizer, as the options of the model say.
 
     In reduced precision weights stay float32, under autocast.
 
     Args:
         source: The model.
+        device: Where it is loaded, if not where its options say.
         share: Take a model that was given loaded itself, in evaluation mode, and not a copy.
-        changes: Options that are others here, such as device.
     """
     # refused before the model is sought
     asked = source.asked if isinstance(source, Resolved) else source
-    options = replace(asked if isinstance(asked, Model) else DEFAULTS, **changes)
+    options = asked if isinstance(asked, Model) else DEFAULTS
+    options = options if device is None else replace(options, device=device)
     norm, attn, place = options.norm, options.attn, resolve_device(options.device)
     autocast = DTYPES[dtype_name(options.dtype, place, options.cache_dir)]
     flash = "flash" in attn

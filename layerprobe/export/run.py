@@ -26,6 +26,7 @@ from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.saved import MODEL, RunOrigin, load_saved_run, runs_of_layer
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.metrics.names import metric_title
+from layerprobe.results.shown import Shown
 from layerprobe.stats.values import seed_scores
 from layerprobe.study.values import Finding
 
@@ -34,7 +35,7 @@ def export_model(
     model: ModelLike | Finding,
     out: str | Path,
     *,
-    layer: object = None,
+    layer: int | Shown | None = None,
     finding: Finding | None = None,
     made: str = "",
     dense: str | Path | None = None,
@@ -119,9 +120,8 @@ def export_model(
         ]
     else:
         check_target(out, overwrite=overwrite, source=source)
-        names = ("random_init", "pooling", "max_length", "prompt")
         run, origin = saved
-        _check_options_agree(run, origin, layer=layer, **{name: getattr(asked, name) for name in names})
+        _check_options_agree(run, origin, layer, asked)
         layer = run.layer
         if asked.end_token is not None:
             raise DataError(f"expected no {option('end_token')}: the run was fine-tuned with a tokenizer of its own")
@@ -299,21 +299,19 @@ def _needs_code(name: str) -> ModelError:
     )
 
 
-def _check_options_agree(run: FineTuningRun, origin: RunOrigin, *, layer: int | None, **options: object) -> None:
+def _check_options_agree(run: FineTuningRun, origin: RunOrigin, layer: int | None, asked: Model) -> None:
     """Raise DataError if an option contradicts the run."""
-    of_run = {
-        "layer": run.layer,
-        "pooling": run.protocol.pooling,
-        "max_length": run.protocol.max_length,
-        "prompt": origin.prompt,
-        "random_init": origin.model.random_init,
+    pairs = {
+        "layer": (run.layer, layer),
+        "pooling": (run.protocol.pooling, asked.pooling),
+        "max_length": (run.protocol.max_length, asked.max_length),
+        "prompt": (origin.prompt, asked.prompt),
+        "random_init": (origin.model.random_init, asked.random_init),
     }
-    for name, value in {"layer": layer, **options}.items():
-        if value is not None and value != of_run[name]:
-            option = f"--{name.replace('_', '-')}"
-            raise DataError(
-                f"the run was fine-tuned with {option} {of_run[name]!r}: expected that or none, got {value!r}"
-            )
+    for name, (of_run, value) in pairs.items():
+        if value is not None and value != of_run:
+            flag = f"--{name.replace('_', '-')}"
+            raise DataError(f"the run was fine-tuned with {flag} {of_run!r}: expected that or none, got {value!r}")
 
 
 def _check_same(of: ModelDescription, model: ModelDescription) -> None:

@@ -1,6 +1,6 @@
 """Measures the cost of serving a model truncated at each layer, beside the scores of studies."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
@@ -23,6 +23,7 @@ from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
 from layerprobe.profiling.measuring import gauge_for, profile_layers
 from layerprobe.profiling.values import LayerProfile, Profile, Profiles, ProfileSettings
+from layerprobe.results.shown import Shown
 from layerprobe.study.values import Finding
 from layerprobe.versions import versions
 
@@ -32,7 +33,12 @@ ONE_TEXT = 64
 ALONE = ProfileSettings(batch_sizes=(1,), rounds=ROUNDS, max_seconds=0.5)
 
 
-def profile(model: ModelLike, *, layers: object = None, settings: ProfileSettings = DEFAULT_SETTINGS) -> Profile:
+def profile(
+    model: ModelLike,
+    *,
+    layers: int | str | Shown | Iterable[int | Shown] | None = None,
+    settings: ProfileSettings = DEFAULT_SETTINGS,
+) -> Profile:
     """Measure what the model truncated at each layer costs to serve: FLOPs, seconds and memory, of texts or images.
 
     All layers are measured where none are given; they are numbers, or results that choose one, as for `finetune`.

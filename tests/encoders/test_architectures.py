@@ -15,6 +15,7 @@ from layerprobe.encoders.architecture import check_supported, truncated_configs
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
+from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
 from layerprobe.extraction.check import examine
 from tests.few import few_architectures
@@ -116,7 +117,7 @@ def test_layers_of_pre_norm_models_go_through_the_final_norm(name: str, loaded: 
 @pytest.mark.parametrize("name", PRE_NORM)
 @torch.inference_mode()
 def test_raw_layers_of_pre_norm_models_have_no_norm(name: str, checkpoint: Saved) -> None:
-    encoder = load_encoder(str(checkpoint(name)), norm="raw")
+    encoder = load_encoder(Model(str(checkpoint(name)), norm="raw"))
     assert encoder.description.norm == "raw"
     batch = batch_of(encoder)
     expected, last = reference_states(checkpoint(name), batch)
@@ -133,7 +134,7 @@ def test_raw_layers_of_pre_norm_models_have_no_norm(name: str, checkpoint: Saved
 
 
 def test_raw_makes_no_difference_for_post_norm_models(loaded: Loaded, checkpoint: Saved) -> None:
-    encoder = load_encoder(str(checkpoint("bert")), norm="raw")
+    encoder = load_encoder(Model(str(checkpoint("bert")), norm="raw"))
     assert encoder.description.norm == "none"
     batch = batch_of(encoder)
     for raw, final in zip(encoder.layer_states(batch), loaded("bert").layer_states(batch), strict=True):
@@ -209,7 +210,7 @@ def test_truncation_leaves_the_random_state_alone(loaded: Loaded) -> None:
 
 
 def test_truncation_keeps_the_attention_implementation(checkpoint: Saved) -> None:
-    encoder = load_encoder(str(checkpoint("bert")), attn="eager")
+    encoder = load_encoder(Model(str(checkpoint("bert")), attn="eager"))
     assert TruncatedEncoder(encoder, 1).model.config._attn_implementation == "eager"
 
 

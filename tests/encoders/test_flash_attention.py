@@ -71,7 +71,7 @@ def test_models_of_some_blocks_have_it(model: Model, calls: list[torch.dtype]) -
 
 
 def test_it_is_the_models_again_once_it_was_looked_at(model: Model, calls: list[torch.dtype]) -> None:
-    encoder: Encoder = load_encoder(model.name, **FLASH)
+    encoder: Encoder = load_encoder(Model(model.name, **FLASH))
     assert encoder.model.config._attn_implementation == "flash_attention_2"
     assert encoder.padding_invariant
     assert all(check.passed for check in examine(encoder).checks)
@@ -82,7 +82,7 @@ def test_it_is_the_models_again_once_it_was_looked_at(model: Model, calls: list[
 def test_float32_is_refused_with_what_to_use(model: Model) -> None:
     message = "expected dtype bfloat16 or float16 with attn flash_attention_2, which takes no float32, got float32"
     with pytest.raises(ModelError, match=message):
-        load_encoder(model.name, **(FLASH | {"dtype": "float32"}))
+        load_encoder(Model(model.name, **(FLASH | {"dtype": "float32"})))
 
 
 def test_attention_that_cannot_be_changed_is_refused(
@@ -90,5 +90,5 @@ def test_attention_that_cannot_be_changed_is_refused(
 ) -> None:
     monkeypatch.setattr(PreTrainedModel, "_can_set_attn_implementation", classmethod(lambda cls: False))
     with pytest.raises(ModelError, match=r"the attention of .* cannot be changed to flash_attention_2: take attn auto"):
-        load_encoder(model.name, **FLASH)
+        load_encoder(Model(model.name, **FLASH))
     assert not calls

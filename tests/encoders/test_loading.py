@@ -114,7 +114,7 @@ def test_random_weights_need_no_trained_ones_and_do_not_depend_on_their_precisio
 def test_reduced_precision_is_autocast_over_float32_weights(
     dtype: str, expected: torch.dtype, checkpoint: Saved
 ) -> None:
-    encoder = load_encoder(str(checkpoint("bert")), dtype=dtype)
+    encoder = load_encoder(Model(str(checkpoint("bert")), dtype=dtype))
     assert encoder.autocast == expected
     assert encoder.description.dtype == dtype
     assert {p.dtype for p in encoder.model.parameters()} == {torch.float32}
@@ -154,19 +154,19 @@ def test_the_gain_of_bfloat16_is_measured_in_turns_and_changes_no_draws(monkeypa
 def test_unknown_options_are_refused(checkpoint: Saved) -> None:
     name = str(checkpoint("bert"))
     with pytest.raises(ModelError, match="expected dtype auto, float32, bfloat16, float16, got 'int8'"):
-        load_encoder(name, dtype="int8")
+        load_encoder(Model(name, dtype="int8"))
     with pytest.raises(ModelError, match="expected norm final or raw, got 'none'"):
-        load_encoder(name, norm="none")
+        load_encoder(Model(name, norm="none"))
     for attn in ("fast", "", "a/b/c", "org/", "org/ker nel"):
         with pytest.raises(ModelError, match=r"expected attn auto, eager, sdpa, .* or a kernel such as org/name, got"):
-            load_encoder(name, attn=attn)
-    assert load_encoder(name, attn="eager").model.config._attn_implementation == "eager"
+            load_encoder(Model(name, attn=attn))
+    assert load_encoder(Model(name, attn="eager")).model.config._attn_implementation == "eager"
 
 
 @pytest.mark.parametrize("options", [{"attn": "fast"}, {"dtype": "int8"}, {"norm": "none"}, {"device": "gpu"}])
 def test_unknown_options_are_refused_before_the_model_is_sought(options: dict[str, str]) -> None:
     with pytest.raises(ModelError, match=r"^expected (attn|dtype|norm|a device)"):
-        load_encoder("./nowhere", **options)  # type: ignore[arg-type]
+        load_encoder(Model("./nowhere", **options))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("attn", ["auto", *ATTENTION, "kernels-community/flash-attn2", "org/kernel@v1:function"])

@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModel
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
+from layerprobe.encoders.model import Model
 from layerprobe.encoders.stack import Stack
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
 from layerprobe.extraction.check import check_model, examine
@@ -140,7 +141,7 @@ def test_layers_are_those_of_fewer_blocks(name: str, tmp_path: Path) -> None:
 
 @torch.inference_mode()
 def test_raw_layers_of_a_tail_of_two_are_as_wide_as_the_blocks(tmp_path: Path) -> None:
-    encoder = load_encoder(str(saved("opt", OPT, tmp_path)), norm="raw")
+    encoder = load_encoder(Model(str(saved("opt", OPT, tmp_path)), norm="raw"))
     assert (encoder.description.norm, encoder.description.hidden_size) == ("raw", 16)
     batch = collate(encoder.tokenize(TEXTS), range(len(TEXTS)))
     for state, final in zip(encoder.layer_states(batch), load_encoder(str(tmp_path)).layer_states(batch), strict=True):

@@ -6,6 +6,7 @@ import torch
 
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
+from layerprobe.encoders.model import Model
 from layerprobe.extraction.check import Diagnosis, examine
 from tests.models import save_tiny
 
@@ -42,7 +43,7 @@ def test_padding_that_leaks_is_a_warning(name: str, loaded: Loaded) -> None:
 
 
 def test_raw_layers_are_not_held_against_truncated_models(tmp_path: Path) -> None:
-    diagnosis = examine(load_encoder(str(save_tiny("gpt2", tmp_path)), norm="raw"))
+    diagnosis = examine(load_encoder(Model(str(save_tiny("gpt2", tmp_path)), norm="raw")))
     assert diagnosis.healthy
     assert finding(diagnosis, "truncation") == "not compared: truncated models apply the final norm"
     assert "left out" in finding(diagnosis, "norm")
@@ -80,7 +81,7 @@ def test_numbers_are_looked_at_in_the_precision_of_the_encoder(tmp_path: Path) -
     folder = str(save_tiny("bert", tmp_path))
     found = {}
     for dtype in ("float32", "bfloat16", "float16"):
-        encoder = load_encoder(folder, dtype=dtype)
+        encoder = load_encoder(Model(folder, dtype=dtype))
         with torch.no_grad():  # too large for float16 alone
             encoder.model.get_parameter("encoder.layer.1.output.dense.bias")[0] = 1e5
         diagnosis = examine(encoder)

@@ -98,7 +98,7 @@ def test_flops_grow_by_the_same_amount_each_block(tiny: Callable[[str], Encoder]
 def test_flops_do_not_depend_on_the_attention_implementation(folder: Callable[[str], Path]) -> None:
     counts = []
     for attn in ("eager", "sdpa"):
-        encoder = load_encoder(str(folder("bert")), device="cpu", attn=attn)
+        encoder = load_encoder(Model(str(folder("bert")), device="cpu", attn=attn))
         counts.append(count_flops(TruncatedEncoder(encoder, 3), random_batch(encoder, length=6, batch_size=1, seed=0)))
     assert counts[0] == counts[1]
 

@@ -98,7 +98,7 @@ def test_every_layer_is_that_of_torch(tiny: Loaded, store: Path, backend: str, p
 @needs("openvino")
 def test_the_final_norm_is_left_out_where_torch_leaves_it_out(tiny: Loaded, store: Path) -> None:
     checkpoint, _ = tiny("llama")
-    encoder = load_encoder(checkpoint, device="cpu", norm="raw")
+    encoder = load_encoder(Model(checkpoint, device="cpu", norm="raw"))
     graph = graph_of(encoder, given(checkpoint, options_of(store, "openvino", norm="raw")))
     tokens = encoder.tokenize(TEXTS)
     np.testing.assert_allclose(
