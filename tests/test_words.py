@@ -29,7 +29,7 @@ COMMAND_LINE = {
     "out parquet show_map": "where it is written: lp.save(result, path)",
     "fail_below fail_on_drop": "an exit code",
     "with_texts": "texts of lp.write_report(result, path)",
-    "others": "a list of models, or a call each",
+    "others data": "the first arguments",
     "file_format": "format of lp.load_task",
     "merge": "layerprobe.kinds.tokens.kind.merged",
     "texts split": "the texts themselves: task.texts(split)",

@@ -10,6 +10,7 @@ import ast
 import dataclasses
 import functools
 import inspect
+import pkgutil
 import re
 import types
 import typing
@@ -24,14 +25,20 @@ from typer.models import ParameterInfo
 from layerprobe.errors import LayerProbeError, MissingPackageError
 
 HELP_ALL = "help_all"
-PLACE = "@"
-"""What a help begins with that is to be looked up: `@module:name#field`."""
 PANELS = (
     *("", "Data", "Comparison", "Prediction", "Retrieval", "Probing", "Size", "Fine-tuning", "Search", "Training"),
     *("Model", "Report", "Machine"),
 )
 """In the order of the help; "" has all others."""
 LAST = "report", "plotly", "json", "quiet", "traceback"
+LISTED = {
+    "kinds": "layerprobe.tasks.kind:KINDS",
+    "measures": "layerprobe.similarity.registry:MEASURES",
+    "objectives": "layerprobe.lab.pretraining.objectives.registry:OBJECTIVES",
+}
+"""Names that a help lists where it has {kinds} and so on: other packages may add to them."""
+Parameters = dict[str, tuple[Any, Any]]
+"""The annotation and the default of options by name, as Typer reads them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +63,22 @@ class Group:
         return self.make(
             **{name: value for name, value in values.items() if value is not None or defaults.get(name) is None}
         )
+
+    @property
+    def options(self) -> Parameters:
+        """What Typer is told of its options."""
+        hints, made = typing.get_type_hints(self.kind), Parameters()
+        fields = {field.name: field for field in dataclasses.fields(self.kind)}
+        for name in dict.fromkeys((*self.names, *(name for name in self.special if name not in fields))):
+            about: dict[str, Any] = {"panel": self.panel, "type": hints.get(name)} | dict(self.special.get(name, {}))
+            default, hint = about.pop("default", _default(fields[name]) if name in fields else None), about.pop("type")
+            if "tuple" in str(hint):  # numbers or names, which the settings take as a text
+                hint, default = str | None, ",".join(map(str, default)) if default else None
+            if "help" not in about:
+                owner = next(base for base in self.kind.__mro__ if name in inspect.get_annotations(base))
+                about["help"] = text_of(f"{owner.__module__}:{owner.__qualname__}", name)
+            made[name] = _annotated(name, hint, default, **about), default
+        return made
 
 
 def group(
@@ -90,24 +113,28 @@ def expanded(command: Callable[..., Any], of: str, call: Callable[..., None]) ->
         of: The library's function, as `module:name`.
         call: Called with the context of the call and the arguments of the command.
     """
-    hints = typing.get_type_hints(command, include_extras=True)
-    texts = _arguments(inspect.getdoc(command) or "")
-    groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
-    parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    hints, texts = typing.get_type_hints(command, include_extras=True), _arguments(inspect.getdoc(command) or "")
+    groups, options = dict[str, tuple[Callable[..., Any], Parameters]](), Parameters()
     for name, parameter in inspect.signature(command).parameters.items():
         kind, *about = typing.get_args(hints[name]) if _is_annotated(hints[name]) else (hints[name],)
         chosen = next((item for item in about if isinstance(item, Group)), None)
-        if chosen is None and not dataclasses.is_dataclass(kind):
-            parameters.append(
-                _of_argument(name, hints[name], parameter.default, texts.get(name) or f"{PLACE}{of}#{name}")
-            )
-            continue
-        group = _of_dataclass(typing.cast(type, kind)) if chosen is None else _of_group(chosen)
-        groups[name] = typing.cast(Any, kind) if chosen is None else chosen.made, [field.name for field in group]
-        parameters += group
-    parameters.sort(key=lambda parameter: (parameter.name in LAST, PANELS.index(_panel_of(parameter))))
+        if chosen is not None:
+            groups[name] = chosen.made, chosen.options
+        elif dataclasses.is_dataclass(kind):
+            groups[name] = typing.cast(Any, kind), _fields_of(typing.cast(type, kind))
+        elif any(isinstance(item, ParameterInfo) for item in about):
+            options[name] = hints[name], parameter.default
+        else:
+            panel = next((item for item in about if isinstance(item, str)), None)
+            special = next((item for item in about if isinstance(item, dict)), {})
+            if "help" not in special:
+                special = special | {"help": " ".join(texts[name].split()) if name in texts else text_of(of, name)}
+            options[name] = _annotated(name, kind, parameter.default, panel=panel, **special), parameter.default
+        options |= groups[name][1] if name in groups else {}
     whole = typer.Option("--help-all", hidden=True, is_eager=True, callback=_help_all)
-    parameters.append(_parameter(HELP_ALL, Annotated[bool, whole], default=False))
+    ordered = sorted(options.items(), key=lambda item: (item[0] in LAST, PANELS.index(_panel_of(item[1][0]))))
+    all_options = {"context": (typer.Context, inspect.Parameter.empty), **dict(ordered)}
+    all_options[HELP_ALL] = Annotated[bool, whole], False
 
     @functools.wraps(command)
     def with_groups(context: typer.Context, **values: Any) -> None:
@@ -116,103 +143,59 @@ def expanded(command: Callable[..., Any], of: str, call: Callable[..., None]) ->
             values[name] = usage(make, **{field: values.pop(field) for field in fields})
         call(command, context, values)
 
-    with_groups.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_groups.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    with_groups.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=default)
+            for name, (hint, default) in all_options.items()
+        ]
+    )
+    with_groups.__annotations__ = {name: hint for name, (hint, _) in all_options.items()}
     return with_groups
 
 
-def _panel_of(parameter: inspect.Parameter) -> str:
-    about = typing.get_args(parameter.annotation)[1:] if _is_annotated(parameter.annotation) else ()
-    info = next((item for item in about if isinstance(item, ParameterInfo)), None)
-    panel = None if info is None else info.rich_help_panel
-    return panel if panel in PANELS else ""
+def _panel_of(hint: Any) -> str:
+    about = typing.get_args(hint)[1:] if _is_annotated(hint) else ()
+    panels = (item.rich_help_panel for item in about if isinstance(item, ParameterInfo))
+    return next((panel for panel in panels if panel in PANELS), "")
 
 
 def _is_annotated(hint: Any) -> bool:
     return typing.get_origin(hint) is Annotated
 
 
-def _of_argument(name: str, hint: Any, default: Any, text: str) -> inspect.Parameter:
-    """Return an argument of a command as an option; one that is an option of Typer's stays as it is."""
-    kind, *about = typing.get_args(hint) if _is_annotated(hint) else (hint,)
-    if any(isinstance(item, ParameterInfo) for item in about):
-        return _parameter(name, hint, default)
-    panel = next((item for item in about if isinstance(item, str)), None)
-    settings = next((item for item in about if isinstance(item, dict)), {})
-    return _parameter(name, kind, default, panel, **{"help": text} | settings)
-
-
-def _of_dataclass(kind: type) -> list[inspect.Parameter]:
+def _fields_of(kind: type) -> Parameters:
     hints = typing.get_type_hints(kind, include_extras=True)
-    return [
-        _parameter(field.name, hints[field.name], _default(field))
-        for field in dataclasses.fields(kind)
-        if _is_annotated(hints[field.name])
-    ]
-
-
-def _of_group(group: Group) -> list[inspect.Parameter]:
-    hints = typing.get_type_hints(group.kind)
-    fields = {field.name: field for field in dataclasses.fields(group.kind)}
-    parameters = []
-    for name in dict.fromkeys((*group.names, *(name for name in group.special if name not in fields))):
-        about = dict(group.special.get(name, {}))
-        default = about.pop("default", _default(fields[name]) if name in fields else None)
-        if name in fields:
-            about.setdefault("help", f"{PLACE}{_place(group.kind, name)}#{name}")
-        panel = about.pop("panel", group.panel)
-        hint = about.pop("type", hints.get(name))
-        if "tuple" in str(hint):  # numbers or names, which the settings take as a text
-            hint, default = str | None, ",".join(map(str, default)) if default else None
-        parameters.append(_parameter(name, hint, default, panel, **about))
-    return parameters
+    fields = ((field.name, hints[field.name], _default(field)) for field in dataclasses.fields(kind))
+    return {name: (hint, default) for name, hint, default in fields if _is_annotated(hint)}
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
     return inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
 
 
-def _parameter(name: str, hint: Any, default: Any, panel: str | None = None, **about: Any) -> inspect.Parameter:
-    """Return an option as Typer reads it."""
-    if about:
-        flags = about.pop("flags", _flags(name, hint))
-        if default is inspect.Parameter.empty and about.get("argument"):
-            about.setdefault("metavar", name.upper())
-        info = (
-            typer.Argument(rich_help_panel=panel, **about)
-            if about.pop("argument", False)
-            else typer.Option(*flags, rich_help_panel=panel, **about)
-        )
-        hint = Annotated[hint, info]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
-
-
-def _flags(name: str, kind: Any) -> tuple[str, ...]:
-    """Return the flags of an option: those of a switch that is off are one, those of one that can be None two."""
+def _annotated(name: str, hint: Any, default: Any, *, panel: str | None, argument: bool = False, **about: Any) -> Any:
+    """Return a type with what Typer is told of an option, or of an argument."""
+    for listed in re.findall(r"\{(\w+)\}", about["help"]):
+        about["help"] = about["help"].replace(f"{{{listed}}}", ", ".join(pkgutil.resolve_name(LISTED[listed])))
+    if argument:
+        about = ({"metavar": name.upper()} if default is inspect.Parameter.empty else {}) | about
+        return Annotated[hint, typer.Argument(rich_help_panel=panel, **about)]
     flag = name.replace("_", "-")
-    if kind is bool:
-        return (f"--{flag}",)
-    switch = isinstance(kind, types.UnionType) and bool in typing.get_args(kind)
-    return (f"--{flag}/--no-{flag}",) if switch else (f"--{flag}",)
+    switch = isinstance(hint, types.UnionType) and bool in typing.get_args(hint)  # which can be None
+    flags = about.pop("flags", (f"--{flag}/--no-{flag}" if switch else f"--{flag}",))
+    return Annotated[hint, typer.Option(*flags, rich_help_panel=panel, **about)]
 
 
 # ---- the texts of the library ----------------------------------------------------------------------------
 
 
-def _place(kind: type, name: str) -> str:
-    """Return the class that declares a field, as `module:Class`."""
-    base = next(base for base in kind.__mro__ if name in inspect.get_annotations(base))
-    return f"{base.__module__}:{base.__qualname__}"
-
-
-def text_of(place: str) -> str:
-    """Return the library's documentation of a field or an argument, `@module:name#field`.
+def text_of(owner: str, name: str) -> str:
+    """Return the library's documentation of a field of a class or an argument of a function, `module:name`.
 
     Examples:
-        >>> text_of("@layerprobe.finetuning.values:Protocol#epochs")
+        >>> text_of("layerprobe.finetuning.values:Protocol", "epochs")
         'Passes over the training examples.'
     """
-    owner, _, name = place.removeprefix(PLACE).partition("#")
     texts = texts_of(owner)
     if name not in texts:
         raise LookupError(f"{owner} says nothing of {name}")

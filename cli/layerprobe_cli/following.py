@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from layerprobe.files.atomic import from_home
 from layerprobe.names import short_name
-from layerprobe_cli.options import EMBEDDING, SEARCH, TASK, TUNING
+from layerprobe_cli.options import EMBEDDING, TASK
 from layerprobe_cli.shell import Call
 
 if TYPE_CHECKING:
@@ -21,17 +21,10 @@ NOT_EXPORTED = "trust_remote_code query_prompt document_prompt"
 """Those that it lacks, without which it would write another model."""
 
 
-def find_command(call: Call, model: str) -> str:
+def find_command(call: Call, model: str, task: str) -> str:
     """Return the `layerprobe find` of a model on the task of this command."""
-    return call.further(["find", model], call.given(TASK, EMBEDDING) - _of_first(call, model))
-
-
-def final_command(call: Call, models: list[str]) -> str:
-    """Return this `layerprobe find` with the final model, which reads the runs that are finished."""
-    names = call.given(
-        TASK, EMBEDDING, TUNING, SEARCH, "display_name seeds against_last level", "reference reference_name"
-    )
-    return f"{call.further(['find', *models], names)} --final"
+    names = call.given(TASK, EMBEDDING) - _of_first(call, model) - {"source"}
+    return call.further(["find", model, "-t", task], names)
 
 
 def export_found(finding: Finding) -> str:

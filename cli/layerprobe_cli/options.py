@@ -11,7 +11,7 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -27,7 +27,7 @@ from layerprobe.search.values import SearchSettings
 from layerprobe.tasks.formats import DELIMITERS, Format
 from layerprobe.tasks.values import TaskSettings, TextSplit
 from layerprobe_cli.completion import names_of, tasks
-from layerprobe_cli.derive import Group, group, option, usage
+from layerprobe_cli.derive import Group, group, option, text_of, usage
 
 if TYPE_CHECKING:
     from layerprobe.encoders.loading import Resolved
@@ -74,7 +74,6 @@ _MODEL: dict[str, dict[str, Any]] = {
         "metavar": "MODEL",
         "callback": _no_file,
         "is_eager": True,  # options are checked with it
-        "help": "@layerprobe.encoders.model:Model#name",
     },
     "display_name": {"flags": ("--name",)},
     "random_init": {"metavar": "SEED"},
@@ -105,20 +104,14 @@ Embedding = Annotated[Model, model_group(EMBEDDING)]
 """One whose texts become embeddings."""
 Extraction = Annotated[Model, model_group(EXTRACTION)]
 """One whose layers are all embedded."""
-Others = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[MODEL2]...",
-        callback=lambda models: models and [*map(_no_file, models)],
-        help="Further models on the same task, compared layer by layer.",
-    ),
-]
 Device = Annotated[str, option("Model", callback=_device, help="auto, cpu, cuda, cuda:1 or mps.")]
 Precision = Annotated[
     Literal["auto", "float32", "bfloat16"],
     option("Model", help="Precision of the forward pass; auto takes bfloat16 where it is faster."),
 ]
-CacheDir = Annotated[Path | None, option("Machine", help="@layerprobe.encoders.model:Model#cache_dir", **_CACHE)]
+CacheDir = Annotated[
+    Path | None, option("Machine", help=text_of("layerprobe.encoders.model:Model", "cache_dir"), **_CACHE)
+]
 
 
 def resolved(model: Model, others: Sequence[str] | None = None, items: Readable | None = None) -> list[Resolved]:
@@ -183,7 +176,6 @@ Reference = Annotated[
 # ---- data ------------------------------------------------------------------------------------------------
 
 
-FORMAT_KEYS = tuple(field.name for field in dataclasses.fields(Format))
 _TASK: dict[str, dict[str, Any]] = {
     "source": {"flags": ("--task", "-t"), "type": str | None, "default": None, "autocompletion": tasks},
     "kind": {
@@ -201,39 +193,79 @@ _TASK: dict[str, dict[str, Any]] = {
         "help": f"How a text file is written: delimiter={'|'.join(DELIMITERS)} or one character, encoding=cp1252, "
         "decimal=. or a comma, quotes=yes|no, header=yes|no, such as delimiter=;,decimal=, By default detected.",
     },
-    **{name: {"hidden": True} for name in FORMAT_KEYS},
 }
 TASK = (
-    f"source columns kind merge score_range validation test split_seed file_format {' '.join(FORMAT_KEYS)} "
+    "source columns kind merge score_range validation test split_seed file_format "
     "skip_broken keep_overlaps skip_empty query_prompt document_prompt"
 )
 OF_LABELS = "kind merge score_range validation test split_seed keep_overlaps query_prompt document_prompt split"
 """Options of a task that say nothing of texts without scores."""
 
 
-def task_settings(*, source: Any = None, file_format: Sequence[str] | None, **values: Any) -> TaskSettings | None:
+def task_settings(
+    *, source: Any = None, data: str | None = None, file_format: Sequence[str] | None, **values: Any
+) -> TaskSettings | None:
     """Return the settings of a task; None where none is given."""
+    if source and data:
+        raise typer.BadParameter(f"expected data as the last argument or with --task, got {data} and {source}")
+    source = source or data
     for text in file_format or ():
         values |= Format.fields_in(text)
     return TaskSettings(source=str(source), **values) if source else None
 
 
-def _tasks(*, source: Sequence[str] = (), **values: Any) -> tuple[TaskSettings, ...]:
-    tasks = [task_settings(source=item, **values) for item in source]
-    return tuple(filter(None, tasks)) if all(tasks) else ()
+def _tasks(*, source: Sequence[str] = (), data: str | None = None, **values: Any) -> tuple[TaskSettings, ...]:
+    tasks = (task_settings(source=item, **values) for item in source or (data,))
+    return tuple(filter(None, tasks))
 
 
-Source = Annotated[TaskSettings | None, group(TaskSettings, "Data", TASK, make=task_settings, **_TASK)]
-"""A task."""
-_SEVERAL = {
+def _of_models(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what makes further models and data of words after a model: without --task and --texts the last is data."""
+
+    def made(*, others: Sequence[str] | None = None, **values: Any) -> tuple[list[str], Any]:
+        models = list(others or ())
+        data = models.pop() if models and not values.get("source") and not values.get("texts") else None
+        return [*map(_no_file, models)], make(data=data, **values)
+
+    return made
+
+
+_DATA: dict[str, Any] = {
+    "argument": True,
+    "type": str | None,
+    "default": None,
+    "panel": None,
+    "metavar": "DATA",
+    "autocompletion": tasks,
+    "help": "Data, which can also come with --task.",
+}
+_OTHERS: dict[str, Any] = _DATA | {
+    "type": list[str] | None,
+    "metavar": "MODEL2|DATA",
+    "help": "Further models, compared layer by layer, and without --task the data.",
+}
+_SEVERAL = _TASK["source"] | {
     "type": list[str] | None,
     "help": "A task as `layerprobe finetune` takes it. Given again: further tasks, read alike.",
 }
-Sources = Annotated[
-    tuple[TaskSettings, ...],
-    group(TaskSettings, "Data", TASK, make=_tasks, **_TASK | {"source": _TASK["source"] | _SEVERAL}),
+
+
+def _data_group(make: Callable[..., Any], **special: Mapping[str, Any]) -> Group:
+    return group(TaskSettings, "Data", TASK, make=make, **_TASK | special)
+
+
+Given = Annotated[TaskSettings | None, _data_group(task_settings)]
+"""A task that is given with --task alone."""
+Source = Annotated[TaskSettings | None, _data_group(task_settings, data=_DATA)]
+"""A task, which may be the last argument."""
+SourceOfModels = Annotated[
+    tuple[list[str], TaskSettings | None], _data_group(_of_models(task_settings), others=_OTHERS)
 ]
-"""Several tasks that are read alike."""
+"""Further models, and a task, which may be the last argument."""
+SourcesOfModels = Annotated[
+    tuple[list[str], tuple[TaskSettings, ...]], _data_group(_of_models(_tasks), source=_SEVERAL, others=_OTHERS)
+]
+"""Further models, and several tasks that are read alike, of which one may be the last argument."""
 
 
 def load(source: TaskSettings | None) -> Task:
@@ -283,16 +315,22 @@ class Texts:
         return getattr(data, "group_of", None)
 
 
-def _texts(*, texts: Path | None, groups: str | None, split: TextSplit, **values: Any) -> Texts:
+def _texts(
+    *, texts: Path | None, groups: str | None, split: TextSplit, data: str | None = None, **values: Any
+) -> Texts:
+    if texts is None and data is not None and data.lower().endswith((".txt", ".txt.gz")):
+        texts, data = Path(data), None
     if texts is None and groups is not None:
         raise typer.BadParameter("expected --texts TABLE with --groups")
     if texts is None:
-        return Texts(task=task_settings(**values), split=split)
+        return Texts(task=task_settings(data=data, **values), split=split)
     defaults = {field.name: field.default for field in dataclasses.fields(TaskSettings)} | {"split": "all"}
     for name in OF_LABELS.split():
         if (values | {"split": split})[name] != defaults[name]:
             raise typer.BadParameter(f"expected no --{name.replace('_', '-')} with --texts: it is of a --task")
-    return Texts(task=task_settings(**values), file=task_settings(**values | {"source": texts}), groups=groups)
+    return Texts(
+        task=task_settings(data=data, **values), file=task_settings(**values | {"source": texts}), groups=groups
+    )
 
 
 _TEXTS: dict[str, dict[str, Any]] = {
@@ -310,7 +348,11 @@ _TEXTS: dict[str, dict[str, Any]] = {
     },
 }
 TEXTS = f"{TASK} split texts groups"
-TextSource = Annotated[Texts, group(TaskSettings, "Data", TASK, make=_texts, **_TASK | _TEXTS)]
+_TEXTS_OR_TASK = "Data, which can also come with --task; a file that ends in .txt is texts."
+TextSource = Annotated[Texts, _data_group(_texts, **_TEXTS, data=_DATA | {"help": _TEXTS_OR_TASK})]
+"""Texts or a task, which may be the last argument."""
+TextSourceOfModels = Annotated[tuple[list[str], Texts], _data_group(_of_models(_texts), **_TEXTS, others=_OTHERS)]
+"""Further models, and texts or a task, which may be the last argument."""
 TextColumn = Annotated[
     str | None, option("Data", "--columns", "--column", help="The text column of a table. By default detected.")
 ]

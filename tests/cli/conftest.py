@@ -1,6 +1,7 @@
 import functools
 import json
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +46,10 @@ Pair = tuple[Path, Path]
 
 def call(cache: Path, *arguments: str | Path) -> Outcome:
     """Run a command in this process."""
-    environment = {"LAYERPROBE_CACHE": str(cache), "COLUMNS": "200"}
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env=environment)
+    environment, words = {"LAYERPROBE_CACHE": str(cache), "COLUMNS": "200"}, [str(argument) for argument in arguments]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["layerprobe", *words])
+        result = CliRunner().invoke(app, words, env=environment)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Outcome(result.exit_code, result.stdout, result.stderr)

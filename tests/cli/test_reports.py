@@ -18,8 +18,6 @@ from .conftest import QUICK, Layerprobe, Pair
 
 WITHOUT = {"extract", "check", "export"}
 """Commands without a curve or a table by layer, or that write what another command makes a page of."""
-IN_A_FOLDER = {"demo"}
-"""Commands that always write a page, where --out says."""
 TUNED = ("--layers", "1,3", *QUICK)
 COMMANDS: dict[str, tuple[str, ...]] = {
     "compare": ("MODEL", "REFERENCE", "-t", "PAIRS"),
@@ -61,7 +59,7 @@ def test_a_command_writes_its_page_beside_what_it_prints(
     assert len(json.loads(page.data("table")).splitlines()) > 2
     assert json.loads(page.data("study"))
     assert "Command" in page.text
-    if command in ("find", "score", "compare", "profile"):
+    if command in ("find", "score", "profile"):
         assert "What to do next" in page.text
     if command == "find":  # both begin with the same promise
         assert typeset_text(done.out.splitlines()[0].partition(": ")[2][1:]) in page.text
@@ -84,10 +82,7 @@ NEXT = {
         "layerprobe export MODEL truncated-1 --layer 1 --random-init 3"
     ),
     "score MODEL -t PAIRS --columns 0,1,2 --pooling cls --backend torch": (
-        "layerprobe find MODEL --task PAIRS --columns 0,1,2 --pooling cls"
-    ),
-    "compare MODEL REFERENCE -t PAIRS --columns 0,1,2 --split test --prompt 'a b' --kernel rbf --measure cka": (
-        "layerprobe predict MODEL -r REFERENCE --task PAIRS --columns 0,1,2 --split test --kernel rbf --prompt 'a b'"
+        "layerprobe find MODEL -t PAIRS --columns 0,1,2 --pooling cls"
     ),
 }
 """Commands, and what their pages say to do next."""
@@ -118,7 +113,7 @@ def test_every_command_with_a_result_has_both_options() -> None:
         if hasattr(command, "list_commands"):
             continue
         assert ("--plotly" in options) == (name not in WITHOUT), name
-        assert ("--report" in options) == (name not in WITHOUT | IN_A_FOLDER), name
+        assert ("--report" in options) == (name not in WITHOUT), name
 
 
 def test_a_folder_is_no_page(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from huggingface_hub import constants
 from layerprobe_cli.main import app
 from typer.testing import CliRunner
 
@@ -87,5 +88,6 @@ def snapshot(folder: Path) -> str:
 
 
 if __name__ == "__main__":
+    constants.HF_HUB_OFFLINE = True
     with TemporaryDirectory() as temporary, contextlib.chdir(temporary):
         SNAPSHOT.write_text(snapshot(Path(temporary)))

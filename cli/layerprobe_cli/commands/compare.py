@@ -33,9 +33,8 @@ Compared = Annotated[
 def compare(
     call: ItemsCall,
     model: Compared,
-    source: o.TextSource,
+    given: o.TextSourceOfModels,
     similarity: o.Similarity,
-    others: Annotated[list[str] | None, {"argument": True, "metavar": "[OTHER]..."}] = None,
     measure: Annotated[
         list[str] | None,
         "Comparison",
@@ -58,7 +57,6 @@ def compare(
     Example:  [bold]layerprobe compare google/electra-base-discriminator google-bert/bert-base-cased -t stsb[/bold]
 
     Args:
-        others: Models to compare it with.
         measure: Measure of similarity: {measures}; --kernel, --estimator and --bandwidth are those of cka. Given again:
             further measures. By default cka.
         neighbours: Nearest neighbours that count, of measures by these. By default 10.
@@ -69,6 +67,7 @@ def compare(
         parquet: Also write every pair of layers to this Parquet file.
         fail_below: Exit with code 3 if a layer is less similar than this.
     """
+    against, source = given
     settings = usage(similarity.all_settings, list(dict.fromkeys(measure or ["cka"])), neighbours=neighbours)
     if show_map and call.json:
         raise typer.BadParameter("expected --map or --json, got both: the JSON has the map")
@@ -79,7 +78,7 @@ def compare(
             check_permutations(permutations, setting["measure"], level=level, groups=source.groups is not None)
     if parquet is not None and not (parquet.suffix.lower() in FILES and parquet.absolute().parent.is_dir()):
         raise typer.BadParameter(f"expected {', '.join(FILES)} in a folder that exists for --parquet, got {parquet}")
-    data, against = source.load(), list(others or ())
+    data = source.load()
 
     from layerprobe.comparison.compare import compare_all, item_source
     from layerprobe.encoders.loading import resolve_all
@@ -103,8 +102,6 @@ def compare(
         measured[0] = dataclasses.replace(measured[0], item_source=shown)
     warnings = [warning for embeddings in (tested, *bases) for warning in embeddings.warnings]
     warnings += [warning for result in measured for comparison in result.comparisons for warning in comparison.warnings]
-    references = [word for other in against for word in ("-r", other)]
-    options_used = call.given(o.TEXTS, o.EXTRACTION, o.SIMILARITY, "reference_random_init")
     if parquet is not None:
         stacked([result.pairs for result in measured]).save(parquet)
     curves = [comparison.curve.values for result in measured for comparison in result.comparisons]
@@ -116,7 +113,6 @@ def compare(
         as_json=measured[0] if len(measured) == 1 else measured,
         warnings=warnings,
         page={"of": measured, "show_map": show_map},
-        next=[call.further(["predict", model.name, *references], options_used)],
         failed=below(fail_below, least, f"the least similarity, at layer {layer}, is {{}}", 4),
     )
 

@@ -1,6 +1,7 @@
 """layerprobe find."""
 
 import re
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -8,8 +9,8 @@ import typer
 import layerprobe as lp
 from layerprobe.checks import LEVEL
 from layerprobe_cli import options as o
-from layerprobe_cli.following import export_found, final_command
-from layerprobe_cli.shell import Done, ItemsCall
+from layerprobe_cli.following import export_found
+from layerprobe_cli.shell import Done, ItemsCall, command
 
 FOUND = "found"
 """As many blocks as the layer that is found keeps."""
@@ -19,10 +20,9 @@ def find(
     call: ItemsCall,
     model: o.Embedding,
     reference: o.Reference,
-    source: o.Source,
+    given: o.SourceOfModels,
     tuning: o.Tuning,
     search: o.Search,
-    others: o.Others = None,
     level: o.Level = LEVEL,
     against_last: o.AgainstLast = 0,
     dry_run: o.DryRun = False,
@@ -48,6 +48,7 @@ def find(
         other_blocks: Also fine-tune other blocks than the first: as many as the layer found keeps, or so many, or
             these.
     """
+    others, source = given
     task = o.load(source)
     if not dry_run and search["jobs"] != 1 and search["ray"] is None:
         from layerprobe.jobs.crew import Workers
@@ -96,5 +97,5 @@ def find(
         warnings=finding.failures,
         notes=notes,
         page={"of": (finding, *beside)},
-        next=[export_found(finding) if finding.weights.kept else final_command(call, [model.name, *(others or ())])],
+        next=[export_found(finding) if finding.weights.kept else command(*sys.argv[1:], "--final")],
     )

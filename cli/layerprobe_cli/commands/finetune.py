@@ -16,9 +16,8 @@ from layerprobe_cli.shell import Done, PageCall, command
 def finetune(
     call: PageCall,
     model: o.Embedding,
-    source: o.Sources,
+    given: o.SourcesOfModels,
     tuning: o.Tuning,
-    others: o.Others = None,
     seeds: o.Seeds = "5",
     layers: o.Layers = "all",
     scan: Annotated[bool, "Fine-tuning"] = False,
@@ -51,6 +50,7 @@ def finetune(
         retry_failed: Make runs again that are marked as failed.
         workers: Runs at a time. By default one per GPU, else one.
     """
+    others, source = given
     if scan and call.given("layers"):
         raise typer.BadParameter("expected no --layers with --scan, which has a loss at every layer")
     if not scan:

@@ -32,7 +32,7 @@ Embeddings = Annotated[
 def probe(
     call: PageCall,
     embeddings: Embeddings,
-    source: o.Source,
+    source: o.Given,
     settings: Annotated[ProbeSettings, group(ProbeSettings, "Probing", "folds foldings tolerance seed")],
     targets: Annotated[Path | None, {"argument": True}] = None,
     groups: Annotated[str | None, "Probing", {"metavar": "FILE[:COLUMN]"}] = None,

@@ -24,8 +24,7 @@ READ_OF_COLLECTIONS = {"source", "columns", "kind", "skip_empty", "query_prompt"
 def score(
     call: ItemsCall,
     model: o.Extraction,
-    source: o.Sources,
-    others: o.Others = None,
+    given: o.SourcesOfModels,
     split: str | None = None,
     ranking: Annotated[Literal["cosine", "dot"] | None, "Retrieval"] = None,
     relevant_from: Annotated[float | None, "Retrieval"] = None,
@@ -59,7 +58,8 @@ def score(
         tolerance: Points that you accept to lose for a smaller model.
         fail_below: Exit with code 3 if the last layer scores less than this.
     """
-    names = [model.name, *(others or ())]
+    others, source = given
+    names = [model.name, *others]
     if not source:
         raise typer.BadParameter("expected a task: give --task FILE, or --task stsb")
     usage(check_tolerance, tolerance)
@@ -109,7 +109,7 @@ def score(
     return Done(
         result=result,
         warnings=result.warnings,
-        next=() if several or collection else [find_command(call, names[result.best.model])],
+        next=() if several or collection else [find_command(call, names[result.best.model], source[0].source)],
         failed=below(fail_below, last, f"the last layer scores {{}}{mean}", 2),
     )
 

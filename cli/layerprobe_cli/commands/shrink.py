@@ -17,7 +17,7 @@ from layerprobe_cli.derive import group
 from layerprobe_cli.places import new_folder
 from layerprobe_cli.shell import Done, ItemsCall, command
 
-READ_OF_TEXTS = {"columns", "file_format", "skip_empty", *o.FORMAT_KEYS}
+READ_OF_TEXTS = {"columns", "file_format", "skip_empty"}
 """Options that say how --texts are read where there is no task; empty ones are always skipped."""
 
 
@@ -132,6 +132,5 @@ def shrink(
 def _reading(call: ItemsCall) -> dict[str, Any]:
     """Return how texts are read where there is no task, whose columns and format they would have."""
     parameters = call.context.params
-    named = {name: parameters[name] for name in (*o.FORMAT_KEYS, "file_format")}
-    settings = o.task_settings(source=parameters["texts"][0], **named)
+    settings = o.task_settings(source=parameters["texts"][0], file_format=parameters["file_format"])
     return {"columns": parameters["columns"], "format": settings and settings.format}
