@@ -278,7 +278,6 @@ def load(source: TaskSettings | None) -> Task:
 
 
 _SPLIT = "Whose texts of the task are embedded and compared."
-TextsOf = Annotated[TextSplit, option("Data", "--split", help=_SPLIT)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,6 @@ N_TEXTS, TEXTS_SEED = 2000, 20
 # The demo has more pairs to measure on, and a short training: with six epochs the last layers make up half of the drop.
 DEMO_SIZES = {"train": 1500, "validation": 1000, "test": 2000}
 DEMO_PROTOCOL = Protocol(learning_rate=3e-4, epochs=1, batch_size=16)
-N_BLOCKS = 8
 
 
 Objective = Literal["mlm", "rtd"]

@@ -1,4 +1,4 @@
-"""What truncated models cost to serve, as a page. Knows profiles with their scores, no studies."""
+"""What truncated models cost to serve, as a page. Knows profiles with their scores."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Measures the cost of serving a model truncated at each layer, beside the scores of studies."""
+"""Measures the cost of serving a model truncated at each layer, beside the scores of findings."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

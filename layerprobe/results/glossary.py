@@ -16,8 +16,7 @@ TERMS = {
     "Zero-shot": "Scores before any fine-tuning: of the cosine of embeddings, or of logistic regression on them.",
     "Interval, band": "Range of the value of a layer (interval), and of the whole curve at once (band), for"
     " other texts like these.",
-    "Interval of the mean": "Range of the mean for other test data and other seeds, by Student’s t; in studies of older"
-    " versions, for other seeds only.",
+    "Interval of the mean": "Range of the mean for other test data and other seeds, by Student’s t.",
     "Bootstrap": "The curve drawn again within its sampling errors (parametric bootstrap). The share of samples"
     " that flag a layer says what other texts like these would flag, not how likely a drop after fine-tuning is.",
     "Pareto front": "The layers that no other beats in both cost and score.",

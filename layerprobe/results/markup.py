@@ -1,4 +1,4 @@
-"""HTML that is escaped by construction. Knows HTML, not studies."""
+"""HTML that is escaped by construction. Knows HTML, no result."""
 
 import html
 

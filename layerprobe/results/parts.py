@@ -1,4 +1,4 @@
-"""What sections are built of. Knows the page's elements, not studies."""
+"""What sections are built of. Knows the page's elements, no result."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

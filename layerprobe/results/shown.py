@@ -209,7 +209,7 @@ def brief(values: Sequence[float | None], form: str = ".2f") -> str:
 def write_report(
     result: Shown, path: str | Path, *, plotly: PlotlySource = "embedded", texts: bool | None = None
 ) -> Path:
-    """Write the page of a result, such as a study, a finding or a prediction, as one HTML file; return its path.
+    """Write the page of a result, such as a finding or a prediction, as one HTML file; return its path.
 
     The arguments are those of `Shown.save_html`.
 
@@ -218,9 +218,7 @@ def write_report(
         LayerProbeError: If plotly is not installed, or the file cannot be written.
     """
     if not isinstance(result, Shown):
-        raise DataError(
-            f"expected a result, such as a study, a finding, a prediction or scores, got a {type(result).__name__}"
-        )
+        raise DataError(f"expected a result, such as a finding, a prediction or scores, got a {type(result).__name__}")
     return result.save_html(path, plotly=plotly, texts=texts)
 
 

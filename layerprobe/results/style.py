@@ -134,6 +134,6 @@ def styled(figure: go.Figure) -> go.Figure:
             "bgcolor": TRANSPARENT,
         },
         modebar={"bgcolor": TRANSPARENT, "color": FAINT, "activecolor": INK},
-        uirevision="study",
+        uirevision="result",
     )
     return figure

@@ -1,4 +1,4 @@
-"""The pipeline, in the order a reader tells it: extract, compare, predict, confirm.
+"""The main line: predict, find, confirm.
 
-Each stage is one function; what was done before is read from the store instead of done again.
+Each is one function; what was done before is read from the store instead of done again.
 """

@@ -782,28 +782,7 @@ def search_begun(
 
 
 def plan_find(
-    models: Sequence[ModelLike], task: Task, *, goes_on: bool = True, further: int = 0, **settings: Any
-) -> Estimate | None:
-    """Estimate the most that `find` of one model or several takes, with its arguments; raises as `find` would.
-
-    With `goes_on` None where a finished run is there, so that less is left than planned. `further` block-steps are
-    fine-tuned besides. Nothing is written.
-    """
-    searching = {name: value for name, value in settings.items() if name not in ("jobs", "ray")}
-    begun_with = {name: searching[name] for name in ("seeds", "cross_validation", "protocol") if name in searching}
-    if goes_on and any(search_begun(model, task, **begun_with) for model in models):
-        return None
-    resolved = resolve_all(models, items=task.readable) if models else []
-    if len(models) != 1:
-        check_together(resolved, scan=searching.get("scan", False))
-    plans = [_plan_search(model, task, further=further, **searching) for model in resolved]
-    if len(plans) > 1:
-        return together(plans, "They share this budget, about {} together.")
-    return plans[0]
-
-
-def _plan_search(
-    model: ModelLike,
+    models: Sequence[ModelLike],
     task: Task,
     *,
     tolerance: float = TOLERANCE,
@@ -812,28 +791,40 @@ def _plan_search(
     cross_validation: bool | None = None,
     scan: bool = False,
     against_last: int = 0,
-    further: int = 0,
     final: bool = False,
     protocol: Protocol | None = None,
-) -> Estimate:
-    """Estimate the most that the search of one model takes, plus `further` block-steps."""
-    level = current().level
-    task = checked_task(task)
+    goes_on: bool = True,
+    further: int = 0,
+) -> Estimate | None:
+    """Estimate the most that `find` of one model or several takes, with its arguments; raises as `find` would.
+
+    With `goes_on` None where a finished run is there, so that less is left than planned. `further` block-steps are
+    fine-tuned besides. Nothing is written.
+    """
+    begun = functools.partial(
+        search_begun, task=task, seeds=seeds, cross_validation=cross_validation, protocol=protocol
+    )
+    if goes_on and any(map(begun, models)):
+        return None
+    resolved = resolve_all(models, items=task.readable) if models else []
+    if len(models) != 1:
+        check_together(resolved, scan=scan)
+    level, task = current().level, checked_task(task)
     settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=scan)
+    fold, n_labelled = search_folds(task, seeds, cross_validation)[0], len(task.train) + len(task.validation)
 
     def block_steps(n_blocks: int) -> float:
         # the layer to keep and the last one, if none of their runs is there
         most = settings.block_steps(n_blocks) + against_last * 2 * (n_blocks + 1)
         # no run is made twice, and the sweep has all but scans and seeds of that comparison beyond its own
         others = (seeds * scan + 2 * max(against_last - seeds, 0)) * (n_blocks + 1)
-        return min(most, settings.full_sweep(n_blocks) + others) + further
+        final_run = final * (n_blocks + 1) * n_labelled / len(fold.train)
+        return min(most, settings.full_sweep(n_blocks) + others) + further + final_run
 
-    fold = search_folds(task, seeds, cross_validation)[0]
-    n_labelled = len(task.train) + len(task.validation)
-
-    def with_final(n_blocks: int) -> float:
-        return block_steps(n_blocks) + final * (n_blocks + 1) * n_labelled / len(fold.train)
-
-    plan = plan_tuning(model, fold, block_steps=with_final, seeds=seeds, protocol=protocol)
-    note = f"Then the layer to keep is fine-tuned once more, on all {n_labelled:,} training and validation examples."
-    return replace(plan, details=(*plan.details, note)) if final else plan
+    plans = [plan_tuning(model, fold, block_steps=block_steps, seeds=seeds, protocol=protocol) for model in resolved]
+    if final:
+        note = (
+            f"Then the layer to keep is fine-tuned once more, on all {n_labelled:,} training and validation examples."
+        )
+        plans = [replace(plan, details=(*plan.details, note)) for plan in plans]
+    return plans[0] if len(plans) == 1 else together(plans, "They share this budget, about {} together.")

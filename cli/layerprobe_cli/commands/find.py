@@ -74,7 +74,8 @@ def find(
     settings: dict[str, Any] = {**search, "against_last": against_last, "final": final}
     settings["protocol"] = o.protocol_of(model, tuning)
     call.data(checkpoints, task, max_length=settings["protocol"].max_length)
-    call.estimate(plan_find(checkpoints, task, goes_on=not dry_run, further=further, **settings), dry_run=dry_run)
+    planned = {name: value for name, value in settings.items() if name not in ("jobs", "ray")}
+    call.estimate(plan_find(checkpoints, task, goes_on=not dry_run, further=further, **planned), dry_run=dry_run)
     references = reference.specs(model)
     finding = lp.find(checkpoints, task, reference=references, **settings, save_models=save_models)
     parts, beside = [*finding.parts], list[Any]()
