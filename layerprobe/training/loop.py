@@ -71,7 +71,6 @@ logger = logging.getLogger(__name__)
 
 EVALUATION_BATCH_TOKENS = 4096
 # By which a run is timed before it begins.
-TIMED_STEPS = 5
 MODEL, RNG = "model.", "rng."
 # Numbers of a `Trainer` that a saved step keeps.
 COUNTED = ("step", "n_tokens", "seconds", "training_seconds")
