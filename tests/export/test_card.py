@@ -154,7 +154,7 @@ def test_evidence_says_which_layer_is_kept_and_what_was_expected() -> None:
         "Layers on org/reference:",
         "| layer | parameters | CKA | untrained test |",
         "| 1 | 0.00 M | 0.8800 | 51.00 |",
-        "| predicted |",
+        "| may be best, predicted |",
         "| drop |",
     ]
     places = [text.index(part) for part in order]
@@ -183,7 +183,7 @@ def test_hostile_names_stay_text() -> None:
     assert len(re.findall(r"^```", body, flags=re.MULTILINE)) == 2
     for line in words.splitlines():
         if line.startswith("|"):
-            assert len(re.findall(r"(?<!\\)\|", line)) in (3, 5, 8)
+            assert len(re.findall(r"(?<!\\)\|", line)) in (3, 5, 11)
 
 
 # ---- the code in it -----------------------------------------------------------------------------------

@@ -154,7 +154,7 @@ def test_profiles_of_different_shapes_are_refused() -> None:
     short = profile()
     layers = tuple(dataclasses.replace(each, costs=each.costs[:2]) for each in short.layers)
     for wrong in ([], [short, dataclasses.replace(short, layers=layers)]):
-        with pytest.raises(DataError, match="all of the same lengths and batch sizes"):
+        with pytest.raises(DataError, match="of the same lengths and batch sizes"):
             side_by_side(wrong)
 
 

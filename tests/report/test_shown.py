@@ -177,7 +177,7 @@ def found_models(hostile: str = "google/electra-base-discriminator") -> Finding:
         task=HOSTILE,
         others=(other,),
         place=1,
-        among=dataclasses.replace(finding.answer, candidates=(9, 12), smallest_sufficient=8),
+        among=dataclasses.replace(finding.answer, candidates=(9, 12), smallest_sufficient=None),
         share=0.12,
         failures=(hostile,),
     )
