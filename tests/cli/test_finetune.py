@@ -1,0 +1,62 @@
+"""layerprobe finetune of several models: one table, JSON and a page; what fails is named, marked, and tried again."""
+
+from pathlib import Path
+
+import pytest
+
+from layerprobe.files.folders import write_kept
+from layerprobe.versions import versions
+
+from .conftest import Layerprobe, Pair
+
+QUICK = ("--layers", "0,3", "--seeds", "2", "--epochs", "1", "--learning-rate", "1e-3")
+
+
+def test_several_models(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
+    command = ("finetune", *pair, "-t", pairs_file, *QUICK)
+    report = tmp_path / "out" / "tuned.html"
+    done = layerprobe(*command, "--report", report)
+    assert done.code == 0, done.err
+    rows = [words[:2] for line in done.out.splitlines() if (words := line.split())[1:2] and words[1] in ("0", "3")]
+    assert rows == [["electra", "0"], ["electra", "3"], ["bert", "0"], ["bert", "3"]]
+    assert f"Report: {report}" in done.out
+    told = layerprobe(*command, "--json").json
+    assert len(told["runs"]) == 8
+    alone = layerprobe("finetune", pair[0], "-t", pairs_file, *QUICK, "--json").json
+    assert alone["runs"] == told["runs"][:4]
+    assert alone["outcomes"] == told["outcomes"][:2]
+
+    lost = Path(told["runs"][3]["directory"])
+    (lost / "result.json").unlink()
+    write_kept(lost / "failed.json", {**versions(), "message": "the loss became nan"}, root=lost.parents[1])
+    failed = layerprobe(*command)
+    assert failed.code == 1
+    assert "1 of 8 runs failed. To try these again: --retry-failed" in failed.out
+    assert "layer 3, seed 1: the loss became nan (it failed before" in failed.err
+    assert failed.err.count("error: ") == 0
+    assert layerprobe(*command, "--retry-failed").code == 0
+
+
+def test_a_dry_run_counts_all_models(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
+    planned = layerprobe("finetune", *pair, "-t", pairs_file, *QUICK, "--dry-run", "--json").json
+    assert [plan["block_steps"] for plan in planned["plans"]] == [10, 10]
+
+
+BAD = {
+    "no task": (("MODEL",), 2, "expected sentence pairs: give --task"),
+    "no such layer": (("MODEL", "-t", "TASK", "--layers", "2-9"), 1, "expected layers from 0 to 3"),
+    "no such model": (("./nothing", "-t", "TASK"), 1, "there is no folder ./nothing"),
+    "the same model": (("MODEL", "MODEL", "-t", "TASK", "--layers", "1"), 1, "expected different models"),
+    "no workers": (("MODEL", "-t", "TASK", "--workers", "0"), 2, "--workers"),
+    "a weighting without a scan": (("MODEL", "-t", "TASK", "--weighting", "equal"), 2, "without --scan"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), BAD.values(), ids=BAD)
+def test_bad_input_is_one_line(
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    stands_for = {"MODEL": pair[0], "TASK": pairs_file}
+    printed = layerprobe("finetune", *(stands_for.get(argument, argument) for argument in arguments), "-q")
+    assert printed.code == code
+    assert message in printed.err
