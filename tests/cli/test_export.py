@@ -95,7 +95,8 @@ def test_fine_tuned_weights_are_kept_and_exported(
         directories = [Path(run["directory"]) for run in done.json["runs"]]
     else:
         assert "layerprobe export DIRECTORY OUT" in done.out
-        directories = [Path(line) for line in done.out.splitlines()[-4:]]
+        listed = done.out.partition("DIRECTORY OUT`:\n")[2].splitlines()
+        directories = [Path(line) for line in listed[:4]]
     names = [f"layer-00{layer}-seed-{seed}" for seed in (0, 1) for layer in (1, 2)]
     assert [directory.name for directory in directories] == names
     exported = layerprobe("export", directories[-1], tmp_path / "out")

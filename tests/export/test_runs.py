@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model
-from layerprobe.errors import DamagedStoreError, DataError, StoreError, UnsupportedArchitectureError
+from layerprobe.errors import DamagedStoreError, DataError, StoreError
 from layerprobe.export.run import export_model
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.saved import has_model, load_saved_run
@@ -95,11 +95,12 @@ def test_the_weights_are_those_that_were_scored(bert: Path, tmp_path: Path) -> N
     assert scores == pytest.approx(found[0].test, abs=1e-4)
 
 
-def test_layer_0_without_a_checkpoint_is_refused_before_training(tmp_path: Path, trained: list[int]) -> None:
-    model = save_tiny("modernbert", tmp_path / "model")
-    with pytest.raises(UnsupportedArchitectureError, match="layer 0 has no checkpoint to save: expected layers from 1"):
-        tuned(model, tmp_path / "cache", layers=(0, 1))
-    assert trained == []
+def test_layer_0_without_a_checkpoint_fails_without_training(tmp_path: Path, trained: list[int]) -> None:
+    model = given(str(save_tiny("modernbert", tmp_path / "model")), Model(cache_dir=tmp_path / "cache", device="cpu"))
+    failed, other = finetune(model, TASK, (0, 1), seeds=(0,), protocol=PROTOCOL, save_models=True).runs
+    assert "layer 0 has no checkpoint to save: expected layers from 1" in failed.error
+    assert not other.error
+    assert trained == [1]
 
 
 def test_an_interrupted_run_leaves_no_weights(
