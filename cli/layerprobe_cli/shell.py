@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from layerprobe.results.blocks import Blocks
     from layerprobe.results.estimate import Estimate
     from layerprobe.results.table import Table
+    from layerprobe.tasks.values import TextSplit
 
 CHECK_FAILED = 3
 """Exit code where a result is not what an option such as --fail-below asks for; 1 is an error, 2 a wrong call."""
@@ -86,7 +87,16 @@ class Call:
             for line in dict.fromkeys(lines):
                 say(line)
 
-    def data(self, model: Any, data: Any, *, of: str = "", texts: Sequence[str] | None = None, **scored: Any) -> None:
+    def data(
+        self,
+        model: Any,
+        data: Any,
+        *,
+        of: str = "",
+        texts: Sequence[str] | None = None,
+        split: TextSplit = "all",
+        max_length: int | None = None,
+    ) -> None:
         """Print notes and warnings about a task or texts before the work; the page shows them, too.
 
         With several data sets, `of` is the name of the one that a line is about, which a line may begin with. With
@@ -101,7 +111,8 @@ class Call:
 
         examples = (data if isinstance(data, Task) else data.texts) if texts is None else texts
         models = model if isinstance(model, list) else [model]
-        read = (line for model in models for line in data_quality(model, examples, **scored).warnings)
+        found = (data_quality(each, examples, split=split, max_length=max_length) for each in models)
+        read = (line for quality in found for line in quality.warnings)
         warnings = list(map(named, dict.fromkeys((*data.warnings, *read))))
         self.notes([named(note) for note in data.notes], warnings)
         self.reported += warnings

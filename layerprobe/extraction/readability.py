@@ -3,7 +3,6 @@
 import itertools
 import math
 import re
-import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,7 +25,6 @@ def data_quality(
     data: Task | Sequence[str],
     *,
     split: TextSplit = "all",
-    scored: TextSplit = "test",
     max_length: int | None = None,
 ) -> DataQuality:
     """Return what is odd about a task or texts, and what a model's tokenizer makes of them.
@@ -35,12 +33,9 @@ def data_quality(
         model: A name, a folder, or a `Model`; its weights are not loaded.
         data: A task, or texts.
         split: Whose texts of a task.
-        scored: What of a task is scored; all of it, or the test split.
         max_length: Tokens at which texts are cut; by default as the options say.
     """
-    quality, texts = (
-        (task_quality(data, scored=scored), data.texts(split)) if isinstance(data, Task) else (text_quality(data), data)
-    )
+    quality, texts = (task_quality(data), data.texts(split)) if isinstance(data, Task) else (text_quality(data), data)
     items = readable_as(texts)
     checkpoint = resolve(model, items=items)
     if checkpoint.modality == "image":
@@ -72,11 +67,10 @@ def token_quality(
     is_byte = {
         i for i, token in enumerate(tokenizer.convert_ids_to_tokens(range(len(tokenizer)))) if _BYTE.match(str(token))
     }
-    n_tokens = n_unknown = n_bytes = n_characters = n_lost = 0
+    n_tokens = n_bytes = n_characters = n_lost = 0
     for row, text in enumerate(texts):
         ids = encoded["input_ids"][row]
-        unknown_here = sum(token == unknown for token in ids) if unknown is not None else 0
-        n_tokens, n_unknown = n_tokens + len(ids), n_unknown + unknown_here
+        n_tokens += len(ids)
         n_bytes += sum(token in is_byte for token in ids) if is_byte else 0
         characters = _visible(text)
         n_characters += characters
@@ -84,22 +78,15 @@ def token_quality(
             spans = zip(ids, encoded["offset_mapping"][row], strict=True)
             n_lost += _visible(_unread(text, [span for token, span in spans if token != unknown]))
         elif ids:
-            n_lost += round(characters * unknown_here / len(ids))
+            n_lost += round(characters * sum(token == unknown for token in ids) / len(ids))
     by_text = [len(ids) + tokenizer.num_special_tokens_to_add() for ids in encoded["input_ids"]]
     n_cut = sum(length > limit and text not in windowed for length, text in zip(by_text, texts, strict=True))
-    lengths = sorted(by_text) or [0]
     return TokenQuality(
         model=model,
-        n_texts=len(texts),
-        unknown_tokens=n_unknown / max(1, n_tokens),
         unknown_characters=n_lost / max(1, n_characters),
         byte_tokens=n_bytes / max(1, n_tokens),
-        tokens_per_character=n_tokens / max(1, n_characters),
-        median_length=float(statistics.median(lengths)),
-        long_length=float(lengths[math.ceil(0.95 * len(lengths)) - 1]),
-        longest=lengths[-1],
         limit=limit,
-        truncated=n_cut / len(lengths),
+        truncated=n_cut / max(1, len(texts)),
     )
 
 

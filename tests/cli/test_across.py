@@ -24,7 +24,6 @@ def test_one_layer_for_several_tasks(
     assert result.table[0].split()[:4] == ["layer", "parameters", two[0].name, "fewer.csv"]
     assert "scores best over 2 tasks" in result.out
     for task in two:
-        assert re.search(f"^warning: {task.name}: .*a difference between two layers", result.err, re.MULTILINE)
         assert result.err.count(f"{task.name}: read as texts") == 1
         assert f"{task.name}: {task}: " not in result.err, "expected a name once"
     found = layerprobe("score", pair[0], *both, "--json").json

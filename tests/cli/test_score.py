@@ -1,7 +1,6 @@
 """layerprobe score; and scores of every kind of task from the store, without the weights of the model."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -94,10 +93,9 @@ def test_what_is_odd_about_data_is_said_as_by_find(layerprobe: Layerprobe, pair:
     rows = [f"жзик {i} жзл;лмн {i} жзик;{i % 5},5" for i in range(60)]
     path.write_text("\n".join(["Erster Satz;Zweiter Satz;Ähnlichkeit", *rows]))
     lost = "of their characters are unknown to its tokenizer"
-    for command, few in (("score", ["the data has 60 examples"]), ("compare", [])):  # compare scores nothing
+    for command in ("score", "compare"):
         said = layerprobe(command, *pair[: 1 + (command == "compare")], "-t", path).err
         assert said.count(lost) == 1, said
-        assert re.findall(r"warning: (.*): a difference", said) == few
         assert said.count("texts in Erster Satz and Zweiter Satz, target in Ähnlichkeit") == 1, said
 
 

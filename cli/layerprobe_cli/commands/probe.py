@@ -77,10 +77,8 @@ def probe(
         about: dict[str, Any] = {"groups": groups, "kind": targets_are, "column": target}
         result = lp.probe(embeddings.name, targets, settings=settings, weighted_sum=weighted_sum, **about)
     else:
-        from layerprobe.probing.models import probed_split
-
         (checkpoint,) = o.resolved(embeddings)
-        call.data(checkpoint, task, scored=probed_split(task))
+        call.data(checkpoint, task)
         result = lp.probe(checkpoint, task, settings=settings, weighted_sum=weighted_sum)
     best = result.best_layer
     return Done(

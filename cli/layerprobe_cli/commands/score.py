@@ -88,16 +88,13 @@ def score(
 
     # only now: an error in the data needs no torch
     from layerprobe.profiling.run import milliseconds
-    from layerprobe.scoring.score import default_split
     from layerprobe.scoring.score import score as score_layers
 
     checkpoints = o.resolved(model, names[1:])
     chosen: Any = split
     for name, task in zip(distinct_names([task.name for task in tasks]), tasks, strict=True):
-        about: dict[str, Any] = {"texts": task.texts()} if collection else {"of": name if len(tasks) > 1 else ""}
-        if not collection:
-            about["scored"] = chosen or ("test" if several else default_split(task, len(checkpoints)))
-        call.data(checkpoints, task, **about)
+        of = name if len(tasks) > 1 and not collection else ""
+        call.data(checkpoints, task, of=of, texts=task.texts() if collection else None)
     result = score_layers(
         checkpoints,
         tasks if several else tasks[0],
