@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import chain
-from statistics import median
 
 import numpy as np
 import torch
@@ -138,47 +136,11 @@ def side_by_side(profiles: Sequence[Profile], findings: Sequence[Finding] = ()) 
     if len({(profile.unit, profile.shapes) for profile in profiles}) != 1:
         raise DataError("expected profiles all of texts or all of images, of the same lengths and batch sizes")
     result = Profiles(
-        profiles=pooled(profiles),
+        profiles=tuple(profiles),
         scores=tuple(tuple(scores_of(findings, profile.model).values()) for profile in profiles),
     )
     check_findings(findings, [profile.model for profile in profiles])
     return result
-
-
-def pooled(profiles: Sequence[Profile]) -> tuple[Profile, ...]:
-    """Return profiles of which those of one architecture, size and machine have the times of all of them together."""
-    alike: dict[str, list[Profile]] = {}
-    for profile in profiles:
-        alike.setdefault(_passes(profile), []).append(profile)
-    return tuple(
-        replace(profile, layers=tuple(map(_pooled, profile.layers, zip(*(one.layers for one in same), strict=True))))
-        for profile in profiles
-        for same in [alike[_passes(profile)]]
-    )
-
-
-def _passes(profile: Profile) -> str:
-    model, layers = profile.model, [layer.layer for layer in profile.layers]
-    costs = [(cost.shape, cost.flops) for layer in profile.layers for cost in layer.costs]
-    how = [profile.device, profile.hardware, profile.threads, profile.attn, profile.pooling, model.dtype, model.norm]
-    return digest([model.architecture, model.hidden_size, layers, costs, *how])
-
-
-def _pooled(layer: LayerProfile, alike: Sequence[LayerProfile]) -> LayerProfile:
-    costs = []
-    for cost, *same in zip(layer.costs, *(one.costs for one in alike), strict=True):
-        rounds = tuple(chain.from_iterable(one.by_round for one in same))
-        if len(same) > 1 and all(one.by_round for one in same):
-            cost = replace(
-                cost,
-                seconds=median(rounds),
-                seconds_low=min(one.seconds_low for one in same),
-                seconds_high=max(one.seconds_high for one in same),
-                by_round=rounds,
-                repeats=sum(one.repeats for one in same),
-            )
-        costs.append(cost)
-    return replace(layer, costs=tuple(costs))
 
 
 def scores_of(findings: Sequence[Finding], model: Identified) -> dict[int, LayerOutcome]:

@@ -27,7 +27,7 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.profiling import measuring
 from layerprobe.profiling.measuring import count_flops, gauge_for, profile_layers, random_batch, resident_peak_works
 from layerprobe.profiling.page import profile_page
-from layerprobe.profiling.run import milliseconds, profile, side_by_side
+from layerprobe.profiling.run import milliseconds, profile
 from layerprobe.profiling.values import Cost, Profile, ProfileSettings
 from tests.images import save_vision
 from tests.models import HIDDEN, N_BLOCKS, given, save_tiny, tiny_tokenizer
@@ -220,27 +220,6 @@ def test_models_of_one_architecture_share_a_measurement(folder: Callable[[str], 
     assert all(low <= value <= high for value, low, high in first)
     assert [loads.count(label) for label in dict.fromkeys(loads)] == [3, 3]
     assert loads[:4] == [loads[0], loads[1], loads[1], loads[0]]
-
-
-def test_profiles_of_one_architecture_pool_their_times(profiled: Profile) -> None:
-    slower = tuple(
-        dataclasses.replace(each, costs=tuple(_slowed(cost) for cost in each.costs)) for each in profiled.layers
-    )
-    other = dataclasses.replace(profiled, model=dataclasses.replace(profiled.model, name="other"), layers=slower)
-    first, second = side_by_side([profiled, other]).profiles
-    assert first.layers == second.layers
-    cost, before = first.layers[1].costs[0], profiled.layers[1].costs[0]
-    assert cost.repeats == 2 * before.repeats
-    assert cost.by_round == (*before.by_round, *(3 * seconds for seconds in before.by_round))
-    assert (cost.seconds_low, cost.seconds_high) == (before.seconds_low, 3 * before.seconds_high)
-    apart = dataclasses.replace(other, threads=profiled.threads + 1)
-    assert side_by_side([profiled, apart]).profiles == (profiled, apart)
-
-
-def _slowed(cost: Cost) -> Cost:
-    names = ("seconds", "seconds_low", "seconds_high")
-    times = {name: 3 * getattr(cost, name) for name in names}
-    return dataclasses.replace(cost, by_round=tuple(3 * each for each in cost.by_round), **times)
 
 
 @pytest.mark.skipif(sys.platform != "linux" or not resident_peak_works(), reason="the kernel resets no high-water mark")
