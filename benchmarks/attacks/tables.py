@@ -574,9 +574,6 @@ def bombs(
         "a finding of lists": documents["finding"](written(place / "lists.json", b"[" + b"[]," * 10_000_000 + b"[]]")),
         **{f"32 GiB of nothing as a {kind}": read(sparse(f"{kind}.big")) for kind, read in documents.items()},
         "settings of 20 MB": documents["sweep"](written(place / "x.toml", b"a = 1\n" + b"# a\n" * 5_000_000)),
-        "many deep headers": documents["chain"](
-            written(place / "y.toml", b"".join(b"[%s x%d]\n" % (b"a." * 400, i) for i in range(600)).replace(b" ", b""))
-        ),
     }
     for name, arguments in attacks.items():
         yield Attack(name=name, arguments=arguments, bomb=True)

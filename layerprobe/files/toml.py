@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,18 +15,6 @@ from layerprobe.files.serialisation import Reader, check_keys, described, fields
 
 T = TypeVar("T")
 
-DEPTH = 16
-"""Tables and lists within each other, at most."""
-# Part of a key, or a string on one line.
-_PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?)"""
-# Comments and strings on several lines, to step over them; then keys such as a."b".c, each read once.
-_TOKENS = (
-    r"\#[^\n]*+",
-    r""""{3}(?:[^"\\]|\\.|"{1,2}(?!"))*+"{0,5}""",
-    r"""'{3}(?:[^']|'{1,2}(?!'))*+'{0,5}""",
-    rf"(?P<key>{_PART}(?:[ \t]*\.[ \t]*{_PART})*+)",
-)
-_TOKEN = re.compile("|".join(_TOKENS), re.DOTALL)
 _MISSING = object()
 
 
@@ -159,48 +146,16 @@ def path_from(folder: Path | None, name: str) -> str:
 # ---- files --------------------------------------------------------------------------------------------
 
 
-def read_toml(path: str | Path, what: str, *, absolute: bool = False) -> Keys:
-    """Return the top table of a TOML file.
-
-    Args:
-        path: The file.
-        what: What messages call it, such as "the chain".
-        absolute: Whether the paths in it become absolute, so that they hold wherever they are written again.
-    """
+def read_toml(path: str | Path, what: str) -> Keys:
+    """Return the top table of a TOML file, which messages call `what`; relative paths in it are from its folder."""
     file = from_home(path)
     try:
         content = read_document(file, SETTINGS).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"cannot read {what} {path}: {reason}; expected a TOML file") from error
-    return parse_toml(content, where=str(path), folder=file.parent.absolute() if absolute else file.parent)
-
-
-def parse_toml(content: str, *, where: str, folder: Path | None = None) -> Keys:
-    """Return the top table of a TOML text.
-
-    Args:
-        content: The text.
-        where: What messages call it.
-        folder: What relative paths are relative to; by default they stay as they are.
-    """
     try:
-        if any(token["key"] and len(re.findall(_PART, token["key"])) > DEPTH for token in _TOKEN.finditer(content)):
-            raise RecursionError  # tomllib needs memory of the square of that
         data = tomllib.loads(content)
-        level: list[Any] = [data]
-        for _ in range(DEPTH):
-            level = [item for value in level for item in _parts(value)]
-        if level:
-            raise RecursionError
-    except RecursionError:
-        raise DataError(f"{where}: expected tables and lists nested at most {DEPTH} deep, got more") from None
-    except ValueError as error:  # TOMLDecodeError, and a number of too many digits
-        raise DataError(f"{where} is no TOML: {error}") from error
-    return Keys(where, data, folder)
-
-
-def _parts(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError, and a number of too many digits
+        raise DataError(f"{path} is no TOML: {error}") from error
+    return Keys(str(path), data, file.parent.absolute())

@@ -373,7 +373,7 @@ def load_recipe(path: str | Path) -> Recipe:
         average = "layers"                    # of each model; or its "scans", the "seeds" of each layer, all "models"
         layers = [5, 6]                       # of these alone
     """
-    keys = read_toml(path, "the recipe", absolute=True)
+    keys = read_toml(path, "the recipe")
     if isinstance(budgets := keys.data.get("budget"), dict):
         rated = {name: with_rate(budget) if isinstance(budget, dict) else budget for name, budget in budgets.items()}
         keys.data = {**keys.data, "budget": rated}
