@@ -5,16 +5,15 @@ from pathlib import Path
 from layerprobe.comparison.values import Comparisons
 from layerprobe.files.serialisation import from_dict, parse_json
 from layerprobe.report.comparison import comparison_page
-from layerprobe.results.kept import load
+from layerprobe.results.kept import load, save
 from layerprobe.results.page import write_page
-from layerprobe.results.shown import write_report
 
 GALLERY = Path(__file__).parent / "gallery"
 
 
 def main() -> None:
     """Write a page for each result."""
-    write_report(load(GALLERY / "finding.json"), GALLERY / "finding.html")
+    save(load(GALLERY / "finding.json"), GALLERY / "finding.html")
     measured = parse_json((GALLERY / "compare.json").read_text(encoding="utf-8"))
     write_page(comparison_page(*(from_dict(Comparisons, each) for each in measured)), GALLERY / "compare.html")
 

@@ -25,14 +25,11 @@ if TYPE_CHECKING:
     from layerprobe.errors import LayerProbeError as LayerProbeError
     from layerprobe.export.run import export_model as export_model
     from layerprobe.extraction.embeddings import extract as extract
-    from layerprobe.files.serialisation import to_json as to_json
     from layerprobe.finetuning.tuning import finetune as finetune
     from layerprobe.finetuning.values import Protocol as Protocol
     from layerprobe.probing.run import probe as probe
-    from layerprobe.results.kept import from_json as from_json
     from layerprobe.results.kept import load as load
     from layerprobe.results.kept import save as save
-    from layerprobe.results.shown import write_report as write_report
     from layerprobe.scoring.score import score as score
     from layerprobe.search.ask import LayerSearch as LayerSearch
     from layerprobe.shrinking.run import shrink as shrink
@@ -58,10 +55,8 @@ _MODULES = {
     "finetuning.values": "Protocol",
     "embedded.pair": "embedded_model embedded_task",
     "probing.run": "probe",
-    "results.kept": "from_json load save",
-    "results.shown": "write_report",
+    "results.kept": "load save",
     "scoring.score": "score",
-    "files.serialisation": "to_json",
     "search.ask": "LayerSearch",
     "shrinking.run": "shrink",
     "similarity.cka": "cka_interval linear_cka",

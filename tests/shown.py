@@ -13,7 +13,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from layerprobe.files.serialisation import to_json
-from layerprobe.results.kept import from_json
+from layerprobe.results.kept import read_result
 from layerprobe.results.page import render, typeset, without_folders
 from layerprobe.results.parts import table_of
 from layerprobe.results.shown import Shown, make_page
@@ -64,7 +64,7 @@ def _assert_shows(result: Shown, page: Page, folder: Path) -> None:
     compact = json.dumps(json.loads(to_json(page.result)), ensure_ascii=False, separators=(",", ":"))
     assert json.loads(_script(text, "study")) == json.loads(without_folders(compact))
     assert without_folders(page.table.csv()) == json.loads(_script(text, "table"))
-    assert from_json(to_json(result)) == result, "it reads back without its type"
+    assert read_result(to_json(result)) == result, "it reads back without its type"
     assert typeset(html.escape(page.heading)) in text
     assert 0 < len(page.heading) < 200 or "<" in page.heading
     assert len({figure.name for figure in page.figures}) == len(page.figures)

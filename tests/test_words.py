@@ -22,13 +22,13 @@ from layerprobe.tasks.formats import Format
 
 COMMANDS = ["find", "predict", "score", "compare", "probe", "finetune", "shrink", "confirm", "export", "extract"]
 FUNCTIONS = {"export": "export_model"}
-SETTINGS = (lp.Model, lp.Protocol, lp.load_task, lp.load_texts, lp.settings, lp.write_report, ProbeSettings, Format)
+SETTINGS = (lp.Model, lp.Protocol, lp.load_task, lp.load_texts, lp.settings, lp.save, ProbeSettings, Format)
 SETTINGS = (*SETTINGS, ShrinkSettings, RBFCKA, compare_all)
 COMMAND_LINE = {
     "json quiet traceback help_all dry_run": "what is printed; an estimate is layerprobe.study.find.plan_find",
     "out parquet show_map": "where it is written: lp.save(result, path)",
-    "fail_below fail_on_drop": "an exit code",
-    "with_texts": "texts of lp.write_report(result, path)",
+    "fail_below fail_on_drop readings": "what is printed, or an exit code",
+    "with_texts plotly": "of result.save_html(path)",
     "others data": "the first arguments",
     "file_format": "format of lp.load_task",
     "merge": "layerprobe.kinds.tokens.kind.merged",
@@ -92,7 +92,6 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a measure": (lambda _: lp.compare(MODEL, MODEL, TEXTS, measure="rsaa"), "did you mean 'rsa'?"),
     "a class": (lambda _: lp.compare(MODEL, MODEL, TEXTS, measure=RBFCKA), "one of cka, mutual-knn"),  # type: ignore[call-overload]
     "save first": (lambda _: lp.save("a.json", lp.Protocol()), "save(finding, 'finding.json')"),  # type: ignore[arg-type]
-    "what is it": (lambda _: lp.from_json('{"epochs": 3}'), "got epochs: give the type too"),
     "no such file": (lambda _: lp.load("nothing.json"), "cannot read nothing.json"),
     "an option": (lambda _: lp.load_task([{"query": "a", "positive": "b"}]), "choose kind='retrieval'"),
 }
@@ -109,7 +108,7 @@ def test_a_wrong_call_leads_to_the_right_one(name: str, in_python: None) -> None
 
 def test_a_result_is_saved_and_loaded_without_its_type(tmp_path: Path) -> None:
     scores = lp.score(MODEL, embedded_task(train=16, validation=8, test=8))
-    assert lp.load(lp.save(scores, tmp_path / "new" / "scores.json")) == lp.from_json(scores.to_json()) == scores
+    assert lp.load(lp.save(scores, tmp_path / "new" / "scores.json")) == scores
     assert lp.save(scores, tmp_path / "scores.csv").read_text() == scores.table.csv()
     assert "</html>" in lp.save(scores, tmp_path / "scores.html").read_text()
     with pytest.raises(lp.LayerProbeError, match=r"ends in \.json, \.html"):

@@ -112,9 +112,7 @@ RIGHT: dict[str, Call] = {
     "score(model, tasks)": lambda x: lp.score(x.m, [x.task, x.other]).summary,
     "score(models, task)": lambda x: lp.score([x.m, x.r], x.task).to_pandas(),
     "score(models, labels)": lambda x: lp.score([x.m, x.r], x.labels).summary,
-    "write_report(scores of models)": lambda x: lp.write_report(
-        lp.score([x.m, x.r], x.task), x.out.with_suffix(".html")
-    ),
+    "save page(scores of models)": lambda x: lp.save(lp.score([x.m, x.r], x.task), x.out.with_suffix(".html")),
     "score(model, labels)": lambda x: lp.score(x.m, x.labels).summary,
     "predict(model, task)": lambda x: x.prediction.summary,
     "predict(model, texts)": lambda x: lp.predict(x.m, TEXTS).summary,
@@ -128,7 +126,6 @@ RIGHT: dict[str, Call] = {
     "finetune(layer)": lambda x: lp.finetune(x.m, x.task, 2, seeds=1, protocol=SHORT).summary,
     "finetune(layers)": lambda x: x.tuned.to_pandas(),
     "finetune(layers), its runs": lambda x: [run.layer for run in x.tuned.runs],
-    "finetune(layers).to_json": lambda x: lp.from_json(type(x.tuned), x.tuned.to_json()),
     "finetune(finetune)": lambda x: lp.finetune(x.m, x.task, x.tuned, seeds=1, protocol=SHORT).plot(),
     "finetune(prediction)": lambda x: lp.finetune(x.m, x.task, x.prediction, seeds=1, protocol=SHORT),
     "finetune(finding)": lambda x: lp.finetune(x.m, x.task, x.finding, seeds=1, protocol=SHORT),
@@ -146,12 +143,12 @@ RIGHT: dict[str, Call] = {
     "export(layer=finding)": lambda x: lp.export_model(x.m, x.out, layer=x.finding),
     "export(layer=finetune)": lambda x: lp.export_model(x.m, x.out, layer=x.tuned),
     "export(finding)": lambda x: lp.export_model(x.finding, x.out),
-    "write_report(finding)": lambda x: lp.write_report(x.finding, x.out.with_suffix(".html")),
-    "write_report(prediction)": lambda x: lp.write_report(x.prediction, x.out.with_suffix(".html")),
-    "write_report(comparison)": lambda x: lp.write_report(x.comparison, x.out.with_suffix(".html")),
-    "write_report(scores)": lambda x: lp.write_report(x.scores, x.out.with_suffix(".html")),
-    "write_report(finetune)": lambda x: lp.write_report(x.tuned, x.out.with_suffix(".html")),
-    "to_json and back": lambda x: lp.from_json(type(x.prediction), x.prediction.to_json()),
+    "save page(finding)": lambda x: lp.save(x.finding, x.out.with_suffix(".html")),
+    "save page(prediction)": lambda x: lp.save(x.prediction, x.out.with_suffix(".html")),
+    "save page(comparison)": lambda x: lp.save(x.comparison, x.out.with_suffix(".html")),
+    "save page(scores)": lambda x: lp.save(x.scores, x.out.with_suffix(".html")),
+    "save page(finetune)": lambda x: lp.save(x.tuned, x.out.with_suffix(".html")),
+    "save and load": lambda x: lp.load(lp.save(x.prediction, x.out.with_suffix(".json"))),
     "load_task(frame)": lambda x: lp.load_task(
         pd.concat([x.pairs] * 20, ignore_index=True).assign(
             first=lambda frame: frame["first"] + " " + frame.index.astype(str)
@@ -230,8 +227,8 @@ WRONG: dict[str, tuple[Call, str]] = {
         lambda x: lp.export_model(x.m, x.folder / "electra", layer=1, overwrite=True),
         "electra",
     ),
-    "write_report(text)": (lambda x: lp.write_report("finding", x.out), "expected a result"),
-    "write_report(embeddings)": (lambda x: lp.write_report(x.embeddings, x.out), "expected a result"),
+    "save page(text)": (lambda x: lp.save("finding", x.out), "expected a result"),
+    "save page(embeddings)": (lambda x: lp.save(x.embeddings, x.out), "expected a result"),
     "Model(pooling)": (lambda x: lp.Model(x.r, pooling="average"), "expected pooling by one of"),
     "Model(device=0)": (lambda x: lp.Model(x.r, device=0), "expected device as a text such as 'auto', got 0"),
     "Model(device=None)": (lambda x: lp.Model(x.r, device=None), "expected device as a text such as 'auto', got None"),
@@ -260,7 +257,6 @@ WRONG: dict[str, tuple[Call, str]] = {
     "settings(level=95)": (lambda x: lp.settings(level=95).__enter__(), "between 0 and 1"),
     "load_task(nothing)": (lambda x: lp.load_task("no-such-file.csv"), "no-such-file"),
     "load_task(columns)": (lambda x: lp.load_task(x.pairs, columns="a,b,c"), "first, second, score"),
-    "from_json(text)": (lambda x: lp.from_json(type(x.prediction), "{"), "expected|JSON"),
 }
 """What is refused, and what the line says."""
 

@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any
 
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.files import serialisation
@@ -16,7 +16,6 @@ from layerprobe.registry import Registry
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import FILES
 
-T = TypeVar("T")
 RESULTS: Registry[type] = Registry(
     "layerprobe.results", type, what="class of results", shipped="layerprobe.report:RESULTS"
 )
@@ -62,41 +61,25 @@ def load(path: str | Path) -> Any:
         raise DataError(f"expected the path of a file that save wrote, got {path!r:.80}")
     file = Path(path)
     try:
-        return from_json(read_document(file, None).decode("utf-8", "replace"))
+        return read_result(read_document(file, None).decode("utf-8", "replace"))
     except OSError as error:
         raise DataError(f"cannot read {file}: {error.strerror}") from error
     except DataError as error:
         raise DataError(f"{file}: {error}") from error
 
 
-@overload
-def from_json(kind: type[T], text: str) -> T: ...
-@overload
-def from_json(kind: str) -> Any: ...
-def from_json(kind: type[Any] | str, text: str | None = None) -> Any:
-    """Return what `to_json` wrote.
-
-    Args:
-        kind: Its type, or the text itself: what it is of follows from the names of its fields.
-        text: The text, after a type.
+def read_result(text: str) -> Any:
+    """Return the result that JSON is of, which follows from the names of its fields.
 
     Raises:
-        DataError: If the text is not JSON, not of that type, or not what its checksum is of.
+        DataError: If the text is not JSON, of no result, or not what its checksum is of.
     """
-    if isinstance(kind, type):
-        if text is None:
-            raise DataError(f"expected the text as well, as in from_json({kind.__name__}, text)")
-        return serialisation.from_json(kind, text)
-    if text is not None:
-        raise DataError("expected the type first, then the text, or the text alone: from_json(text)")
-    data, _ = serialisation.unsealed(serialisation.parse_json(kind))
+    data, _ = serialisation.unsealed(serialisation.parse_json(text))
     for result in _classes():
         if isinstance(data, dict) and _is_of(result, data):
-            return serialisation.from_json(result, kind)
+            return serialisation.from_json(result, text)
     keys = ", ".join(data) if isinstance(data, dict) else type(data).__name__
-    raise DataError(
-        f"expected a result as JSON, got {keys or 'nothing'}: give the type too, as in from_json(Task, text)"
-    )
+    raise DataError(f"expected a result as JSON, such as lp.save writes, got {keys or 'nothing'}")
 
 
 def _classes() -> Iterator[type]:

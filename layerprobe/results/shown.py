@@ -119,7 +119,7 @@ class Shown(abc.ABC):
         return self.table.to_pandas()
 
     def to_json(self) -> str:
-        """Return it as JSON; `layerprobe.from_json` reads it back."""
+        """Return it as JSON; `layerprobe.save` writes it, and `layerprobe.load` reads it back."""
         return to_json(self)
 
     def plot(self) -> go.Figure:
@@ -204,22 +204,6 @@ def brief(values: Sequence[float | None], form: str = ".2f") -> str:
     if len(cells) > LISTED:
         cells[LISTED // 2 : -LISTED // 2] = ["…"]
     return " ".join(cells)
-
-
-def write_report(
-    result: Shown, path: str | Path, *, plotly: PlotlySource = "embedded", texts: bool | None = None
-) -> Path:
-    """Write the page of a result, such as a finding or a prediction, as one HTML file; return its path.
-
-    The arguments are those of `Shown.save_html`.
-
-    Raises:
-        DataError: If it is no result.
-        LayerProbeError: If plotly is not installed, or the file cannot be written.
-    """
-    if not isinstance(result, Shown):
-        raise DataError(f"expected a result, such as a finding, a prediction or scores, got a {type(result).__name__}")
-    return result.save_html(path, plotly=plotly, texts=texts)
 
 
 def make_page(result: object, *further: object, page: str | None = None, **about: Any) -> Any:

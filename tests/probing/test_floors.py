@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import layerprobe as lp
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.probing import jackknife
 from layerprobe.probing.page import probing_page
 from layerprobe.probing.run import probe
@@ -45,7 +45,7 @@ def test_no_layer_is_best_where_none_is_above_the_largest_class(seed: int) -> No
     assert result.floors["accuracy"].value == pytest.approx(97.0)
     assert "macro F1 comes before accuracy" in result.notes[-1]
     assert "the smallest has 6 of 200 samples" in result.notes[-1]
-    assert lp.from_json(Probing, lp.to_json(result)) == result
+    assert from_json(Probing, to_json(result)) == result
     page = probing_page(result)
     assert page.blocks is None
     assert page.heading.startswith("No layer predicts better")
@@ -89,6 +89,6 @@ def test_every_kind_of_target_has_a_floor() -> None:
 def test_an_older_answer_has_no_floor() -> None:
     without = replace(rare(0), floors={})
     assert (without.floor, without.on_floor) == (None, False)
-    older = json.loads(lp.to_json(without))
+    older = json.loads(to_json(without))
     del older["floors"]
-    assert lp.from_json(Probing, json.dumps(older)) == without
+    assert from_json(Probing, json.dumps(older)) == without

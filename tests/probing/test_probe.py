@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import average_precision_score
 
-import layerprobe as lp
 from layerprobe.errors import DataError, MisalignedSamplesError
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.metrics.correlation import cosine_scores, spearman
 from layerprobe.probing.run import probe
 from layerprobe.probing.targets import as_groups, as_targets
@@ -76,7 +76,7 @@ def test_the_layers_with_the_signal_are_found(probings: dict[str, Probing], kind
 def test_an_answer_shows_itself_and_is_read_back(probings: dict[str, Probing], kind: str, tmp_path: Path) -> None:
     result = probings[kind]
     assert_shows_itself(result, tmp_path)
-    again = lp.from_json(Probing, lp.to_json(result))
+    again = from_json(Probing, to_json(result))
     assert again == result
     assert again.sentence in result.summary
 

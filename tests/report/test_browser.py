@@ -14,7 +14,7 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from layerprobe.files.serialisation import from_json
-from layerprobe.results.shown import make_page, write_report
+from layerprobe.results.shown import make_page
 from layerprobe.results.values import Figure
 from layerprobe.study.values import Finding
 from tests.few import few
@@ -86,7 +86,7 @@ def _until(page: Any, expression: str, value: object) -> None:
 def test_a_page_that_loads_plotly_draws_it_or_says_why_it_cannot(open_page: Open) -> None:
     with open_page("found") as page:
         browser, path = page.context.browser, Path(page.url.removeprefix("file://")).with_name("cdn.html")
-    write_report(FINDINGS["found"](), path, plotly="cdn")
+    FINDINGS["found"]().save_html(path, plotly="cdn")
     headers = {"Access-Control-Allow-Origin": "*", "Content-Type": "text/javascript"}
     answers: dict[bool, Callable[[Any], None]] = {
         True: lambda route: route.fulfill(body=get_plotlyjs(), headers=headers),

@@ -18,7 +18,7 @@ from layerprobe.report.comparison import compared_models
 from layerprobe.results import numbers, page
 from layerprobe.results.glossary import TERMS
 from layerprobe.results.markup import element, escape, script_json
-from layerprobe.results.shown import Shown, make_page, write_report
+from layerprobe.results.shown import Shown, make_page
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.study.values import Finding
 
@@ -195,7 +195,7 @@ def test_an_rbf_kernel_says_its_bandwidth(plain: Pair) -> None:
 
 
 def test_the_report_is_written_whole_and_alone(searched: Finding, tmp_path: Path) -> None:
-    path = write_report(searched, tmp_path / "new" / "report.html")
+    path = searched.save_html(tmp_path / "new" / "report.html")
     assert path.read_text(encoding="utf-8") == rendered(searched)
     assert [entry.name for entry in path.parent.iterdir()] == ["report.html"]
 
@@ -209,7 +209,7 @@ def test_a_failed_write_keeps_the_old_file(searched: Finding, tmp_path: Path, mo
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(LayerProbeError, match="No space left on device; choose another path") as caught:
-        write_report(searched, path)
+        searched.save_html(path)
     assert "\n" not in str(caught.value)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
@@ -218,12 +218,12 @@ def test_a_failed_write_keeps_the_old_file(searched: Finding, tmp_path: Path, mo
 @pytest.mark.parametrize("name", ["", "a\0b.html"], ids=["folder", "NUL"])
 def test_what_is_no_file_is_no_report(searched: Finding, tmp_path: Path, name: str) -> None:
     with pytest.raises(LayerProbeError, match="expected to write the report to"):
-        write_report(searched, tmp_path / name)
+        searched.save_html(tmp_path / name)
 
 
 def test_a_folder_name_that_is_no_unicode_can_be_written(searched: Finding, tmp_path: Path) -> None:
     finding = dataclasses.replace(searched, model=dataclasses.replace(searched.model, name="models/caf\udce9"))
-    path = write_report(finding, tmp_path / "report.html")
+    path = finding.save_html(tmp_path / "report.html")
     assert from_json(Finding, Page(path.read_text(encoding="utf-8")).data("study")) == finding
 
 

@@ -15,7 +15,7 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning.values import Protocol
 from layerprobe.results.draw import drawn
-from layerprobe.results.kept import from_json as result_of
+from layerprobe.results.kept import read_result
 from layerprobe.scoring.score import score
 from layerprobe.shrinking import points_lost
 from layerprobe.shrinking.points_lost import Compared, served
@@ -112,7 +112,7 @@ def test_validation_chooses_the_front_and_test_is_drawn(result: Shrunk) -> None:
 
 def test_it_is_read_back(result: Shrunk) -> None:
     assert from_json(Shrunk, result.to_json()) == result
-    assert result_of(result.to_json()) == result, "expected it without its type, too"
+    assert read_result(result.to_json()) == result, "expected it without its type, too"
 
 
 def measured(folder: str, models: list[SharedModel], blocks: tuple[int, ...], task: Task) -> list[Served]:

@@ -10,7 +10,7 @@ import pytest
 import layerprobe as lp
 from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.export.run import export_model
-from layerprobe.files.serialisation import to_json
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.saved import load_saved_run
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.stats.sentences import untrained_sentence
@@ -41,7 +41,7 @@ def test_the_final_run_is_one_more_and_changes_nothing_of_the_search(model: lp.M
     assert dataclasses.replace(finding, **timed) == dataclasses.replace(plain, **timed)
     assert plain.final is None
     assert not plain.weights.kept
-    assert lp.from_json(Finding, to_json(finding)) == finding
+    assert from_json(Finding, to_json(finding)) == finding
     assert '"final"' not in to_json(plain)
 
 

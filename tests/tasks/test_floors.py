@@ -9,6 +9,7 @@ import pytest
 import layerprobe as lp
 from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
+from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning.runs import folder_of_runs
 from layerprobe.finetuning.tuning import agreed
 from layerprobe.kinds import KINDS as OWN
@@ -108,7 +109,7 @@ def test_noise_is_not_better_than_the_largest_class(tmp_path: Path) -> None:
     assert across.sentence.startswith(f"On {across.tasks[0].task}: No layer predicts better than")
     assert set(across.table.data["flag"]) == {None}
     assert "always naming the largest class scores 48.28." in across.table.text()
-    assert lp.from_json(Scores, scores.to_json()) == scores
+    assert from_json(Scores, scores.to_json()) == scores
 
 
 def test_scores_of_one_model_have_intervals_and_what_was_chosen_a_wider_one(tmp_path: Path) -> None:

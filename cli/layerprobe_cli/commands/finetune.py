@@ -30,7 +30,7 @@ def finetune(
     ray: o.Ray = None,
     dry_run: o.DryRun = False,
 ) -> Done:
-    """Fine-tune models truncated at each layer (TMFT), on one task or several.
+    """Fine-tune models truncated at each layer (TMFT) on tasks.
 
     One run per model, task, layer and seed; finished runs are not repeated, and the same command goes on where one was
     killed. Two on one cache share the work; a run that fails is marked, and the others go on. With --scan, one run has
