@@ -74,12 +74,8 @@ class DamagedStoreError(StoreError):
     """A file of a store is missing, cut short or altered."""
 
 
-class FormatError(DataError):
+class FormatError(StoreError, DataError):
     """A file was written by an older or a newer layerprobe."""
-
-
-class StoreVersionError(StoreError):
-    """What is kept in a store was written by an older or a newer layerprobe."""
 
 
 class WorkerError(LayerProbeError):

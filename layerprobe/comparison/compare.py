@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, cast, overload
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,9 +24,9 @@ from layerprobe.interval import Interval
 from layerprobe.names import distinct_names
 from layerprobe.similarity.cautions import cautions
 from layerprobe.similarity.checks import MIN_SAMPLES, as_array
-from layerprobe.similarity.cka import estimate_cka
+from layerprobe.similarity.cka import CKAEstimate, estimate_cka
 from layerprobe.similarity.diagnostics import diagnose
-from layerprobe.similarity.estimates import Estimate, measure_layers
+from layerprobe.similarity.estimates import MeasureEstimate, measure_layers
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.permutation import check_permutations, permutation_null
 from layerprobe.similarity.values import (
@@ -46,30 +46,21 @@ from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task, TextSplit
 from layerprobe.versions import SIMILARITY_VERSION
 
-
-class HowCompared(TypedDict, total=False):
-    """Arguments of `compare_all`."""
-
-    measure: Measure | str | None
-    alignment: Alignment | None
-    intervals: bool
-    groups: Mapping[str, str] | None
-    permutations: int
-    device: str
-
-
 Compared = Embeddings | ModelLike | ArrayLike
 """What can be compared: a model, its embeddings, or arrays, as `layerprobe.comparison.arrays.as_layers` takes them."""
 
 
-@overload
-def compare(model: Embeddings, reference: Embeddings, texts: None = None, **how: Unpack[HowCompared]) -> Comparison: ...
-@overload
 def compare(
-    model: Compared, reference: Compared, texts: object = None, **how: Unpack[HowCompared]
-) -> Comparison | SimilarityMap: ...
-def compare(
-    model: Compared, reference: Compared, texts: Any = None, **how: Unpack[HowCompared]
+    model: Compared,
+    reference: Compared,
+    texts: Any = None,
+    *,
+    measure: Measure | str | None = None,
+    alignment: Alignment | None = None,
+    intervals: bool = True,
+    groups: Mapping[str, str] | None = None,
+    permutations: int = 0,
+    device: str | None = None,
 ) -> Comparison | SimilarityMap:
     """Return the similarity of every layer of a model to every layer of another.
 
@@ -79,11 +70,15 @@ def compare(
             `layerprobe.comparison.arrays.as_layers`.
         reference: Likewise; arrays with arrays, or with embeddings of the same texts.
         texts: What models are compared on: texts, or a task; not for embeddings and arrays, which have theirs.
-        how: As for `compare_all`; for arrays, measure, intervals and device. The device is that of the first model
-            unless it is given.
+        measure: By its name, such as rsa, or an instance; debiased linear CKA of raw features by default.
+        alignment: As for `compare_all`; not for arrays, and so groups and permutations.
+        intervals: Whether there are intervals and bands.
+        groups: Which group each text is from, such as a document, if texts of one group are not independent.
+        permutations: cka: shuffles of the texts for the null distribution; none by default.
+        device: cpu, cuda or cuda:1: where CKA is computed; by default that of the first model.
 
     Returns:
-        A comparison, or for arrays the map of layers.
+        A `Comparison`, or for arrays the map of layers, a `SimilarityMap`.
 
     Raises:
         DataError: If there are no texts to compare models on, both are not of one sort, or an array has no more samples
@@ -95,26 +90,29 @@ def compare(
         >>> compare(layers, layers).shape
         (3, 3)
     """
+    how: dict[str, Any] = {"alignment": alignment, "groups": groups, "permutations": permutations}
+    of_both: dict[str, Any] = {"measure": measure, "intervals": intervals}
     if isinstance(model, Embeddings) and isinstance(reference, Embeddings):
         if texts is not None:
             raise DataError("expected no texts for embeddings, which have theirs")
-        return compare_all(model, [reference], **how).comparisons[0]
+        return compare_all(model, [reference], device=device or "auto", **of_both, **how).comparisons[0]
     one_embedded = isinstance(model, Embeddings) != isinstance(reference, Embeddings)
     if one_embedded and not (_is_array(model) and _is_array(reference)):
         raise DataError("expected two models and texts, or the embeddings of two, got one of each: extract both")
     if _is_array(model) or _is_array(reference):
         if not (_is_array(model) and _is_array(reference)) or texts is not None:
             raise DataError("expected two arrays to compare, or two models and texts, got both")
-        return _compare_arrays(model, reference, **how)
+        if any(how.values()):
+            raise DataError("expected no alignment, groups and permutations for arrays")
+        return _compare_arrays(model, reference, as_measure(measure), intervals=intervals, device=device or "auto")
     if texts is None:
         raise DataError("expected texts or a task to compare models on, as in compare(model, reference, texts)")
     texts = tuple(texts) if isinstance(texts, Iterator) else texts
     models = [cast(ModelLike, model), cast(ModelLike, reference)]
     first, second = resolve_all(models, items=readable_as(distinct_texts(texts)))
-    how.setdefault("device", first.asked.device)
     embedded = extract(first, texts), extract(second, texts)
-    comparison = compare_all(embedded[0], [embedded[1]], **how).comparisons[0]
-    return dataclasses.replace(comparison, item_source=item_source(texts, embedded))
+    result = compare_all(embedded[0], [embedded[1]], device=device or first.asked.device, **of_both, **how)
+    return dataclasses.replace(result.comparisons[0], item_source=item_source(texts, embedded))
 
 
 def item_source(data: object, models: Sequence[Embeddings], split: TextSplit = "all") -> ItemSource | None:
@@ -161,18 +159,15 @@ def _is_array(value: object) -> bool:
     return isinstance(value, Mapping) or (hasattr(value, "shape") and hasattr(value, "__array__"))
 
 
-def _compare_arrays(model: Any, reference: Any, **how: Any) -> SimilarityMap:
+def _compare_arrays(model: Any, reference: Any, measure: Measure, *, intervals: bool, device: str) -> SimilarityMap:
     """Return the map of arrays, a layer each."""
-    if unused := how.keys() - {"measure", "intervals", "device"}:
-        raise DataError(f"expected measure, intervals and device alone for arrays, got {sorted(unused)[0]}")
-    measure, level = as_measure(how.get("measure")), current().level if how.get("intervals", True) else None
+    level = current().level if intervals else None
     pair = (model, reference)
     first, second = map(_layers_of, pair)
     if not isinstance(measure, CKA):
         return measure_layers(first, second, measure, level=level).map
-    device = _torch_device(how.get("device", "auto"))
     named = [("the first", first), ("the second", second)]
-    return estimate_cka(named, measures=[measure], level=level, device=device)[0].map
+    return estimate_cka(named, measures=[measure], level=level, device=_torch_device(device))[0].map
 
 
 def _layers_of(given: Any) -> Sequence[NDArray[Any]]:
@@ -357,7 +352,7 @@ def _estimates(
     level: float | None,
     groups: NDArray[np.intp] | None,
     device: str,
-) -> Sequence[Estimate]:
+) -> Sequence[CKAEstimate | MeasureEstimate]:
     """Return an estimate a reference, and for CKA then one a reference of the other normalization."""
     if not isinstance(measure, CKA):
         estimates = []

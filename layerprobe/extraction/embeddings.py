@@ -60,7 +60,6 @@ logger = logging.getLogger(__name__)
 
 # Rows that are in memory at a time.
 TEXTS_A_PASS = 4096
-ONE_TOKEN: tuple[Pooling, ...] = ("cls", "last")
 
 ItemsOf = TypeVar("ItemsOf", bound=Items)
 

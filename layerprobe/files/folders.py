@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from layerprobe.errors import DamagedStoreError, DataError, FormatError, StoreError, StoreVersionError, another_folder
+from layerprobe.errors import DamagedStoreError, DataError, FormatError, StoreError, another_folder
 from layerprobe.files.atomic import TEMPORARY, inside, problem_with, sha256_of, store_errors, sync, write_whole
 from layerprobe.files.inputs import read_document
 from layerprobe.files.serialisation import Checksum, from_dict, parse_json, sealed, unsealed
@@ -45,7 +45,7 @@ def read_kept(kind: type[T], path: Path, *, root: Path) -> T | None:
     """Return the result of a file below `root`, or a part of that which is nearer; None where there is none.
 
     Raises:
-        StoreVersionError: If another version of layerprobe wrote it.
+        FormatError: If another version of layerprobe wrote it.
         DamagedStoreError: If it is not what was written, of that type.
     """
     inside(root, path)
@@ -60,7 +60,7 @@ def read_kept(kind: type[T], path: Path, *, root: Path) -> T | None:
             raise DataError(problem)
         return cast("T", from_dict(kind, content))
     except FormatError as error:
-        raise StoreVersionError(f"{path} cannot be read: {error}, or {another_folder()}") from error
+        raise FormatError(f"{path} cannot be read: {error}, or {another_folder()}") from error
     except ValueError as error:  # DataError is one
         raise DamagedStoreError(f"{path} cannot be read ({error})") from error
 

@@ -152,11 +152,6 @@ class DropPrediction(Shown):
         return (self.sentence, *filter(None, (self.record_sentence, texts)))
 
     @property
-    def by_plateau(self) -> bool:
-        """Whether the evidence is what decided."""
-        return self.rule == PLATEAU
-
-    @property
     def drops(self) -> bool:
         """Whether any layer is flagged."""
         return bool(self.drop_layers)

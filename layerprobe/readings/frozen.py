@@ -116,17 +116,17 @@ def layer_curve(curve: SimilarityCurve) -> LayerCurve:
 
 def _with_layer_before(source: Source) -> LayerCurve:
     """Return CKA of each layer with the one before; layer 0 has none before it and repeats the value of layer 1."""
-    from layerprobe.comparison.compare import compare  # loads torch, which rules do without
+    from layerprobe.comparison.compare import compare_all  # loads torch, which rules do without
 
     embedded = source.embeddings
-    comparison = compare(
+    comparisons = compare_all(
         embedded,
-        embedded,
+        [embedded],
         alignment="previous-layer",
         groups=source.groups,
         device=source.checkpoint.asked.device,
     )
-    curve = layer_curve(comparison.curve)
+    curve = layer_curve(comparisons.comparisons[0].curve)
     errors, first = curve.standard_errors, 1 + embedded.first_layer
     return LayerCurve(
         values=_from(first, curve.values),

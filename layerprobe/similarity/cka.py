@@ -332,9 +332,7 @@ class CKAEstimate:
         """Return the change of a curve from each layer to the next, tested on the same samples."""
         return self.differences(self, list(itertools.pairwise(enumerate(curve.reference_layers))))
 
-    def differences(
-        self, other: CKAEstimate, at: Sequence[tuple[tuple[int, int], tuple[int, int]]]
-    ) -> tuple[Interval, ...]:
+    def differences(self, other: Any, at: Sequence[tuple[tuple[int, int], tuple[int, int]]]) -> tuple[Interval, ...]:
         """Return values of `other` less values of this estimate; none for the biased estimator or without a level."""
         if not (self.uncertain and other.uncertain):
             return ()

@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,28 +39,6 @@ PARTS = 10
 layers."""
 
 Pair = tuple[int, int]
-
-
-class Estimate(Protocol):
-    """A map of two models from which curves with intervals and tests follow."""
-
-    @property
-    def map(self) -> SimilarityMap:
-        """Every layer against every layer."""
-
-    def curve(self, alignment: Alignment) -> SimilarityCurve:
-        """Return one value for every layer of the model, with its interval and the band of the whole curve."""
-
-    def steps(self, curve: SimilarityCurve) -> tuple[Interval, ...]:
-        """Return the change of a curve from each layer to the next."""
-
-    def differences(self, other: Any, at: Sequence[tuple[Pair, Pair]]) -> tuple[Interval, ...]:
-        """Return values of `other` less values of this estimate, tested on the same samples.
-
-        Args:
-            other: An estimate of the same kind from the same samples, or this one.
-            at: Pairs of (layer, reference layer) here and there.
-        """
 
 
 def measure_layers(
@@ -199,8 +177,11 @@ class MeasureEstimate:
         """Return the change of a curve from each layer to the next, tested on the same samples."""
         return self.differences(self, list(itertools.pairwise(enumerate(curve.reference_layers))))
 
-    def differences(self, other: MeasureEstimate, at: Sequence[tuple[Pair, Pair]]) -> tuple[Interval, ...]:
-        """Return values of `other` less values of this estimate; none where one of them has no interval."""
+    def differences(self, other: Any, at: Sequence[tuple[Pair, Pair]]) -> tuple[Interval, ...]:
+        """Return values of `other`, of the same samples, less values of this; none where one of them has no interval.
+
+        Each place is a pair of (layer, reference layer) here and one there.
+        """
         differences, freedom = list[Interval](), len(self.remaining) - 1
         for here, second_at in at:
             first, second = self.replicates(here), other.replicates(second_at)

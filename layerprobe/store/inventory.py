@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from layerprobe.errors import DataError, StoreError, StoreVersionError
+from layerprobe.errors import DataError, FormatError, StoreError
 from layerprobe.files.atomic import folder_bytes, store_errors, tree_bytes
 from layerprobe.files.inputs import read_document
 from layerprobe.files.serialisation import parse_json
@@ -79,7 +79,7 @@ def entry_of(directory: Path) -> Entry:
         if manifest is not None and manifest.complete:
             opened(directory, manifest, checksums=False)
             state = "complete"
-    except StoreVersionError:
+    except FormatError:
         state = "other version"
     except (StoreError, OSError) as error:
         denied = isinstance(error.__cause__ or error, PermissionError)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from platformdirs import user_cache_path
 
-from layerprobe.errors import DamagedStoreError, DataError, StoreError, StoreVersionError, another_folder, option
+from layerprobe.errors import DamagedStoreError, DataError, StoreError, another_folder, option
 from layerprobe.files.atomic import (
     TEMPORARY,
     folder_bytes,
@@ -235,7 +235,7 @@ class Store:
             # what is kept has one field, since a checksum goes with an object
             entry = read_kept(dict[str, Any], path, root=self.root)
             return None if entry is None else cast("T", from_dict(result, entry.get(_RESULT)))
-        except (DamagedStoreError, StoreVersionError, DataError) as error:
+        except (DamagedStoreError, DataError) as error:
             log.warning("%s: it is made again", error)
             return None
 

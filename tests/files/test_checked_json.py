@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerprobe.errors import DamagedStoreError, DataError, StoreError, StoreVersionError
+from layerprobe.errors import DamagedStoreError, DataError, FormatError, StoreError
 from layerprobe.files import folders as kept
 from layerprobe.files.folders import FREE, SUMS, folder_problems, listed_files, new_folder, read_kept, write_kept
 from layerprobe.files.serialisation import CHECKSUM, from_json, sealed, to_json, unsealed
@@ -114,7 +114,7 @@ def test_a_file_of_another_version_is_refused_in_one_line(tmp_path: Path, writte
     path = tmp_path / "a.json"
     text = sealed({"x": 1}, name="a.json").decode().replace(f'"format": {FORMAT_VERSION}', f'"format": {written}')
     path.write_text(text)
-    with pytest.raises(StoreVersionError, match=rf"a\.json cannot be read: {message}"):
+    with pytest.raises(FormatError, match=rf"a\.json cannot be read: {message}"):
         read_kept(PLAIN, path, root=tmp_path)
     with pytest.raises(DataError, match=rf"a\.json: {message}"):
         load(path)

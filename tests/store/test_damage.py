@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layerprobe.errors import DamagedStoreError, StoreError, StoreVersionError
+from layerprobe.errors import DamagedStoreError, FormatError, StoreError
 from layerprobe.store.manifest import SAMPLES, read_manifest, stored_file, write_manifest
 from tests.store.conftest import problems
 
@@ -215,7 +215,7 @@ def test_another_format_is_refused_and_left_alone_until_it_is_pruned(store, text
     checksum = {name: value for name, value in manifest["checksum"].items() if name != "format"}
     path.write_text(json.dumps(manifest | {"checksum": checksum | ({"format": written} if written else {})}))
     for act in (lambda: store.open(key_of(texts)), lambda: fill(store, texts)):
-        with pytest.raises(StoreVersionError, match=rf"manifest\.json cannot be read: {message}.*, or choose another"):
+        with pytest.raises(FormatError, match=rf"manifest\.json cannot be read: {message}.*, or choose another"):
             act()
     assert [entry.state for entry in store.entries()] == ["other version"]
     assert len(list(path.parent.iterdir())) == 5

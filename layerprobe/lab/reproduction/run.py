@@ -6,7 +6,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Literal
 
-from layerprobe.comparison.compare import compare
+from layerprobe.comparison.compare import compare_all
 from layerprobe.context import current, part
 from layerprobe.encoders.model import DEFAULTS, Model
 from layerprobe.errors import DataError
@@ -365,10 +365,9 @@ def _compared(
         model, reference = (
             extract(Model.of(models[name], options), task.test.texts).complete for name in (pair.model, pair.reference)
         )
-        curve, biased = (
-            compare(model, reference, measure=CKA(estimator=estimator), device=options.device).curve
-            for estimator in ESTIMATORS
-        )
+        both = (CKA(estimator=estimator) for estimator in ESTIMATORS)
+        compared = (compare_all(model, [reference], measure=cka, device=options.device) for cka in both)
+        curve, biased = (each.comparisons[0].curve for each in compared)
         prediction, errors = plateau_rule(curve), curve.uncertainty
         assert errors is not None  # debiased CKA has intervals
         done.append(
