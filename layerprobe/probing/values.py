@@ -16,7 +16,7 @@ from layerprobe.results.numbers import capitalised
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, columns_of, interval_title
 from layerprobe.stats.sentences import best_sentence, score_of_best, weighted_sum_sentence
-from layerprobe.stats.values import AgainstBest, Floor
+from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor
 
 TargetKind = Literal["scores", "classes", "labels", "pairs", "queries"]
 """scores: a number a sample; classes: one of several; labels: several of 0 and 1; pairs: of rows with a score; queries:
@@ -28,7 +28,7 @@ METHODS = {
     "pairs": "the cosine of the two embeddings",
     "queries": "the cosines of queries with documents",
 }
-TOLERANCE, FOLDS, FOLDINGS = 1.0, 5, 3
+FOLDS, FOLDINGS = 5, 3
 WEIGHTED_SUM = "weighted sum"
 """What the learned weighted sum of layers is called."""
 

@@ -27,7 +27,6 @@ from layerprobe.search.plan import answer, next_run
 from layerprobe.search.posterior import layer_steps
 from layerprobe.search.values import (
     SEEDS,
-    TOLERANCE,
     Decision,
     Evidence,
     PlannedRun,
@@ -37,6 +36,7 @@ from layerprobe.search.values import (
 )
 from layerprobe.stats.crossed import item_covariance, item_units, least_variance, pooled_covariance
 from layerprobe.stats.links import Links
+from layerprobe.stats.values import TOLERANCE
 
 Array = NDArray[np.float64]
 

@@ -12,15 +12,13 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.similarity.values import Matrix
 from layerprobe.stats import sentences
-from layerprobe.stats.values import Verdict
+from layerprobe.stats.values import TOLERANCE, Verdict
 
 StopReason = Literal["settled", "gain", "seeds", "budget"]
 """settled: the best layer is within the tolerance, with the requested confidence; gain: further seeds would not
 noticeably improve the choice; seeds: all layers that may be the best have all their seeds; budget: the next run would
 exceed it."""
 
-TOLERANCE = 0.5
-"""Points of the metric x 100 of score loss that is accepted for a smaller model."""
 SHARE = 0.15
 """Of the full sweep, which is spent at most."""
 SEEDS = 5

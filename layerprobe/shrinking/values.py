@@ -33,6 +33,7 @@ from layerprobe.stats.sentences import (
     would_settle,
 )
 from layerprobe.stats.values import (
+    TOLERANCE,
     MarginVerdict,
     front_beyond_noise,
     items_needed,
@@ -43,8 +44,6 @@ from layerprobe.stats.values import (
 
 TRAINING = Protocol(learning_rate=2e-4, epochs=1, batch_size=64, dropout=False, evaluations=5)
 """How a smaller model is trained to agree with the whole one, where nobody says."""
-WITHIN = 1.0
-"""Points of the primary metric x 100 that the smaller model may be worse by, where nobody says."""
 Size = int | str | Sequence[int]
 """How many blocks are kept, which ones, or a text: `3`, `1,5,6`, `50%` of the parameters at most, `2x` as fast, `all`
 where the vocabulary is what goes."""
@@ -120,7 +119,7 @@ class ShrinkSettings:
         DataError: If the points are no finite number above 0.
     """
 
-    within: float = WITHIN
+    within: float = TOLERANCE
     """Points of the task's metric x 100 that it may be worse by."""
     dimensions: int | None = None
     """How many features its embeddings keep, by a linear map. All by default. The map is fitted on the embeddings of

@@ -11,8 +11,8 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import bounded
 
-TOLERANCE = 1.0
-"""Points of a metric x 100 that what is enough may be behind the best."""
+TOLERANCE = 0.5
+"""Points of a metric x 100 that what is enough, or smaller, may be behind the best, where nobody says."""
 Verdict = Literal["decided", "within the tolerance", "undecided", "nothing to cut"]
 """decided: no other may be the best; within the tolerance: the one to keep is close to the best, whichever that is;
 undecided: it is the best guess; nothing to cut: the whole is within the tolerance of the best, and no smaller one is.

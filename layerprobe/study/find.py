@@ -61,7 +61,6 @@ from layerprobe.search.ask import LayerSearch, SearchState, begun_evidence
 from layerprobe.search.posterior import posterior, side_by_side
 from layerprobe.search.values import (
     SEEDS,
-    TOLERANCE,
     Decision,
     Evidence,
     PlannedRun,
@@ -70,7 +69,7 @@ from layerprobe.search.values import (
     SearchSettings,
 )
 from layerprobe.stats.sentences import layer_span
-from layerprobe.stats.values import Floor
+from layerprobe.stats.values import TOLERANCE, Floor
 from layerprobe.store.store import Store
 from layerprobe.study.predict import DEFAULT_RULE, References, as_models, default_rule, drop_of_curves
 from layerprobe.study.values import Finding, MadeRun, Weights

@@ -30,7 +30,7 @@ def test_models_are_compared_layer_by_layer(
     assert " ms " in lines[0]
     assert [line.split()[0] for line in lines[2:10]] == ["electra"] * 4 + ["bert"] * 4
     assert "at most behind" in lines[0]
-    assert "is shown to be within 1 point of it" in done.out
+    assert "is shown to be within 0.5 points of it" in done.out
     wide = layerprobe(*both, "--no-time", "--tolerance", "150")
     assert "is the smallest shown to be within 150 points of the best" in wide.out
     assert "plot-score-milliseconds" in page.read_text()
