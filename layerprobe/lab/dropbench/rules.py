@@ -14,6 +14,7 @@ import numpy as np
 from layerprobe.errors import DataError
 from layerprobe.lab.dropbench.bench import known_drops, outcomes_of, readings_in
 from layerprobe.lab.dropbench.results import RuleOutcome
+from layerprobe.lab.dropbench.rivals import published_rules
 from layerprobe.lab.dropbench.zoo import (
     OTHER_SEED,
     ZooEntry,
@@ -115,7 +116,7 @@ def unfitted_rules(entries: Sequence[ZooEntry]) -> list[Rule]:
     """Return parameter-free rules on readings that these models have and the tuning zoos lack."""
     tuned_on = {name for entry in read_zoo().entries for name in entry.curves}
     new = {name: reading for name, reading in readings_in(entries).items() if name not in tuned_on}
-    return [rule for rule in rules_for(new) if rule.curves and not rule.parameters]
+    return [rule for rule in rules_for(new, published_rules(new)) if rule.curves and not rule.parameters]
 
 
 @functools.cache

@@ -75,9 +75,8 @@ def test_tuned_rules_are_scored_as_they_come() -> None:
     (result,) = bench_predictors(models, rules=tuned_rules(), budgets=["gentle"], strategies=(), draws=1).budgets
     assert result.left_out == {}
     by_name = {scores.name: scores for scores in result.rules}
-    assert set(by_name) == {"last layer", "fixed fraction of depth", "tuned fraction of depth", "random layer"} | set(
-        rule_names()
-    )
+    controls = {"last layer", "fixed fraction of depth", "tuned fraction of depth", "random layer"}
+    assert set(by_name) > controls | set(rule_names()), "expected rules of rivals, too"
     for name in rule_names():
         for each, outcome in zip(one_family, by_name[name].outcomes, strict=True):
             curves = {what.replace(REFERENCE, CKA): curve for what, curve in each.curves.items()}
