@@ -32,6 +32,7 @@ from layerprobe.export.checkpoint import with_pooler
 from layerprobe.export.layout import FOR_ANY_LAYER, check_modules
 from layerprobe.files.images import readable_as
 from layerprobe.finetuning.adapters import merge_adapters
+from layerprobe.results.shown import OneLayer
 from layerprobe.rng import plain_torch, seeded
 from layerprobe.similarity.checks import finite_matrix
 from layerprobe.stats.crossed import crossed
@@ -233,7 +234,7 @@ class LayerEvaluator(BaseEvaluator):
 
 
 @plain_torch()
-def truncate(model: SentenceTransformer, layer: object, *, heads: Heads = "last") -> SentenceTransformer:
+def truncate(model: SentenceTransformer, layer: OneLayer, *, heads: Heads = "last") -> SentenceTransformer:
     """Return a model cut at a layer, 0 .. n_blocks or a result that chooses one: what its export there is, in memory.
 
     It has weights of its own, on the same device and in the same precision, ready to be trained but for those that are

@@ -43,7 +43,7 @@ from layerprobe.store.shards import StoredLayer
 from layerprobe.tasks.evaluation import evaluate_outputs, outputs_of_layer
 from layerprobe.tasks.explored import ItemSource, LayerOutputs
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.values import Task, TextSplit
+from layerprobe.tasks.values import Items, Task, TextFile, TextSplit
 from layerprobe.versions import SIMILARITY_VERSION
 
 Compared = Embeddings | ModelLike | ArrayLike
@@ -53,7 +53,7 @@ Compared = Embeddings | ModelLike | ArrayLike
 def compare(
     model: Compared,
     reference: Compared,
-    texts: Any = None,
+    texts: Sequence[str] | TextFile | Items | Task | None = None,
     *,
     measure: Measure | str | None = None,
     alignment: Alignment | None = None,

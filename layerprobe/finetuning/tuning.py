@@ -41,6 +41,7 @@ from layerprobe.jobs.crew import Workers, crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.names import counted, short_name
 from layerprobe.results.estimate import Estimate
+from layerprobe.results.shown import Layers
 from layerprobe.rng import plain_torch, seeded
 from layerprobe.scoring.score import check_different
 from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor
@@ -57,7 +58,7 @@ PAPER_SEEDS = (0, 1, 2, 3, 4)
 def finetune(
     model: ModelLike | list[Any],
     task: Task | list[Task],
-    layers: object = "all",
+    layers: Layers = "all",
     *,
     seeds: Seeds | None = None,
     protocol: Protocol | None = None,

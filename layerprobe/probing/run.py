@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from layerprobe.checks import settings_or_default
@@ -30,6 +30,10 @@ from layerprobe.stats.best import compared_with_best, of_highest
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance
 from layerprobe.stats.links import Links
 from layerprobe.stats.values import AgainstBest
+
+if TYPE_CHECKING:
+    from layerprobe.encoders.loading import ModelLike
+    from layerprobe.tasks.values import Task
 
 Array = NDArray[np.float64]
 
@@ -193,10 +197,10 @@ class Board:
 
 
 def probe(
-    embeddings: object,
-    targets: object = None,
+    embeddings: ModelLike | ArrayLike | Mapping[str, ArrayLike],
+    targets: Task | ArrayLike | str | Path | None = None,
     *,
-    groups: object = None,
+    groups: ArrayLike | str | Path | None = None,
     kind: TargetKind | None = None,
     column: str | None = None,
     settings: ProbeSettings | None = None,

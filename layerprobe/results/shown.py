@@ -162,6 +162,12 @@ class Shown(abc.ABC):
         return written
 
 
+OneLayer = int | str | Shown
+"""A layer: its number, or a result that chooses one."""
+Layers = OneLayer | Sequence[int | Shown]
+"""Layers: numbers, a text such as 3,6,9-12, or results that choose one each."""
+
+
 def clauses(sentence: str) -> tuple[str, str]:
     """Return the first clause of a sentence, as a heading without brackets, and what that does not say.
 

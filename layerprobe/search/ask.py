@@ -23,6 +23,7 @@ from layerprobe.files.atomic import from_home, locked, replace_file
 from layerprobe.files.inputs import read_document
 from layerprobe.files.serialisation import RARE, from_dict, parse_json, sealed, unsealed
 from layerprobe.readings.registry import INFONCE, SELF_CKA
+from layerprobe.results.shown import OneLayer
 from layerprobe.search.plan import answer, next_run
 from layerprobe.search.posterior import layer_steps
 from layerprobe.search.values import (
@@ -160,7 +161,7 @@ class LayerSearch:
         budget: float | str | None = None,
         seeds: Seeds = SEEDS,
         readings: Mapping[str, Any] | None = None,
-        start: object = None,
+        start: OneLayer | None = None,
         first_layer: int = 0,
         folds: int = 1,
     ) -> None:

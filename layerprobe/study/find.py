@@ -54,7 +54,7 @@ from layerprobe.readings.registry import INFONCE, SELF_CKA
 from layerprobe.readings.source import read_curves
 from layerprobe.readings.values import LayerCurve
 from layerprobe.results.estimate import Estimate, together
-from layerprobe.results.shown import of_layers
+from layerprobe.results.shown import OneLayer, of_layers
 from layerprobe.scoring.score import Scored, check_different, untrained_layers
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.search.ask import LayerSearch, SearchState, begun_evidence
@@ -101,7 +101,7 @@ def find(
     budget: float | None = None,
     seeds: Seeds = SEEDS,
     cross_validation: bool | None = None,
-    start: object = None,
+    start: OneLayer | None = None,
     scan: bool = False,
     against_last: int = 0,
     final: bool = False,

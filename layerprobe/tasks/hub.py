@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from layerprobe.errors import TaskError, option
 from layerprobe.files.atomic import from_home
@@ -18,6 +18,11 @@ from layerprobe.files.network import hub_trouble, hub_within_limits
 from layerprobe.tasks.discovery import roles_of, split_role
 from layerprobe.tasks.tables import CONLL_SUFFIXES, SUFFIXES, Table, check_size, table_of_columns
 from layerprobe.tasks.targets import by_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from datasets import Dataset, DatasetDict
 
 ALIASES = {"stsb": "sentence-transformers/stsb"}
 
@@ -130,6 +135,10 @@ def split_table(name: str, split: Any) -> Table:
     if not table.rows:
         raise TaskError(f"{table.name} is empty: expected at least one row")
     return table
+
+
+Data: TypeAlias = "str | Path | Mapping[str, Any] | Sequence[Any] | pd.DataFrame | pa.Table | Dataset | DatasetDict"
+"""A file, a folder, the name of a data set, a table or columns, rows or texts in memory."""
 
 
 # ---- in memory ----------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from layerprobe.tasks.examples import (
     task_of,
 )
 from layerprobe.tasks.formats import Format
-from layerprobe.tasks.hub import hub_tables, is_on_hub, table_of, tables_of
+from layerprobe.tasks.hub import Data, hub_tables, is_on_hub, table_of, tables_of
 from layerprobe.tasks.kind import KINDS, Kind
 from layerprobe.tasks.splitting import (
     MIN_EXAMPLES,
@@ -162,12 +162,12 @@ DATA = "data"
 
 
 def load_task(
-    source: object,
+    source: Data,
     *,
     columns: Columns | None = None,
     kind: str | None = None,
-    validation: object = None,
-    test: object = None,
+    validation: Data | None = None,
+    test: Data | None = None,
     format: Format | str | None = None,
     skip_empty: bool = False,
     name: str | None = None,
@@ -348,7 +348,7 @@ def _unlabelled(path: Path) -> Any:
 
 
 def load_texts(
-    source: object,
+    source: Data,
     *,
     columns: Columns | None = None,
     groups: str | None = None,
