@@ -80,11 +80,6 @@ class Chart:
     """Whether intervals are shades, not bars."""
     floor: str = ""
     """The column of what a trivial answer scores."""
-    front: str = ""
-    """Which rows of a cost are chosen: those whose column `front` names this; by default those that the table marks."""
-    joined: bool = False
-    """Whether the chosen rows of a cost are joined, a front, and they alone have bars; otherwise each has a ring, and
-    points have labels."""
     limit: float | None = None
     """What a number may be at most, or has to be."""
     chosen: str = "chosen"
@@ -131,7 +126,6 @@ class Chart:
         if self.limit is not None:
             parts.append(f"Dotted line: the {self.limit:g} that you allowed.")
         ring, diamonds = ("Green", "Orange") if self.kind == "bars" else ("Ring", "Diamonds")
-        ring = "Line" if self.joined else ring
         if "chosen" in table.marks:
             parts.append(f"{ring}: {self.chosen}.")
         if "enough" in table.marks and self.kind == "line":

@@ -85,9 +85,6 @@ def drawn(table: Table, chart: Chart) -> Figure:
     """Return a chart of a table with its caption; the axis has the title that its columns declare."""
     for name, value in chart.where:
         table = table.where(name, value)
-    if chart.front:
-        fronts = table.column("front").cells
-        table = replace(table, marks=tuple("chosen" if chart.front in front else None for front in fronts))
     quantity, curves = chart.quantity(table), _curves(table, chart)
     figure = go.Figure(list({"cost": _costs, "bars": _bars_of, "line": _lines}[chart.kind](table, chart, curves)))
     figure.add_traces([*_across(table, chart, curves), *(_floor(table, chart, curves) if chart.floor else [])])
@@ -343,17 +340,13 @@ def _costs(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
     groups = [_points(table, chart, curve) for curve in curves]
     points, lower = [point for group in groups for point in group], chart.quantity(table).best == "lower"
     places = [(point.cost, point.value) for point in points]
-    sides = dict(zip(points, [None] * len(points) if chart.joined else placed_labels(places), strict=True))
+    sides = dict(zip(points, placed_labels(places), strict=True))
     beaten = {
         point
         for point in points
         if any(other.across[1] < point.across[0] and _beats(other.upright, point.upright, lower) for other in points)
     }
     marked = [point for point in points if table.marks and table.marks[point.row] == "chosen"]
-    if chart.joined:
-        front = sorted(marked, key=lambda point: point.cost)
-        values = [point.value for point in front]
-        yield line(values, name=chart.chosen, colour=CHOSEN, x=[point.cost for point in front], dash="dot")
     labels = table.column(chart.label).cells if chart.label else table.columns[0].cells
     for (name, rows, drawn_line, look), group in zip(curves, groups, strict=True):
         yield go.Scatter(
@@ -370,14 +363,10 @@ def _costs(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
             hovertext=_texts(table, chart, drawn_line, rows, name if len(curves) > 1 else ""),
             hovertemplate="%{hovertext}<extra></extra>",
             error_x=bars([(point.cost, *point.across) for point in group], look.colour) if chart.x_interval else None,
-            error_y=bars([_bar(point, chart, marked) for point in group], look.colour) | {"thickness": 0.8},
+            error_y=bars([(point.value, *point.upright) for point in group], look.colour) | {"thickness": 0.8},
         )
-    for point in () if chart.joined else marked:
+    for point in marked:
         yield ring(point.cost, point.value, chart.chosen, showlegend=False)
-
-
-def _bar(point: _Point, chart: Chart, marked: Sequence[_Point]) -> tuple[float, float, float]:
-    return (point.value, *((point.value,) * 2 if chart.joined and point not in marked else point.upright))
 
 
 def _points(table: Table, chart: Chart, curve: _Curve) -> list[_Point]:

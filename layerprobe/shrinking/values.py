@@ -559,25 +559,11 @@ class Shrunk(Shown):
         metric = metric_title(losses[0].metric) if losses[0] else ""
         whole = None if self.vocabulary is None else self.vocabulary.whole
         over = drawn_anew_in_all(loss.error for loss in losses if loss and loss.error)
-        level, mb = interval_title(0.95), dict[str, Any](form=".1f", unit="MB", scale=1e-6)
-        served = Quantity(f"MB of the model and of {VECTORS:,} embeddings")
-        scores, of_whole = (
-            Quantity(f"{metric} × 100", "test", "higher"),
-            [loss and fmean(loss.whole) for loss in losses],
-        )
+        level = interval_title(0.95)
         of_score = f"{level} of the difference from the whole model (its own: of its score)"
-        better, what = ("scores higher on validation", "Score") if metric else ("agrees more", "Agreement")
-        cost = Chart(
-            lines=(Line("score", interval="score_interval") if metric else Line("agreement"),),
-            kind="cost",
-            joined=True,
-            floor="whole",
-            hover=("blocks", "tokens", "dimensions", "run_by", "trained", "weights", "chosen_by", "loss"),
-        )
-        size = replace(cost, name="sizes", by="name", x="bytes", front="size")
-        time = replace(cost, name="front", by="run_by", x="milliseconds", where=(("timed", True),), front="time")
-        size = replace(size, chosen=f"no model as small {better}")
-        time = replace(time, x_interval="interval", chosen=f"no faster one {better}")
+        score = Line("score", interval="score_interval") if metric else Line("agreement")
+        cost = Chart(lines=(score,), kind="cost", by="run_by", label="name", chosen="on a front")
+        time = replace(cost, name="front", x="milliseconds", x_interval="interval", where=(("timed", True),))
         return Table(
             columns=(
                 column("blocks"),
@@ -587,25 +573,32 @@ class Shrunk(Shown):
                 column("run_by", title="run by"),
                 column("milliseconds", title="a text", form=".2f", unit="ms", quantity=Quantity("milliseconds a text")),
                 column("interval", title=level, form=".2f", interval=True, over="over rounds of timing"),
-                column("weights", title="model", **mb, shown=False),
-                column("bytes", title="size", quantity=served, **mb),
+                column(
+                    "bytes",
+                    title="size",
+                    form=".1f",
+                    unit="MB",
+                    scale=1e-6,
+                    quantity=Quantity(f"MB of the model and of {VECTORS:,} embeddings"),
+                ),
                 column("agreement", form=".1f", quantity=Quantity("agreement × 100", "", "higher"), shown=not metric),
                 column("chosen_by", title=f"validation {metric}", form=".2f"),
-                column("score", title=f"test {metric}", form=".2f", quantity=scores),
+                column(
+                    "score", title=f"test {metric}", form=".2f", quantity=Quantity(f"{metric} × 100", "test", "higher")
+                ),
+                column("score_interval", title=of_score, form=".2f", interval=True, over=over, shown=False),
                 Column("loss", [loss and loss.value for loss in losses], form=".2f"),
                 Column("loss_interval", [loss and loss.interval for loss in losses], level, ".2f", interval=True),
-                column("score_interval", title=of_score, form=".2f", interval=True, over=over, shown=False),
                 Column("front", fronts, meaning="No other is both cheaper and better."),
-                Column("whole", of_whole, form=".2f", meaning="By the whole model.", shown=False),
                 column("name", shown=False),
                 column("timed", lambda way: way.milliseconds is not None, shown=False),
-                Column("listed", [bool(f or w.milliseconds) for f, w in zip(fronts, rows, strict=True)], shown=False),
             ),
-            title=f"{what} against size and time",
-            charts=(size, time) if metric else (time,),
+            title=f"{'Score' if metric else 'Agreement'} against size and time",
+            charts=(replace(cost, name="sizes", x="bytes"), time) if metric else (time,),
             notes=(
                 f"Size: the model and {VECTORS:,} embeddings in float32; of 8 bits (int8), the table of tokens has 32. "
-                f"Front: no other is as small, or surely as fast, and {better}.",
+                "Front: no other is as small, or surely as fast, and "
+                f"{'scores higher on validation' if metric else 'agrees more'}.",
                 *(["Losses are points below the whole model in torch."] if metric else []),
             ),
             marks=tuple("chosen" if front else None for front in fronts),

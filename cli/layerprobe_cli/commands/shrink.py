@@ -114,7 +114,7 @@ def shrink(
     call.estimate(plan_shrinking(checkpoint, corpus, task, **how), dry_run=dry_run)
     result = lp.shrink(checkpoint, corpus, task, ray=ray, **how)
     parts: list[Any] = [result.sentence, "", *([result.order, ""] if result.removals else []), result.table]
-    parts += ["", result.ways.where("listed", True)] if settings.front else []
+    parts += ["", result.ways] if settings.front else []
     further = [] if result.fastest_int8 is None else ["--int8", result.fastest_int8]
     follow = [] if settings.dimensions else [command("export", result.folder, "smaller", *further)]
     warnings, files = list(result.warnings), {}
