@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 from scipy.special import logsumexp
 
-from layerprobe.files.atomic import sha256_of, write_whole
+from layerprobe.files.atomic import write_whole
 from layerprobe.files.serialisation import sealed
 from layerprobe.lab.dropbench.rules import BUDGET, fittable_rules, fitted_rule, known_models
-from layerprobe.lab.dropbench.zoo import KEPT_OUT, SHIPPED, TunedLayers, Zoo, ZooEntry, read_zoo
+from layerprobe.lab.dropbench.zoo import TunedLayers, Zoo, ZooEntry, put_together, read_kept_out, read_zoo
 from layerprobe.prediction.rule import Rule
-from layerprobe.prediction.tuned import FILE, FittedParameters, FittedRule, FittedTo, InfonceWorth
+from layerprobe.prediction.tuned import FILE, FittedParameters, FittedRule
 from layerprobe.readings.registry import INFONCE, READINGS, SELF_CKA
 from layerprobe.search.posterior import Array, infonce_trend, layer_steps, score_covariances
 from layerprobe.search.values import Evidence, Score
@@ -29,23 +29,13 @@ SLOPES, DEVIATIONS = range(11), range(7)
 
 def fitted_anew() -> FittedParameters:
     """Return what `prediction/rules.json` holds, fitted to the zoos that come with layerprobe."""
-    shipped, kept_out = (sorted(folder.glob("*.json")) for folder in (SHIPPED, KEPT_OUT))
-    zoo = read_zoo(*shipped, *kept_out)
+    zoo = put_together([read_zoo(), read_kept_out()])
+    slope, slope_sd, log_bayes_factor = worth_of_infonce(zoo, list(zoo.entries[0].budgets))
     return FittedParameters(
-        version=1,
-        fitted_to=_fitted_to(shipped, [BUDGET]),
         rules=tuple(_row(rule) for rule in fittable_rules() if set(rule.curves) <= set(READINGS)),
-        search=worth_of_infonce(zoo, _fitted_to([*shipped, *kept_out], list(zoo.entries[0].budgets))),
-    )
-
-
-def _fitted_to(files: Sequence[Path], budgets: Sequence[str]) -> FittedTo:
-    entries = read_zoo(*files).entries
-    return FittedTo(
-        zoos={file.relative_to(SHIPPED).as_posix(): sha256_of(file) for file in files},
-        budgets=tuple(budgets),
-        models=len(entries),
-        families=len({entry.family for entry in entries}),
+        slope=slope,
+        slope_sd=slope_sd,
+        log_bayes_factor=log_bayes_factor,
     )
 
 
@@ -62,7 +52,7 @@ def _row(rule: Rule) -> FittedRule:
 # ---- what a nat of InfoNCE is worth to a search --------------------------------------------------------------------
 
 
-def worth_of_infonce(zoo: Zoo, fitted_to: FittedTo) -> InfonceWorth:
+def worth_of_infonce(zoo: Zoo, budgets: Sequence[str]) -> tuple[float, float, float]:
     """Return what a nat of InfoNCE is worth by the curves of a zoo, all of whose models have InfoNCE and self-CKA.
 
     Under the model of `layerprobe.search.posterior` the scores y of a model's runs at layers with InfoNCE r, both less
@@ -75,15 +65,18 @@ def worth_of_infonce(zoo: Zoo, fitted_to: FittedTo) -> InfonceWorth:
 
     Args:
         zoo: The models.
-        fitted_to: What they are, and under which budgets.
+        budgets: Of their fine-tuning.
+
+    Returns:
+        s, d, and how much more likely they make the scores than InfoNCE that is worth nothing, in nats.
     """
     choices = list(product(map(float, SLOPES), map(float, DEVIATIONS)))
-    curves = [(entry, entry.budgets[budget]) for entry in zoo.entries for budget in fitted_to.budgets]
+    curves = [(entry, entry.budgets[budget]) for entry in zoo.entries for budget in budgets]
     likelihoods = np.sum([log_likelihoods(evidence(*curve), choices) for curve in curves], axis=0)
     best = int(likelihoods.argmax())
     slope, slope_sd = choices[best]
     gain = float(likelihoods[best] - likelihoods[choices.index((0.0, 0.0))])
-    return InfonceWorth(fitted_to=fitted_to, slope=slope, slope_sd=slope_sd, log_bayes_factor=gain)
+    return slope, slope_sd, gain
 
 
 def log_likelihoods(evidence: Evidence, choices: list[tuple[float, float]]) -> Array:

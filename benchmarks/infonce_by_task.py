@@ -39,7 +39,7 @@ def worth(entries: Sequence[ZooEntry], budget: str) -> str:
     """Return what a nat is worth by the curves of some encoders."""
     choices = [(float(slope), float(sd)) for slope in SLOPES for sd in DEVIATIONS]
     sums = np.sum([log_likelihoods(evidence(entry, entry.budgets[budget]), choices) for entry in entries], axis=0)
-    best, used = int(sums.argmax()), fitted_parameters().search
+    best, used = int(sums.argmax()), fitted_parameters()
     less = sums[best] - sums[choices.index((used.slope, used.slope_sd))]
     slope, sd = choices[best]
     return f"{slope:g} ± {sd:g} points a nat; {used.slope:g} ± {used.slope_sd:g} has {less:.1f} less"

@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     arms, task = tables(asked.out), load_task(asked.stsb / "en-train.csv")
     choices = [(float(slope), float(sd)) for slope, sd in itertools.product(SLOPES, DEVIATIONS)]
-    used = fitted_parameters().search
+    used = fitted_parameters()
     sums: dict[str, Any] = {}
     for name, arm in arms.items():
         test = np.array([arm["runs"][layer]["test"] for layer in sorted(arm["runs"])])

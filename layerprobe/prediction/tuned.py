@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,19 +28,6 @@ FILE = Path(__file__).with_name("rules.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FittedTo:
-    """The models that something was fitted to."""
-
-    zoos: dict[str, str]
-    """sha256 of each zoo by the name of its file."""
-    budgets: tuple[str, ...]
-    """Of their fine-tuning."""
-    models: int
-    families: int
-    """Pretraining objectives."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FittedRule:
     """A rule with its parameters, as a file holds it."""
 
@@ -56,28 +43,16 @@ class FittedRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InfonceWorth:
-    """What a nat of InfoNCE is worth in a search, in points of the score after fine-tuning."""
+class FittedParameters:
+    """All that was fitted to the zoos that come with layerprobe."""
 
-    fitted_to: FittedTo
+    rules: tuple[FittedRule, ...]
     slope: float
-    """Expected."""
+    """What a nat of InfoNCE is worth in a search, in points of the score after fine-tuning, as expected."""
     slope_sd: float
     """Standard deviation of what it is worth for one model and task."""
     log_bayes_factor: float
     """How much more likely it makes the scores of those models than InfoNCE that is worth nothing, in nats."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FittedParameters:
-    """All that was fitted."""
-
-    version: Literal[1]
-    """Of the format."""
-    fitted_to: FittedTo
-    """The models that the rules are of."""
-    rules: tuple[FittedRule, ...]
-    search: InfonceWorth
 
     @property
     def by_name(self) -> dict[str, FittedRule]:

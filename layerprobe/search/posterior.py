@@ -211,7 +211,7 @@ def posterior(evidence: Evidence, *, nothing: float = NOTHING, claims: bool = Fa
     if not rows:
         raise DataError("expected at least one finite score, got none: scan the model, or fine-tune a layer")
     scores, m, n = [evidence.scores[row] for row in rows], len(rows), evidence.n_blocks + 1
-    infonce = fitted_parameters().search
+    infonce = fitted_parameters()
     y = np.array([score.value for score in scores])
     errors = np.array(evidence.item_covariance)[np.ix_(rows, rows)] if evidence.item_covariance else np.zeros((m, m))
     errors, of_run = _with_expected_runs(errors, scores, evidence)
