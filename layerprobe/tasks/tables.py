@@ -367,12 +367,22 @@ def _records(path: Path, way: _Way, encoding: str) -> Generator[tuple[int, list[
 
 
 def _quoted(path: Path, mark: str, encoding: str) -> Iterator[tuple[int, list[str]]]:
-    source = _Records(path, encoding)
-    reader = csv.reader(source, delimiter=mark, strict=True)
+    size, longest = 0, RECORD.value  # characters of the record that is being read
+
+    def lines() -> Iterator[str]:  # which a lone carriage return ends too
+        nonlocal size
+        for _, whole in read_lines(path, encoding):
+            for line in io.StringIO(whole, newline="") if "\r" in whole else (whole,):
+                size += len(line)
+                if size > longest:
+                    raise TaskError(f"a row of {path} {RECORD.exceeded()}; is a quote not closed?")
+                yield line
+
+    reader = csv.reader(lines(), delimiter=mark, strict=True)
     start = 1
     try:
         while (record := _next_record(reader)) is not None:
-            source.size = 0
+            size = 0
             yield start, record
             start = reader.line_num + 1
     except csv.Error as error:
@@ -387,23 +397,6 @@ def _next_record(reader: Any) -> list[str] | None:
         return record
     finally:
         csv.field_size_limit(limit)
-
-
-class _Records:
-    """The lines of a CSV file, which a lone carriage return ends too; a record of several may not be too long."""
-
-    def __init__(self, path: Path, encoding: str) -> None:
-        self.path, self.encoding, self.longest = path, encoding, RECORD.value
-        self.size = 0
-        """Characters of the record that is being read; its reader sets it to 0."""
-
-    def __iter__(self) -> Iterator[str]:
-        for _, whole in read_lines(self.path, self.encoding):
-            for line in io.StringIO(whole, newline="") if "\r" in whole else (whole,):
-                self.size += len(line)
-                if self.size > self.longest:
-                    raise TaskError(f"a row of {self.path} {RECORD.exceeded()}; is a quote not closed?")
-                yield line
 
 
 def _unquoted(path: Path, mark: str, encoding: str) -> Iterator[tuple[int, list[str]]]:

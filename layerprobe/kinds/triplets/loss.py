@@ -23,20 +23,17 @@ class CosineTriplets(Criterion):
 
     That is `TripletLoss` of sentence-transformers by its cosine distance. Its default is the Euclidean distance with a
     margin of 5, but how long embeddings are differs from layer to layer, and the margin would mean another thing at
-    each; cosines are also what triplets are scored by. `EuclideanTriplets` is that default.
+    each; cosines are also what triplets are scored by.
     """
 
     margin: ClassVar[float] = 0.5
     """The negative should be so much farther away from the anchor than the positive is."""
 
-    def distance(self, u: Tensor, v: Tensor) -> Tensor:
-        """Return the (n,) distances of (n, width) embeddings."""
-        return 1 - F.cosine_similarity(u, v)
-
     def example_loss(self, states: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
         """Return the mean loss of triplets."""
         anchor, positive, negative = states.view(3, len(rows), -1)
-        return F.relu(self.distance(anchor, positive) - self.distance(anchor, negative) + self.margin).mean()
+        closer, farther = F.cosine_similarity(anchor, positive), F.cosine_similarity(anchor, negative)
+        return F.relu((1 - closer) - (1 - farther) + self.margin).mean()
 
     def item_outputs(
         self, states: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
@@ -44,16 +41,6 @@ class CosineTriplets(Criterion):
         """Return (n,) cos(anchor, positive) - cos(anchor, negative)."""
         anchor, positive, negative = (np.asarray(states)[side] for side in items.sides)
         return cosine_scores(anchor, positive) - cosine_scores(anchor, negative)
-
-
-class EuclideanTriplets(CosineTriplets):
-    """The same by the Euclidean distance, max(0, |anchor - positive| - |anchor - negative| + 5)."""
-
-    margin = 5.0
-
-    def distance(self, u: Tensor, v: Tensor) -> Tensor:
-        """Return the (n,) distances of (n, width) embeddings."""
-        return F.pairwise_distance(u, v)
 
 
 def untrained_triplets(checkpoint: Resolved, task: Task, *, split: TextSplit) -> LayerScores:

@@ -12,7 +12,7 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.kinds.triplets.loss import CosineTriplets, EuclideanTriplets
+from layerprobe.kinds.triplets.loss import CosineTriplets
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.study.find import find
@@ -67,13 +67,11 @@ def test_untrained_scores_are_those_of_the_evaluator(task: Task, model: str, opt
         assert evaluate_outputs("triplets", margins, task.test.gold).metrics["accuracy"] == scores.scores[layer]
 
 
-@pytest.mark.parametrize("euclidean", [False, True])
-def test_the_loss_is_that_of_sentence_transformers(euclidean: bool) -> None:
+def test_the_loss_is_that_of_sentence_transformers() -> None:
     from sentence_transformers.sentence_transformer.losses import TripletDistanceMetric, TripletLoss
 
     sides = list(torch.randn(3, 7, 5, generator=torch.Generator().manual_seed(0)))
-    criterion = (EuclideanTriplets if euclidean else CosineTriplets)(width=5, n_labels=0)
-    metric = TripletDistanceMetric.EUCLIDEAN if euclidean else TripletDistanceMetric.COSINE
+    criterion, metric = CosineTriplets(width=5, n_labels=0), TripletDistanceMetric.COSINE
     theirs = TripletLoss(None, distance_metric=metric, triplet_margin=criterion.margin)  # type: ignore[arg-type]
     expected = theirs.compute_loss_from_embeddings(sides, None)  # type: ignore[arg-type]
     got = criterion.example_loss(torch.cat(sides), None, np.arange(7))  # type: ignore[arg-type]

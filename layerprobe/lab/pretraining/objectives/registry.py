@@ -51,7 +51,7 @@ RTD = PretrainingObjective(
 )
 ELECTRA_15 = PretrainingObjective(
     about="trained as ELECTRA, with the discriminator's loss at the masked positions alone",
-    builder=f"{_PACKAGE}.electra:MaskedTokenDetection",
+    builder=f"{_PACKAGE}.electra:masked_token_detection",
     has_generator=True,
 )
 REPLACE_MLM = PretrainingObjective(
