@@ -1,4 +1,4 @@
-"""Every sentence of statistics and of studies, with examples of every case, as one text that is read in review.
+"""Every sentence of statistics and of findings, with examples of every case, as one text that is read in review.
 
 python -m tests.stats.sentences      # writes tests/stats/sentences.txt anew
 """
@@ -18,7 +18,7 @@ from layerprobe.search.plan import answer
 from layerprobe.search.values import SearchSettings
 from layerprobe.stats import sentences
 from layerprobe.stats.values import AgainstBest, Floor, MarginVerdict
-from tests.report.conftest import HOSTILE, STUDIES, found, study
+from tests.report.conftest import FINDINGS, HOSTILE, found, pair
 from tests.search.worlds import search, world
 
 SNAPSHOT = Path(__file__).with_name("sentences.txt")
@@ -252,9 +252,8 @@ def of_searches() -> Iterator[Line]:
 
 def of_findings() -> Iterator[Line]:
     """Yield what is said of a finding on the test split, of drops, and of what had been expected."""
-    searched = found(study())
-    finding = searched.finding
-    assert finding is not None
+    finding = found(pair())
+    assert finding.prediction is not None
     assert finding.against_last is not None
     for value, ends in (0.5, (-1.0, 2.0)), (-2.0, (-3.5, -1.0)):
         tested = replace(finding, against_last=replace(finding.against_last, value=value, interval=ends))
@@ -268,23 +267,22 @@ def of_findings() -> Iterator[Line]:
         yield f"the last layer is within the tolerance by {chance:g}", other.drop_sentence
         for recommended, drop in (9, (10, 11, 12)), (8, (9, 10, 11, 12)), (9, (12,)), (12, ()), (9, ()):
             claim = replace(
-                searched.prediction, recommended_layer=recommended, drop_layers=drop, onset=drop[0] if drop else None
+                finding.prediction, recommended_layer=recommended, drop_layers=drop, onset=drop[0] if drop else None
             )
             case = f"expected {recommended}, drop {drop}, within by {chance:g}"
-            yield case, replace(searched, prediction=claim, finding=other).expectation
+            yield case, replace(other, prediction=claim).expectation
 
 
-def of_studies() -> Iterator[Line]:
-    """Yield what is said of whole studies."""
-    for case, make in STUDIES.items():
+def of_whole_findings() -> Iterator[Line]:
+    """Yield what is said of whole findings."""
+    for case, make in FINDINGS.items():
         if "hostile" in case:
             continue
         made = make()
         assert HOSTILE not in made.summary
         yield f"{case}: headline", made.heading
         yield f"{case}: summary", made.rest
-        if made.finding is not None:
-            yield from ((f"{case}: grounds", line) for line in made.grounds)
+        yield from ((f"{case}: grounds", line) for line in made.grounds)
 
 
 PARTS = {
@@ -297,7 +295,7 @@ PARTS = {
     "Smaller models": of_blocks,
     "Searches": of_searches,
     "Findings": of_findings,
-    "Studies": of_studies,
+    "Whole findings": of_whole_findings,
 }
 
 
