@@ -93,7 +93,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     **{MEASURES[name]: {"neighbours": st.integers(1, 9)} for name in ("mutual-knn", "cknna")},
     MEASURES["svcca"]: {"variance": st.floats(0.1, 1)},
     MapUncertainty: dict.fromkeys(("standard_errors", "lower", "upper"), MATRIX),
-    PermutationNull: dict.fromkeys(("mean", "threshold", "p_values", "calibrated"), MATRIX),
+    PermutationNull: dict.fromkeys(("threshold", "p_values", "calibrated"), MATRIX),
     SimilarityMap: {
         "values": MATRIX,
         **dict.fromkeys(("sigma_squared", "effective_shares"), st.none() | st.tuples(THREE, THREE)),

@@ -177,7 +177,7 @@ def _layers_of(given: Any) -> Sequence[NDArray[Any]]:
         n, layers, _ = shape
         raise DataError(
             f"expected (samples, layers, features), got an array of {shape}: if its {n} are layers of {layers} "
-            "samples, as before version 0.3, pass list(array), a list of layers; if not, "
+            "samples, pass list(array), a list of layers; if not, "
             "[array[:, i] for i in range(array.shape[1])]"
         )
     return [as_array(layer.read(slice(None)), name=layer.name) for layer in as_layers(given)]

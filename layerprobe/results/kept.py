@@ -92,7 +92,7 @@ def _classes() -> Iterator[type]:
 
 
 def _is_of(kind: Any, data: dict[str, Any]) -> bool:
-    """Return whether JSON has the fields of a class, in the shape of this version or an older one."""
+    """Return whether JSON has the fields of a class."""
     fields = serialisation.fields_of(kind)
     data = {name: item for name, item in data.items() if name not in getattr(kind, "json_tags", ())}
     if hasattr(kind, "class_of"):

@@ -55,10 +55,6 @@ def permutation_null(
     These hold for one pair of layers, chosen beforehand. For the best of all pairs they hold with the largest value
     of the map for s and the largest of each shuffled map for s_r: the fields that begin with `maximum`.
 
-    The mean over all permutations is 0 for the debiased estimator, and tr A tr B / ((n - 1) |A| |B|) for the biased
-    one, with A and B the centred Gram matrices: the root of the product of the layers' `chance_cka` for the linear
-    kernel. `mean` is the one over those that were drawn.
-
     Args:
         model_layers: (n, d) embeddings of layers 0, 1, ... of the model, whose rows can be taken by arrays of indices.
         reference_layers: The same of the reference, for the same samples in the same order.
@@ -70,7 +66,7 @@ def permutation_null(
         device: cpu, cuda or cuda:1: where products are made.
 
     Returns:
-        p: [1 / (1 + R), 1]. threshold and mean: in the range of the measure, can be negative. calibrated: [0, 1] up
+        p: [1 / (1 + R), 1]. threshold: in the range of the measure, can be negative. calibrated: [0, 1] up
         to rounding; 1 where a layer is compared with itself, 0 where similarity is no more than chance reaches.
 
     Raises:
@@ -78,7 +74,7 @@ def permutation_null(
             pair of layers.
 
     Source: Groeger, Wen and Brbic 2026 (arXiv 2602.14486), equations 9-12, and 14-17 for the maximum, which is maxT
-    of Westfall and Young 1993; mean: Josse and Holmes 2016 (arXiv 1307.7383). Ours: values within 1e-6 count as
+    of Westfall and Young 1993. Ours: values within 1e-6 count as
     equal, and too few permutations are an error. The test assumes that samples are exchangeable: sentences of one
     group are not. The bandwidth of rbf beyond 16,384 samples varies a little with the order, by about 0.1 %.
 
@@ -108,13 +104,11 @@ def permutation_null(
     return PermutationNull(
         permutations=permutations,
         level=level,
-        mean=as_matrix(null.mean(axis=0)),
         threshold=as_matrix(threshold),
         p_values=as_matrix(_p_values(observed, null)),
         calibrated=as_matrix(_calibrated(observed, threshold)),
         maximum_threshold=float(largest_threshold),
         maximum_p_value=float(_p_values(largest, largest_null)),
-        maximum_calibrated=float(_calibrated(largest, largest_threshold)),
     )
 
 

@@ -210,8 +210,6 @@ class PermutationNull:
     """How often the texts of one model were shuffled."""
     level: float
     """Of the threshold, such as 0.95."""
-    mean: Matrix
-    """Mean similarity over the permutations."""
     threshold: Matrix
     """The level's quantile over the permutations and the value itself: similarity that chance reaches."""
     p_values: Matrix
@@ -223,8 +221,6 @@ class PermutationNull:
     were looked at."""
     maximum_p_value: float
     """Of the largest value of the map among the largest of each permutation."""
-    maximum_calibrated: float
-    """The largest value of the map, calibrated by `maximum_threshold`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

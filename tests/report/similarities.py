@@ -53,13 +53,11 @@ def uncertain_map(found: SimilarityMap) -> SimilarityMap:
         null=PermutationNull(
             permutations=200,
             level=0.95,
-            mean=matrix(0 * values),
             threshold=matrix(0 * values + 0.004),
             p_values=matrix(0 * values + 1 / 201),
             calibrated=matrix((values - 0.004) / 0.996),
             maximum_threshold=0.009,
             maximum_p_value=1 / 201,
-            maximum_calibrated=float((values.max() - 0.009) / 0.991),
         ),
     )
 

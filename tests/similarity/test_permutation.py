@@ -102,14 +102,11 @@ def test_a_null_is_its_definition(data: Callable[[int], tuple[Layers, Layers]]) 
     rank = 36  # 0.9 x 40
     threshold = np.sort([*maps, values], axis=0)[rank - 1]
     np.testing.assert_array_equal(null.threshold, threshold)
-    np.testing.assert_allclose(null.mean, maps.mean(axis=0), rtol=0, atol=1e-15)
     np.testing.assert_allclose(null.p_values, (1 + (maps >= values).sum(axis=0)) / 40)
     np.testing.assert_allclose(null.calibrated, np.maximum((values - threshold) / (1 - threshold), 0))
     largest = maps.max(axis=(1, 2))
     assert null.maximum_threshold == np.sort([*largest, values.max()])[rank - 1]
     assert null.maximum_p_value == (1 + (largest >= values.max()).sum()) / 40
-    excess = (values.max() - null.maximum_threshold) / (1 - null.maximum_threshold)
-    assert null.maximum_calibrated == pytest.approx(max(excess, 0))
     assert (null.permutations, null.level) == (39, 0.9)
 
 
@@ -156,7 +153,7 @@ def test_matrices_are_kept_where_that_is_cheaper() -> None:
 def test_a_seed_decides() -> None:
     model, reference = independent(0)
     assert null_of(model, reference, seed=1) == null_of(model, reference, seed=1)
-    assert null_of(model, reference, seed=1).mean != null_of(model, reference, seed=2).mean
+    assert null_of(model, reference, seed=1).threshold != null_of(model, reference, seed=2).threshold
 
 
 # ---- statistics ----------------------------------------------------------------------------------------------
@@ -184,7 +181,6 @@ def test_a_calibrated_value_is_positive_if_and_only_if_p_is_small(
     for null in nulls_of_independent_layers:
         calibrated = np.array(null.calibrated)
         np.testing.assert_array_equal(calibrated > 0, np.array(null.p_values) <= 0.05)
-        assert (null.maximum_calibrated > 0) == (null.maximum_p_value <= 0.05)
         assert (calibrated >= 0).all()
         assert (calibrated < 1).all()
 
@@ -238,7 +234,6 @@ def test_a_layer_and_itself_stay_the_same(measure: CKA, dtype: type[np.floating]
     null = null_of(model, model, measure)
     np.testing.assert_allclose(np.diag(null.calibrated), 1, rtol=0, atol=1e-5)
     np.testing.assert_allclose(np.diag(null.p_values), 1 / 40)
-    assert null.maximum_calibrated == pytest.approx(1, abs=1e-5)
 
 
 def test_an_order_that_changes_nothing_counts_as_similar() -> None:
