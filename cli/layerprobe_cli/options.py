@@ -88,6 +88,7 @@ _MODEL: dict[str, dict[str, Any]] = {
         "autocompletion": names_of("layerprobe.encoders.backends.backend:backend_names"),
     },
 }
+EXPORTED = "pooling max_length prompt random_init end_token blocks"
 LOADING = "display_name random_init dtype device attn trust_remote_code end_token blocks"
 EMBEDDING = f"{LOADING} pooling max_length prompt batch_tokens cache_dir"
 EXTRACTION = f"{EMBEDDING} norm backend store_dtype"
@@ -198,6 +199,8 @@ TASK = (
     "source columns kind merge score_range validation test split_seed file_format "
     "skip_broken keep_overlaps skip_empty query_prompt document_prompt"
 )
+READ = TASK.removeprefix("source ")
+"""Options that say how data are read."""
 OF_LABELS = "kind merge score_range validation test split_seed keep_overlaps query_prompt document_prompt split"
 """Options of a task that say nothing of texts without scores."""
 
@@ -483,7 +486,6 @@ def _searching(*, jobs: Any = None, ray: Any = None, cross_validation: Any = Non
     return {**searching, "jobs": jobs, "ray": ray, "cross_validation": cross_validation}
 
 
-SEARCH = "tolerance budget scan cross_validation jobs ray"
 Search = Annotated[
     dict[str, Any],
     group(

@@ -142,14 +142,9 @@ class Call:
         if names:
             raise typer.BadParameter(f"expected no {self.flag(min(names))} {why}")
 
-    def further(self, words: Sequence[str], names: Collection[str]) -> str:
-        """Return another command that has some of the options that this one was given."""
-        words = ["layerprobe", *words]
-        for parameter in self.context.command.params:
-            value = self.context.meta.get(parameter.name, self.context.params.get(parameter.name))
-            if parameter.name in names:
-                words += _as_given(parameter, value)
-        return shlex.join(words)
+    def next(self, *words: object, without: str) -> list[str]:
+        """Return a command that comes next; none where options were given that it would need to have as well."""
+        return [] if self.given(without) else [command(*map(str, words))]
 
     def finish(self, done: Done) -> None:
         """Print notes, write the page, print the result, and name the next commands."""
@@ -196,6 +191,14 @@ class PageCall(Call):
         ),
     ] = None
     plotly: PlotlyFrom = "embedded"
+    with_texts: Annotated[
+        bool | None,
+        option(
+            "Report",
+            "--with-texts/--no-texts",
+            help="Whether the page shows single items with their texts. By default where that adds up to 1.5 MB.",
+        ),
+    ] = None
 
     def save_page(self, done: Done) -> Path | None:
         """Write the page of a result if one was requested, and return where."""
@@ -210,23 +213,9 @@ class PageCall(Call):
         from layerprobe.results.explore import with_items
         from layerprobe.results.page import completed, write_page
 
-        made = with_items(made, texts=getattr(self, "with_texts", False))
+        made = with_items(made, texts=self.with_texts)
         made = completed(made, command=command(*sys.argv[1:]), warnings=self.reported, commands=done.next)
         return write_page(made, self.report, plotly=self.plotly)
-
-
-@dataclasses.dataclass(kw_only=True)
-class ItemsCall(PageCall):
-    """A call whose page can show single items."""
-
-    with_texts: Annotated[
-        bool | None,
-        option(
-            "Report",
-            "--with-texts/--no-texts",
-            help="Whether the page shows single items with their texts. By default where that adds up to 1.5 MB.",
-        ),
-    ] = None
 
 
 def below(least: float | None, value: float, line: str, digits: int) -> str:
@@ -267,12 +256,6 @@ def _with_blocks(answer: Table | str, blocks: Blocks | None) -> Iterator[Table |
         yield blocks.text(sys.stdout.encoding or "ascii") + "\n" * answer.endswith("\n")
     else:
         yield from (f"{blocks.text(sys.stdout.encoding or 'ascii')}\n", answer)
-
-
-def _as_given(parameter: Any, value: Any) -> Iterator[str]:
-    for item in value if isinstance(value, list | tuple) else [value]:
-        named = parameter.secondary_opts if item is False else parameter.opts
-        yield from [named[0]] if isinstance(item, bool) else [named[0], str(item)]
 
 
 # ---- how a call begins and ends --------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -37,19 +36,9 @@ def main() -> None:
         except OSError as error:  # of a folder that was removed, where libraries abort
             os.write(2, f"error: the working directory cannot be used: {error.strerror}: change to another\n".encode())
             sys.exit(1)
-        try:
-            from layerprobe_cli.main import main as run
+        from layerprobe_cli.main import main as run
 
-            run()
-        except (EOFError, ValueError, TypeError, RuntimeError) as error:
-            file = cut_bytecode(error)
-            if file is None:
-                raise
-            name = (
-                f"error: {file}, which Python writes, was cut off, as on a full disk: remove it and the other folders "
-            )
-            os.write(2, f"{name}__pycache__ that were written then\n".encode(errors="replace"))
-            sys.exit(1)
+        run()
 
 
 def _open_streams() -> None:
@@ -61,35 +50,11 @@ def _open_streams() -> None:
             setattr(sys, name, open(opened, "w" if number else "r"))  # noqa: PTH123, SIM115 - as long as the process
 
 
-def cut_bytecode(error: BaseException | None) -> str | None:
-    """Return the file of bytecode that could not be imported, which Python itself does not name; None where none was.
-
-    Python replaces such a file by what a full disk, or a limit on the size of files, takes of it, and fails ever after.
-    """
-    while error is not None:
-        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-        if [frame.f_code.co_name for frame in frames[-2:]] == ["get_code", "_compile_bytecode"]:
-            return str(frames[-2].f_locals["bytecode_path"])
-        error = error.__cause__
-    return None
-
-
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Let signals raise `Ended`, even where Python cannot raise at once, as in a destructor."""
-
-    def again(unraisable: Any) -> None:
-        if isinstance(unraisable.exc_value, Ended):
-            threading.Timer(0.05, os.kill, (os.getpid(), unraisable.exc_value.number)).start()
-        else:
-            hook(unraisable)
-
-    hook, sys.unraisablehook = sys.unraisablehook, again
-    try:
-        with _answered(_raise):
-            yield
-    finally:
-        sys.unraisablehook = hook
+    """Let signals raise `Ended`."""
+    with _answered(_raise):
+        yield
 
 
 @contextlib.contextmanager

@@ -74,22 +74,19 @@ def test_a_command_writes_its_page_beside_what_it_prints(
 
 
 NEXT = {
-    "probe MODEL -t PAIRS --keep-blocks 1,3 --pooling max --foldings 1 --no-weighted-sum": (
-        "layerprobe export MODEL layer-N --layer N --keep-blocks 1,3 --pooling max"
+    "probe MODEL -t PAIRS --foldings 1": "layerprobe export MODEL layer-N --layer N",
+    "probe MODEL -t PAIRS --norm raw --foldings 1": "",
+    "profile MODEL --layers 1 --lengths 8 --batch-sizes 1 --rounds 1 --repeats 1": (
+        "layerprobe export MODEL layer-N --layer N"
     ),
-    "probe MODEL -t PAIRS --norm raw --foldings 1 --no-weighted-sum": "",
-    "profile MODEL --layers 1 --random-init 3 --lengths 8 --batch-sizes 1 --rounds 1 --repeats 1": (
-        "layerprobe export MODEL truncated-1 --layer 1 --random-init 3"
-    ),
-    "score MODEL -t PAIRS --columns 0,1,2 --pooling cls --backend torch": (
-        "layerprobe find MODEL -t PAIRS --columns 0,1,2 --pooling cls"
-    ),
+    "score MODEL -t PAIRS": "layerprobe find MODEL -t PAIRS",
+    "score MODEL -t PAIRS --pooling cls": "",
 }
 """Commands, and what their pages say to do next."""
 
 
 @pytest.mark.parametrize("line", NEXT)
-def test_what_to_do_next_has_the_options_that_were_given(
+def test_what_to_do_next_is_said_where_no_option_would_be_lost(
     line: str, layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
 ) -> None:
     places = {"MODEL": str(pair[0]), "REFERENCE": str(pair[1]), "PAIRS": str(pairs_file)}

@@ -2,14 +2,10 @@
 
 import errno
 import os
-import py_compile
 import signal
 import subprocess
 import sys
-import time
-import weakref
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -43,26 +39,6 @@ def test_while_a_command_runs(number: signal.Signals, code: int, word: str) -> N
         signal.raise_signal(number)
     assert (raised.value.code, raised.value.word) == (code, word)
     assert signal.getsignal(number) == earlier
-
-
-def test_where_python_cannot_raise_it(capfd: pytest.CaptureFixture[str]) -> None:
-    """As in a callback of a weak reference, whose exceptions Python prints and forgets."""
-
-    class Thing:
-        pass
-
-    def interrupt(_: Any) -> None:
-        signal.raise_signal(signal.SIGTERM)
-
-    thing = Thing()
-    reference = weakref.ref(thing, interrupt)
-    with pytest.raises(Ended) as raised, interruptible():  # noqa: PT012 - the signal comes between
-        del thing
-        for _ in range(200):
-            time.sleep(0.05)
-    assert raised.value.code == 143
-    assert reference() is None
-    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a folder that is used cannot be removed there")
@@ -99,31 +75,6 @@ def test_no_file_takes_the_place_of_a_closed_stdout() -> None:
     command = [sys.executable, "-c", CLOSED]
     ended = subprocess.run(command, cwd=CLI, stderr=-1, text=True, check=False, preexec_fn=close)
     assert (ended.returncode, ended.stderr) == (0, "True\n")
-
-
-CUT = """
-import runpy, sys, types
-from pathlib import Path
-main = types.ModuleType("layerprobe_cli.main")
-main.main = lambda: __import__("wanted")
-sys.modules["layerprobe_cli.main"] = main
-from layerprobe_cli import start
-start.main()
-"""
-
-
-def test_bytecode_that_a_full_disk_cut_off(tmp_path: Path) -> None:
-    """Python writes as much of it as there is room for, and every later start fails."""
-    source = tmp_path / "wanted.py"
-    source.write_text("value = [1, 2, 3]\n")
-    compiled = Path(py_compile.compile(str(source), doraise=True) or "")
-    compiled.write_bytes(compiled.read_bytes()[:40])
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(CLI)))}
-    command = [sys.executable, "-c", CUT]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert ended.returncode == 1
-    assert ended.stderr.startswith(f"error: {compiled}, which Python writes, was cut off")
-    assert ended.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from layerprobe_cli import options as o
 from layerprobe_cli.completion import names_of
 from layerprobe_cli.derive import usage
 from layerprobe_cli.places import file_to_write
-from layerprobe_cli.shell import Done, ItemsCall, below
+from layerprobe_cli.shell import Done, PageCall, below
 
 if TYPE_CHECKING:
     from layerprobe.comparison.values import Comparisons
@@ -31,7 +31,7 @@ Compared = Annotated[
 
 
 def compare(
-    call: ItemsCall,
+    call: PageCall,
     model: Compared,
     given: o.TextSourceOfModels,
     similarity: o.Similarity,

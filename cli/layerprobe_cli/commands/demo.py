@@ -7,7 +7,7 @@ import layerprobe as lp
 from layerprobe.encoders.model import Model
 from layerprobe.results.table import named_values
 from layerprobe_cli import options as o
-from layerprobe_cli.following import export_found
+from layerprobe_cli.commands.find import export_found
 from layerprobe_cli.places import folder_to_write
 from layerprobe_cli.shell import Done, PageCall
 

@@ -10,7 +10,6 @@ import typer
 import layerprobe as lp
 from layerprobe.encoders.model import Model
 from layerprobe_cli import options as o
-from layerprobe_cli.following import EXPORTED
 from layerprobe_cli.places import new_folder
 from layerprobe_cli.shell import Call, Done
 
@@ -18,7 +17,7 @@ OF = "layerprobe.export.run:export_model"
 Exported = Annotated[
     Model,
     o.model_group(
-        EXPORTED,
+        o.EXPORTED,
         callback=None,
         help="Hub id, id@revision, a local folder, or a directory of `layerprobe finetune --save-models`, whose "
         "options are then those of the run.",

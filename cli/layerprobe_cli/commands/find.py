@@ -1,23 +1,27 @@
 """layerprobe find."""
 
+from __future__ import annotations
+
 import re
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import layerprobe as lp
 from layerprobe.checks import LEVEL
 from layerprobe_cli import options as o
-from layerprobe_cli.following import export_found
-from layerprobe_cli.shell import Done, ItemsCall, command
+from layerprobe_cli.shell import Done, PageCall, command
+
+if TYPE_CHECKING:
+    from layerprobe.study.values import Finding
 
 FOUND = "found"
 """As many blocks as the layer that is found keeps."""
 
 
 def find(
-    call: ItemsCall,
+    call: PageCall,
     model: o.Embedding,
     reference: o.Reference,
     given: o.SourceOfModels,
@@ -91,6 +95,7 @@ def find(
         )
         beside.append(equal_size)
         parts += ["", equal_size.table, equal_size.sentence]
+    again = command(*sys.argv[1:], "--final")
     return Done(
         result=finding,
         parts=parts,
@@ -98,5 +103,11 @@ def find(
         warnings=finding.failures,
         notes=notes,
         page={"of": (finding, *beside)},
-        next=[export_found(finding) if finding.weights.kept else command(*sys.argv[1:], "--final")],
+        next=[export_found(finding) if finding.weights.kept else again],
     )
+
+
+def export_found(finding: Finding) -> str:
+    """Return the command that writes the model to keep, whose weights are there, as a folder."""
+    layer, weights = str(finding.best_layer), finding.weights
+    return command("export", weights.directory, f"layer-{layer}", *(("--layer", layer) if weights.scan else ()))

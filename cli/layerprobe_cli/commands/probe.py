@@ -13,7 +13,6 @@ from layerprobe.encoders.model import Model
 from layerprobe.probing.values import ProbeSettings
 from layerprobe_cli import options as o
 from layerprobe_cli.derive import group
-from layerprobe_cli.following import export_layer
 from layerprobe_cli.shell import Done, PageCall
 
 Embeddings = Annotated[
@@ -80,9 +79,9 @@ def probe(
         (checkpoint,) = o.resolved(embeddings)
         call.data(checkpoint, task)
         result = lp.probe(checkpoint, task, settings=settings, weighted_sum=weighted_sum)
-    best = result.best_layer
+    words = "export", embeddings.name, f"layer-{result.best_layer}", "--layer", result.best_layer
     return Done(
         result=result,
         parts=(result.sentence, "", result.table, "", result.cost),
-        next=export_layer(call, embeddings.name, best, f"layer-{best}") if task and not result.on_floor else [],
+        next=call.next(*words, without=o.EXTRACTION) if task and not result.on_floor else [],
     )

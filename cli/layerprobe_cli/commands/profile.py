@@ -12,7 +12,6 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.profiling.values import ProfileSettings
 from layerprobe_cli import options as o
 from layerprobe_cli.derive import group
-from layerprobe_cli.following import export_layer
 from layerprobe_cli.shell import Done, PageCall
 
 
@@ -69,5 +68,5 @@ def profile(
         parts=[compared.table],
         as_json={"profiles": profiles},
         warnings=[warning for profile in profiles for warning in profile.warnings],
-        next=export_layer(call, model.name, last, f"truncated-{last}") if cut else [],
+        next=call.next("export", model.name, f"layer-{last}", "--layer", last, without=o.LOADING) if cut else [],
     )

@@ -13,8 +13,7 @@ from layerprobe.stats.values import TOLERANCE
 from layerprobe.tasks.values import TaskSettings
 from layerprobe_cli import options as o
 from layerprobe_cli.derive import usage
-from layerprobe_cli.following import find_command
-from layerprobe_cli.shell import Done, ItemsCall, below
+from layerprobe_cli.shell import Done, PageCall, below
 
 RETRIEVAL = "retrieval"
 READ_OF_COLLECTIONS = {"source", "columns", "kind", "skip_empty", "query_prompt", "document_prompt"}
@@ -22,7 +21,7 @@ READ_OF_COLLECTIONS = {"source", "columns", "kind", "skip_empty", "query_prompt"
 
 
 def score(
-    call: ItemsCall,
+    call: PageCall,
     model: o.Extraction,
     given: o.SourcesOfModels,
     split: str | None = None,
@@ -102,11 +101,12 @@ def score(
         timing=milliseconds if timed and len(checkpoints) > 1 else None,
         tolerance=tolerance,
     )
+    words = "find", names[result.best.model], "-t", source[0].source
     last, mean = result.of_model(0)[-1].score, " in the mean" if len(tasks) > 1 else ""
     return Done(
         result=result,
         warnings=result.warnings,
-        next=() if several or collection else [find_command(call, names[result.best.model], source[0].source)],
+        next=() if several or collection else call.next(*words, without=f"{o.READ} {o.EXTRACTION}"),
         failed=below(fail_below, last, f"the last layer scores {{}}{mean}", 2),
     )
 

@@ -15,14 +15,14 @@ from layerprobe.shrinking.values import TRAINING, ShrinkSettings, read_size, rea
 from layerprobe_cli import options as o
 from layerprobe_cli.derive import group
 from layerprobe_cli.places import new_folder
-from layerprobe_cli.shell import Done, ItemsCall, command
+from layerprobe_cli.shell import Done, PageCall, command
 
 READ_OF_TEXTS = {"columns", "file_format", "skip_empty"}
 """Options that say how --texts are read where there is no task; empty ones are always skipped."""
 
 
 def shrink(
-    call: ItemsCall,
+    call: PageCall,
     model: o.Embedding,
     source: o.Source,
     settings: Annotated[
@@ -129,7 +129,7 @@ def shrink(
     return Done(result=result, parts=parts, warnings=warnings, files=files, next=follow)
 
 
-def _reading(call: ItemsCall) -> dict[str, Any]:
+def _reading(call: PageCall) -> dict[str, Any]:
     """Return how texts are read where there is no task, whose columns and format they would have."""
     parameters = call.context.params
     settings = o.task_settings(source=parameters["texts"][0], file_format=parameters["file_format"])
