@@ -349,7 +349,6 @@ _TEXTS: dict[str, dict[str, Any]] = {
         "treat groups, not texts, as independent.",
     },
 }
-TEXTS = f"{TASK} split texts groups"
 _TEXTS_OR_TASK = "Data, which can also come with --task; a file that ends in .txt is texts."
 TextSource = Annotated[Texts, _data_group(_texts, **_TEXTS, data=_DATA | {"help": _TEXTS_OR_TASK})]
 """Texts or a task, which may be the last argument."""
