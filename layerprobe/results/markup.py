@@ -4,9 +4,15 @@ import html
 
 
 class Markup(str):
-    """Text that is HTML already; every other string is escaped on its way in."""
+    """Text that is HTML already, which notebooks show; every other string is escaped on its way in."""
 
     __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<Markup of {len(self):,} characters>"
+
+    def _repr_html_(self) -> str:
+        return self
 
 
 def escape(text: str) -> Markup:
@@ -20,8 +26,8 @@ def element(tag: str, *children: str | None, **attributes: str | None) -> Markup
     Of the names of attributes, `class_` is class, and other underscores are hyphens.
 
     Examples:
-        >>> element("p", "a < b", class_="note")
-        '<p class="note">a &lt; b</p>'
+        >>> print(element("p", "a < b", class_="note"))
+        <p class="note">a &lt; b</p>
     """
     written = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{html.escape(value)}"'

@@ -15,6 +15,7 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import to_json
 from layerprobe.registry import Registry
 from layerprobe.results.imports import imported
+from layerprobe.results.markup import Markup, element
 from layerprobe.results.table import Table, no_minus_zero
 
 if TYPE_CHECKING:
@@ -35,21 +36,6 @@ LISTED = 16
 _CLAUSE = re.compile(r"(?<=[^\s]{2})(?:: |; |\. |\.$)")
 ROWS = 40
 """Of a table in a notebook; the middle of a longer one is left out."""
-
-
-class Frame:
-    """A page of its own inside a notebook."""
-
-    def __init__(self, page: str) -> None:
-        self.page = page
-        """Its HTML."""
-
-    def __repr__(self) -> str:
-        return f"<Frame: a page of {len(self.page):,} characters, which notebooks show>"
-
-    def _repr_html_(self) -> str:
-        about = 'sandbox="allow-scripts allow-downloads" style="width: 100%; height: 60rem; border: 0"'
-        return f'<iframe srcdoc="{html.escape(self.page)}" {about}></iframe>'
 
 
 class Shown(abc.ABC):
@@ -135,7 +121,7 @@ class Shown(abc.ABC):
         figure: go.Figure = figures[0].plot
         return figure
 
-    def explore(self) -> Frame:
+    def explore(self) -> Markup:
         """Return its single items for a notebook: what two layers make of each, side by side, and a map of them.
 
         Raises:
@@ -143,7 +129,12 @@ class Shown(abc.ABC):
             LayerProbeError: If plotly is not installed.
         """
         page = imported("layerprobe.results.explore").explore_page(self)
-        return Frame(imported("layerprobe.results.page").render(page, plotly="cdn"))
+        return element(
+            "iframe",
+            srcdoc=imported("layerprobe.results.page").render(page, plotly="cdn"),
+            sandbox="allow-scripts allow-downloads",
+            style="width: 100%; height: 60rem; border: 0",
+        )
 
     def save_html(self, path: str | Path, *, plotly: PlotlySource = "embedded", texts: bool | None = None) -> Path:
         """Write its page and return the path; see `layerprobe.results.page.write_page`.

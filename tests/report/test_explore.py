@@ -166,7 +166,7 @@ def test_a_notebook_has_the_page_in_a_frame() -> None:
     shown = frame._repr_html_()
     assert shown.startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;')
     assert 'sandbox="allow-scripts allow-downloads"' in shown
-    assert repr(frame).startswith("<Frame: a page of ")
+    assert repr(frame).startswith("<Markup of ")
 
 
 @pytest.mark.parametrize("kind", ["sts", "paraphrase", "classification", "entities", "retrieval", "triplets"])
