@@ -12,7 +12,7 @@ from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.loading import ModelLike, resolve
 from layerprobe.files.images import captions_of, readable_as
 from layerprobe.names import short_name
-from layerprobe.tasks.quality import DataQuality, TokenQuality, task_quality, text_quality
+from layerprobe.tasks.quality import DataQuality, task_quality, text_quality
 from layerprobe.tasks.values import Task, TextSplit
 
 LOOKED_AT = 2000
@@ -46,14 +46,19 @@ def data_quality(
     with model_errors(checkpoint.label, "tokenizing"):
         whole = frozenset(data.split(split).windowed) if isinstance(data, Task) else frozenset()
         name = short_name(checkpoint.label)
-        tokens = token_quality(checkpoint.tokenizer, texts, limit=limit, model=name, windowed=whole)
-    return replace(quality, tokens=tokens)
+        return with_tokens(quality, checkpoint.tokenizer, texts, limit=limit, model=name, windowed=whole)
 
 
-def token_quality(
-    tokenizer: Any, texts: Sequence[str], *, limit: int, model: str, windowed: Collection[str] = ()
-) -> TokenQuality:
-    """Return what a tokenizer makes of texts; of more than `LOOKED_AT`, from as many of them.
+def with_tokens(
+    quality: DataQuality,
+    tokenizer: Any,
+    texts: Sequence[str],
+    *,
+    limit: int,
+    model: str,
+    windowed: Collection[str] = (),
+) -> DataQuality:
+    """Return the quality with what a tokenizer makes of texts; of more than `LOOKED_AT`, from as many of them.
 
     Those that are `windowed` are never cut.
     """
@@ -81,7 +86,8 @@ def token_quality(
             n_lost += round(characters * sum(token == unknown for token in ids) / len(ids))
     by_text = [len(ids) + tokenizer.num_special_tokens_to_add() for ids in encoded["input_ids"]]
     n_cut = sum(length > limit and text not in windowed for length, text in zip(by_text, texts, strict=True))
-    return TokenQuality(
+    return replace(
+        quality,
         model=model,
         unknown_characters=n_lost / max(1, n_characters),
         byte_tokens=n_bytes / max(1, n_tokens),

