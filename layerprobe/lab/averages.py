@@ -6,7 +6,6 @@ Source: averages of outputs: Hansen and Salamon 1990 (IEEE PAMI 12); of seeds: L
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
@@ -26,18 +25,10 @@ from layerprobe.tasks.values import Task
 Array = NDArray[np.float64]
 ScoreOf = Callable[[Array], float]
 """(k,) weights of at least 0 that add up to 1 -> the score of the average, higher is better."""
+Outputs = list[dict[ScoredSplit, Array]]
+"""Of a member: by seed and split, (n,) or (n, ...), as they are averaged."""
 PARTS = 20
 """Weights are whole numbers of such parts, or of fewer: validation splits tell no finer ones apart."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Member:
-    """What takes part in an average: a layer of a model, fine-tuned with some seeds."""
-
-    label: str
-    runs: tuple[FineTuningRun, ...]
-    outputs: tuple[dict[ScoredSplit, Array], ...]
-    """By seed and split, (n,) or (n, ...), as they are averaged."""
 
 
 def average(
@@ -83,19 +74,19 @@ def average(
     if how is None:
         kinds = ", ".join(name for name, kind in KINDS.usable().items() if kind.averages is not None)
         raise DataError(f"expected a task whose outputs have a mean, of kind {kinds}, got one of kind {task.kind}")
-    loaded = [_loaded(label, runs, how) for label, runs in members.items()]
+    loaded, runs = [_loaded(of_seeds, how) for of_seeds in members.values()], list(members.values())
 
     def score(weights: Array) -> float:
         return fmean(scored.metrics[task.primary] for scored in _evaluated(task, loaded, weights, "validation"))
 
     choice, weights = _chosen(score, len(loaded), pair=pair)
-    best = max(range(len(loaded)), key=lambda number: fmean(_scores(loaded[number], "validation", task.primary)))
+    best = max(range(len(loaded)), key=lambda number: fmean(_scores(runs[number], "validation", task.primary)))
     chosen = _evaluated(task, loaded, weights, "validation")
     thresholds = tuple(evaluation.threshold for evaluation in chosen)
     tested = _evaluated(task, loaded, weights, "test", thresholds)
-    run = [member.runs[0] for member, weight in zip(loaded, weights, strict=True) if weight]
+    used = [of_seeds[0] for of_seeds, weight in zip(runs, weights, strict=True) if weight]
     if joint:
-        run = [max(run, key=lambda one: one.layer)]
+        used = [max(used, key=lambda one: one.layer)]
     return Average(
         model=model,
         task=task.name,
@@ -104,46 +95,46 @@ def average(
         choice=choice,
         members=tuple(
             AveragedMember(
-                label=each.label,
-                layer=each.runs[0].layer,
-                parameters=each.runs[0].parameters,
+                label=label,
+                layer=of_seeds[0].layer,
+                parameters=of_seeds[0].parameters,
                 weight=float(weight),
-                validation=_scores(each, "validation", task.primary),
-                test=_scores(each, "test", task.primary),
+                validation=_scores(of_seeds, "validation", task.primary),
+                test=_scores(of_seeds, "test", task.primary),
             )
-            for each, weight in zip(loaded, weights, strict=True)
+            for (label, of_seeds), weight in zip(members.items(), weights, strict=True)
         ),
         best=best,
         validation=_by_metric(chosen),
         test=_by_metric(tested),
         thresholds=thresholds,
-        gain=_gain(task, _averaged(loaded, weights, "test"), tested, loaded[best], level=level),
-        parameters=sum(one.parameters for one in run),
-        blocks=sum(one.layer for one in run),
+        gain=_gain(task, _averaged(loaded, weights, "test"), tested, runs[best], loaded[best], level=level),
+        parameters=sum(one.parameters for one in used),
+        blocks=sum(one.layer for one in used),
     )
 
 
-def _loaded(label: str, runs: Sequence[FineTuningRun], how: str) -> _Member:
+def _loaded(runs: Sequence[FineTuningRun], how: str) -> Outputs:
     """Read the outputs of a member as they are averaged, see `Kind.averages`."""
-    outputs = []
+    outputs: Outputs = []
     for run in runs:
         of_run = outputs_in(run.directory)
         by_split = {split: of_run.of(run.layer, split) for split in SCORED}
         outputs.append(by_split if how == "values" else {at: softmax(of, axis=-1) for at, of in by_split.items()})
-    return _Member(label=label, runs=tuple(runs), outputs=tuple(outputs))
+    return outputs
 
 
-def _averaged(members: Sequence[_Member], weights: Array, split: ScoredSplit) -> list[Array]:
+def _averaged(members: Sequence[Outputs], weights: Array, split: ScoredSplit) -> list[Array]:
     """Return the weighted average of the members' outputs, of each seed."""
     return [
         np.sum([weight * of[split] for weight, of in zip(weights, outputs, strict=True) if weight], axis=0)
-        for outputs in zip(*(member.outputs for member in members), strict=True)
+        for outputs in zip(*members, strict=True)
     ]
 
 
 def _evaluated(
     task: Task,
-    members: Sequence[_Member],
+    members: Sequence[Outputs],
     weights: Array,
     split: ScoredSplit,
     thresholds: Sequence[float | None] | None = None,
@@ -158,7 +149,13 @@ def _evaluated(
 
 
 def _gain(
-    task: Task, averages: Sequence[Array], tested: Sequence[Evaluation], single: _Member, *, level: float
+    task: Task,
+    averages: Sequence[Array],
+    tested: Sequence[Evaluation],
+    runs: Sequence[FineTuningRun],
+    single: Outputs,
+    *,
+    level: float,
 ) -> Interval | None:
     """Return the gain of the average over a single member on test, with its errors over items and seeds."""
     kind, gold, links, primary = task.kind, task.test.gold, links_of(task.test), task.primary
@@ -166,10 +163,10 @@ def _gain(
     def influences(outputs: Array, threshold: float | None) -> Array:
         return item_influences(kind, outputs, gold, metric=primary, threshold=threshold)
 
-    values = [whole.metrics[primary] - run.test[primary] for whole, run in zip(tested, single.runs, strict=True)]
+    values = [whole.metrics[primary] - run.test[primary] for whole, run in zip(tested, runs, strict=True)]
     of_items = None
     if errors_known(len(gold), links):
-        compared = zip(averages, tested, single.outputs, single.runs, strict=True)
+        compared = zip(averages, tested, single, runs, strict=True)
         of_items = np.stack(
             [
                 influences(outputs, whole.threshold) - influences(alone["test"], run.threshold)
@@ -179,8 +176,8 @@ def _gain(
     return crossed(values, of_items, links=links, level=level, unit=KINDS[kind].unit, metric=primary)
 
 
-def _scores(member: _Member, split: ScoredSplit, metric: str) -> tuple[float, ...]:
-    return tuple(getattr(run, split)[metric] for run in member.runs)
+def _scores(runs: Sequence[FineTuningRun], split: ScoredSplit, metric: str) -> tuple[float, ...]:
+    return tuple(getattr(run, split)[metric] for run in runs)
 
 
 def _by_metric(evaluations: Sequence[Evaluation]) -> dict[str, tuple[float, ...]]:

@@ -121,8 +121,6 @@ class FreshModels:
     """Sequences to train on."""
     n_held_out: int
     """Sequences held out."""
-    n_tokens: int
-    """Tokens of all sequences to train on."""
     warnings: tuple[str, ...]
 
     @property
@@ -317,7 +315,6 @@ def prepare(
         tokenizer=tokenizer,
         n_texts=len(rows),
         n_held_out=len(held_out),
-        n_tokens=int(corpus.lengths[rows].sum()),
         warnings=tuple(warnings),
     )
 
