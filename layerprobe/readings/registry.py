@@ -60,9 +60,6 @@ def curves_table(curves: Mapping[str, LayerCurve]) -> Table:
     columns = [Column("layer", tuple(layers), meaning="Blocks kept.")]
     notes = []
     for name, curve in curves.items():
-        if name not in READINGS:
-            columns += curve.columns(name, n_layers=len(layers))
-            continue
         reading = READINGS[name]
         columns += curve.columns(
             name, first=reading.first, n_layers=len(layers), unit=reading.unit, meaning=reading.description

@@ -574,24 +574,9 @@ class Scores(Shown):
         return self.first.metrics
 
     @property
-    def split(self) -> str:
-        """Of the first task: validation, test, or all."""
-        return self.first.split
-
-    @property
-    def method(self) -> ScoreMethod:
-        """How embeddings become outputs on the first task."""
-        return self.first.method
-
-    @property
     def primary(self) -> str:
         """The metric that the first task is scored by."""
         return self.first.primary
-
-    @property
-    def first_layer(self) -> int:
-        """The first layer of the first model that no task leaves out."""
-        return min(layer.layer for layer in self.of_model(0))
 
     # ---- which is best
 
@@ -622,11 +607,6 @@ class Scores(Shown):
     def several_tasks(self) -> bool:
         """Whether layers are compared over tasks."""
         return any(layer.behind is not None for layer in self.layers)
-
-    @property
-    def floor(self) -> Floor | None:
-        """What a trivial answer scores on the first task; None where there is none."""
-        return self.first.floor
 
     @property
     def on_floor(self) -> bool:
@@ -826,7 +806,7 @@ class Scores(Shown):
         (best, *others), compared = self.best_of_each, self.compared
         score = f"{best.score:.2f}" if compared is None else score_of_best(compared)
         title = f"{metric_title(self.primary)} {score}"
-        highest = [f"{self.name(best)} scores best on {split_title(self.split)}: {title}"]
+        highest = [f"{self.name(best)} scores best on {split_title(self.first.split)}: {title}"]
         for other in others:
             behind = "" if compared is None else f", at most {compared.behind[self.layers.index(other)]:.2f} behind"
             highest.append(f"{self.name(other)}, the highest of its model, {other.score:.2f}{behind}")

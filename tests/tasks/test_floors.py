@@ -98,13 +98,13 @@ def test_noise_is_not_better_than_the_largest_class(tmp_path: Path) -> None:
     scores = lp.score(model, rare_task(4))
     assert scores.primary == next(iter(scores.metrics)) == "macro f1"
     assert scores.on_floor
-    assert scores.floor is not None
-    assert scores.floor.value == pytest.approx(200 * (56 / 60) / (1 + 56 / 60) / 2)
+    assert scores.first.floor is not None
+    assert scores.first.floor.value == pytest.approx(200 * (56 / 60) / (1 + 56 / 60) / 2)
     assert scores.sentence.startswith(
         "No layer predicts better than always naming the largest class (macro F1 48.28): "
     )
     assert set(scores.table.data["flag"]) == {None}
-    assert set(scores.table.data["floor"]) == {scores.floor.value}
+    assert set(scores.table.data["floor"]) == {scores.first.floor.value}
     across = lp.score(model, [rare_task(4)])
     assert across.sentence.startswith(f"On {across.tasks[0].task}: No layer predicts better than")
     assert set(across.table.data["flag"]) == {None}
