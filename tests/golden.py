@@ -65,22 +65,6 @@ with (out / "documents.csv").open("w", newline="") as file:
 with (out / "queries.csv").open("w", newline="") as file:
     rows = [(a, b) for a, b, t in zip(task.test.first, task.test.second, task.test.targets) if t > 0.6]
     csv.writer(file).writerows([("query", "document"), *rows])
-(out / "sweep.toml").write_text('''layers = [1, 4]
-seeds = 2
-[[models]]
-id = "RTD"
-[[models]]
-id = "MLM"
-layers = [2]
-[[tasks]]
-source = "pairs-train.csv"
-[[tasks]]
-source = "class-train.tsv"
-kind = "classification"
-[protocol]
-epochs = 1
-learning_rate = 3e-4
-''')
 (out / "chain.toml").write_text('''layers = [1, 3]
 seeds = 2
 cka = true
@@ -200,8 +184,7 @@ COMMANDS: dict[str, str] = {
     "scan": f"finetune --scan RTD -t pairs-train.csv --save-models {QUICK}",
     "find": f"find RTD -t pairs-train.csv --budget 12% --against-last 1 {QUICK}",
     "find-reference": f"find RTD -r MLM -t pairs-train.csv --final --report OUT/find.html {QUICK}",
-    "sweep-plan": "lab sweep sweep.toml --dry-run",
-    "sweep": "lab sweep sweep.toml --report OUT/sweep.html",
+    "finetune-models": f"finetune RTD MLM -t pairs-train.csv --layers 1,2 --report OUT/tuned.html {SHORT}",
     "chain-plan": "lab run chain.toml --dry-run",
     "chain": "lab run chain.toml --report OUT/chain.html",
     "adapt": "lab adapt RTD --texts texts.txt -o OUT/adapted --max-steps 2 --batch-size 8 --accumulation 1",
@@ -277,7 +260,6 @@ COMMANDS: dict[str, str] = {
     "scan-text": f"finetune --scan RTD -t pairs-train.csv --save-models {QUICK}",
     "find-text": f"find RTD -t pairs-train.csv --budget 12% --against-last 1 {QUICK}",
     "confirm-text": f"confirm RTD -r MLM -t pairs-train.csv {QUICK}",
-    "sweep-text": "lab sweep sweep.toml",
     "chain-text": "lab run chain.toml",
 }
 """By name; ^ stands for a space within an argument, and * is for what is there."""

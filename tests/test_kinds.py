@@ -31,7 +31,7 @@ from layerprobe.study.confirmation import confirm
 from layerprobe.study.find import find
 from layerprobe.study.values import Finding
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.values import Examples, Task, check_task
+from layerprobe.tasks.values import Examples, check_task
 from tests.models import given, save_tiny
 from tests.toy_task import toy_task_of
 
@@ -256,8 +256,3 @@ def test_a_task_given_as_text_is_to_be_loaded_first(text: Any, models: dict[str,
             call()
     with pytest.raises(DataError, match=r"expected a Task, as layerprobe\.load_task returns, got a NoneType"):
         check_task(None)
-
-
-def test_a_split_goes_by_its_name() -> None:
-    task: Task = toy_task_of("classification")
-    assert [task.split(name) for name in ("train", "validation", "test")] == [task.train, task.validation, task.test]

@@ -57,15 +57,6 @@ def test_a_build_can_check_a_threshold(layerprobe: Layerprobe, pair: Pair, two: 
     assert f"failed: the last layer scores {last:.2f} in the mean, below" in failed.err
 
 
-@pytest.mark.parametrize(
-    ("given", "said"), [(["-t", "missing.csv"], "missing.csv"), ([], "expected a task: give --task FILE")]
-)
-def test_a_wrong_call_is_told(layerprobe: Layerprobe, pair: Pair, given: list[str], said: str) -> None:
-    result = layerprobe("score", pair[0], *given)
-    assert result.code != 0
-    assert said in result.err
-
-
 def test_other_commands_check_too(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     model, reference = pair
     last = layerprobe("score", model, "-t", pairs_file, "--json").json["scores"]["metrics"]["spearman"][-1]

@@ -1,14 +1,10 @@
 """What goes wrong is said in one line on stderr, with exit code 1, or 2 for wrong usage."""
 
 import errno
-import json
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
-import time
 from importlib import metadata
 from pathlib import Path
 
@@ -25,42 +21,6 @@ def refused(outcome: object, *words: str) -> None:
     assert outcome.code == 1, outcome  # type: ignore[attr-defined]
     for word in words:
         assert word in outcome.error, outcome.error  # type: ignore[attr-defined]
-
-
-# ---- models ----------------------------------------------------------------------------------------------
-
-
-def test_a_folder_without_a_tokenizer(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
-    broken = tmp_path / "broken"
-    shutil.copytree(pair[0], broken)
-    (broken / "tokenizer.json").unlink()
-    refused(layerprobe("extract", broken, "-t", pairs_file), "the tokenizer of")
-
-
-def test_missing_weights(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
-    from safetensors.numpy import load_file, save_file
-
-    broken = tmp_path / "broken"
-    shutil.copytree(pair[0], broken)
-    weights = load_file(broken / "model.safetensors")
-    gone = next(name for name in weights if "layer.1" in name)
-    del weights[gone]
-    save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
-    refused(
-        layerprobe("extract", broken, "-t", pairs_file), "lacks 1 of its weights", gone.split(".")[-1], "--random-init"
-    )
-
-
-def test_a_layer_that_is_nan(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
-    from safetensors.numpy import load_file, save_file
-
-    broken = tmp_path / "broken"
-    shutil.copytree(pair[0], broken)
-    weights = load_file(broken / "model.safetensors")
-    name = next(name for name in weights if "layer.1" in name and name.endswith("output.dense.weight"))
-    weights[name][:] = float("nan")
-    save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
-    refused(layerprobe("extract", broken, "-t", pairs_file), "layer 2 of", "not finite")
 
 
 # ---- data ------------------------------------------------------------------------------------------------
@@ -88,18 +48,11 @@ def test_odd_texts_are_kept_or_cut_with_a_warning(layerprobe: Layerprobe, pair: 
         (("export", "MODEL", "new", "--layer", "9"), "from 0 to 3"),
         (("export", "MODEL", "FULL", "--layer", "1"), "is not empty"),
         (("lab", "adapt", "MODEL", "--texts", "DATA", "--out", "FULL"), "is not empty"),
-        (("finetune", "MODEL", "-t", "DATA", "--layers", "1..3"), "give 1-3"),
         (("finetune", "MODEL", "-t", "DATA", "--lora", "9999"), "1024"),
-        (("find", "MODEL", "-t", "DATA", "--budget", "0.001"), "from 1% to 100%"),
         (("find", "MODEL", "-t", "DATA", "--report", "out.txt"), "ends in .html"),
         (("find", "MODEL", "-t", "DATA", "--report", "INSIDE.html"), "pairs.csv is a file"),
         (("compare", "MODEL", "-t", "DATA", "--parquet", "INSIDE.html"), "pairs.csv is a file"),
-        (("find", "MODEL", "-t", "DATA", "--epochs", "0"), "expected at least one epoch, got Protocol(epochs=0)"),
-        (("find", "MODEL", "-t", "DATA", "--epochs", "two"), "valid integer"),
-        (("score", "MODEL", "-t", "DATA", "--norm", "none"), "'none' is not one of 'final', 'raw'"),
-        (("find", "MODEL", "-t", "DATA", "--format", "delimitr=;"), "KEY=VALUE"),
         (("finetune", "MODEL", "-t", "DATA", "--scan", "--layers", "1"), "no --layers with --scan"),
-        (("finetune", "MODEL", "-t", "DATA", "--scan", "--workers", "2"), "expected --ray ADDRESS with --workers"),
         (("extract", "MODEL", "-t", "DATA", "--workers", "2"), "expected --ray ADDRESS with --workers"),
         (("finetune", "MODEL", "-t", "DATA", "--weighting", "equal"), "--scan with --weighting"),
         (("find", "MODEL", "-t", "DATA", "--device", "cuda:1"), "got 'cuda:1': this torch has no CUDA"),
@@ -147,13 +100,6 @@ def test_a_damaged_store_is_mended(layerprobe: Layerprobe, pair: Pair, pairs_fil
         assert shard.read_bytes() == content
 
 
-def test_a_store_of_a_newer_version(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, entry: Path) -> None:
-    manifest = json.loads((entry / "manifest.json").read_text())
-    manifest["checksum"]["format"] = 99
-    (entry / "manifest.json").write_text(json.dumps(manifest))
-    refused(layerprobe("extract", pair[0], "-t", pairs_file), "a newer layerprobe wrote it", "upgrade")
-
-
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
 def test_a_full_disk_or_a_read_only_cache(
     layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
@@ -199,25 +145,6 @@ def test_progress_is_a_line_now_and_then_where_stderr_is_no_terminal(
     assert not any(map(line.fullmatch, layerprobe("extract", pair[0], "-t", pairs_file).err.splitlines()))
     monkeypatch.setattr("layerprobe_cli.output.LINE_EVERY", 0)
     assert any(map(line.fullmatch, layerprobe("extract", pair[0], "-t", pairs_file, "--prompt", "a").err.splitlines()))
-
-
-@pytest.mark.slow
-def test_kill_9_while_fine_tuning(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
-    arguments = ["finetune", pair[0], "-t", pairs_file, "--epochs", "2", "--seeds", "2", "--layers", "0-2", "--json"]
-    command = [str(Path(sys.executable).with_name("layerprobe")), *map(str, arguments)]
-    environment = {**os.environ, "LAYERPROBE_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
-    while process.poll() is None and not list((tmp_path / "cache").rglob("result.json")):
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    done = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("result.json")}
-    assert 0 < len(done) < 6
-    resumed = layerprobe(*arguments).json["runs"]
-    assert {path: path.stat().st_mtime_ns for path in done} == done
-    whole = layerprobe(*arguments, "--cache-dir", tmp_path / "other").json["runs"]
-    same = ("layer", "seed", "best_epoch", "test", "validation", "epochs")
-    assert [[run[name] for name in same] for run in resumed] == [[run[name] for name in same] for run in whole]
 
 
 @pytest.mark.parametrize("message", ["CUDA error: out of memory", "expected scalar type Float"])

@@ -196,16 +196,6 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
     assert again | times == found | times
 
 
-def test_predict_needs_no_labels(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
-    texts = tmp_path / "texts.txt"
-    texts.write_text("\n".join(f"{a} {b}" for a in "abcdef" for b in "ghij"))
-    printed = layerprobe("predict", pair[0], "-r", pair[1], "--texts", texts, "--json")
-    (only,) = printed.json
-    simple = {"last layer", "fixed fraction of depth", "plateau of CKA", "fall of effective rank"}
-    assert only["prediction"]["rule"] == "fall of InfoNCE"
-    assert set(only["prediction"]["baselines"]) == simple
-
-
 def test_models_are_called_as_the_command_line_says(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     named = "--name", "our ELECTRA", "--reference-name", "our BERT"
     printed = layerprobe("predict", pair[0], "-r", pair[1], "-t", pairs_file, "--rule", "plateau of CKA", *named)
@@ -225,34 +215,6 @@ def test_predict_by_another_rule(layerprobe: Layerprobe, pair: Pair, pairs_file:
     assert prediction["record"]["models"] >= prediction["record"]["drops"] > 0
     said = layerprobe("predict", *pair_of(pair), "-t", pairs_file, "--rule", "fall of effective rank").out
     assert 'The rule "fall of effective rank" on DropBench, under converged fine-tuning: on 30 pretrained ' in said
-
-
-def test_predict_needs_no_reference(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
-    """The default rule reads the model alone, and says the same with a reference and without."""
-    (alone,) = layerprobe("predict", pair[0], "-t", pairs_file, "--json").json
-    (beside,) = layerprobe("predict", *pair_of(pair), "-t", pairs_file, "--json").json
-    assert (alone["reference"], alone["curve"]["alignment"]) == (None, "previous-layer")
-    assert alone["prediction"]["evidence"] is None
-    same = ("drop_layers", "recommended_layer", "sentence", "probability", "read", "read_uncertainty")
-    assert [alone["prediction"][name] for name in same] == [beside["prediction"][name] for name in same]
-    assert beside["prediction"]["baselines"].pop("plateau of CKA") is not None
-    assert alone["prediction"]["baselines"] == beside["prediction"]["baselines"]
-    said = layerprobe("predict", pair[0], "-t", pairs_file)
-    assert "CKA with layer before" in said.out
-    assert "compared with itself" not in said.err
-
-
-@pytest.mark.parametrize("command", ["predict", "confirm"])
-def test_what_needs_a_reference_says_so(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, command: str) -> None:
-    printed = layerprobe(command, pair[0], "-t", pairs_file, "--rule", "plateau of CKA")
-    assert (printed.code, printed.error) == (
-        1,
-        "error: expected a reference for the rule 'plateau of CKA', which reads CKA with one, got none: give one, or "
-        "choose a rule that reads the model alone",
-    )
-    printed = layerprobe(command, pair[0], "-t", pairs_file, "--reference-random-init", "0")
-    assert printed.code == 2
-    assert "expected --reference with --reference-random-init" in printed.err
 
 
 @pytest.mark.slow
@@ -433,19 +395,6 @@ def test_check_measures_backends_on_the_texts_that_are_given(
     measured = "1.04 times as fast as torch with 2 threads, 95% interval 0.97 to 1.11"
     advice = f"--backend auto takes torch: onnx is as fast ({measured})"
     assert advice in printed
-
-
-def test_a_backend_that_is_not_there_is_told_in_one_line(
-    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "openvino", None)
-    done = layerprobe("extract", pair[0], "-t", pairs_file, "--backend", "openvino")
-    assert done.code == 1
-    assert (
-        done.error
-        == "error: the backend openvino needs openvino, which is not installed: pip install 'layerprobe[openvino]'"
-    )
-    assert layerprobe("extract", pair[0], "-t", pairs_file, "--backend", "tensorrt").code == 2
 
 
 def test_cache_commands(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:

@@ -71,19 +71,6 @@ def test_a_model_of_somebody_else_is_never_offered_for_overwriting(
         assert "--overwrite" not in layerprobe("export", model, tmp_path / "whole", "--layer", "1").error
 
 
-def test_what_is_wrong_is_one_line(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    assert "expected a layer to truncate at" in layerprobe("export", pair[0], out).error
-    assert "expected layers from 0 to 3 of" in layerprobe("export", pair[0], out, "--layer", "9").error
-    assert "there is no folder" in layerprobe("export", tmp_path / "nothing", out, "--layer", "1").error
-    (tmp_path / "finding.json").write_text("{}")
-    for finding, message in {"finding.json": "expected a result as JSON", "missing.json": "cannot read"}.items():
-        wrong = layerprobe("export", pair[0], out, "--layer", "1", "--finding", tmp_path / finding)
-        assert message in wrong.error
-    assert layerprobe("export", pair[0], out, "--layer", "-1").code == 2
-    assert not out.exists()
-
-
 @pytest.mark.parametrize("as_json", [False, True])
 def test_fine_tuned_weights_are_kept_and_exported(
     layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path, as_json: bool

@@ -57,32 +57,3 @@ def test_a_dry_run_says_the_cost_of_all(layerprobe: Layerprobe, pair: Pair, pair
     assert done.out.count("takes at most about") == 2
     plans = layerprobe("find", *pair, "-t", pairs_file, *QUICK, "--dry-run", "--json").json["plans"]
     assert [plan["model"] for plan in plans] == [str(path) for path in pair]
-
-
-@pytest.mark.parametrize("flags", [(), ("--dry-run",)], ids=str)
-@pytest.mark.parametrize(
-    ("others", "said"),
-    [
-        (("ELECTRA",), "which are the same"),
-        (("BERT", "nowhere"), "nowhere"),
-        (("BERT", "--scan"), "expected no scan with several models"),
-        (("BERT", "--other-blocks", "1"), "expected one model with --other-blocks, got several"),
-        (("PAIRS",), "data come after it"),
-    ],
-    ids=["twice", "missing", "scan", "other blocks", "a file"],
-)
-def test_what_cannot_be_is_one_line(
-    layerprobe: Layerprobe,
-    pair: Pair,
-    pairs_file: Path,
-    others: tuple[str, ...],
-    said: str,
-    flags: tuple[str, ...],
-    tmp_path: Path,
-) -> None:
-    places = {"ELECTRA": pair[0], "BERT": pair[1], "PAIRS": pairs_file, "nowhere": tmp_path / "nowhere"}
-    words = [places.get(word, word) for word in others]
-    done = layerprobe("find", pair[0], *words, "-t", pairs_file, *QUICK, *flags)
-    assert done.code in (1, 2)
-    assert said in done.error if done.code == 1 else said in " ".join(done.err.split())
-    assert not (tmp_path / "cache" / "runs").exists()

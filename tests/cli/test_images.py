@@ -9,7 +9,6 @@ from layerprobe_cli.main import app
 from typer.testing import CliRunner
 
 from tests.images import digit_folder, save_towers, save_vision
-from tests.models import save_tiny
 
 
 @pytest.fixture(autouse=True)
@@ -93,25 +92,3 @@ def test_what_is_compared_is_called_images(tmp_path: Path) -> None:
     assert "texts" not in out.partition("Next:")[0]
     assert "<dt>Images</dt>" in page.read_text()
     assert "<dt>Texts</dt>" not in page.read_text()
-
-
-@pytest.mark.parametrize("command", ["score", "finetune", "find", "predict"])
-def test_a_text_model_is_refused_in_one_line(command: str, tmp_path: Path) -> None:
-    digits = digit_folder(tmp_path / "digits", 60, classes=(0, 1))
-    code, _, err = run(command, save_tiny("bert", tmp_path / "bert"), "-t", digits)
-    assert code == 1
-    assert err.strip().splitlines()[-1].startswith("error: ")
-    assert "reads texts, got images: give texts, or an image encoder, such as ViT, DINOv2 or CLIP" in err
-
-
-def test_broken_images(tmp_path: Path) -> None:
-    digits = digit_folder(tmp_path / "digits", 12)
-    (digits / "0" / "broken.png").write_bytes(b"no image")
-    model = save_vision("siglip", tmp_path / "siglip")
-    code, _, err = run("extract", model, "--texts", digits)
-    assert code == 1
-    assert "1 that do not open" in err
-    assert "broken.png" in err
-    code, _, err = run("extract", model, "--texts", digits, "--skip-broken")
-    assert code == 0, err
-    assert "left out images that cannot be used, 1 that do not open" in err

@@ -198,9 +198,3 @@ def test_find_goes_without_it(layerprobe: Layerprobe, pair: Pair, pairs_file: Pa
     assert [first[name] for name in ("cka", "untrained", "expected", "chance_best")] == [None] * 4
     assert all(row["cka"] is not None and row["expected"] is not None for row in others)
     assert finding.answer.first_layer == 1
-
-
-def test_mean_pooling_says_nothing_of_it(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
-    done = layerprobe("compare", *pair, "-t", pairs_file, "--json")
-    assert "first_layer" not in done.out
-    assert "left out" not in done.err

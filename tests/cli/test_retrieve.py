@@ -47,40 +47,15 @@ def test_json_has_every_query(layerprobe: Layerprobe, pair: Pair, beir: Path) ->
     assert len(first["items"]["ids"]) == len(first["items"]["by_item"]["ndcg@10"][3]) == 29
 
 
-def test_two_models_are_compared(layerprobe: Layerprobe, pair: Pair, beir: Path) -> None:
-    done = layerprobe("score", *pair, "-t", beir, "--quiet", "--no-time")
-    assert [line.split()[0] for line in done.table[2:10]] == ["electra"] * 4 + ["bert"] * 4
-    assert "the highest of its model" in done.out
-
-
 def test_a_table_of_pairs(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     done = layerprobe("score", pair[0], "-t", pairs_file, "--columns", "0,1,2", "--relevant-from", "2.5")
     assert done.code == 0, done.err
     assert "60 documents" in done.out
 
 
-def test_what_cannot_be_done_is_one_line(
-    layerprobe: Layerprobe, pair: Pair, beir: Path, pairs_file: Path, tmp_path: Path
-) -> None:
-    def refused(*arguments: str | Path) -> str:
-        done = layerprobe("score", pair[0], *arguments)
-        assert done.code == 1
-        return done.error
-
-    assert "has no qrels/dev.tsv" in refused("-t", beir, "--split", "dev")
-    assert "does not exist" in refused("-t", tmp_path / "nothing.tsv")
-    assert "cannot tell which columns are query,document" in refused("-t", pairs_file, "--ranking", "dot")
-    assert "expected at least 4 of each" in refused("-t", beir, "--relevant-from", "2")
+def test_a_ranking_is_of_one_task(layerprobe: Layerprobe, pair: Pair, beir: Path, pairs_file: Path) -> None:
     done = layerprobe("score", pair[0], "-t", beir, "--ranking", "dot", "-t", pairs_file)
     assert (done.code, "expected one task of queries and documents with --ranking" in done.err) == (2, True)
-    # a task of several splits then, whose other queries are to train on
-    assert "1 of 30 queries have no relevant document" in refused("-t", beir, "-t", pairs_file)
-    broken = tmp_path / "broken"
-    shutil.copytree(beir, broken)
-    (broken / "corpus.jsonl").write_text("{\n")
-    assert "line 1: expected one JSON object a line" in refused("-t", broken)
-    assert layerprobe("score", pair[0]).code == 2
-    assert layerprobe("score", pair[0], "-t", beir, "--ranking", "euclid").code == 2
 
 
 def test_a_model_that_cannot_read_a_collection_or_several_tasks_is_told(

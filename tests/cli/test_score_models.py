@@ -70,15 +70,6 @@ def test_several_models_have_no_other_split(layerprobe: Layerprobe, both: tuple[
     assert "expected validation, test or all for --split" in " ".join(result.err.replace("│", "").split())
 
 
-def test_wrong_models_are_one_line(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
-    twice = layerprobe("score", pair[0], pair[0], "-t", pairs_file)
-    assert twice.code == 1
-    assert "expected different models, got" in twice.error
-    missing = layerprobe("score", pair[0], tmp_path / "nothing", pair[1], "-t", pairs_file)
-    assert missing.code == 1
-    assert "nothing" in missing.error
-
-
 def test_a_tokenizer_of_another_language_is_named(
     layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
 ) -> None:
@@ -92,11 +83,3 @@ def test_a_tokenizer_of_another_language_is_named(
     done = layerprobe("score", pair[0], foreign, "-t", pairs_file, "--no-time")
     assert "foreign" in done.err, "expected a warning of what it cannot read, or the line that it cannot be scored"
     assert "Traceback" not in done.err
-
-
-def test_queries_with_documents_are_searched_by_each_model(
-    layerprobe: Layerprobe, both: tuple[str | Path, ...]
-) -> None:
-    searched = ("--ranking", "cosine", "--columns", "0,1,2", "--relevant-from", "3", "--no-time")
-    found = layerprobe(*both, *searched, "--json").json
-    assert [len(each["items"]["ids"]) for each in found["tasks"]] == [found["tasks"][0]["n_items"]] * 2

@@ -92,16 +92,6 @@ def test_wrong_options_are_one_line(
     assert said in " ".join(done.err.replace("│", " ").split())
 
 
-def test_too_few_texts_and_blocks_that_do_not_exist(
-    layerprobe: Layerprobe, pair: Pair, texts: Path, tmp_path: Path
-) -> None:
-    few = tmp_path / "few.txt"
-    few.write_text("a b\nc d\ne f\n")
-    assert "expected at least 80 different texts" in layerprobe("shrink", pair[1], "--texts", few).error
-    done = layerprobe("shrink", pair[1], "--texts", texts, "--size", "1,4", *TRAINING)
-    assert "ascending, from 1 to 3, got 1, 4" in done.error
-
-
 def test_texts_of_a_table_are_in_the_column_that_is_named(
     layerprobe: Layerprobe, pair: Pair, texts: Path, tmp_path: Path
 ) -> None:
@@ -124,11 +114,3 @@ def test_every_command_takes_a_model_without_some_blocks(layerprobe: Layerprobe,
     assert cut["scores"]["metrics"]["spearman"][:2] == pytest.approx(whole["scores"]["metrics"]["spearman"][:2])
     refused = layerprobe("score", pair[1], "-t", pairs_file, "--keep-blocks", "2,9")
     assert "expected blocks of" in refused.error
-
-
-def test_texts_are_read_by_their_format(layerprobe: Layerprobe, pair: Pair, texts: Path, tmp_path: Path) -> None:
-    table = tmp_path / "texts.csv"
-    table.write_text("\n".join(["title~body", *(f"a, b~{line}" for line in texts.read_text().splitlines())]) + "\n")
-    read = ("--texts", table, "--columns", "body", "--format", "delimiter=~")
-    done = layerprobe("shrink", pair[1], *read, "--dry-run")
-    assert done.code == 0, done.err

@@ -45,15 +45,3 @@ def test_it_is_a_kind_of_task_like_the_others(
     directory = next(line for line in tuned.out.splitlines() if "layer-001-seed-0" in line)
     exported = layerprobe("export", directory.strip(), tmp_path / "out")
     assert exported.code == 0, exported.err
-
-
-@pytest.mark.slow  # as of the other kinds: classes, entities and answers go through the same commands
-def test_find_and_confirm(layerprobe: Layerprobe, pair: Pair, articles: Path) -> None:
-    quick = ("--epochs", "1", "--seeds", "2", "--learning-rate", "1e-3")
-    done = layerprobe("find", pair[0], "-r", pair[1], "-t", articles, *quick)
-    assert done.code == 0, done.err
-    assert "ROUGE-L x 100" in done.out
-    confirmed = layerprobe("confirm", pair[0], "-r", pair[1], "-t", articles, *quick)
-    assert confirmed.code == 0, confirmed.err
-    scanned = layerprobe("finetune", "--scan", pair[0], "-t", articles, "--epochs", "1", "--json")
-    assert set(scanned.json["runs"][0]["test"][0]) == {"rouge-l", "rouge-1", "rouge-2"}

@@ -40,12 +40,3 @@ def test_every_command_takes_entities(layerprobe: Layerprobe, pair: Pair, conll:
     exported = layerprobe("export", pair[1], tmp_path / "exported", "--layer", "1")
     assert exported.code == 0, exported.err
     AutoModelForTokenClassification.from_pretrained(tmp_path / "exported", num_labels=3)
-
-
-def test_odd_labels_are_one_line(layerprobe: Layerprobe, pair: Pair, conll: Path) -> None:
-    file = conll / "dev.conll"
-    file.write_text(file.read_text().replace("B-x", "x", 1))
-    refused = layerprobe("find", pair[1], "-t", conll)
-    assert refused.code == 1
-    assert "dev.conll, line" in refused.error
-    assert "expected O, B-TYPE or I-TYPE as the tag of a word, got 'x'" in refused.error

@@ -267,15 +267,6 @@ def test_other_scores_are_said(tmp_path: Path) -> None:
     assert ", the first 8 of 16 features, with Normalize as in the base model; compared by manhattan" in card
 
 
-def test_a_broken_configuration_is_one_line(tmp_path: Path) -> None:
-    model = save_tiny("bert", tmp_path / "model")
-    (model / "modules.json").write_text("[{}]")
-    with pytest.raises(
-        ModelError, match=r"the sentence-transformers configuration of .* cannot be read: DataError: exp"
-    ):
-        resolve(model)
-
-
 def test_a_decoder_in_memory_is_one_while_it_is_trained(tmp_path: Path) -> None:
     folder = save_tiny("gpt2", tmp_path / "model", tokenizer=without_end())
     model = AutoModel.from_pretrained(folder).train()

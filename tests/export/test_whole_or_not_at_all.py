@@ -260,13 +260,6 @@ def test_a_folder_is_durable_before_it_has_its_name(tmp_path: Path, monkeypatch:
     assert synced[-1] == "parent"
 
 
-def test_a_folder_with_files_is_replaced_only_when_asked(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(OSError, match="not empty"), new_folder(tmp_path):
-        pass
-    assert content(tmp_path) == {"file": b"mine"}
-
-
 @pytest.mark.parametrize(
     ("error", "words"),
     [
@@ -278,8 +271,3 @@ def test_a_folder_with_files_is_replaced_only_when_asked(tmp_path: Path) -> None
 def test_errors_of_writing(error: Exception, words: str, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=re.escape(words)), folder_errors(tmp_path, advice="try elsewhere"):
         raise error
-
-
-def test_errors_that_are_not_of_writing_pass(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="unheard of"), folder_errors(tmp_path, advice=""):
-        raise ValueError("unheard of")

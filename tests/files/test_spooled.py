@@ -1,6 +1,5 @@
 """Texts in a temporary file are those that were put there."""
 
-import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -80,20 +79,3 @@ def test_no_room_for_the_file_is_one_line(monkeypatch):
     monkeypatch.setattr(module.tempfile, "TemporaryFile", full)
     with pytest.raises(DataError, match=r"temporary file in .* \(No space left on device\): free space, or name"):
         spooled(["a"])
-
-
-def test_memory_holds_a_few_bytes_a_text(monkeypatch):
-    monkeypatch.setattr(module, "CHUNK", 1000)
-
-    def bytes_kept(n: int) -> tuple[int, int]:
-        tracemalloc.start()
-        kept = spooled(f"a text of some words, number {i}" for i in range(n))
-        ids = sample_ids(kept)
-        assert len(first_rows(kept, ids)) == n
-        now, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        return now, peak
-
-    few, many = bytes_kept(5_000), bytes_kept(25_000)
-    assert (many[0] - few[0]) / 20_000 < 30  # 12 for the places, 8 for the ids
-    assert (many[1] - few[1]) / 20_000 < 100

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
 import logging
 import os
@@ -16,23 +15,21 @@ from typing import Any
 
 import pytest
 import torch
-from filelock import FileLock
 
 from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
-from layerprobe.errors import InsufficientMemoryError, ModelError, StoreError, TrainingError
+from layerprobe.errors import InsufficientMemoryError, StoreError, TrainingError
 from layerprobe.files import atomic as files
 from layerprobe.files.serialisation import to_dict, unsealed
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, folder_of_runs
 from layerprobe.finetuning.saved import load_failure, run_directory
 from layerprobe.finetuning.values import FineTuningRun, Protocol
-from layerprobe.jobs import execute
 from layerprobe.jobs.crew import Share
 from layerprobe.versions import versions
-from tests.finetuning.finished import Tuned, lock_of, mark_failed, outputs_of, run_in, save_run
+from tests.finetuning.finished import Tuned, mark_failed, outputs_of, run_in, save_run
 from tests.finetuning.sweeps import (
     LAYERS,
     PROTOCOL,
@@ -111,14 +108,6 @@ def test_finished_runs_are_read(
     assert half_written(tmp_path) == []
 
 
-def test_the_model_is_not_loaded_where_all_runs_are_there(finished: Path, uninterrupted: list[FineTuningRun]) -> None:
-    def load() -> Encoder:
-        raise AssertionError
-
-    found = fine_tuned(runs_of(load, finished, TASK, PROTOCOL), LAYERS, seeds=SEEDS)
-    assert found == uninterrupted
-
-
 def test_the_model_is_loaded_once_for_all_missing_runs(
     encoder: Encoder, finished: Path, trained: list[tuple[int, int]]
 ) -> None:
@@ -143,15 +132,6 @@ def test_progress_tells_the_share_of_the_cost(folder: Path, tmp_path: Path) -> N
     done = [done for done, _ in calls]
     assert done == sorted(done)
     assert (done[0], done[STEPS - 1], done[-1]) == (2 / STEPS, 2.0, 12.0)
-
-
-def test_a_failed_run_leaves_the_others(encoder: Encoder, tmp_path: Path) -> None:
-    where = tmp_path / "runs"
-    with pytest.raises(ModelError, match="expected a layer from 0 to 3, got 9"):
-        fine_tuned(runs_of(lambda: encoder, where, TASK, PROTOCOL), (1, 9), seeds=(0,))
-    assert run_in(where, 1, 0) is not None
-    assert run_in(where, 9, 0) is None
-    assert lock_of(where, 9, 0).acquire(timeout=0)
 
 
 # ---- damage -------------------------------------------------------------------------------------------
@@ -189,24 +169,6 @@ def test_a_garbled_result_is_made_again(
 
 def text_of(file: Path) -> dict[str, Any]:
     return dict(json.loads(file.read_text()))
-
-
-def test_a_score_that_was_edited_is_made_again(
-    folder: Path,
-    tmp_path: Path,
-    finished: Path,
-    uninterrupted: list[FineTuningRun],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    file = run_directory(finished, 3, 0) / "result.json"
-    data = text_of(file)
-    data["runs"][0]["test"]["spearman"] = 250.0
-    file.write_text(json.dumps(data))
-    assert run_in(finished, 3, 0) is None
-    assert (
-        f"{file} cannot be read (its checksum is not that of its content, which was damaged or changed" in caplog.text
-    )
-    assert numbers(sweep(folder, tmp_path)) == numbers(uninterrupted)
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["directories", "results"])
@@ -255,31 +217,6 @@ def test_a_result_that_cannot_be_read_is_an_error(finished: Path, trained: list[
     file.mkdir()
     with pytest.raises(StoreError, match=r"cannot read .*result\.json: Is a directory"):
         run_in(finished, 3, 0)
-
-
-@pytest.mark.parametrize("step", ["fsync", "mkdir"])
-def test_a_full_disk_is_an_error_of_one_line(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    def full(*arguments: Any, **options: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(*((files.os, "fsync", full) if step == "fsync" else (Path, "mkdir", full)))
-    with pytest.raises(StoreError, match="No space left on device: free space, or choose another folder") as caught:
-        sweep(folder, tmp_path)
-    monkeypatch.undo()
-    assert "\n" not in str(caught.value)
-    assert half_written(tmp_path) == []
-    assert list(tmp_path.rglob("result.json")) == []
-
-
-def test_a_lock_that_cannot_be_had_is_an_error(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: Any, **options: Any) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    monkeypatch.setattr(FileLock, "acquire", refuse)
-    with pytest.raises(StoreError, match=r"cannot lock .*lock: Read-only file system: choose another folder"):
-        sweep(folder, tmp_path)
 
 
 # ---- the key ------------------------------------------------------------------------------------------
@@ -417,51 +354,6 @@ def test_what_a_kill_leaves_of_a_result_goes_with_the_next_run(
     assert half_written(finished) == []
 
 
-@pytest.mark.slow
-def test_two_processes_do_no_run_twice(
-    folder: Path, tmp_path: Path, trained: list[tuple[int, int]], uninterrupted: list[FineTuningRun]
-) -> None:
-    with sweeping(folder, tmp_path, pause=0.02) as process:
-        assert process.stdout is not None
-        first = process.stdout.readline()  # the other one is in its first run
-        found = sweep(folder, tmp_path)
-        output, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
-    said = (line.split() for line in (first + output).splitlines())  # TMFT layer 1 seed 0 ...
-    elsewhere = {(int(words[2]), int(words[4])) for words in said}
-    assert sorted([*elsewhere, *trained]) == sorted(JOBS)
-    assert numbers(found) == numbers(uninterrupted)
-
-
-def test_one_waits_for_the_run_of_another(
-    encoder: Encoder,
-    finished: Path,
-    uninterrupted: list[FineTuningRun],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """The lock is taken, and when it is free the result is there."""
-    file = run_directory(finished, 1, 0) / "result.json"
-    file.unlink()
-    held = lock_of(finished, 1, 0)
-    held.acquire()
-    said = logging.Handler()
-
-    def finish(record: logging.LogRecord) -> None:
-        save_run(finished, uninterrupted[0])
-        held.release()
-
-    monkeypatch.setattr(said, "emit", finish)
-    execute.logger.addHandler(said)
-    try:
-        with caplog.at_level(logging.INFO):
-            found = fine_tuned(runs_of(lambda: encoder, finished, TASK, PROTOCOL), (1,), seeds=(0,))
-    finally:
-        execute.logger.removeHandler(said)
-    assert caplog.messages == ["waiting for another process that fine-tunes layer 1 with seed 0"]
-    assert found == [uninterrupted[0]]
-
-
 # ---- runs that fail -----------------------------------------------------------------------------------
 
 FAILED = "failed.json"
@@ -592,13 +484,3 @@ def test_a_mark_of_other_versions_is_none(finished: Path, monkeypatch: pytest.Mo
     assert load_failure(run_directory(finished, 9, 0)) is None
     mark_failed(finished, 9, 0)
     assert load_failure(run_directory(finished, 9, 0)) == "no"
-
-
-def test_a_full_disk_leaves_no_half_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*arguments: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(files.os, "fsync", full)
-    with pytest.raises(StoreError, match="No space left on device"):
-        mark_failed(tmp_path, 1, 0)
-    assert half_written(tmp_path) == []

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -151,28 +150,7 @@ def test_no_further_seed_is_run_where_they_are_enough(inputs: Path, tmp_path: Pa
     assert {run.seed for run in result.runs} == {0, 1}
 
 
-def test_it_survives_json(undisturbed: TuningResult) -> None:
-    assert from_json(TuningResult, undisturbed.to_json()) == undisturbed
-
-
 # ---- what happens to it -------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_what_was_killed_goes_on_to_the_same_results(undisturbed: TuningResult, inputs: Path, tmp_path: Path) -> None:
-    """kill -9: what was finished is not made again, and nothing is left half-written."""
-    with process_of(inputs, tmp_path, 2) as process:
-        while len(results_in(tmp_path)) < 3:
-            assert process.poll() is None
-            time.sleep(0.05)
-        process.kill()
-        assert process.wait() == -signal.SIGKILL
-        process.communicate()
-    done = {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in results_in(tmp_path)}
-    assert 3 <= len(done) < N_RUNS
-    assert tuned(inputs, tmp_path).outcomes == undisturbed.outcomes
-    assert {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in done} == done
-    assert half_written(tmp_path) == []
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Jobs on a Ray cluster: several nodes on this machine, which are killed, full, or see other files."""
 
 import contextlib
-import json
 import random
 import shutil
 import signal
@@ -16,7 +15,7 @@ import pytest
 
 from layerprobe.context import settings
 from layerprobe.encoders.model import Model
-from layerprobe.errors import DataError, LayerProbeError, LostWorkerError, StoreError, WorkerError
+from layerprobe.errors import DataError, LayerProbeError, StoreError, WorkerError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.tuning import finetune
@@ -83,14 +82,6 @@ def test_a_killed_process_costs_its_job_only(cluster: Nodes, tmp_path: Path, cap
 
 
 @pytest.mark.slow
-def test_a_job_that_always_kills_its_process_is_lost(cluster: Nodes, tmp_path: Path) -> None:
-    answers: dict[str, Any] = dict(done(pool_jobs.killed, tmp_path, ["always", "first"], on(cluster, tmp_path)))
-    assert isinstance(answers["always"], LostWorkerError)
-    assert str(answers["always"]).startswith("its process was ended again and again: ")
-    assert answers["first"][0] == "first"
-
-
-@pytest.mark.slow
 def test_a_node_whose_disk_fails_is_left_out_and_the_last_one_is_an_error(
     cluster: Nodes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -144,25 +135,6 @@ def test_an_address_that_does_not_answer_is_an_error_of_one_line(tmp_path: Path,
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(LayerProbeError, match=rf"^expected a Ray cluster at {address}, got no answer within 30 "):
             begin(address, tmp_path)
-
-
-@pytest.mark.slow
-def test_another_version_is_an_error_of_one_line(
-    tmp_path: Path, cluster: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import ray
-    from ray.experimental import internal_kv
-
-    key, namespace = b"CLUSTER_METADATA", b"cluster"
-    true = internal_kv._internal_kv_get(key, namespace=namespace)
-    other = json.dumps(json.loads(true) | {"ray_version": "2.9.0"}).encode()
-    internal_kv._internal_kv_put(key, other, overwrite=True, namespace=namespace)
-    try:
-        monkeypatch.setattr(ray, "is_initialized", lambda: False)
-        with pytest.raises(LayerProbeError, match=r"cannot be used: RuntimeError: Version mismatch.* Ray: 2\.9\.0 .*$"):
-            begin(cluster.address, tmp_path)
-    finally:
-        internal_kv._internal_kv_put(key, true, overwrite=True, namespace=namespace)
 
 
 @pytest.mark.slow
@@ -297,25 +269,6 @@ def test_a_sweep_whose_driver_is_killed_goes_on(larger: Nodes, tmp_path: Path, i
 
 
 @pytest.mark.slow
-def test_a_scan_is_as_the_local_one(
-    larger: Nodes, tmp_path: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(inputs)  # names of files are those of this folder on all nodes
-    task = toy_task(train=32)
-    stores = [tmp_path / "local", tmp_path / "ray"]
-    options = [Model(device="cpu", cache_dir=store) for store in stores]
-    how: dict[str, Any] = {"scan": True, "seeds": (0, 1, 2), "protocol": tiny.PROTOCOL}
-    here = finetune(given("bert", options[0]), task, **how)
-    done: list[tuple[str, float, float]] = []
-    with settings(progress=lambda *step: done.append(step)):
-        there = finetune(given("bert", options[1]), task, ray=larger.address, **how)
-    assert without_times(to_dict(there)) == without_times(to_dict(here))
-    assert [step[1] / step[2] for step in done if step[0] == "runs"] == pytest.approx([1 / 3, 2 / 3, 1])
-    local_files, files = ([path.relative_to(store) for path in sorted(store.rglob("*"))] for store in stores)
-    assert files == local_files
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["torch", "openvino"])
 def test_shards_are_as_the_local_ones(
     larger: Nodes, tmp_path: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch, backend: str
@@ -402,12 +355,3 @@ def test_a_process_works_where_the_command_does_or_says_why_not(
         ray_pool._take_over(str(tmp_path), {probe: "here"}, "0.0.1", "--cache-dir")
     ray_pool._take_over(str(tmp_path), {probe: "here"}, __version__, "--cache-dir")
     assert Path.cwd() == tmp_path
-
-
-@pytest.mark.slow
-def test_all_nodes_with_other_files_are_an_error(
-    larger: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ray_pool, "write_whole", lambda path, data: None)
-    with pytest.raises(WorkerError, match=r"^it sees another file system: expected the folder .* with --cache-dir$"):
-        list(done(pool_jobs.doubling, "", [1], on(larger, tmp_path)))

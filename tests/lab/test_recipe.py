@@ -161,13 +161,9 @@ TUNE = TuneStep(task=TASK)
     ("values", "message"),
     [
         ({"budgets": {}}, "expected budgets with names"),
-        ({"budgets": {"a b": Protocol()}}, "names of letters, digits .* got 'a b'"),
         ({"seeds": (-1,)}, "expected seeds from 0 to 2"),
-        ({"seeds": (1, 1)}, "each once and at least one"),
         ({"tasks": ()}, "expected at least one task"),
-        ({"tasks": (TASK, TASK)}, "expected tasks; give each a name"),
         ({"scans": {"falling": ()}}, "expected seeds"),
-        ({"layers": (3, 3)}, "expected layers from 0"),
         ({"steps": ()}, "expected at least one model"),
         ({"steps": (TUNE, AdaptStep(texts=("a",)), PRETRAINING)}, "expected at most one step that pretrains"),
         ({"steps": (PRETRAINING, AverageStep(of="scans"))}, r"expected seeds of scans under \[scans\]"),

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.prediction.tuned import decline_interval, redraw, tuned_rule
-from layerprobe.prediction.values import DropPrediction, DropProbability
+from layerprobe.prediction.values import DropProbability
 from layerprobe.similarity.values import SimilarityCurve
 
 from .curves import equicorrelated, matrix, uncertain
@@ -172,11 +171,6 @@ def test_the_observed_curve_alone_decides_what_is_flagged() -> None:
     assert uncertainly.evidence is not None
     assert dataclasses.replace(uncertainly.evidence, decline_interval=None, level=None) == surely.evidence
     assert surely.probability is None
-
-
-def test_a_prediction_with_probability_reads_back_from_json() -> None:
-    prediction = plateau_rule(uncertain(ELECTRA, equicorrelated(9, 0.01)))
-    assert from_json(DropPrediction, to_json(prediction)) == prediction
 
 
 def test_no_draws_are_refused() -> None:

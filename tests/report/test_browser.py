@@ -215,16 +215,6 @@ def test_a_click_on_the_legend_hides_a_trace_also_through_a_change_of_colours(op
         assert lines.count() == drawn - 1
 
 
-@pytest.mark.slow
-def test_hovering_shows_the_values(open_page: Open) -> None:
-    with open_page("found") as page:
-        page.locator("#plot-curve").scroll_into_view_if_needed()
-        box = page.locator("#plot-curve .scatterlayer path.point").nth(4).bounding_box()
-        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        page.wait_for_selector("#plot-curve .hovertext")
-        assert "layer 4" in page.locator("#plot-curve .hovertext").text_content()
-
-
 @pytest.mark.parametrize("kind", few(["found", "found hostile"], lambda kind: kind == "found hostile"))
 def test_downloads_are_the_finding_and_the_table_which_remain_without_scripts(kind: str, open_page: Open) -> None:
     finding = FINDINGS[kind]()
@@ -266,17 +256,6 @@ def test_figures_follow_the_system_and_the_button(open_page: Open) -> None:
         _until(page, BACKGROUNDS, DARK)
         page.locator("#theme").click()
         _until(page, BACKGROUNDS, LIGHT)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["found", "25 layers", "found hostile"])
-def test_a_phone_does_not_scroll_sideways(kind: str, open_page: Open) -> None:
-    phone = {"width": 390, "height": 844}
-    with open_page(kind, viewport=phone, is_mobile=True, has_touch=True) as page:
-        assert page.evaluate("document.documentElement.scrollWidth") == 390
-        widths = page.evaluate("[...document.querySelectorAll('.plot .main-svg')].map(s => s.clientWidth)")
-        assert 300 < max(widths) <= 390
-        assert page.evaluate("document.querySelector('#layers .scroll').scrollWidth > 390")
 
 
 UNREADABLE = (Path(__file__).parent / "unreadable.js").read_text()

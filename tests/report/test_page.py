@@ -15,7 +15,7 @@ from layerprobe.comparison.values import Comparisons
 from layerprobe.errors import LayerProbeError, unreliable
 from layerprobe.files.serialisation import from_json, to_dict
 from layerprobe.report.comparison import compared_models
-from layerprobe.results import numbers, page
+from layerprobe.results import page
 from layerprobe.results.glossary import TERMS
 from layerprobe.results.markup import element, escape, script_json
 from layerprobe.results.shown import Shown, make_page
@@ -152,10 +152,6 @@ def test_another_measure_than_cka_is_told(plain: Pair) -> None:
     assert "RSA; raw features; 2552 texts; no intervals; same-index alignment" in text
 
 
-def test_what_rounds_to_nothing_has_no_sign() -> None:
-    assert numbers.number(-0.0004, 3) == "0.000"
-
-
 def test_nothing_is_said_of_a_reference_where_there_is_none() -> None:
     page = Page(rendered(FINDINGS["found alone"]()))
     labels = [attributes.get("aria-label") or "" for _, attributes in page.elements]
@@ -198,21 +194,6 @@ def test_the_report_is_written_whole_and_alone(searched: Finding, tmp_path: Path
     path = searched.save_html(tmp_path / "new" / "report.html")
     assert path.read_text(encoding="utf-8") == rendered(searched)
     assert [entry.name for entry in path.parent.iterdir()] == ["report.html"]
-
-
-def test_a_failed_write_keeps_the_old_file(searched: Finding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "report.html"
-    path.write_text("old")
-
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(LayerProbeError, match="No space left on device; choose another path") as caught:
-        searched.save_html(path)
-    assert "\n" not in str(caught.value)
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("name", ["", "a\0b.html"], ids=["folder", "NUL"])

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.search.plan import answer
 from layerprobe.search.posterior import posterior
 from layerprobe.search.values import Evidence, Score, SearchAnswer, SearchSettings
@@ -87,11 +86,6 @@ def test_a_rival_without_a_run_has_no_error_over_seeds() -> None:
     result = answer(Evidence(n_blocks=5, scores=(*scan, *runs)))
     assert (result.best_layer, result.doubt.seed_error) == (5, None)
     assert [belief.runs for belief in result.layers] == [0, 0, 0, 0, 0, 1]
-
-
-def test_json_keeps_it(evidence: Evidence, result: SearchAnswer) -> None:
-    assert from_json(SearchAnswer, to_json(result)) == result
-    assert from_json(Evidence, to_json(evidence)) == evidence
 
 
 def test_the_same_evidence_gives_the_same_answer(evidence: Evidence, result: SearchAnswer) -> None:

@@ -59,11 +59,9 @@ def map_by_cka(
     *,
     measure: CKA = LINEAR,
     level: float = LEVEL,
-    model_name: str = "the model",
-    reference_name: str = "the reference",
 ) -> SimilarityMap:
     """The map of the engine, not of the definitions."""
-    models = [(model_name, list(model)), (reference_name, list(reference))]
+    models = [("the model", list(model)), ("the reference", list(reference))]
     (estimate,) = estimate_cka(models, measures=[measure], level=level)
     return estimate.map
 

@@ -29,34 +29,6 @@ def layers(seed: int) -> tuple[Array, Array, np.random.Generator]:
     return X, np.tanh(X @ rng.normal(size=(d, e))) + rng.normal(size=(n, e)), rng
 
 
-def rotation(rng: np.random.Generator, d: int) -> Array:
-    return np.linalg.qr(rng.normal(size=(d, d)))[0]
-
-
-@cka_measures
-@estimators
-@given(seed=seeds, scale=st.floats(1e-6, 1e6), shift=st.floats(-1e3, 1e3))
-@quick
-def test_shift_scale_and_rotation_change_nothing(
-    cka: Callable[..., float], estimator: str, seed: int, scale: float, shift: float
-) -> None:
-    X, Y, rng = layers(seed)
-    moved = scale * (X + shift * rng.normal(size=X.shape[1])) @ rotation(rng, X.shape[1])
-    np.testing.assert_allclose(cka(moved, Y, estimator=estimator), cka(X, Y, estimator=estimator), rtol=0, atol=1e-8)
-
-
-@cka_measures
-@estimators
-@given(seed=seeds)
-@quick
-def test_order_of_layers_and_of_samples_changes_nothing(cka: Callable[..., float], estimator: str, seed: int) -> None:
-    X, Y, rng = layers(seed)
-    value = cka(X, Y, estimator=estimator)
-    order = rng.permutation(len(X))
-    np.testing.assert_allclose(cka(Y, X, estimator=estimator), value, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(cka(X[order], Y[order], estimator=estimator), value, rtol=0, atol=1e-10)
-
-
 @cka_measures
 @estimators
 @given(seed=seeds)
@@ -66,23 +38,6 @@ def test_a_layer_is_wholly_like_itself_and_never_more(cka: Callable[..., float],
     np.testing.assert_allclose(cka(X, X, estimator=estimator), 1.0, rtol=0, atol=1e-12)
     lowest = 0 if estimator == "biased" else -1
     assert lowest - 1e-12 <= cka(X, Y, estimator=estimator) <= 1 + 1e-12
-
-
-@cka_measures
-@estimators
-def test_an_invertible_map_changes_the_value(cka: Callable[..., float], estimator: str) -> None:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(100, 6))
-    stretched = X * np.array([30.0, 1, 1, 1, 1, 1])
-    assert cka(X, stretched, estimator=estimator) < 0.9
-
-
-@cka_measures
-@estimators
-def test_rows_in_another_order_are_unlike(cka: Callable[..., float], estimator: str) -> None:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 4))
-    assert cka(X, rng.permutation(X), estimator=estimator) < 0.1
 
 
 @given(seed=seeds)
@@ -166,36 +121,6 @@ def test_rows_equal_up_to_rounding_are_at_distance_zero() -> None:
     assert K[3, 7] == K[3, 8] == K[7, 8] == 1
     np.testing.assert_array_equal(K.diagonal(), 1)
     assert K.max() == 1
-
-
-def anisotropic(rng: np.random.Generator, *, cosine: float, n: int = 400, d: int = 64) -> Array:
-    """Rows with about that mean pairwise cosine."""
-    X = rng.normal(size=(n, d)) * np.linspace(0.5, 1.5, d)
-    offset = rng.normal(size=d)
-    return X + offset / np.linalg.norm(offset) * np.sqrt(cosine / (1 - cosine) * np.mean((X**2).sum(axis=1)))
-
-
-@pytest.mark.parametrize("cosine", [0.5, 0.9, 0.99, 0.999])
-@cka_measures
-@estimators
-def test_a_common_direction_does_not_move_the_value(cka: Callable[..., float], estimator: str, cosine: float) -> None:
-    """Upper layers of encoders look like this; Gram matrices made before centring lose all digits."""
-    rng = np.random.default_rng(0)
-    X = anisotropic(rng, cosine=cosine)
-    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
-    np.testing.assert_allclose(np.mean(unit @ unit.T), cosine, atol=0.02 * (1 - cosine) + 1e-3)
-    Y = X[:, ::2] + rng.normal(size=(400, 32))
-    truth = cka((X - X.mean(0)).astype(np.longdouble), Y - Y.mean(0), estimator=estimator)
-    value = cka(X.astype(np.float32), Y.astype(np.float32), estimator=estimator)
-    np.testing.assert_allclose(value, truth, rtol=0, atol=1e-5)
-
-
-@cka_measures
-def test_float16_does_not_overflow(cka: Callable[..., float]) -> None:
-    X = (300 * np.random.default_rng(0).normal(size=(40, 16))).astype(np.float16)
-    assert cka(X, X) == pytest.approx(1, abs=1e-6)
-    assert cka(X, X[:, :5]) == cka(X.astype(np.float32), X[:, :5].astype(np.float32))
-    np.testing.assert_allclose(cka(X, X[:, :5]), cka(X.astype(np.float64), X[:, :5]), rtol=0, atol=1e-6)
 
 
 @cka_measures

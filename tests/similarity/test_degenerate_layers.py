@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from layerprobe.comparison.compare import compare
-from layerprobe.errors import DataError, DegenerateLayerError, LayerProbeError, MisalignedSamplesError
+from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.similarity.cka import estimate_cka, linear_cka, rbf_cka
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.similarity.grams import rbf_gram, rbf_sigma_squared
@@ -66,14 +66,6 @@ def test_a_large_constant_feature_does_not_hide_the_others(
 @pytest.mark.parametrize("scale", [1e-30, 1e-3, 1e30])
 def test_small_and_large_numbers_are_not_degenerate(cka: Callable, scale: float, X: np.ndarray) -> None:
     assert cka(scale * X, X) == pytest.approx(1, abs=1e-12)
-
-
-@cka_measures
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_values_that_are_not_finite_are_refused(cka: Callable, bad: float, X: np.ndarray) -> None:
-    X[3, 5] = bad
-    with pytest.raises(DegenerateLayerError, match=r"X has 1 NaN or infinite values, the first in row 3, expected"):
-        cka(X, X)
 
 
 @cka_measures
@@ -192,12 +184,6 @@ def test_hsic_refuses_what_is_no_gram_matrix(X: np.ndarray) -> None:
     K[2, 2] = np.nan
     with pytest.raises(DegenerateLayerError, match="K has 1 NaN or infinite values"):
         hsic(K, K, estimator="debiased")
-
-
-def test_errors_are_of_the_tree_and_built_in() -> None:
-    for kind in (DegenerateLayerError, MisalignedSamplesError):
-        assert issubclass(kind, LayerProbeError)
-        assert issubclass(kind, ValueError)
 
 
 def test_a_constant_layer_of_a_model_says_how_to_go_on_without_it():

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from layerprobe.checks import LEVEL
 from layerprobe.context import settings
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
-from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.similarity import permutation
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.similarity.engine.passes import CPU_TILE
@@ -254,12 +253,6 @@ def test_memory_maps_are_arrays(tmp_path: Path) -> None:
             np.save(tmp_path / f"{name}-{i}.npy", layer)
         mapped.append([np.load(tmp_path / f"{name}-{i}.npy", mmap_mode="r") for i in range(len(layers))])
     assert null_of(mapped[0], mapped[1]) == null_of(model, reference)
-
-
-def test_a_null_travels_with_its_map() -> None:
-    model, reference = independent(0)
-    found = dataclasses.replace(map_of(model, reference, MEASURES[0]), null=null_of(model, reference))
-    assert from_json(SimilarityMap, to_json(found)) == found
 
 
 def test_progress_counts_permutations(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from layerprobe.errors import DataError, MisalignedSamplesError
-from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.interval import Interval
 from layerprobe.metrics.influence import class_influences, correlation_influences
 from layerprobe.metrics.scores import class_scores, correlations
@@ -104,11 +103,6 @@ def test_words_say_what_the_interval_is_over_and_which_error_is_the_larger_one()
     assert error_sources(alone) == "over new texts only, as there is one seed"
     assert error_sources(interval_of([1.0, 2.0], None)) == "over new seeds only, as outputs by item were not kept"
     assert error_sources(interval_of([2.0, 2.0], np.zeros((2, 10)))) == "over new items and new seeds"
-
-
-def test_it_survives_json() -> None:
-    for found in (interval_of([1.0, 2.0], None), interval_of([1.0], np.eye(4)[:1])):
-        assert from_json(Interval, to_json(found)) == found
 
 
 def test_wrong_numbers_are_errors() -> None:

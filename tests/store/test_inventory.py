@@ -123,14 +123,6 @@ def test_unknown_entries_are_named(store, texts, fill, fingerprint):
     assert len(store.entries()) == 1
 
 
-def test_links_are_no_entries(store, texts, fill, tmp_path):
-    directory = fill(store, texts).directory
-    elsewhere = directory.rename(tmp_path / directory.name)
-    directory.symlink_to(elsewhere, target_is_directory=True)
-    assert store.prune(everything=True).entries == ()
-    assert (elsewhere / "manifest.json").exists()
-
-
 # ---- results ------------------------------------------------------------------------------------------
 
 RESULT = dict[str, str]

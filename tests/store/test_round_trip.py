@@ -94,12 +94,6 @@ def test_rows_of_a_layer_are_read_across_shards(tmp_path, texts, fill, rows):
         assert layer[chosen].flags.writeable
 
 
-@pytest.mark.parametrize("layer", [-1, 3])
-def test_there_are_no_rows_of_other_layers(store, texts, fill, layer):
-    with pytest.raises(DataError, match=f"expected a layer from 0 to 2, got {layer}"):
-        fill(store, texts).rows(layer)
-
-
 @pytest.mark.parametrize(
     ("n_layers", "width", "rows"), [(13, 768, 1680), (1, 1, 65536), (200, 100_000, 256), (37, 1024, 442)]
 )

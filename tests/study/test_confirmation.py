@@ -445,8 +445,3 @@ def test_no_more_is_claimed_than_was_tested(prediction: DropPrediction, effects:
 def test_a_prediction_that_flags_the_last_layer_alone_was_tested_whole() -> None:
     alone = dataclasses.replace(DROP, drop_layers=(6,), onset=6)
     assert "flagged" not in confirmed(alone, [80.0, 81.0], [70.0, 71.0]).sentence
-
-
-def test_a_confirmation_survives_json() -> None:
-    for result in (confirmed(DROP, [80.0, 81.0], [70.0, 71.0]), confirmed(NO_DROP, [80.0], [70.0])):
-        assert from_json(Confirmation, to_json(result)) == result

@@ -14,7 +14,6 @@ from layerprobe.finetuning import runs
 from layerprobe.finetuning.outputs import RunOutputs
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Confirmation
-from layerprobe.prediction.values import DropPrediction
 from layerprobe.study.confirmation import confirm
 from layerprobe.tasks.values import Task
 from tests.finetuning.finished import Tuned
@@ -62,11 +61,6 @@ def confirming(
         return confirm(Model(folder, device="cpu", cache_dir=tmp_path), task, DROP, **settings)
 
     return confirming
-
-
-def test_the_prediction_is_what_the_tests_say() -> None:
-    assert isinstance(DROP, DropPrediction)
-    assert (DROP.recommended_layer, DROP.drop_layers) == (1, (2, 3))
 
 
 @pytest.mark.parametrize(("effects", "n_seeds"), [("large", 3), ("middling", 4), ("none", 5), ("same", 5)])

@@ -12,7 +12,6 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError, TrainingError
-from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.values import Protocol
 from layerprobe.search.values import SearchAnswer
@@ -192,47 +191,12 @@ def test_one_model_is_a_list_of_one(two: list[Path], cache: Path, result: Findin
     assert (alone.others, alone.among, alone.share) == ((), None, None)
 
 
-def test_it_survives_the_disk(result: Finding) -> None:
-    assert from_json(Finding, to_json(result)) == result
-
-
 def test_what_is_done_is_not_done_again(
     two: list[Path], cache: Path, result: Finding, made: list[tuple[int, int, int]]
 ) -> None:
     again = found(two, cache, budget=0.2, against_last=1)
     assert numbers(again) == numbers(result)
     assert made == []
-
-
-@pytest.mark.slow
-def test_a_killed_search_goes_on_to_the_same_result(
-    two: list[Path],
-    tmp_path: Path,
-    result: Finding,
-    made: list[tuple[int, int, int]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    write = runs.save_finished
-
-    def killed(*arguments: Any) -> None:
-        if len(made) == 4:
-            raise KeyboardInterrupt
-        write(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(runs, "save_finished", killed)
-        with pytest.raises(KeyboardInterrupt):
-            found(two, tmp_path, budget=0.2, against_last=1)
-    assert numbers(found(two, tmp_path, budget=0.2, against_last=1)) == numbers(result)
-    assert len(made) == len(set(made)) + 1
-
-
-@pytest.mark.slow
-def test_several_at_a_time_are_the_same_search_whoever_is_faster(two: list[Path], tmp_path: Path) -> None:
-    first = found(two, tmp_path, budget=0.15, jobs=2)
-    again = found(two, tmp_path, budget=0.15, jobs=2)
-    assert numbers(again) == numbers(first)
-    assert all(each.runs for each in first.models)
 
 
 def test_a_plan_is_that_of_all(two: list[Path], cache: Path) -> None:

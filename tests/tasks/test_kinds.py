@@ -112,8 +112,6 @@ def test_the_digest_depends_on_the_kind(tmp_path: Path) -> None:
     assert len({load_task(path, kind=kind).digest for kind in ("sts", "paraphrase", "entailment")}) == 3
 
 
-# ---- refused ------------------------------------------------------------------------------------------
-
 ENOUGH = ["yes", "no"] * 4
 
 

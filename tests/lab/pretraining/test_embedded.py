@@ -10,7 +10,6 @@ from transformers import AutoModel, AutoTokenizer
 from benchmarks.embedded_pair import RECIPE, make
 from layerprobe.embedded import pair as embedded
 from layerprobe.embedded.language import Language
-from layerprobe.embedded.pair import embedded_model, embedded_task
 from layerprobe.lab.pretraining.models import SPECIAL_TOKENS, word_tokenizer
 from layerprobe.lab.pretraining.values import EncoderSize
 
@@ -69,12 +68,6 @@ def test_only_a_pooler_may_be_missing_from_a_checkpoint(checkpoints: Path) -> No
         assert not info["unexpected_keys"]
 
 
-def test_both_models_read_the_same_tokens(checkpoints: Path, language: Language) -> None:
-    texts = list(language.sentences(20, seed=9))
-    ids = [AutoTokenizer.from_pretrained(checkpoints / name)(texts)["input_ids"] for name in ("mlm", "rtd")]
-    assert ids[0] == ids[1]
-
-
 def test_every_word_is_one_known_token(language: Language) -> None:
     tokenizer = word_tokenizer(language, max_length=RECIPE.max_length)
     assert len(tokenizer) == len(language.vocabulary) + len(SPECIAL_TOKENS)
@@ -86,15 +79,3 @@ def test_every_word_is_one_known_token(language: Language) -> None:
         assert tokenizer.decode(ids, skip_special_tokens=True) == text
         assert len(ids) <= RECIPE.max_length
     assert tokenizer("no-such-word")["input_ids"][1] == tokenizer.unk_token_id
-
-
-def test_the_task_is_the_same_every_time() -> None:
-    task = embedded_task(train=30, validation=20, test=10)
-    assert [len(split) for split in (task.train, task.validation, task.test)] == [30, 20, 10]
-    assert task.digest == embedded_task(train=30, validation=20, test=10).digest
-    assert all(0 <= score <= 1 for score in task.train.targets)
-    assert not set(task.train.first) & set(task.test.first)
-
-
-def test_models_live_in_the_package() -> None:
-    assert embedded_model("mlm").parent == embedded_model("rtd").parent == Path(embedded.__file__).parent / "weights"
