@@ -52,12 +52,6 @@ def test_minilm_and_the_benchmark_take_part_together_or_not_at_all(
     assert bench_gpu.here(tmp_path, tmp_path) == (tmp_path, tmp_path)
 
 
-def test_what_is_missing_is_named_in_one_line(bench_gpu: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    with bench_gpu.unless_missing("a peer"):
-        raise ImportError("No module named peer\nand more")
-    assert capsys.readouterr().out == "left out: a peer: No module named peer and more\n"
-
-
 def test_without_a_gpu_it_says_how_to_try(
     bench_gpu: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

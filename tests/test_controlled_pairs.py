@@ -59,13 +59,3 @@ def test_the_lab_trains_the_very_weights_that_were_given(controlled_pairs: Modul
         weights = controlled_pairs.encoder_of(arm.path(setting), "cpu", "float32").model.state_dict()
         first = controlled_pairs.encoder_of(setting.model, "cpu", "float32").model.state_dict()
         assert max(float((weights[name] - first[name]).abs().max()) for name in first) < 1e-6
-
-
-def test_what_goes_wrong_in_a_process_is_a_row(controlled_pairs: ModuleType) -> None:
-    name, row = controlled_pairs.part("tuned", None, controlled_pairs.Arm(objective="as is"), 3)
-    assert name == "tuned"
-    assert row == {
-        "arm": "as is",
-        "layer": 3,
-        "error": "AttributeError(\"'NoneType' object has no attribute 'model'\")",
-    }

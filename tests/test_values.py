@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import layerprobe
-from layerprobe.comparison.values import Comparison, Comparisons
-from layerprobe.encoders.backends.choice import BackendFinding, BackendSurvey
+from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.model import Model, ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import IN_MEMORY, digest, from_json, to_bytes, to_json
@@ -36,7 +35,7 @@ from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import AdaptationProtocol, EncoderSize, PretrainingProtocol
 from layerprobe.lab.recipe import AdaptStep, AverageStep, PretrainStep, Recipe, RecipeModel, RecipeTask, TuneStep
 from layerprobe.lab.results import Average, AveragedMember
-from layerprobe.prediction.values import Decline, DropPrediction, DropProbability, Record, RecordPart
+from layerprobe.prediction.values import Decline, DropPrediction, Record, RecordPart
 from layerprobe.probing.values import ProbedLayer, ProbeSettings, Probing
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles, ProfileSettings
 from layerprobe.readings.values import LayerCurve, Views
@@ -48,7 +47,6 @@ from layerprobe.similarity.registry import MEASURES
 from layerprobe.similarity.values import (
     CurveUncertainty,
     MapUncertainty,
-    PermutationNull,
     SimilarityCurve,
     SimilarityMap,
 )
@@ -88,22 +86,10 @@ COST = Cost(
 )
 # Fields that must fit each other: both models have three layers.
 OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
-    ModelDescription: {"n_blocks": st.just(2), "parameters": st.tuples(*[st.integers()] * 3)},
     RBFCKA: {"bandwidth_multiplier": st.floats(0.1, 9)},
     **{MEASURES[name]: {"neighbours": st.integers(1, 9)} for name in ("mutual-knn", "cknna")},
     MEASURES["svcca"]: {"variance": st.floats(0.1, 1)},
-    MapUncertainty: dict.fromkeys(("standard_errors", "lower", "upper"), MATRIX),
-    PermutationNull: dict.fromkeys(("threshold", "p_values", "calibrated"), MATRIX),
-    SimilarityMap: {
-        "values": MATRIX,
-        **dict.fromkeys(("sigma_squared", "effective_shares"), st.none() | st.tuples(THREE, THREE)),
-    },
-    CurveUncertainty: {**dict.fromkeys(("lower", "upper", "band_lower", "band_upper"), THREE), "covariance": MATRIX},
-    BackendSurvey: {"findings": st.tuples(st.builds(BackendFinding, backend=st.just("torch")))},
     TextFile: {"texts": st.tuples(TEXTS, TEXTS), "groups": st.none() | st.tuples(TEXTS, TEXTS)},
-    Comparisons: {"comparisons": st.tuples(st.deferred(lambda: values_of(Comparison))), "differences": st.just(())},
-    DropProbability: {**dict.fromkeys(("by_layer", "recommended"), st.tuples(SHARE, SHARE, SHARE)), "any_drop": SHARE},
-    Comparison: dict.fromkeys(("steps", "model_diagnostics", "reference_diagnostics"), st.just(())),
     Finding: {"comparison": st.none(), "others": st.just(())},
     Prediction: {
         "comparisons": st.tuples(st.deferred(lambda: values_of(Comparison))),

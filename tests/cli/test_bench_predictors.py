@@ -90,15 +90,6 @@ def test_tuned_rules_on_the_models_that_were_kept_out(layerprobe: Layerprobe) ->
     assert {name for budget in budgets for name in budget["truths"]} == {e.name for e in read_kept_out().entries}
 
 
-def test_bad_input_is_one_line(layerprobe: Layerprobe, zoo_file: Path) -> None:
-    assert "cannot read" in layerprobe("lab", "bench", zoo_file.with_name("none.json")).error
-    assert "expected budgets among gentle" in layerprobe("lab", "bench", zoo_file, "--budget", "none").error
-    assert "expected a confidence level" in layerprobe("lab", "bench", zoo_file, "--level", "0").error
-    zoo_file.write_text("[]")
-    done = layerprobe("lab", "bench", zoo_file)
-    assert (done.code, "holds no zoo" in done.error) == (1, True)
-
-
 @pytest.mark.slow
 def test_the_table_shows_itself(tmp_path: Path) -> None:
     made = [recorded(f"m{k}", "ab"[k], (DROPPING, RISING)[k], seed=k, cka=RISING) for k in range(2)]

@@ -92,11 +92,6 @@ def test_help_names_every_measure(layerprobe: Layerprobe) -> None:
     assert "{measures}" not in shown
 
 
-def test_a_measure_that_there_is_not(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
-    refused = layerprobe("compare", *pair, "-t", pairs_file, "--measure", "procrustess")
-    assert (refused.code, "did you mean 'procrustes'" in refused.err) == (2, True)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -60,25 +60,3 @@ def test_a_finding_of_another_model_is_refused_before_anything_is_measured(
     assert "expected a finding of the model that is profiled" in outcome.error
     outcome = layerprobe("profile", pair[1], *FEW, "--finding", finding)
     assert "expected a finding of the model that is profiled" in outcome.error
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "words"),
-    [
-        (("--layers", "2-7"), 1, "expected layers from 0 to 3"),
-        (("--lengths", "600"), 1, "expected lengths up to 64 tokens"),
-        (("--repeats", "0"), 2, "expected at least one repeat"),
-        (("--finding", "nothing.json"), 1, "cannot read nothing.json"),
-        (("--lengths", "many"), 2, "expected lengths as whole numbers"),
-    ],
-)
-def test_bad_input_is_reported_in_one_line(
-    layerprobe: Layerprobe, pair: Pair, options: tuple[str, ...], code: int, words: str
-) -> None:
-    outcome = layerprobe("profile", pair[0], *FEW, *options)
-    assert outcome.code == code
-    assert words in " ".join(outcome.err.replace("│", " ").split())
-
-
-def test_a_model_that_does_not_exist(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
-    assert "there is no folder" in layerprobe("profile", pair[0], tmp_path / "nothing", *FEW).error

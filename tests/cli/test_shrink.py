@@ -73,25 +73,6 @@ def test_a_dry_run_trains_nothing(layerprobe: Layerprobe, pair: Pair, texts: Pat
     assert not (tmp_path / "cache" / "runs").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--texts", "TEXTS", "--size", "half"), "times as fast such as 2x, or all, got 'half'"),
-        (("--texts", "TEXTS", "--size", "0.5x"), "times as fast such as 2x, or all, got '0.5x'"),
-        (("--texts", "TEXTS", "--tune"), "expected a task with --tune"),
-        ((), "expected texts to train on"),
-        (("--texts", "TEXTS", "--split-seed", "1"), "expected no --split-seed without --task"),
-    ],
-    ids=lambda value: "-".join(value)[:20] if isinstance(value, tuple) else "",
-)
-def test_wrong_options_are_one_line(
-    layerprobe: Layerprobe, pair: Pair, texts: Path, options: tuple[str, ...], said: str
-) -> None:
-    done = layerprobe("shrink", pair[1], *(str(texts) if word == "TEXTS" else word for word in options))
-    assert done.code == 2
-    assert said in " ".join(done.err.replace("│", " ").split())
-
-
 def test_texts_of_a_table_are_in_the_column_that_is_named(
     layerprobe: Layerprobe, pair: Pair, texts: Path, tmp_path: Path
 ) -> None:

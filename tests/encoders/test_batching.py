@@ -90,25 +90,6 @@ def test_a_text_without_tokens_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("side", "expected"), [("right", [[2, 5, 3, 0], [2, 6, 7, 3]]), ("left", [[0, 2, 5, 3], [2, 6, 7, 3]])]
-)
-def test_collate_pads_on_the_side_of_the_tokenizer(side: str, expected: list[list[int]]) -> None:
-    tokens = tokenize(tiny_tokenizer(padding_side=side), ["b c", "a b c d e", "a"], max_length=9, token_types=True)
-    batch = collate(tokens, [2, 0])
-    assert batch["input_ids"].tolist() == expected
-    assert batch["attention_mask"].tolist() == [[int(token != 0) for token in row] for row in expected]
-    assert batch["token_type_ids"].tolist() == [[0] * 4] * 2
-    assert all(values.dtype == torch.long for values in batch.values())
-
-
-def test_padding_is_the_tokenizers() -> None:
-    tokenizer = tiny_tokenizer(pad_token="[MASK]")
-    batch = collate(tokenize(tokenizer, ["a", "a b"], max_length=9, token_types=True), [0, 1])
-    assert batch["input_ids"][0].tolist() == [2, 5, 3, 4]
-    assert batch["attention_mask"][0].tolist() == [1, 1, 1, 0]
-
-
-@pytest.mark.parametrize(
     ("name", "reads_them"), [("bert", True), ("electra", True), ("gpt2", False), ("distilbert", False), ("t5", False)]
 )
 def test_token_types_go_to_the_models_that_have_them(
@@ -117,15 +98,6 @@ def test_token_types_go_to_the_models_that_have_them(
     encoder = loaded(name)
     assert "token_type_ids" in encoder.tokenizer("a"), "expected a tokenizer as BERT's"
     assert ("token_type_ids" in collate(encoder.tokenize(["a"]), [0])) == reads_them
-
-
-def test_encoder_cuts_at_the_smaller_limit(loaded: Callable[[str], Encoder]) -> None:
-    encoder = loaded("bert")
-    assert encoder.max_length == 64
-    long = ["a " * 100]
-    assert encoder.tokenize(long).lengths == [64]
-    assert encoder.tokenize(long, max_length=10).lengths == [10]
-    assert encoder.tokenize(long, max_length=1000).lengths == [64]
 
 
 def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:

@@ -2,10 +2,7 @@
 
 import dataclasses
 import itertools
-import subprocess
-import sys
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +10,6 @@ import pytest
 
 from layerprobe.comparison.compare import compare
 from layerprobe.context import settings
-from layerprobe.embedded.language import Language
-from layerprobe.embedded.pair import embedded_model
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, distinct_texts, extract
@@ -195,32 +190,4 @@ def test_another_dtype_of_the_store_is_refused() -> None:
         Model(store_dtype="int8")  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
-def test_a_hundred_thousand_texts_take_no_more_memory_than_a_few_shards(tmp_path: Path) -> None:
-    """The installed command on the embedded model, in processes of their own."""
-
-    def resident(n: int) -> int:
-        path = tmp_path / f"{n}.txt"
-        path.write_text("".join(f"{sentence} {i}\n" for i, sentence in enumerate(sentences(n))))
-        options = "--texts", str(path), "--cache-dir", str(tmp_path / "cache"), "-q"
-        command = [sys.executable, "-c", PEAK, "extract", str(embedded_model("rtd")), *options]
-        done = subprocess.run(command, capture_output=True, check=True)
-        return int(done.stderr.split()[-1])
-
-    few, some, many = resident(64), resident(40_000), resident(100_000)
-    assert many - few < 2**29
-    assert (many - some) / 60_000 < 1000  # 60 bytes of each text's own are pages of a mapped file
-
-
 # the peak of the process itself, since that of children never falls
-PEAK = """
-import atexit, resource, sys
-atexit.register(lambda: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, file=sys.stderr))
-from layerprobe_cli.main import main
-main()
-"""
-
-
-def sentences(n: int) -> Iterator[str]:
-    """Yield n sentences of the embedded language, some of them again and again."""
-    return itertools.islice(itertools.cycle(list(Language().sentences(min(n, 5000), seed=0))), n)

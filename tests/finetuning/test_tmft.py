@@ -17,7 +17,7 @@ from transformers import AutoModel
 from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.errors import DataError, ModelError, TrainingError
+from layerprobe.errors import DataError, TrainingError
 from layerprobe.finetuning import tmft
 from layerprobe.finetuning.losses import CosineScore, prepared_sides
 from layerprobe.finetuning.tmft import FineTuner
@@ -411,11 +411,6 @@ def test_the_saved_checkpoint_has_the_scores_of_the_run(
     test = prepared_sides(loaded, task.test, max_length=protocol.max_length)
     found = evaluated(loaded, TruncatedEncoder(loaded, 2), test, protocol, STS, kind="sts")
     assert found.metrics == pytest.approx(run.test, abs=1e-4)
-
-
-def test_a_layer_that_is_not_there_is_refused(encoder: Encoder, task: Task) -> None:
-    with pytest.raises(ModelError, match="expected a layer from 0 to 3, got 4"):
-        tuned(encoder, 4, task)
 
 
 # ---- evaluation ---------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from layerprobe.comparison.compare import compare
-from layerprobe.context import settings
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError, TaskError, UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import extract
@@ -226,16 +225,6 @@ def test_a_recipe_killed_again_and_again_gives_the_same(model: Path, data: Path,
     assert numbers(run_recipe(recipe)) == numbers(uninterrupted)
 
 
-@pytest.mark.slow
-def test_a_second_process_waits_for_the_first(model: Path, data: Path, tmp_path: Path) -> None:
-    with job(model, data, tmp_path, pause=0.01) as process:
-        wait_for(process, "adapting")
-        ours = run_recipe(whole_chain(model, data, tmp_path))
-        process.communicate()
-    assert process.returncode == 0
-    assert numbers(ours) == numbers(run_recipe(whole_chain(model, data, tmp_path / "other")))
-
-
 # ---- refused ---------------------------------------------------------------------------------------------
 
 
@@ -250,12 +239,6 @@ def test_layer_zero_of_an_architecture_that_needs_a_block(data: Path, tmp_path: 
         plan_recipe(chain(deberta, data, tmp_path, words(data), layers=(0, 1)))
 
 
-def test_a_model_that_cannot_fill_in_masks(data: Path, tmp_path: Path) -> None:
-    gpt2 = save_tiny("gpt2", tmp_path / "gpt2")
-    with pytest.raises(ModelError, match="masked"):
-        run_recipe(chain(gpt2, data, tmp_path / "cache", adaptation(data)))
-
-
 def test_what_is_not_there_is_told_before_any_training(model: Path, data: Path, tmp_path: Path) -> None:
     missing = dataclasses.replace(task(data).settings, source=str(data / "nothing.csv"))
     with pytest.raises(TaskError, match=r"nothing\.csv"):
@@ -267,8 +250,3 @@ def test_what_is_not_there_is_told_before_any_training(model: Path, data: Path, 
     with pytest.raises(DataError, match="expected a reference other than bert itself"):
         run_recipe(chain(model, data, tmp_path, reference=f"{model}/../bert"))
     assert not (tmp_path / "adapted").exists()
-
-
-def test_a_level_that_is_none(model: Path, data: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="level"), settings(level=95):
-        run_recipe(chain(model, data, tmp_path))

@@ -260,11 +260,6 @@ def test_wrong_settings_make_no_file(tmp_path: Path, keywords: dict[str, Any], m
     assert not list(tmp_path.glob("*"))
 
 
-def test_no_score_no_answer() -> None:
-    with pytest.raises(DataError, match="expected the score of at least one run, got none"):
-        LayerSearch(n_blocks=3).answer()
-
-
 def test_a_number_is_no_path() -> None:
     with pytest.raises(DataError, match=r"expected the path of a JSON file, as in LayerSearch.* got 12"):
         LayerSearch(12)  # type: ignore[arg-type]

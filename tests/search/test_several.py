@@ -144,14 +144,6 @@ def test_the_budget_is_that_of_all_sweeps_by_what_a_block_costs(at_a_time: int) 
     assert 0.07 * whole < spent <= 0.1 * whole
 
 
-@pytest.mark.slow
-def test_a_decision_depends_on_the_evidence_alone() -> None:
-    settings, made = SearchSettings(budget=0.2), drawn(np.random.default_rng(7), (6, 8), 0.5)
-    known = together(made, settings)
-    assert together(made, settings) == known
-    assert next_run(known[::-1], settings) == next_run(known, settings)
-
-
 def test_beside_a_run_of_one_model_another_begins() -> None:
     state = SearchState(models=(evidence_of(0), evidence_of(1)), settings=SearchSettings(budget=0.3))
     begun = LayerSearch.of(state).ask(3)

@@ -120,14 +120,6 @@ def test_masked_values_are_refused_however_layers_are_given(X: np.ndarray) -> No
             call()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_tensors_are_arrays_whatever_their_precision(dtype: torch.dtype, X: np.ndarray) -> None:
-    tensor = torch.tensor(X, dtype=dtype, requires_grad=True)
-    expected = linear_cka(tensor.detach().float().numpy(), X)
-    assert compare([tensor], [X], device="cpu").values[0][0] == pytest.approx(expected, abs=1e-5)
-    assert compare(tensor, X, device="cpu").values[0][0] == pytest.approx(expected, abs=1e-5)
-
-
 def test_arrays_are_compared_where_float64_is(X: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("layerprobe.comparison.compare.resolve_device", lambda device: torch.device("mps"))
     assert compare(X, X).values[0][0] == pytest.approx(1)

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import pickle
 import shutil
 from pathlib import Path
@@ -17,7 +16,6 @@ from layerprobe.errors import DataError, TaskError
 from layerprobe.files.images import ImageItem, decoded, prompted, readable_as
 from layerprobe.kinds.images.kind import recognises
 from layerprobe.tasks.loading import load_task, load_texts
-from layerprobe.tasks.values import Task
 from tests.images import digit_folder, digits
 
 
@@ -238,25 +236,3 @@ def test_without_pillow_one_line_names_the_extra(tmp_path: Path, monkeypatch: py
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
     with pytest.raises(DataError, match=r"PIL, which is not installed: pip install 'layerprobe\[images\]'"):
         load_task(str(folder))
-
-
-def test_tasks_survive_pickling(tmp_path: Path) -> None:
-    task = load_task(str(digit_folder(tmp_path, 40, classes=(0, 1))))
-    copy: Task = pickle.loads(pickle.dumps(task))  # noqa: S301
-    assert copy.digest == task.digest
-    assert copy.readable == "image"
-
-
-def test_parquet_that_is_too_large_when_unpacked_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cells = pa.array([b"x" * 10_000] * 1000).dictionary_encode()
-    parquet.write_table(pa.table({"image": cells.cast(pa.binary()), "label": [0, 1] * 500}), tmp_path / "i.parquet")
-    monkeypatch.setenv("LAYERPROBE_MAX_BYTES", "1000000")
-    with pytest.raises(TaskError, match=r"i.parquet has more than 1,000,000 bytes when unpacked"):
-        load_task(tmp_path / "i.parquet")
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")
-def test_a_pipe_among_parquet_files_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "a.parquet")
-    with pytest.raises(TaskError):
-        load_task(tmp_path, kind="image classification")

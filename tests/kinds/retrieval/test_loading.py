@@ -265,13 +265,3 @@ def test_an_empty_split_of_the_hub_is_an_error(hub: dict[tuple[str, str], Splits
     hub["org/a", "qrels"] = {"test": []}
     with pytest.raises(TaskError, match="org/a test is empty"):
         load_retrieval("org/a")
-
-
-def test_a_failure_of_the_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise ConnectionError("no network\nat all")
-
-    monkeypatch.setattr(datasets, "get_dataset_config_names", fail)
-    with pytest.raises(TaskError, match=r"cannot load 'org/a', which is no file, from the Hub: no network: ") as caught:
-        load_retrieval("org/a")
-    assert "\n" not in str(caught.value)

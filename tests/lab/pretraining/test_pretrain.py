@@ -25,7 +25,6 @@ from layerprobe.tasks.loading import load_corpus
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.corpus import MaskedBatch
 from tests.lab.pretraining.jobs import (
-    CHECKPOINT_EVERY,
     SIZE,
     STEPS,
     TEXTS,
@@ -33,7 +32,6 @@ from tests.lab.pretraining.jobs import (
     job,
     numbers,
     protocol_of,
-    stop_after,
 )
 from tests.models import given
 
@@ -261,19 +259,6 @@ def test_few_texts_give_few_words(tmp_path: Path) -> None:
 
 
 # ---- interrupted --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("name", "step"), [("all-tokens-mlm", 7)])
-def test_it_can_be_interrupted_anywhere(
-    name: str, step: int, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patched:
-        stop_after(step, patched)
-        with pytest.raises(KeyboardInterrupt):
-            job(name, tmp_path / "out")
-    assert (tmp_path / "out.pretraining").exists() == (step >= CHECKPOINT_EVERY)
-    assert numbers(job(name, tmp_path / "out")) == numbers(made[name][0])
-    assert_same_weights(tmp_path / "out", made[name][1])
 
 
 # ---- finished, in the way, refused ----------------------------------------------------------------------

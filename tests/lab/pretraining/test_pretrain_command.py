@@ -46,29 +46,3 @@ def test_presets_and_overrides(layerprobe: Layerprobe, tmp_path: Path) -> None:
     assert small == {"n_blocks": 12, "hidden_size": 256, "heads": 4, "intermediate_size": 1024}
     narrow = layerprobe("lab", "pretrain", tmp_path / "out", *few, "--size", "mini", "--hidden-size", "64").json
     assert narrow["protocol"]["size"] == {"n_blocks": 8, "hidden_size": 64, "heads": 4, "intermediate_size": 256}
-
-
-def test_refusals_are_one_line(layerprobe: Layerprobe, texts: Path, tmp_path: Path) -> None:
-    def refused(*arguments: str | Path) -> str:
-        done = layerprobe("lab", "pretrain", *QUICK, *arguments)
-        assert done.code == 1
-        return done.error
-
-    assert "expected a folder for the pretrained model, got the file" in refused(texts, "--corpus", texts)
-    assert "does not exist" in refused(tmp_path / "out", "--corpus", tmp_path / "none.txt")
-    empty = tmp_path / "empty.txt"
-    empty.write_text("\n \n")
-    assert "has no texts" in refused(tmp_path / "out", "--corpus", empty)
-    few = tmp_path / "few.txt"
-    few.write_text("a b\nc d\ne f\n")
-    assert "a whole batch, got 2" in refused(tmp_path / "out", "--corpus", few)
-    odd = layerprobe("lab", "pretrain", *QUICK, tmp_path / "out", "--corpus", texts, "--heads", "3")
-    assert odd.code == 2
-    assert "a hidden size that 3 attention heads divide" in " ".join(odd.err.split())
-    assert layerprobe("lab", "pretrain", tmp_path / "out", "--corpus", "language", "--column", "a", *QUICK).code == 2
-
-
-def test_a_seed_that_no_generator_takes_is_one_line(layerprobe: Layerprobe, tmp_path: Path) -> None:
-    found = layerprobe("lab", "pretrain", tmp_path / "out", "--corpus", "language", *QUICK, "--seed", str(10**20))
-    assert (found.code, found.err.count("\n")) == (1, 1)
-    assert "expected seeds from 0 to 2^63 - 1, at least one, got [100000000000000000000]" in found.err
