@@ -54,7 +54,7 @@ def test_odd_texts_are_kept_or_cut_with_a_warning(layerprobe: Layerprobe, pair: 
         (("compare", "MODEL", "-t", "DATA", "--parquet", "INSIDE.html"), "pairs.csv is a file"),
         (("finetune", "MODEL", "-t", "DATA", "--scan", "--layers", "1"), "no --layers with --scan"),
         (("extract", "MODEL", "-t", "DATA", "--workers", "2"), "expected --ray ADDRESS with --workers"),
-        (("finetune", "MODEL", "-t", "DATA", "--weighting", "equal"), "--scan with --weighting"),
+        (("finetune", "MODEL", "-t", "DATA", "--weighting", "equal"), "no --weighting without --scan"),
         (("find", "MODEL", "-t", "DATA", "--device", "cuda:1"), "got 'cuda:1': this torch has no CUDA"),
         (("lab", "pretrain", "new", "--device", "cuda"), "this torch has no CUDA"),
         (("score", "MODEL", "-t", "DATA", "--backend", "openvino"), "pip install 'layerprobe[openvino]'"),
