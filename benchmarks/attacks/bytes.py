@@ -50,9 +50,9 @@ from layerprobe.finetuning.saved import (
 )
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.lab.dropbench.zoo import read_zoo, write_zoo
+from layerprobe.lab.dropbench.zoo import ZooEntry, read_zoo, write_zoo
 from layerprobe.lab.pretraining.run import ADAPTED, PRETRAINED, adapt_in_store, pretrain
-from layerprobe.lab.run import LabEntry, run_recipe
+from layerprobe.lab.run import run_recipe
 from layerprobe.results.kept import load
 from layerprobe.store import store
 from layerprobe.tasks.values import TextFile
@@ -352,7 +352,7 @@ def _loose(root: Path, checkpoint: Any) -> list[Kind]:
 
     def entries(folder: Path) -> Any:
         files = sorted(folder.glob("entries/*.json"))
-        found = [read_kept(LabEntry, file, root=folder) for file in files]
+        found = [read_kept(ZooEntry, file, root=folder) for file in files]
         return to_dict(found) if len(found) == 2 else None
 
     for name in ("finding", "zoo"):

@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -87,15 +87,6 @@ class Curve(NamedTuple):
 
 Made = dict[Curve, list[FineTuningRun]]
 """Finished runs, by seed and layer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabEntry:
-    """What is kept of an entry of a zoo."""
-
-    fingerprint: str
-    """sha256 of all that the entry depends on."""
-    entry: ZooEntry
 
 
 def run_recipe(
@@ -433,13 +424,13 @@ class _Recipe:
         tuned = [recipe.budgets, recipe.seeds, recipe.scans, task.digest]
         how = [computed_on(self.options), {option: getattr(self.options, option) for option in OPTIONAL}]
         fingerprint = digest([LAB_VERSION, start.identity, against, *tuned, *how])
-        file = self.out / "entries" / f"{name.replace('/', '-')}.json"
+        file = self.out / "entries" / f"{name.replace('/', '-')}-{fingerprint[:16]}.json"
         try:
-            stored = read_kept(LabEntry, file, root=self.out)
+            entry = read_kept(ZooEntry, file, root=self.out)
         except DamagedStoreError as error:
             logger.warning("%s: it is made again", error)
-            stored = None
-        if stored is None or stored.fingerprint != fingerprint:
+            entry = None
+        if entry is None:
             entry = zoo_entry(
                 start,
                 references,
@@ -453,10 +444,9 @@ class _Recipe:
                 seeds=recipe.seeds,
                 scans=recipe.scans,
             )
-            stored = LabEntry(fingerprint=fingerprint, entry=entry)
-            write_kept(file, stored, root=self.out)
+            write_kept(file, entry, root=self.out)
         # the same content may have had another name when it was made
-        return replace(stored.entry, corpus=corpus, task=task.name)
+        return replace(entry, corpus=corpus, task=task.name)
 
     def _zoo(self, entries: Sequence[ZooEntry]) -> Zoo:
         recipe, step = self.recipe, self.recipe.pretraining

@@ -50,27 +50,26 @@ def reproduce(
         words: Files of scored word pairs, for table1: word similarity first, then TMFT.
         corpus: Texts, for table1: domain adaptation first, then TMFT. Given again: further files.
     """
-    from layerprobe.lab.reproduction.paper import Before, experiment, plan_experiment, read_paper, run_models
+    from layerprobe.lab.reproduction.paper import Before, experiment, plan_experiment, run_models
     from layerprobe.tasks.values import TaskSettings
 
     chosen, in_place, listed = experiment(name), _in_place(models), check_seeds(seeds)
-    data = read_paper().data_set(chosen.data)
     chosen.check_first_steps({"word similarity": words, "domain adaptation": corpus})
     if dry_run:
         run = run_models(chosen, in_place)
         first: dict[Before, bool] = {"word similarity": words is not None, "domain adaptation": bool(corpus)}
         given = [before for before, there in first.items() if there]
         call.stop_at(plan_experiment(chosen, run, seeds=listed, given=given))
-    source = task or data.hub_id
+    source = task or chosen.data_hub_id
     if source is None:
-        raise typer.BadParameter(f"expected --task with a copy of {data.name}, which is not read from the Hub")
+        raise typer.BadParameter(f"expected --task with a copy of {chosen.data}, which is not read from the Hub")
 
     from layerprobe.encoders.model import Model
     from layerprobe.lab.reproduction.run import reproduce as reproduce_experiment
 
     done = reproduce_experiment(
         name,
-        TaskSettings(source=source, kind=data.kind),
+        TaskSettings(source=source, kind=chosen.kind),
         models=in_place,
         words=None if words is None else str(words),
         corpus=tuple(map(str, corpus or ())),

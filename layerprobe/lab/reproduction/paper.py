@@ -21,22 +21,6 @@ FIRST_STEPS: dict[Before, str] = {"word similarity": "--words FOLDER", "domain a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataSet:
-    """A data set that models are fine-tuned on."""
-
-    name: str
-    kind: str
-    hub_id: str | None
-    """What `load_task` takes; None where the Hub has no copy that it reads."""
-    train: int
-    """Training pairs."""
-    tokens: int
-    """Mean length of the longest of 64 texts: what a text of a batch is padded to."""
-    test: int
-    """Pairs of the test split."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PaperModel:
     """A model of the paper."""
 
@@ -102,7 +86,11 @@ class Experiment:
     source: str
     """Where in the paper."""
     data: str
-    """Name of the data set."""
+    """Name of the data set that models are fine-tuned on."""
+    kind: str
+    """Of that task."""
+    data_hub_id: str | None
+    """What `load_task` takes; None where the Hub has no copy that it reads."""
     scores: tuple[PaperScores, ...]
     """Model by model."""
     shows: Literal["scores", "front", "similarity"] = "scores"
@@ -133,21 +121,12 @@ class Paper:
     source: str
     notes: tuple[str, ...]
     """Where figures come from that the paper does not give as they stand here."""
-    data_sets: tuple[DataSet, ...]
     models: tuple[PaperModel, ...]
     experiments: tuple[Experiment, ...]
-    word_similarity: dict[Literal["train", "tokens", "batch_size", "epochs"], int]
-    """Before TMFT: training pairs, tokens as in `DataSet`, and the protocol."""
-    domain_adaptation: dict[str, float]
-    """Before TMFT: GPU hours as the paper has them, by hub id and of all others."""
 
     def model(self, hub_id: str) -> PaperModel:
         """Return the model of a hub id."""
         return next(model for model in self.models if model.hub_id == hub_id)
-
-    def data_set(self, name: str) -> DataSet:
-        """Return the data set of a name."""
-        return next(data for data in self.data_sets if data.name == name)
 
 
 @functools.cache

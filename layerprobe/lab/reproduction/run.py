@@ -200,11 +200,11 @@ def reproduce(
     is fine-tuned on word similarity or adapted to a domain first.
     """
     chosen = experiment(name)
-    run, kind = run_models(chosen, models), read_paper().data_set(chosen.data).kind
+    run = run_models(chosen, models)
     chosen.check_first_steps({"word similarity": words, "domain adaptation": corpus})
     loaded = load_settings(task)
-    if loaded.kind != kind:
-        raise DataError(f"expected a task of kind {kind} for {name}, got {task.source}, which is {loaded.kind}")
+    if loaded.kind != chosen.kind:
+        raise DataError(f"expected a task of kind {chosen.kind} for {name}, got {task.source}, which is {loaded.kind}")
     scores: tuple[ReproducedScore, ...] = ()
     pairs: tuple[ReproducedPair, ...] = ()
     if chosen.pairs:

@@ -11,5 +11,5 @@ def test_the_figures_are_those_that_were_checked() -> None:
     canonical = json.dumps(figures, sort_keys=True, separators=(",", ":"))
     assert (
         hashlib.sha256(canonical.encode()).hexdigest()
-        == "f07e7cab033c133594403272502361ccc6d46721fd6404c342699ea177b2c15e"
+        == "3007525a0af24e389be63f9226744b5fd22d7846002b1b9405d2cc538490e0ea"
     )
