@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -42,30 +41,12 @@ ROOM, DODGE = 0.4, 0.13
 """Layers from the mean to where the dots of its seeds end: of a line alone, and of lines that stand side by side."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """How a line is drawn."""
-
-    colour: str
-    shade: str = INTERVAL
-    symbol: str = "circle"
-    dash: str = "solid"
-
-    @property
-    def marker(self) -> dict[str, Any]:
-        """Plotly's marker of its points."""
-        return {"size": 8, "color": self.colour, "symbol": self.symbol}
-
-
-LOOKS = (
-    Look(colour=COLOURS[0]),
-    Look(colour=COLOURS[1], shade=SHADE, symbol="square", dash="dash"),
-    *(
-        Look(colour=c, shade=s, symbol=y, dash=d)
-        for (c, s, d), y in zip(FURTHER, ("diamond", "x", "star"), strict=True)
-    ),
+STYLES = (
+    (COLOURS[0], INTERVAL, "circle", "solid"),
+    (COLOURS[1], SHADE, "square", "dash"),
+    *((c, s, y, d) for (c, s, d), y in zip(FURTHER, ("diamond", "x", "star"), strict=True)),
 )
-"""By curve, in turn."""
+"""Colour, shade, symbol and dash of curves, in turn."""
 
 
 MARKS = {"chosen": CHOSEN, "enough": CHOSEN, "candidate": CHOSEN, "drop": DROP}
@@ -73,12 +54,16 @@ MARKS = {"chosen": CHOSEN, "enough": CHOSEN, "candidate": CHOSEN, "drop": DROP}
 
 
 class _Curve(NamedTuple):
-    """One curve: its rows, which have a number and an x."""
+    """One curve, and how it is drawn."""
 
     name: str
     rows: tuple[int, ...]
+    """Those that have a number and an x."""
     line: Line
-    look: Look
+    colour: str
+    shade: str
+    symbol: str
+    dash: str
 
 
 def drawn(table: Table, chart: Chart) -> Figure:
@@ -108,7 +93,7 @@ def drawn(table: Table, chart: Chart) -> Figure:
 def _curves(table: Table, chart: Chart) -> list[_Curve]:
     """Return the curves: one a column, and of each one a value of `by`."""
     x, groups = table.column(chart.x).values, dict.fromkeys(_labels(table, chart.by))
-    curves, looks = [], _looks()
+    curves, styles = [], _styles()
     for line in chart.lines:
         column = table.column(line.column)
         for group in groups:
@@ -118,14 +103,14 @@ def _curves(table: Table, chart: Chart) -> list[_Curve]:
                 if value is not None and x[row] is not None and label == group
             )
             curve_name = line.name or (column.title or column.name if len(chart.lines) > 1 else "")
-            curves.append(_Curve(" ".join(filter(None, (group, curve_name))) or column.head, rows, line, next(looks)))
+            curves.append(_Curve(" ".join(filter(None, (group, curve_name))) or column.head, rows, line, *next(styles)))
     return [curve for curve in curves if curve.rows]
 
 
-def _looks() -> Iterator[Look]:
-    """Yield the look of each curve; beyond `LOOKS`, with open symbols and dotted ones."""
+def _styles() -> Iterator[tuple[str, str, str, str]]:
+    """Yield the style of each curve; beyond `STYLES`, with open symbols and dotted ones."""
     for ending in cycle(("", "-open", "-dot")):
-        yield from (replace(look, symbol=f"{look.symbol}{ending}") for look in LOOKS)
+        yield from ((colour, shade, f"{symbol}{ending}", dash) for colour, shade, symbol, dash in STYLES)
 
 
 def _labels(table: Table, by: str) -> tuple[str, ...]:
@@ -232,30 +217,31 @@ def _lines(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
     several, joined = len(curves) > 1, _is_numeric(table.column(chart.x))
     shifted = several and not chart.band and any(curve.line.interval or curve.line.seeds for curve in curves)
     room = DODGE if shifted else ROOM
-    for number, (name, rows, drawn_line, look) in enumerate(curves):
+    for number, curve in enumerate(curves):
+        name, rows, drawn_line = curve.name, curve.rows, curve.line
         shift = DODGE * (number - (len(curves) - 1) / 2) if shifted and _is_layers(table, chart) else 0.0
         values, at = _numbers(table, drawn_line.column, rows), [_place(table, chart, row) + shift for row in rows]
         ends = _ends(table, drawn_line.interval, rows, values)
         if drawn_line.seeds:
-            yield from _seeds(table, name, rows, drawn_line, look, at, room)
+            yield from _seeds(table, curve, at, room)
         outer = _ends(table, drawn_line.band, rows, values) if not chart.by or number == 0 else []
-        for bounds, colour in ((outer, BAND), (ends if chart.band else [], look.shade)):
+        for bounds, colour in ((outer, BAND), (ends if chart.band else [], curve.shade)):
             if bounds:
                 ground = area(*zip(*bounds, strict=True), name=name, colour=colour, x=at)
                 yield ground.update(showlegend=False, legendgroup=name)
         marks = [table.marks[row] if table.marks else None for row in rows]
         marks = [mark if mark == "drop" or not chart.by else None for mark in marks]
-        symbols = ["diamond" if mark == "drop" else look.symbol for mark in marks]
-        colours = [MARKS.get(mark or "", look.colour) for mark in marks]
+        symbols = ["diamond" if mark == "drop" else curve.symbol for mark in marks]
+        colours = [MARKS.get(mark or "", curve.colour) for mark in marks]
         trace = line(
             values,
             name=name,
-            colour=look.colour,
+            colour=curve.colour,
             x=at,
-            dash=look.dash if several else "solid",
+            dash=curve.dash if several else "solid",
             marker={"size": 8, "color": colours, "symbol": symbols},
             texts=_texts(table, chart, drawn_line, rows, name if several else ""),
-            error_y=None if chart.band or not ends else bars(_with(values, ends), look.colour),
+            error_y=None if chart.band or not ends else bars(_with(values, ends), curve.colour),
             legendgroup=name,
             showlegend=several,
         )
@@ -266,10 +252,9 @@ def _lines(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
                 yield ring(place, value, chart.chosen, showlegend=False, square=mark == "enough")
 
 
-def _seeds(
-    table: Table, name: str, rows: Sequence[int], drawn_line: Line, look: Look, at: Sequence[float], room: float
-) -> Iterator[go.Scatter]:
-    scores: list[Sequence[float]] = [table.column(drawn_line.seeds).values[row] or () for row in rows]  # type: ignore[misc]
+def _seeds(table: Table, curve: _Curve, at: Sequence[float], room: float) -> Iterator[go.Scatter]:
+    seeds, name = table.column(curve.line.seeds).values, curve.name
+    scores: list[Sequence[float]] = [seeds[row] or () for row in curve.rows]  # type: ignore[misc]
     most = max(map(len, scores), default=0)
     if most < 2:
         return
@@ -280,20 +265,21 @@ def _seeds(
         mode="markers",
         legendgroup=name,
         showlegend=False,
-        marker={"size": 4 if most > MANY else 6, "color": look.colour, "opacity": 0.5, "symbol": look.symbol},
+        marker={"size": 4 if most > MANY else 6, "color": curve.colour, "opacity": 0.5, "symbol": curve.symbol},
         hovertemplate=f"{text(name)}, one seed<br>%{{y:.2f}}<extra></extra>",
     )
 
 
 def _bars_of(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.Bar]:
-    for name, rows, drawn_line, look in curves:
+    for curve in curves:
+        name, rows, drawn_line = curve.name, curve.rows, curve.line
         marks = [table.marks[row] if table.marks else None for row in rows]
         yield go.Bar(
             x=[table.column(chart.x).values[row] for row in rows],
             y=_numbers(table, drawn_line.column, rows),
             name=text(name),
             showlegend=len(curves) > 1,
-            marker={"color": [MARKS.get(mark or "", look.colour) for mark in marks]},
+            marker={"color": [MARKS.get(mark or "", curve.colour) for mark in marks]},
             hovertext=_texts(table, chart, drawn_line, rows, ""),
             hovertemplate="%{hovertext}<extra></extra>",
         )
@@ -348,22 +334,23 @@ def _costs(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
     }
     marked = [point for point in points if table.marks and table.marks[point.row] == "chosen"]
     labels = table.column(chart.label).cells if chart.label else table.columns[0].cells
-    for (name, rows, drawn_line, look), group in zip(curves, groups, strict=True):
+    for curve, group in zip(curves, groups, strict=True):
+        opacity = [FADED if point in beaten else 1.0 for point in group]
         yield go.Scatter(
             x=[point.cost for point in group],
             y=[point.value for point in group],
-            name=text(name),
+            name=text(curve.name),
             showlegend=len(curves) > 1,
             mode="markers+text",
             text=[text(labels[point.row]) if sides[point] else "" for point in group],
             textposition=[sides[point] or "top right" for point in group],
             textfont={"color": INK, "size": 11},
             cliponaxis=False,
-            marker=look.marker | {"opacity": [FADED if point in beaten else 1.0 for point in group]},
-            hovertext=_texts(table, chart, drawn_line, rows, name if len(curves) > 1 else ""),
+            marker={"size": 8, "color": curve.colour, "symbol": curve.symbol, "opacity": opacity},
+            hovertext=_texts(table, chart, curve.line, curve.rows, curve.name if len(curves) > 1 else ""),
             hovertemplate="%{hovertext}<extra></extra>",
-            error_x=bars([(point.cost, *point.across) for point in group], look.colour) if chart.x_interval else None,
-            error_y=bars([(point.value, *point.upright) for point in group], look.colour) | {"thickness": 0.8},
+            error_x=bars([(point.cost, *point.across) for point in group], curve.colour) if chart.x_interval else None,
+            error_y=bars([(point.value, *point.upright) for point in group], curve.colour) | {"thickness": 0.8},
         )
     for point in marked:
         yield ring(point.cost, point.value, chart.chosen, showlegend=False)

@@ -81,6 +81,11 @@ class Format:
         return DELIMITERS.get(self.delimiter or "", self.delimiter or "")
 
     @property
+    def delimiter_name(self) -> str:
+        """The delimiter, for messages."""
+        return next((name for name, mark in DELIMITERS.items() if mark == self.mark), repr(self.mark))
+
+    @property
     def set_fields(self) -> tuple[str, ...]:
         """Names of the fields that are set."""
         names = ("delimiter", "encoding", "decimal", "quotes", "header")

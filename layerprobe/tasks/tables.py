@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from layerprobe.errors import DataError, TaskError, option
 from layerprobe.files.inputs import BYTES, CELLS, RECORD, open_regular, text_lines
 from layerprobe.files.serialisation import parse_json
-from layerprobe.tasks.formats import DELIMITERS, Format, find_encoding
+from layerprobe.tasks.formats import Format, find_encoding
 from layerprobe.tasks.targets import by_name, is_number, written_names
 
 
@@ -297,47 +297,27 @@ def _ungrouped(cell: str) -> str:
 # ---- delimited text -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """A way to read a delimited file."""
-
-    mark: str
-    quoted: bool
-    """Whether fields can be in quotes as in RFC 4180."""
-
-    @property
-    def name(self) -> str:
-        """The delimiter, for messages."""
-        return next((name for name, mark in DELIMITERS.items() if mark == self.mark), repr(self.mark))
-
-    @property
-    def repair(self) -> str:
-        """How to fix a row of another width."""
-        if not self.quoted:
-            return f"separate fields by one {self.name}"
-        return f'put fields with a {self.name} or a line break in "quotes"'
-
-
-_COMMAS, _TABS, _QUOTED_TABS = _Way(",", True), _Way("\t", False), _Way("\t", True)
+_COMMAS, _SEMICOLONS, _QUOTED_TABS, _PIPES = (Format(delimiter=mark, quotes=True) for mark in ",;\t|")
+_TABS = Format(delimiter="\t", quotes=False)
 _WAYS = {".csv": _COMMAS, ".tsv": _TABS, ".txt": _TABS}
 """How a file is read by default, by its extension."""
-_OTHERS = (_COMMAS, _Way(";", True), _TABS, _QUOTED_TABS, _Way("|", True))
+_OTHERS = (_COMMAS, _SEMICOLONS, _TABS, _QUOTED_TABS, _PIPES)
 
 
-def _read_delimited(path: Path, usual: _Way, format: Format) -> Table:
+def _read_delimited(path: Path, usual: Format, format: Format) -> Table:
     encoding = format.encoding or encoding_of(path)
     ways = [usual, *(way for way in _OTHERS if way != usual)]
     if format.mark:
-        ways = [way for way in ways if way.mark == format.mark] or [_Way(format.mark, True)]
+        ways = [way for way in ways if way.mark == format.mark] or [Format(delimiter=format.mark, quotes=True)]
     if format.quotes is not None:
-        ways = list(dict.fromkeys(_Way(way.mark, format.quotes) for way in ways))
+        ways = list(dict.fromkeys(dataclasses.replace(way, quotes=format.quotes) for way in ways))
     clean = {way.mark: way for way in reversed(ways) if _width(path, way, encoding) > 1}  # of two with tabs the first
     way, *others = sorted(clean.values(), key=ways.index) or [_nearest(path, ways, encoding)]
     if others and way.mark == "," and _are_decimal(path, encoding):
         way, *others = *others, way
     notes = encoding_note(encoding, format.encoding)
     if way.mark != usual.mark and not format.mark:
-        notes = (*notes, f"fields separated by a {way.name}")
+        notes = (*notes, f"fields separated by a {way.delimiter_name}")
     if way == _TABS and format.quotes is None and _are_quoted(path, encoding):
         way, notes = _QUOTED_TABS, (*notes, "quoted fields")
     rows = {number: tuple(cells) for number, cells in _records(path, way, encoding) if any(cells)}
@@ -345,21 +325,26 @@ def _read_delimited(path: Path, usual: _Way, format: Format) -> Table:
     for number, cells in rows.items():
         if len(cells) != len(rows[first]):
             expected = f"expected {len(rows[first])} fields as in line {first}, got {len(cells)}"
-            reading = "" if way == usual else f" separated by a {way.name}"
-            raise TaskError(f"{path}, line {number}: {expected}{reading}: {way.repair}")
+            reading = "" if way == usual else f" separated by a {way.delimiter_name}"
+            repair = (
+                f'put fields with a {way.delimiter_name} or a line break in "quotes"'
+                if way.quotes
+                else f"separate fields by one {way.delimiter_name}"
+            )
+            raise TaskError(f"{path}, line {number}: {expected}{reading}: {repair}")
     table = Table(name=str(path), header=None, rows=tuple(rows.values()), numbers=tuple(rows), detected=notes)
     if others:
-        readings = [f"by {option.name} {_first_row(path, option, encoding)}" for option in (way, *others)]
+        readings = [f"by {option.delimiter_name} {_first_row(path, option, encoding)}" for option in (way, *others)]
         message = f"{path} can be read in {len(readings)} ways, its first row separated {' or '.join(readings)}"
-        warning = f"{message}: took the {way.name}, choose with {option('format', 'delimiter=')}"
+        warning = f"{message}: took the {way.delimiter_name}, choose with {option('format', 'delimiter=')}"
         table = dataclasses.replace(table, warnings=(warning,))
     return table
 
 
-def _records(path: Path, way: _Way, encoding: str) -> Generator[tuple[int, list[str]]]:
+def _records(path: Path, way: Format, encoding: str) -> Generator[tuple[int, list[str]]]:
     """Yield the fields of all rows with the line each starts in; raise TaskError where a row is malformed."""
     cells, most = 0, CELLS.value
-    for number, record in (_quoted if way.quoted else _unquoted)(path, way.mark, encoding):
+    for number, record in (_quoted if way.quotes else _unquoted)(path, way.mark, encoding):
         cells += len(record)
         if cells > most:
             check_size(path, cells=cells)
@@ -405,7 +390,7 @@ def _unquoted(path: Path, mark: str, encoding: str) -> Iterator[tuple[int, list[
         yield number, line.removesuffix("\n").removesuffix("\r").split(mark)
 
 
-def _width(path: Path, way: _Way, encoding: str) -> int:
+def _width(path: Path, way: Format, encoding: str) -> int:
     """Return how many fields all rows have; 0 where that is one, they differ, or a row is malformed."""
     width = 0
     try:
@@ -420,13 +405,13 @@ def _width(path: Path, way: _Way, encoding: str) -> int:
     return width
 
 
-def _first_row(path: Path, way: _Way, encoding: str) -> str:
+def _first_row(path: Path, way: Format, encoding: str) -> str:
     with contextlib.closing(_records(path, way, encoding)) as records:
         record: list[str] = next((cells for _, cells in records if any(cells)), [])
     return " | ".join(" ".join(cell.split())[:30] for cell in record[:8])
 
 
-def _nearest(path: Path, ways: Sequence[_Way], encoding: str) -> _Way:
+def _nearest(path: Path, ways: Sequence[Format], encoding: str) -> Format:
     """Return the way, of those that do not read a file, in which most rows have the fields of the first, two or more.
 
     Where that is no more than half of them in any, it is the first way. Errors are of that one.
@@ -436,7 +421,7 @@ def _nearest(path: Path, ways: Sequence[_Way], encoding: str) -> _Way:
     return best if shares[best] > 0.5 else ways[0]
 
 
-def _share_as_first(path: Path, way: _Way, encoding: str) -> float:
+def _share_as_first(path: Path, way: Format, encoding: str) -> float:
     widths = []
     with contextlib.suppress(TaskError), contextlib.closing(_records(path, way, encoding)) as records:
         for _, record in records:
