@@ -17,7 +17,7 @@ from layerprobe.errors import DataError
 from layerprobe.files.folders import parsed_as
 from layerprobe.names import nearest
 from layerprobe.prediction.rule import RULES, ModelCurves, Predictor, ReadingPredictor, Rule, rules_for
-from layerprobe.prediction.values import DropProbability, Record
+from layerprobe.prediction.values import Record
 from layerprobe.readings.registry import reading_of
 from layerprobe.readings.values import LayerCurve
 from layerprobe.registry import Registry
@@ -92,7 +92,11 @@ def redraw(values: Sequence[float], covariance: Matrix, *, draws: int = DRAWS, s
     return drawn
 
 
-def drop_probability(onsets: NDArray[np.intp], *, n_layers: int, seed: int) -> DropProbability:
+Shares: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
+"""By layer, of redrawn curves: `DropPrediction.flagged_in` and `DropPrediction.recommended_in`."""
+
+
+def shares_of(onsets: NDArray[np.intp], *, n_layers: int) -> Shares:
     """Count what a rule says of redrawn curves: the first drop layer of each, the number of layers where there is none.
 
     The redraws vary as the curve of another sample of as many texts would, were the observed curve the true one.
@@ -100,16 +104,9 @@ def drop_probability(onsets: NDArray[np.intp], *, n_layers: int, seed: int) -> D
 
     Source: the parametric bootstrap, Efron and Tibshirani 1993 (An Introduction to the Bootstrap), section 6.5.
     """
-    draws = len(onsets)
     counts = np.bincount(onsets, minlength=n_layers + 1)
-    flagged = np.cumsum(counts)[:-1] / draws
-    return DropProbability(
-        draws=draws,
-        seed=seed,
-        by_layer=tuple(flagged.tolist()),
-        any_drop=float(flagged[-1]),
-        recommended=tuple((counts[1:] / draws).tolist()),
-    )
+    flagged, recommended = np.cumsum(counts)[:-1] / len(onsets), counts[1:] / len(onsets)
+    return tuple(flagged.tolist()), tuple(recommended.tolist())
 
 
 def decline_interval(drawn: Array, plateau_layers: Sequence[int], *, level: float) -> tuple[float, float]:
@@ -140,22 +137,20 @@ class TunedRule:
         (layer,) = self.predict(model)
         return layer
 
-    def probability(
-        self, model: ModelCurves, *, most: int | None = None, draws: int = DRAWS, seed: int = 0
-    ) -> DropProbability | None:
+    def shares(self, model: ModelCurves, *, most: int | None = None, draws: int = DRAWS, seed: int = 0) -> Shares:
         """Return what the rule predicts of a model when what it reads is redrawn within its errors, so many times.
 
         Layers behind `most` are flagged whatever the rule says.
 
         Returns:
-            None where the rule reads several curves, whose errors go together, or one of unknown errors.
+            Nothing where the rule reads several curves, whose errors go together, or one of unknown errors.
         """
         if len(self.rule.curves) != 1:
-            return None
+            return (), ()
         (name,) = self.rule.curves
         curve = model.curves[name]
         if curve.uncertainty is None:
-            return None
+            return (), ()
 
         def layer(values: list[float]) -> int:
             return self(ModelCurves(n_blocks=model.n_blocks, curves={name: LayerCurve(values=tuple(values))}))
@@ -166,7 +161,7 @@ class TunedRule:
         else:
             layers = np.array([layer(values) for values in drawn.tolist()])
         layers = layers if most is None else np.minimum(layers, most)
-        return drop_probability(1 + layers, n_layers=model.n_blocks + 1, seed=seed)
+        return shares_of(1 + layers, n_layers=model.n_blocks + 1)
 
 
 def rule_names(*, labelled: bool = True) -> tuple[str, ...]:

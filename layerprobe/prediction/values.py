@@ -37,25 +37,6 @@ class Decline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DropProbability:
-    """How often a rule flags what, on curves redrawn within the errors of the observed one.
-
-    This is the sampling error of the texts: how certain the decline of the curve is, not how likely a drop is.
-    """
-
-    draws: int
-    """Curves redrawn."""
-    seed: int
-    """They were drawn from."""
-    by_layer: tuple[float, ...]
-    """Share of the draws that flag each layer, 0 .. 1."""
-    any_drop: float
-    """Share that flags any layer."""
-    recommended: tuple[float, ...]
-    """Share that recommends each layer; they sum to 1."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordPart:
     """How a rule fares on encoders of one sort."""
 
@@ -124,8 +105,11 @@ class DropPrediction(Shown):
     """The prediction in plain words."""
     baselines: dict[str, int]
     """Layers that simpler ways recommend: last layer, best zero-shot layer, fixed fraction of depth."""
-    probability: DropProbability | None = None
-    """How far the sampling error of the texts could change it; None where that of what the rule reads is not known."""
+    flagged_in: tuple[float, ...] = ()
+    """Share of the curves redrawn within the errors of the observed one in which the rule flags each layer, 0 .. 1: how
+    certain it is for other texts, not how likely a drop is; empty where the errors of what it reads are not known."""
+    recommended_in: tuple[float, ...] = ()
+    """Share of them in which it recommends each layer; they sum to 1."""
     record: Record | None = None
     """How far the rule can be trusted; None where it is not known."""
     read: dict[str, tuple[float, ...]] = field(default_factory=dict)
@@ -159,14 +143,13 @@ class DropPrediction(Shown):
     @property
     def same(self) -> float | None:
         """Share of the bootstrap samples that give the same prediction; None where that is not known."""
-        return None if self.probability is None else self.probability.recommended[self.recommended_layer]
+        return self.recommended_in[self.recommended_layer] if self.recommended_in else None
 
     @property
     def n_layers(self) -> int:
         """How many layers it is of: those that it names, and those of what it read and redrew."""
         named = (*self.drop_layers, self.recommended_layer, *self.baselines.values())
-        redrawn = () if self.probability is None else self.probability.by_layer
-        return max(max(named) + 1, len(redrawn), *(len(values) for values in self.read.values()), 1)
+        return max(max(named) + 1, len(self.flagged_in), *(len(values) for values in self.read.values()), 1)
 
     @property
     def layers(self) -> range:
@@ -189,8 +172,8 @@ class DropPrediction(Shown):
 
     def flag_columns(self, n_layers: int) -> tuple[Column, ...]:
         """Return what it says of so many layers: how often redraws flag each, and which ones it flags."""
-        layers, redrawn = range(n_layers), self.probability
-        shares = [None] * n_layers if redrawn is None else of_layers(self.layers, redrawn.by_layer)
+        layers = range(n_layers)
+        shares = of_layers(self.layers, self.flagged_in) if self.flagged_in else [None] * n_layers
         flagged, recommended = ([self.flag(layer) == flag for layer in layers] for flag in ("flagged", "recommended"))
         return (
             Column(
@@ -241,7 +224,7 @@ class DropPrediction(Shown):
         )
         which = numbers.counted_layers(self.drop_layers) if self.drops else "no layer"
         flagged = f"Flagged: {which}; layer {self.recommended_layer} is recommended."
-        share = Line("drop_probability" if self.probability else "drop")
+        share = Line("drop_probability" if self.flagged_in else "drop")
         flags = Chart(lines=(share,), name="flags", heading="The same for other texts", kind="bars", finding=flagged)
         return tuple(replace(chart, chosen="the recommended layer", drops="flagged layers") for chart in (*read, flags))
 

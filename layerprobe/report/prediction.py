@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from layerprobe.comparison.values import Comparisons
+from layerprobe.prediction.tuned import DRAWS
 from layerprobe.prediction.values import Decline, DropPrediction
 from layerprobe.readings.registry import course
 from layerprobe.report.comparison import compared_models, diagnosed, maps, provenance
@@ -56,8 +57,8 @@ def prediction_page(prediction: Prediction) -> Page:
 
 def drop_page(drop: DropPrediction, table: Table | None = None) -> Page:
     """Return the page of a prediction alone, without the comparison that it rests on."""
-    drawn_table, redrawn, last = drop.table if table is None else table, drop.probability, drop.n_layers - 1
-    how = "" if redrawn is None else f", also on {redrawn.draws} bootstrap samples (seed {redrawn.seed})"
+    drawn_table, last = drop.table if table is None else table, drop.n_layers - 1
+    how = f", also on {DRAWS} bootstrap samples (seed 0)" if drop.flagged_in else ""
     ways = {f"{drop.rule} (this page)": drop.recommended_layer, **drop.baselines}
     return page_of(
         drop,
@@ -83,15 +84,19 @@ def baselines(ways: dict[str, int], layers: Table, *intro: str) -> Section:
 
 def references_table(names: Sequence[str], predictions: Sequence[DropPrediction]) -> Table:
     """Return the prediction from each reference alone."""
-    evidence, redrawn = ([getattr(drop, name) for drop in predictions] for name in ("evidence", "probability"))
+    any_drop = [drop.flagged_in[-1] if drop.flagged_in else None for drop in predictions]
     return Table(
         columns=(
             Column("reference", names),
             Column("rule", [drop.rule for drop in predictions]),
             Column("drop_layers", [numbers.layer_range(drop.drop_layers) or "none" for drop in predictions]),
             Column("recommended", [drop.recommended_layer for drop in predictions]),
-            Column("decline", [item and _decline(item) for item in evidence], title="decline at the last layer"),
-            Column("any_drop", [odds and odds.any_drop for odds in redrawn], "flagged in bootstrap samples", chance),
+            Column(
+                "decline",
+                [drop.evidence and _decline(drop.evidence) for drop in predictions],
+                title="decline at the last layer",
+            ),
+            Column("any_drop", any_drop, "flagged in bootstrap samples", chance),
         ),
         title="What each reference alone would predict",
     )

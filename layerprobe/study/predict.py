@@ -354,6 +354,7 @@ def drop_of_curves(
     values = {name: curve.values for name, curve in read.items()}
     grounds = course(values, layers=range(max(layers.start, 1), layers.stop))
     flagged = range(layer + 1, n_blocks + 1)
+    flagged_in, recommended_in = tuned.shares(seen, most=layers[-1])
     return DropPrediction(
         drop_layers=tuple(flagged),
         onset=layer + 1 if flagged else None,
@@ -364,7 +365,8 @@ def drop_of_curves(
         if flagged
         else no_drop_sentence(model, n_blocks, grounds),
         baselines=baselines,
-        probability=tuned.probability(seen, most=layers[-1]),
+        flagged_in=flagged_in,
+        recommended_in=recommended_in,
         record=record,
         read=values,
         read_uncertainty={name: curve.uncertainty for name, curve in read.items() if curve.uncertainty},
@@ -390,7 +392,8 @@ def unread(drop: DropPrediction, quality: DataQuality, *, n_blocks: int) -> Drop
         drop_layers=(),
         onset=None,
         recommended_layer=n_blocks,
-        probability=None,
+        flagged_in=(),
+        recommended_in=(),
         record=None,
         sentence=f"Nothing can be predicted: {quality.cautions[0]}.",
     )

@@ -106,8 +106,8 @@ def test_a_prediction_flags_them_and_looks_below(model: Path, task: Task, option
     assert whole.drop.drop_layers == (*kept.drop.drop_layers, *COLLAPSED)
     assert whole.drop.sentence.count("ayers 5 to 6 give all texts one embedding and are flagged") == 1
     assert whole.drop.same == pytest.approx(kept.drop.same)
-    if whole.drop.probability is not None:
-        assert whole.drop.probability.by_layer[5:] == (1.0, 1.0)
+    if whole.drop.flagged_in:
+        assert whole.drop.flagged_in[5:] == (1.0, 1.0)
     assert from_json(Prediction, to_json(whole)).drop == whole.drop
 
 

@@ -211,7 +211,7 @@ def test_predict_by_another_rule(layerprobe: Layerprobe, pair: Pair, pairs_file:
     prediction = only["prediction"]
     assert prediction["rule"] == "fall of zero-shot"
     assert {"plateau of CKA", "fall of effective rank"} < set(prediction["baselines"])
-    assert prediction["probability"] is None
+    assert prediction["flagged_in"] == []
     assert prediction["record"]["models"] >= prediction["record"]["drops"] > 0
     said = layerprobe("predict", *pair_of(pair), "-t", pairs_file, "--rule", "fall of effective rank").out
     assert 'The rule "fall of effective rank" on DropBench, under converged fine-tuning: on 30 pretrained ' in said
@@ -330,7 +330,7 @@ def test_check_looks_at_data(
     texts.write_text("a b\nжзиклн\n", encoding="utf-16")
     done = layerprobe("check", pair[0], "--texts", texts, "--json")
     assert done.json["data"]["n_texts"] == 2
-    assert done.json["data"]["tokens"]["unknown_characters"] == 0.75
+    assert done.json["data"]["unknown_characters"] == 0.75
     assert f"note: {texts}: read as utf-16 text; --format chooses otherwise" in done.err
     assert "cannot read these texts: 75% of their characters are unknown to its tokenizer" in done.err
 

@@ -76,7 +76,7 @@ def test_nothing_is_predicted_of_texts_that_cannot_be_read(tmp_path: Path) -> No
     told = predict(given(embedded_model("rtd"), Model(cache_dir=tmp_path)), texts)
     assert told.sentence.startswith("Nothing can be predicted: rtd cannot read these texts: ")
     assert told.warnings[0].startswith("rtd cannot read these texts: ")
-    assert (told.drop.drop_layers, told.drop.probability) == ((), None)
+    assert (told.drop.drop_layers, told.drop.flagged_in) == ((), ())
     assert told.recommended_layer == told.comparison.model.n_blocks
     assert told.data is not None
     assert told.data.n_texts == 12

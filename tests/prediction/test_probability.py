@@ -12,7 +12,7 @@ from scipy import stats
 from layerprobe.errors import DataError
 from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.prediction.tuned import decline_interval, redraw, tuned_rule
-from layerprobe.prediction.values import DropProbability
+from layerprobe.prediction.values import DropPrediction
 from layerprobe.similarity.values import SimilarityCurve
 
 from .curves import equicorrelated, matrix, uncertain
@@ -22,32 +22,32 @@ EDGE = (*[0.9] * 12, 0.85)
 """The last layer lies at the threshold exactly: 0.05 below a plateau without a wobble."""
 
 
-def probability(curve: SimilarityCurve, **options: int) -> DropProbability:
-    shares = plateau_rule(curve, **options).probability  # type: ignore[arg-type]
-    assert shares is not None
-    return shares
+def redrawn(curve: SimilarityCurve, **options: int) -> DropPrediction:
+    prediction = plateau_rule(curve, **options)  # type: ignore[arg-type]
+    assert prediction.flagged_in
+    return prediction
 
 
 # ---- what known errors give ---------------------------------------------------------------------------
 
 
 def test_a_clear_drop_is_flagged_in_nearly_every_redraw() -> None:
-    shares = probability(uncertain(ELECTRA, equicorrelated(9, 0.01, 0.5)))
-    assert shares.any_drop > 0.99
-    assert shares.by_layer[8] > 0.99
-    assert max(shares.by_layer[:8]) < 0.01
-    assert shares.recommended[7] > 0.99
+    shares = redrawn(uncertain(ELECTRA, equicorrelated(9, 0.01, 0.5)))
+    assert shares.flagged_in[-1] > 0.99
+    assert shares.flagged_in[8] > 0.99
+    assert max(shares.flagged_in[:8]) < 0.01
+    assert shares.recommended_in[7] > 0.99
 
 
 def test_a_flat_curve_is_flagged_in_few_redraws() -> None:
-    assert probability(uncertain([0.9] * 13, equicorrelated(13, 0.005))).any_drop < 0.01
+    assert redrawn(uncertain([0.9] * 13, equicorrelated(13, 0.005))).flagged_in[-1] < 0.01
 
 
 def test_a_curve_at_the_threshold_is_flagged_in_half_of_the_redraws() -> None:
     """Only the last layer varies: with the others it would be the wobble that decides."""
     covariance = np.zeros((13, 13))
     covariance[12, 12] = 0.01**2
-    assert probability(uncertain(EDGE, covariance)).any_drop == pytest.approx(0.5, abs=0.02)
+    assert redrawn(uncertain(EDGE, covariance)).flagged_in[-1] == pytest.approx(0.5, abs=0.02)
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.03])
@@ -55,29 +55,29 @@ def test_the_probability_is_that_of_the_normal_distribution(scale: float) -> Non
     """The drop is 0.05 beyond the threshold in the one layer that varies."""
     covariance = np.zeros((13, 13))
     covariance[12, 12] = scale**2
-    shares = probability(uncertain([*[0.9] * 12, 0.80], covariance))
-    assert shares.any_drop == pytest.approx(stats.norm.cdf(0.05 / scale), abs=0.01)
+    shares = redrawn(uncertain([*[0.9] * 12, 0.80], covariance))
+    assert shares.flagged_in[-1] == pytest.approx(stats.norm.cdf(0.05 / scale), abs=0.01)
 
 
 def test_wide_errors_lower_the_probability() -> None:
-    result = [probability(uncertain(ELECTRA, equicorrelated(9, scale))).any_drop for scale in (0.01, 0.04, 0.08)]
+    result = [redrawn(uncertain(ELECTRA, equicorrelated(9, scale))).flagged_in[-1] for scale in (0.01, 0.04, 0.08)]
     assert result[0] > result[1] > result[2]
     assert result[2] < 0.8
 
 
 def test_errors_that_all_layers_share_change_nothing() -> None:
     """The whole curve moves up and down; the rule does not know its level."""
-    assert probability(uncertain(ELECTRA, equicorrelated(9, 0.3, 1.0))).any_drop == 1.0
+    assert redrawn(uncertain(ELECTRA, equicorrelated(9, 0.3, 1.0))).flagged_in[-1] == 1.0
 
 
 @given(st.lists(st.floats(-0.2, 1.0), min_size=4, max_size=25))
 def test_without_errors_every_redraw_is_the_curve(values: list[float]) -> None:
     prediction = plateau_rule(uncertain(values, np.zeros((len(values), len(values)))), draws=10)
-    shares = prediction.probability
-    assert shares is not None
-    assert shares.by_layer == tuple(float(layer in prediction.drop_layers) for layer in range(len(values)))
-    assert shares.recommended == tuple(float(layer == prediction.recommended_layer) for layer in range(len(values)))
-    assert shares.any_drop == float(prediction.drops)
+    assert prediction.flagged_in == tuple(float(layer in prediction.drop_layers) for layer in range(len(values)))
+    assert prediction.recommended_in == tuple(
+        float(layer == prediction.recommended_layer) for layer in range(len(values))
+    )
+    assert prediction.flagged_in[-1] == float(prediction.drops)
     assert prediction.evidence is not None
     assert prediction.evidence.decline_interval == pytest.approx((prediction.evidence.decline,) * 2, abs=1e-12)
 
@@ -90,14 +90,14 @@ def test_counting_the_predictions_of_single_redraws_gives_the_same(n_layers: int
     rng = np.random.default_rng(n_layers)
     root = rng.normal(size=(n_layers, n_layers)) * 0.03
     curve = uncertain(np.linspace(0.8, 0.6, n_layers) - 0.2 * (np.arange(n_layers) > 0.7 * n_layers), root @ root.T)
-    shares = probability(curve, draws=300, seed=5)
+    shares = redrawn(curve, draws=300, seed=5)
     drawn = redraw(curve.values, matrix(root @ root.T), draws=300, seed=5)
     single = [plateau_rule(without_intervals(curve, values)) for values in drawn.tolist()]
     for layer in range(n_layers):
-        assert shares.by_layer[layer] == np.mean([layer in one.drop_layers for one in single])
-        assert shares.recommended[layer] == np.mean([one.recommended_layer == layer for one in single])
-    assert shares.any_drop == np.mean([one.drops for one in single])
-    assert 0 < shares.any_drop < 1
+        assert shares.flagged_in[layer] == np.mean([layer in one.drop_layers for one in single])
+        assert shares.recommended_in[layer] == np.mean([one.recommended_layer == layer for one in single])
+    assert shares.flagged_in[-1] == np.mean([one.drops for one in single])
+    assert 0 < shares.flagged_in[-1] < 1
 
 
 def without_intervals(curve: SimilarityCurve, values: list[float]) -> SimilarityCurve:
@@ -160,8 +160,8 @@ def test_the_interval_holds_the_decline() -> None:
 
 def test_the_same_seed_gives_the_same_probability() -> None:
     curve = uncertain(EDGE, equicorrelated(13, 0.02))
-    assert probability(curve) == probability(curve)
-    assert probability(curve, seed=1) != probability(curve, seed=2)
+    assert redrawn(curve) == redrawn(curve)
+    assert redrawn(curve, seed=1) != redrawn(curve, seed=2)
 
 
 def test_the_observed_curve_alone_decides_what_is_flagged() -> None:
@@ -170,7 +170,7 @@ def test_the_observed_curve_alone_decides_what_is_flagged() -> None:
     assert uncertainly.drop_layers == surely.drop_layers == (8,)
     assert uncertainly.evidence is not None
     assert dataclasses.replace(uncertainly.evidence, decline_interval=None, level=None) == surely.evidence
-    assert surely.probability is None
+    assert surely.flagged_in == ()
 
 
 def test_no_draws_are_refused() -> None:

@@ -82,29 +82,26 @@ def test_a_probability_counts_what_the_rule_says_of_redraws(name: str) -> None:
     values = [0.9, 0.8, 0.9, 0.8, 0.7, 0.65, 0.75]
     model = ModelCurves(n_blocks=6, curves={curve: uncertain_curve(values, 0.05)})
     rule = tuned_rule(name)
-    shares = rule.probability(model, draws=200, seed=3)
-    assert shares is not None
+    flagged_in, recommended_in = rule.shares(model, draws=200, seed=3)
     covariance = matrix(equicorrelated(7, 0.05))
     layers = [
         rule(ModelCurves(n_blocks=6, curves={curve: LayerCurve(values=tuple(drawn))}))
         for drawn in redraw(values, covariance, draws=200, seed=3).tolist()
     ]
-    assert shares.any_drop == np.mean([kept < 6 for kept in layers])
     for layer in range(7):
-        assert shares.recommended[layer] == np.mean([kept == layer for kept in layers])
-        assert shares.by_layer[layer] == np.mean([kept < layer for kept in layers])
-    assert 0 < max(shares.recommended) < 1
+        assert recommended_in[layer] == np.mean([kept == layer for kept in layers])
+        assert flagged_in[layer] == np.mean([kept < layer for kept in layers])
+    assert 0 < max(recommended_in) < 1
 
 
 def test_small_errors_leave_a_rule_sure() -> None:
     model = ModelCurves(n_blocks=4, curves={"effective rank": uncertain_curve([5.0, 10.0, 10.0, 10.0, 1.0], 0.01)})
-    shares = tuned_rule(RANK).probability(model)
-    assert shares is not None
-    assert (shares.any_drop, shares.recommended[3], shares.by_layer[4]) == (1.0, 1.0, 1.0)
+    flagged_in, recommended_in = tuned_rule(RANK).shares(model)
+    assert (recommended_in[3], flagged_in[4]) == (1.0, 1.0)
 
 
 def test_no_probability_without_errors() -> None:
-    assert tuned_rule(RANK).probability(seen(effective_rank=[5.0, 10.0, 10.0, 10.0, 1.0])) is None
+    assert tuned_rule(RANK).shares(seen(effective_rank=[5.0, 10.0, 10.0, 10.0, 1.0])) == ((), ())
 
 
 RECORD = {"budget": "long", "families": 2, "models": 9, "drops": 5, "caught": 4, "false_alarms": 1}

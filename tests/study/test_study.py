@@ -204,7 +204,7 @@ def test_a_prediction_without_a_reference_is_that_beside_one(
     )
     assert (alone.comparison.alone, beside.comparison.alone) == (True, False)
     assert alone.sentence == beside.sentence
-    assert alone.drop.probability == beside.drop.probability
+    assert alone.drop.flagged_in == beside.drop.flagged_in
     assert alone.drop.evidence is None
     assert alone.zero_shot == beside.zero_shot
     assert not any("itself" in warning for warning in alone.warnings)

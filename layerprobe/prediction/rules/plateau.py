@@ -21,7 +21,7 @@ from layerprobe.prediction.rule import (
     last_layer,
     nothing_to_choose,
 )
-from layerprobe.prediction.tuned import DRAWS, Array, decline_interval, drop_probability, redraw
+from layerprobe.prediction.tuned import DRAWS, Array, Shares, decline_interval, redraw, shares_of
 from layerprobe.prediction.values import PLATEAU, Decline, DropPrediction
 from layerprobe.readings.reading import Reading
 from layerprobe.similarity.values import SimilarityCurve
@@ -105,8 +105,8 @@ def plateau_rule(
     must come before o, or there would be no wobble to compare with. A later fall counts even if the curve is
     level from there on: all those layers are unlike the reference.
 
-    Where the curve has intervals, the rule is also applied to curves redrawn within its errors: `probability` counts
-    what it says of them. Layers are flagged on the observed curve alone.
+    Where the curve has intervals, the rule is also applied to curves redrawn within its errors, and what it says of
+    them is counted. Layers are flagged on the observed curve alone.
 
     The sentence calls things as model, reference and measure say. The rule sees the curve at
     `layers`; those before them are left out, and those behind them flagged.
@@ -128,10 +128,10 @@ def plateau_rule(
     dropping = onset < layers.stop
     measured = onset - first if dropping else EARLIEST + int(declines[-1][0].argmax())
     evidence = _evidence(values[seen], declines, measured, first)
-    probability = None
+    shares: Shares = (), ()
     if curve.uncertainty is not None:
         drawn = redraw(curve.values, curve.uncertainty.covariance, draws=draws, seed=seed)
-        probability = drop_probability(first + plateau_onsets(drawn[:, seen]), n_layers=len(values), seed=seed)
+        shares = shares_of(first + plateau_onsets(drawn[:, seen]), n_layers=len(values))
         level = curve.uncertainty.level
         ends = decline_interval(drawn[:, : layers.stop], evidence.plateau_layers, level=level)
         evidence = replace(evidence, decline_interval=ends, level=level)
@@ -156,7 +156,8 @@ def plateau_rule(
             n_blocks=n_blocks,
         ),
         baselines={"last layer": last_layer(n_blocks), "fixed fraction of depth": fixed_fraction(n_blocks)},
-        probability=probability,
+        flagged_in=shares[0],
+        recommended_in=shares[1],
     )
 
 
