@@ -26,7 +26,6 @@ from layerprobe.results.page import render
 from layerprobe.results.shown import make_page
 from layerprobe.scoring import probes
 from layerprobe.scoring.zero_shot import score_split, zero_shot
-from layerprobe.store.store import Store
 from layerprobe.study.confirmation import confirm
 from layerprobe.study.find import find
 from layerprobe.study.values import Finding
@@ -120,20 +119,6 @@ def test_a_probe_is_fitted_once(models: dict[str, str], options: Model, monkeypa
     refusing = dataclasses.replace(probes.LOGISTIC, fit=lambda *_: pytest.fail("fitted again"))
     monkeypatch.setattr(probes, "LOGISTIC", refusing)
     assert zero_shot(tested, task, fitted=trained) == first
-
-
-def test_a_damaged_probe_is_fitted_again(
-    models: dict[str, str], options: Model, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    options = dataclasses.replace(options, cache_dir=tmp_path)
-    task = toy_task_of("classification", train=40)
-    everything = extract(given(models["bert"], options), [*task.train.texts, *task.test.texts])
-    first = zero_shot(everything, task)
-    (file,) = [path for path in Store(tmp_path).root.rglob("*") if path.is_file() and path.parent.name == "probes"]
-    file.write_text("{}")
-    assert zero_shot(everything, task) == first
-    assert "it has no checksum" in caplog.text
-    assert "it is made again" in caplog.text
 
 
 def test_a_layer_whose_probe_cannot_be_scored_is_named(

@@ -37,25 +37,6 @@ def test_export_without_some_blocks(layerprobe: Layerprobe, pair: Pair, tmp_path
     assert "(blocks 1, 3)" in (out / "README.md").read_text()
 
 
-@pytest.mark.slow
-def test_export_in_8_bits(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
-    out = tmp_path / "out"
-    done = layerprobe("export", pair[0], out, "--layer", "1", "--int8", "onnx")
-    assert done.code == 0, done.err
-    assert "8 bits, onnx" in done.out
-    assert "onnx/model_qint8_quantized.onnx, " in done.out
-    done = layerprobe("export", pair[0], out, "--layer", "1", "--int8", "onnx", "--overwrite", "--json")
-    (printed,) = done.json["int8"]
-    assert (printed["backend"], (out / printed["file"]).stat().st_size) == ("onnx", printed["size"])
-    again = layerprobe("export", pair[0], tmp_path / "other", "--layer", "0", "--int8", "onnx")
-    assert again.code == 1
-    assert "has no product with weights to be computed in 8 bits" in again.error
-    misspelt = layerprobe("export", pair[0], tmp_path / "other", "--layer", "1", "--int8", "onx")
-    assert "expected 8 bits for onnx or openvino, got 'onx'; did you mean 'onnx'?" in misspelt.error
-    assert not (tmp_path / "other").exists()
-
-
 def test_a_model_of_somebody_else_is_never_offered_for_overwriting(
     layerprobe: Layerprobe, pair: Pair, tmp_path: Path
 ) -> None:

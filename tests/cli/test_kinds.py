@@ -57,15 +57,6 @@ def test_find(layerprobe: Layerprobe, pair: Pair, data: Path, kind: str, options
     assert "best zero-shot layer" in predicted["prediction"]["baselines"]
 
 
-def test_the_kind_can_be_asked_for(layerprobe: Layerprobe, pair: Pair, data: Path) -> None:
-    source = ("-t", data / "paraphrase.csv", "--columns", "a,b,label", "--kind", "entailment")
-    run = layerprobe("finetune", pair[0], *source, *QUICK, "--layers", "1", "--json").json["runs"][0]
-    assert (run["primary"], set(run["test"])) == ("macro f1", {"macro f1", "accuracy"})
-    wrong = layerprobe("finetune", pair[0], "-t", data / "entailment.csv", "--columns", "a,b,label", "--kind", "sts")
-    assert wrong.code == 1
-    assert "expected a number as the score, got 'same'" in wrong.error
-
-
 def test_files_of_a_folder_are_merged(layerprobe: Layerprobe, pair: Pair, data: Path) -> None:
     printed = layerprobe("extract", pair[0], "-t", data / "words", "--merge", "--json").json
     assert "scaled 41 scores of one.csv from 0 .. 4 to 0 .. 1" in printed["notes"]

@@ -56,20 +56,6 @@ def test_each_model_is_scored_as_alone_and_time_can_be_left_out(
     assert "plot-score-milliseconds" not in (tmp_path / "models.html").read_text()
 
 
-def test_a_build_checks_the_last_layer_of_the_first_model(layerprobe: Layerprobe, both: tuple[str | Path, ...]) -> None:
-    found = layerprobe(*both, "--no-time", "--json").json
-    last = found["layers"][3]["score"]
-    failed = layerprobe(*both, "--no-time", "--fail-below", f"{last + 0.01:.6f}")
-    assert failed.code == 3
-    assert f"failed: the last layer scores {last:.2f}, below" in failed.err
-
-
-def test_several_models_have_no_other_split(layerprobe: Layerprobe, both: tuple[str | Path, ...]) -> None:
-    result = layerprobe(*both, "--split", "dev")
-    assert result.code == 2
-    assert "expected validation, test or all for --split" in " ".join(result.err.replace("│", "").split())
-
-
 def test_a_tokenizer_of_another_language_is_named(
     layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
 ) -> None:

@@ -1,6 +1,5 @@
 """A model's layers are held against truncated models whenever it is first used, whatever uses it, and only then."""
 
-import json
 import logging
 import re
 from collections.abc import Callable
@@ -22,7 +21,6 @@ from layerprobe.errors import ModelError, UnsupportedArchitectureError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.profiling.run import profile
 from layerprobe.profiling.values import ProfileSettings
-from layerprobe.store.store import Store
 from tests.encoders.test_stack import REFUSED, saved
 from tests.models import TEXTS, given, save_tiny
 from tests.toy_task import toy_task
@@ -147,13 +145,6 @@ def test_numbers_that_are_not_finite_are_left_to_who_uses_them(tmp_path: Path) -
     with torch.no_grad():
         encoder.model.get_parameter("encoder.layer.1.output.dense.bias")[0] = torch.nan
     assert look(encoder).reason is None
-
-
-def test_what_was_found_is_a_small_result_of_the_store(tmp_path: Path) -> None:
-    options = Model(device="cpu", cache_dir=tmp_path / "store")
-    load(given(resolve(str(save_tiny("bert", tmp_path / "m"))), options))
-    (path,) = (Store(tmp_path / "store").root / "results" / "first-use").iterdir()
-    assert json.loads(path.read_text())["result"] == {"reason": None}
 
 
 def test_an_error_in_a_models_own_code_is_one_line_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
+from tokenizers import Tokenizer, pre_tokenizers, processors
 from tokenizers.models import BPE
 from transformers import AutoConfig, AutoModel, AutoTokenizer, BertTokenizer, GPTNeoXTokenizer, PreTrainedTokenizerFast
 
@@ -133,16 +133,6 @@ def test_a_byte_tokenizer_keeps_its_offsets() -> None:
         ended, _ = with_end_token(plain)
         offsets = [each("A B", return_offsets_mapping=True)["offset_mapping"] for each in (plain, ended)]
         assert offsets[1] == [*offsets[0], (0, 0)]
-
-
-def test_bytes_keep_their_own_rules() -> None:
-    backend = Tokenizer(BPE({chr(i): i - 32 for i in range(33, 90)} | {"Ġ": 60, "<end>": 61}, []))
-    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    backend.post_processor = processors.ByteLevel(trim_offsets=False)
-    plain = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
-    ended, token = with_end_token(plain)
-    assert token == "<end>"
-    assert ended("A B")["input_ids"] == [*plain("A B")["input_ids"], 61]
 
 
 @pytest.mark.slow
@@ -364,16 +354,3 @@ def test_an_export_keeps_prompts_of_retrieval_and_pooling_that_layerprobe_does_n
     assert resolve(tmp_path / "out").recipe.prompts == prompts
     export_model(Model(model, prompt=""), tmp_path / "bare", layer=1)
     assert resolve(tmp_path / "bare").recipe.prompts == {}
-
-
-def test_an_exported_decoder_is_read_alike(tmp_path: Path) -> None:
-    library = pytest.importorskip("sentence_transformers")
-    model = save_tiny("llama", tmp_path / "model", tokenizer=without_end())
-    found = extract(given(model, Model(cache_dir=tmp_path / "store", device="cpu")), TEXTS)
-    result = export_model(model, tmp_path / "out", layer=1)
-    assert result.pooling == "last"
-    encoded = library.SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(TEXTS)
-    np.testing.assert_allclose(encoded, found.layer(1), rtol=1e-5, atol=1e-5)
-    again = extract(given(tmp_path / "out", Model(cache_dir=tmp_path / "store", device="cpu")), TEXTS)
-    assert again.pooling == "last"
-    np.testing.assert_allclose(again.layer(1), found.layer(1), rtol=1e-5, atol=1e-5)

@@ -227,8 +227,3 @@ def test_two_processes_give_the_same(result: RecipeResult, tmp_path: Path, ray: 
     if ray:
         pytest.importorskip("ray")
     assert entries(run_recipe(SMALL, tmp_path, workers=2, ray=ray)) == entries(result)
-
-
-def test_no_process(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="expected at least one worker, got 0"):
-        run_recipe(SMALL, tmp_path, workers=0)

@@ -322,7 +322,3 @@ def training_memory(folder: Path, rank: int) -> tuple[int | None, int]:
     measured = profile(given(folder, Model(device="cpu")), layers=[N_BLOCKS], settings=how)
     assert from_json(Profile, to_json(measured)) == measured
     return measured.layers[0].costs[0].training_memory, 4 * measured.layers[0].parameters
-
-
-def test_nothing_of_training_is_said_where_it_was_not_measured(profiled: Profile) -> None:
-    assert "training" not in to_json(profiled)

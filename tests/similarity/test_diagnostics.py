@@ -305,14 +305,6 @@ def test_a_constant_layer_is_refused(value: float) -> None:
         diagnose(np.full((20, 3), value))
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_rows_equal_up_to_rounding_are_refused(dtype: type) -> None:
-    rng = np.random.default_rng(0)
-    ulps = rng.integers(-2, 3, size=(20, 64)) * np.finfo(dtype).eps
-    with pytest.raises(DegenerateLayerError, match="layer 3 of bert-tiny is the same for all 20 samples"):
-        diagnose((rng.normal(size=64) * (1 + ulps)).astype(dtype))
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_values_that_are_not_finite_are_counted_in_all_blocks(bad: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagnostics, "BLOCK", 16)
@@ -321,12 +313,6 @@ def test_values_that_are_not_finite_are_counted_in_all_blocks(bad: float, monkey
     match = "layer 3 of bert-tiny has 3 NaN or infinite values, the first in row 13, expected finite"
     with pytest.raises(DegenerateLayerError, match=match):
         diagnose(X)
-
-
-@pytest.mark.parametrize("n", [0, 1, 3])
-def test_fewer_than_four_rows_are_refused(n: int) -> None:
-    with pytest.raises(DegenerateLayerError, match=f"layer 3 of bert-tiny has {n} samples, expected at least 4"):
-        diagnose(np.eye(n, 5))
 
 
 def test_what_is_no_matrix_of_real_numbers_is_refused() -> None:

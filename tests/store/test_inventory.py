@@ -137,11 +137,6 @@ def test_results_come_back(store):
     assert [path.name for path in (store.root / "results" / "cka").iterdir()] == ["a.b-c_1.json"]
 
 
-def test_a_result_may_be_a_list(store):
-    store.save_result("cka", "k", (1.0, 2.5))
-    assert store.load_result("cka", "k", tuple[float, ...]) == (1.0, 2.5)
-
-
 @pytest.mark.parametrize("data", [b"", b'{"x": ', b"\xff\xfe", b"[" * 100_000, b"5", b'{"result": {"x": "y"}}'])
 def test_a_damaged_result_is_made_again(store, data, caplog):
     store.save_result("cka", "k", {"x": "y"})

@@ -299,13 +299,6 @@ def test_the_last_layer_is_held_against_on_the_test_split(six: Path, cache: Path
 # ---- other models and tasks ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", few(["paraphrase", "entailment", "classification"], lambda kind: kind == "entailment"))
-def test_every_kind_of_task_is_searched(six: Path, tmp_path: Path, kind: str) -> None:
-    finding = found(six, tmp_path, toy_task_of(kind, train=48, validation=32), budget=0.2)
-    assert finding.primary == toy_task_of(kind).primary
-    assert finding.fine_tuned
-
-
 def test_a_score_that_is_the_same_for_all_items_is_not_without_error() -> None:
     n = len(TASK.validation)
     varied = np.linspace(-150, 150, n)

@@ -191,14 +191,6 @@ def test_one_model_is_a_list_of_one(two: list[Path], cache: Path, result: Findin
     assert (alone.others, alone.among, alone.share) == ((), None, None)
 
 
-def test_what_is_done_is_not_done_again(
-    two: list[Path], cache: Path, result: Finding, made: list[tuple[int, int, int]]
-) -> None:
-    again = found(two, cache, budget=0.2, against_last=1)
-    assert numbers(again) == numbers(result)
-    assert made == []
-
-
 def test_a_plan_is_that_of_all(two: list[Path], cache: Path) -> None:
     options = Model(device="cpu", cache_dir=cache)
     models = [given(str(model), options) for model in two]

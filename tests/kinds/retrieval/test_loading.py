@@ -258,10 +258,3 @@ def test_a_hub_data_set_of_pairs(hub: dict[tuple[str, str], Splits]) -> None:
     assert items_of(load_retrieval("org/pairs")).documents == ("w", "z", "y", "x")
     hub["org/pairs", "default"]["test"] = [{"query": f"q{i}", "answer": f"a{i}"} for i in range(5)]
     assert items_of(load_retrieval("org/pairs")).documents == ("a4", "a3", "a2", "a1", "a0")
-
-
-def test_an_empty_split_of_the_hub_is_an_error(hub: dict[tuple[str, str], Splits]) -> None:
-    hub["org/a", "corpus"], hub["org/a", "queries"] = {"corpus": PLAIN}, {"queries": QUERIES}
-    hub["org/a", "qrels"] = {"test": []}
-    with pytest.raises(TaskError, match="org/a test is empty"):
-        load_retrieval("org/a")

@@ -476,14 +476,6 @@ def test_what_cannot_be_benched_is_refused() -> None:
         bench_predictors(known_zoo(), draws=0)
 
 
-def test_numbers_that_are_not_finite_are_refused() -> None:
-    broken = (1.0, float("nan"), 1.0, 1.0, 1.0, 1.0, 1.0)
-    with pytest.raises(DataError, match="expected finite numbers for a, got nan in curvature: leave it out"):
-        bench_predictors(zoo(entry("a", "a", metrics={"curvature": broken})))
-    with pytest.raises(DataError, match="expected finite numbers for a, got nan in scores under gentle"):
-        bench_predictors(zoo(entry("a", "a", broken)))
-
-
 def test_a_tuned_rule_asks_for_other_families() -> None:
     models = known(entry("a", "a", cka=LEVEL_CURVE))
     for rule in (fall_of(CURVE), best_rule([fall_of(CURVE)])):

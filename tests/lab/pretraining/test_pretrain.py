@@ -264,13 +264,6 @@ def test_few_texts_give_few_words(tmp_path: Path) -> None:
 # ---- finished, in the way, refused ----------------------------------------------------------------------
 
 
-def test_a_finished_folder_is_not_made_again(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("layerprobe.lab.pretraining.run.prepare", None)
-    assert job("mlm", made["mlm"][1]) == made["mlm"][0]
-    with pytest.raises(DataError, match=r"pretrained on other texts or with other settings.*--overwrite"):
-        job("mlm", made["mlm"][1], seed=1)
-
-
 def test_a_generator_larger_than_the_encoder_is_warned_of(tmp_path: Path) -> None:
     found = job("rtd", tmp_path / "out", steps=1, generator_size=1.5)
     assert any("the generator is larger than the encoder" in warning for warning in found.warnings)
