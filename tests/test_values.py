@@ -89,6 +89,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     RBFCKA: {"bandwidth_multiplier": st.floats(0.1, 9)},
     **{MEASURES[name]: {"neighbours": st.integers(1, 9)} for name in ("mutual-knn", "cknna")},
     MEASURES["svcca"]: {"variance": st.floats(0.1, 1)},
+    CurveUncertainty: {**dict.fromkeys(("lower", "upper", "band_lower", "band_upper"), THREE), "covariance": MATRIX},
     TextFile: {"texts": st.tuples(TEXTS, TEXTS), "groups": st.none() | st.tuples(TEXTS, TEXTS)},
     Finding: {"comparison": st.none(), "others": st.just(())},
     Prediction: {

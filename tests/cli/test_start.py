@@ -101,14 +101,3 @@ def test_what_the_system_refuses(raised: Exception, line: str, capsys: pytest.Ca
         run(command, typer.Context(typer.core.TyperCommand("x")), {"call": Call()})
     assert ended.value.exit_code == 1
     assert line in " ".join(capsys.readouterr().err.split())
-
-
-@pytest.mark.parametrize(
-    "error", [RuntimeError("expected scalar type Float"), ImportError("no such name"), OSError("x")]
-)
-def test_what_is_no_limit_is_raised(error: Exception) -> None:
-    def command(call: Call) -> None:
-        raise error
-
-    with pytest.raises(type(error), match=str(error)):
-        run(command, typer.Context(typer.core.TyperCommand("x")), {"call": Call()})

@@ -67,13 +67,6 @@ def test_a_flipped_byte_is_seen(tmp_path: Path, place: int, caplog: pytest.LogCa
     assert "the run is done again" in caplog.text
 
 
-@pytest.mark.parametrize("cut", [0, 7, 100, -1])
-def test_a_file_cut_short_is_seen(tmp_path: Path, cut: int) -> None:
-    write_outputs(tmp_path, some())
-    (tmp_path / OUTPUTS).write_bytes((tmp_path / OUTPUTS).read_bytes()[:cut])
-    assert read_outputs(tmp_path) is None
-
-
 def test_other_layers_and_splits_are_refused() -> None:
     with pytest.raises(DataError, match=r"expected outputs of layers \(2, 5\) on validation or test, got 3 on test"):
         some().of(3)

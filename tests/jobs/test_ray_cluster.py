@@ -163,25 +163,6 @@ def test_a_cluster_that_no_longer_answers_is_an_error_of_one_line(
     crew.close()
 
 
-@pytest.mark.slow
-def test_a_cluster_whose_only_node_dies_is_an_error(tmp_path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from layerprobe.jobs.crew import Workers"
-        "\nfrom tests.jobs import pool_jobs"
-        "\nfolder = Path(sys.argv[2])\njobs = [str(n) for n in range(5000)]"
-        "\nworkers = Workers(executor='ray', address=sys.argv[1], folders=(folder,))"
-        "\nfor job, _ in pool_jobs.done(pool_jobs.kept, folder, jobs, workers): print(job, flush=True)"
-    )
-    with nodes(0) as alone:
-        command = [sys.executable, "-c", code, alone.address, str(tmp_path)]
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
-            assert driver.stdout is not None
-            driver.stdout.readline()
-            alone.cluster.head_node.kill_raylet(check_alive=False)
-            _, error = driver.communicate(timeout=60)
-    assert f"LayerProbeError: the Ray cluster at {alone.address} has ended: " in error
-
-
 # ---- what is killed ----------------------------------------------------------------------------------
 
 

@@ -282,13 +282,6 @@ def test_a_run_may_cost_all_that_is_left(block_cost: float) -> None:
     assert next_run(left, whole).run == PlannedRun(layer=5, seed=0, scan=False, cost=6)
 
 
-@pytest.mark.slow
-def test_a_search_of_many_blocks_ends() -> None:
-    evidence, decisions = search(world(np.random.default_rng(6), 48), SearchSettings(budget=0.05))
-    assert decisions[-1].stop is not None
-    assert evidence.spent <= 0.05 * 5 * 49 * 25
-
-
 def test_a_list_of_seeds_is_refused_in_one_line() -> None:
     with pytest.raises(DataError, match=r"expected seeds as a whole number such as 5, got \(0, 1\)"):
         SearchSettings(seeds=(0, 1))  # type: ignore[arg-type]

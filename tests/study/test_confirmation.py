@@ -304,10 +304,6 @@ def test_intervals_stay_inside_what_the_metric_can_be() -> None:
     assert bounded("r2", (-400.0, 130.0)) == (-400.0, 100)
 
 
-def test_many_items_decide_where_few_do_not() -> None:
-    assert confirmed(DROP, EARLIER, LAST, items=items_of(7000, 20.0)).verdict == "confirmed"
-
-
 def test_means_of_layers_carry_both_errors_on_both_splits() -> None:
     items = items_of(70, 20.0)
     one = confirmed(DROP, EARLIER, LAST, items=items).outcomes[0]

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from layerprobe.files.serialisation import from_dict, to_dict
-from layerprobe.finetuning.values import Confirmation, LayerOutcome
-from layerprobe.stats.crossed import crossed
+from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.stats.values import seed_scores
 
 
@@ -43,23 +41,3 @@ def test_mean_deviation_and_interval_are_those_of_scipy() -> None:
 
 def test_one_seed_has_neither_deviation_nor_interval() -> None:
     assert dataclasses.astuple(seed_scores([70.0], metric="spearman")) == ((70.0,), 70.0, None, None)
-
-
-def test_outcomes_are_read_back() -> None:
-    scores, other = (70.0, 74.0, 75.0), (69.0, 71.0, 73.0)
-    first, second = (
-        dataclasses.replace(outcome(values, values), layer=layer, error=crossed(values, None, level=0.9))
-        for layer, values in ((2, scores), (3, other))
-    )
-    assert from_dict(LayerOutcome, to_dict(first)) == first
-    effect = crossed([a - b for a, b in zip(scores, other, strict=True)], None, level=0.9)
-    result = Confirmation(
-        verdict="undecided",
-        compared_layers=(2, 3),
-        primary="spearman",
-        level=0.9,
-        outcomes=(first, second),
-        sentence=".",
-        error=effect,
-    )
-    assert from_dict(Confirmation, to_dict(result)) == result

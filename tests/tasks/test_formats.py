@@ -135,11 +135,6 @@ def test_every_field_that_a_quote_begins_is_quoted(tmp_path, text):
     assert read_table(tmp_path / "a.tsv").rows[1][0] in text.splitlines()[1]
 
 
-def test_lone_quotes_of_a_tsv_are_text(tmp_path):
-    (tmp_path / "a.tsv").write_text('"a" b\t"c\t1\nd"\te""\t2\n')
-    assert read_table(tmp_path / "a.tsv").rows == (('"a" b', '"c', "1"), ('d"', 'e""', "2"))
-
-
 # ---- two ways -----------------------------------------------------------------------------------------
 
 

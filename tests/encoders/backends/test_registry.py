@@ -64,12 +64,11 @@ LIBRARIES = {
     "layerprobe/versions.py",
     "layerprobe/checks.py",
     "layerprobe/process.py",
-    "layerprobe/shrinking/values.py",
     "cli/layerprobe_cli/options.py",
     "cli/layerprobe_cli/shell.py",
 }
 """They name libraries: whose versions results depend on, that extras bring, whose threads a forked process has not,
-what sizes of earlier versions were scored by, whose errors are asked about, and whose build knows CUDA."""
+whose errors are asked about, and whose build knows CUDA."""
 
 
 def test_nothing_outside_the_encoders_names_a_backend() -> None:

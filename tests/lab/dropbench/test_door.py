@@ -186,13 +186,6 @@ def test_what_is_no_entry_is_refused(name: str, message: str) -> None:
         load_entry(name)
 
 
-def test_a_package_that_ends_the_process_is_no_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "ends_the_process.py").write_text("import sys; sys.exit()")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(DataError, match=r"ends_the_process:any cannot be imported: it ends the process \(0\)"):
-        load_entry("ends_the_process:any")
-
-
 @pytest.mark.usefixtures("outside")
 def test_the_command_plays_entries(layerprobe: Layerprobe, tmp_path: Path) -> None:  # noqa: F811
     data = zoo(entry("a", "a", DROPPING, metrics={"InfoNCE": INFONCE}), entry("b", "b", metrics={"InfoNCE": INFONCE}))
