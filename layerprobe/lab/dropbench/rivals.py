@@ -20,7 +20,7 @@ from layerprobe.readings.reading import Reading
 from layerprobe.readings.source import Source
 from layerprobe.readings.values import LayerCurve
 from layerprobe.scoring.probes import logistic_features
-from layerprobe.similarity.checks import Array, centred_layer, check_same_samples, finite_matrix, unit_rows
+from layerprobe.similarity.checks import Array, centred_layer, finite_matrix, unit_rows
 from layerprobe.tasks.kind import KINDS, Kind
 from layerprobe.tasks.values import Examples
 
@@ -202,7 +202,6 @@ def _checked(features: ArrayLike, targets: ArrayLike, *, name: str) -> tuple[Arr
     centred_layer(features, name=name)  # refuses features that say nothing
     x, y = finite_matrix(features, name=name), np.asarray(targets, dtype=np.float64)
     y = y[:, None] if y.ndim == 1 else y
-    check_same_samples(len(y), len(x), name="the targets", other=name)
     if not np.isfinite(y).all() or (np.ptp(y, axis=0) == 0).any():
         raise DataError(f"expected finite targets that differ, got {np.unique(y)[:3].tolist()} for all {len(y)} items")
     return x, y
