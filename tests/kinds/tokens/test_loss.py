@@ -84,7 +84,7 @@ def test_words_that_are_cut_off_count_as_outside(
     n = task.train.n_outputs + task.validation.n_outputs + task.test.n_outputs
     n_cut = n - 3 * sum(map(len, (task.train, task.validation, task.test)))
     assert f"{n_cut} of {n} words were cut off at 5 tokens: they count as the first tag" in caplog.text.replace(",", "")
-    assert 0 < result[0].test["entity recall"] < 80
+    assert 0 < result.runs[0].test["entity recall"] < 80
 
 
 def test_left_padding_changes_nothing(tmp_path: Path) -> None:
