@@ -242,7 +242,7 @@ def test_a_kind_scores_what_score_has(kind: str, split: Any, tmp_path: Path) -> 
     folder = built(tmp_path, mean(), prompts={"query": "a ", "document": "c d "})
     expected = lp.score(Model(folder, cache_dir=tmp_path / "cache"), task, split=split)
     found = LayerEvaluator(task, split=split)(sentence_transformer(folder))
-    way = "probe" if expected.method == "probe" else "cosine"
+    way = "probe" if expected.first.method == "probe" else "cosine"
     metrics = expected.metrics
     if kind == "retrieval":  # of whole rankings, which a fine-tuned model is not scored by
         metrics = {name: scores for name, scores in metrics.items() if f"layer_0_{name}_{way}" in found}
