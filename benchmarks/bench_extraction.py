@@ -33,7 +33,7 @@ from machine import bfloat16_or_say, describe, seconds
 from sentence_transformers import SentenceTransformer
 
 from layerprobe.embedded.language import Language
-from layerprobe.encoders.backends.backend import BACKENDS
+from layerprobe.encoders.backends.backend import BACKENDS, TORCH
 from layerprobe.encoders.backends.choice import graph_of
 from layerprobe.encoders.backends.graph import Graph, PooledLayers
 from layerprobe.encoders.batching import CPU_BATCH_TOKENS, Batch, collate, pool, token_batches
@@ -134,7 +134,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--notebook", action="store_true")
     parser.add_argument("--model", type=Path, default=MODEL, help="a folder of transformers or sentence-transformers")
-    parser.add_argument("--backends", nargs="+", default=list(BACKENDS), help="torch among them")
+    parser.add_argument("--backends", nargs="+", default=[TORCH, *BACKENDS], help="torch among them")
     parser.add_argument("--texts", type=int, default=2758, help="at most")
     arguments = parser.parse_args(given)
     torch.set_num_threads(arguments.threads)

@@ -287,7 +287,8 @@ def _looked_at(model: Any) -> Encoder:
     encoder = load_encoder(checkpoint, device=str(inner.device), share=True)
     if encoder.stack.blocks is None and encoder.description.n_blocks:
         raise refusal(checkpoint.label, "its blocks do not run as modules of one list, so that none can be watched")
-    look(encoder).check(checkpoint.label)
+    if reason := look(encoder):
+        raise refusal(checkpoint.label, reason)
     return encoder
 
 

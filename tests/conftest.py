@@ -87,7 +87,7 @@ def looked_at_once(looks: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> No
 
     look = first_use.look
 
-    def once(encoder: Any) -> first_use.FirstUse:
+    def once(encoder: Any) -> str:
         content = hashlib.sha256(f"{type(encoder.model)} {encoder.model.config}".encode())
         for name, values in encoder.model.state_dict().items():
             content.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())

@@ -18,7 +18,6 @@ import torch
 import layerprobe as lp
 from layerprobe import trainer
 from layerprobe.encoders.architecture import refusal
-from layerprobe.encoders.first_use import FirstUse
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, MissingPackageError, ModelError, UnsupportedArchitectureError
 from layerprobe.stats.crossed import crossed
@@ -464,7 +463,7 @@ def test_a_text_goes_through_the_model_once_and_layers_are_checked_once(
     seen: list[int] = []
     look = trainer.look
 
-    def counted(*given: Any, **options: Any) -> FirstUse:
+    def counted(*given: Any, **options: Any) -> str:
         looks.append(1)
         return look(*given, **options)
 
@@ -481,8 +480,7 @@ def test_a_text_goes_through_the_model_once_and_layers_are_checked_once(
 
 
 def test_no_layer_is_believed(task: Task, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = FirstUse(reason="it only looks so")
-    monkeypatch.setattr(trainer, "look", lambda encoder: said)
+    monkeypatch.setattr(trainer, "look", lambda encoder: "it only looks so")
     for call in (LayerEvaluator(task), lambda model: truncate(model, 1)):
         with pytest.raises(UnsupportedArchitectureError, match="it only looks so"):
             call(model)

@@ -8,8 +8,8 @@ import copy
 import functools
 import inspect
 import json
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -26,22 +26,25 @@ from layerprobe.errors import ModelError, UnsupportedArchitectureError
 from layerprobe.files.images import Modality
 from layerprobe.process import MAKING_MODELS, silence_if
 
+V = TypeVar("V")
+P = ParamSpec("P")
 
-class ByText:
-    """A configuration that is identified by its class and text, which caches keep what it says by."""
 
-    def __init__(self, config: PreTrainedConfig) -> None:
-        self.config = config
+def kept_by_text(make: Callable[Concatenate[PreTrainedConfig, P], V]) -> Callable[Concatenate[PreTrainedConfig, P], V]:
+    """Keep what is made of a configuration, for others of its class and text."""
+    kept: dict[Hashable, V] = {}
+
+    @functools.wraps(make)
+    def made(config: PreTrainedConfig, /, *args: P.args, **options: P.kwargs) -> V:
         settings = config.to_dict()
         if "auto_map" not in settings:  # else the code is read from there
             settings.pop("_name_or_path", None)
-        self._said = (type(config), json.dumps(settings, sort_keys=True, default=str))
+        key = type(config), json.dumps(settings, sort_keys=True, default=str), args, *options.items()
+        if key not in kept:
+            kept[key] = make(config, *args, **options)
+        return kept[key]
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ByText) and self._said == other._said
-
-    def __hash__(self) -> int:
-        return hash(self._said)
+    return made
 
 
 def check_supported(config: PreTrainedConfig) -> None:
@@ -260,17 +263,12 @@ def pooler_option(model_class: type | None) -> dict[str, bool]:
     return {}
 
 
+@kept_by_text
 def count_parameters(config: PreTrainedConfig, *, trust_remote_code: bool = False) -> tuple[int, ...]:
     """Return the parameters of the model truncated at layers 0 .. n_blocks, from the configuration alone.
 
     The pooler is left out: mean pooling does not use it. Nothing is allocated.
     """
-    return _parameters(ByText(config), trust_remote_code)
-
-
-@functools.lru_cache(maxsize=256)
-def _parameters(of: ByText, trust_remote_code: bool) -> tuple[int, ...]:
-    config = of.config
     check_supported(config)
     with torch.device("meta"):
         model = empty_model(copy.deepcopy(config), trust_remote_code=trust_remote_code)

@@ -5,7 +5,6 @@ The one place that says whether a model was looked at before: the result is kept
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 import transformers
@@ -29,19 +28,6 @@ TRUNCATION_TOLERANCE = 1e-4
 """Of the largest feature of a layer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstUse:
-    """The check of a model's layers when it was first used."""
-
-    reason: str | None
-    """Why its layers are not those of its truncations; None where they are."""
-
-    def check(self, name: str) -> None:
-        """Refuse the model if its layers are not those of its truncations."""
-        if self.reason is not None:
-            raise refusal(name, self.reason)
-
-
 def probe_batch(encoder: Encoder, *, n_texts: int | None = None, max_length: int | None = None) -> Batch:
     """Return texts of unequal lengths, or images, to check a model on."""
     probes = encoder.probes[:n_texts]
@@ -50,9 +36,10 @@ def probe_batch(encoder: Encoder, *, n_texts: int | None = None, max_length: int
 
 @without_autocast()
 @torch.inference_mode()
-def look(encoder: Encoder) -> FirstUse:
-    """Compare the layers of one pass with what models truncated there output, on a short batch and in float32.
+def look(encoder: Encoder) -> str:
+    """Return why the layers of one pass are not what models truncated there output, empty where they are.
 
+    They are compared on a short batch and in float32.
     States that are not finite are equal here: what is wrong with them is found where they are used.
     """
     batch = probe_batch(encoder, n_texts=2, max_length=16)
@@ -69,7 +56,7 @@ def look(encoder: Encoder) -> FirstUse:
         listed = f"layer{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))}"
         if len(wrong) == len(layers) > 1:
             listed = "all layers"  # whose number is not that of its blocks where these run several times
-        return FirstUse(reason=f"truncated models output something else ({listed})" if wrong else None)
+        return f"truncated models output something else ({listed})" if wrong else ""
 
 
 @torch.inference_mode()
@@ -133,15 +120,16 @@ def first_use(model: Resolved) -> Encoder | None:
     versions.
     """
     store, encoder, key = Store(model.asked.cache_dir), None, _use_key(model)
-    use = store.load_result("first-use", key, FirstUse)
-    if use is None:
+    reason = store.load_result("first-use", key, str)
+    if reason is None:
         encoder = load_encoder(model)
-        use = look(encoder)
+        reason = look(encoder)
         try:
-            store.save_result("first-use", key, use)
+            store.save_result("first-use", key, reason)
         except StoreError as error:
             logger.warning("could not save the check of %s; it will run again each time: %s", model.label, error)
-    use.check(model.label)
+    if reason:
+        raise refusal(model.label, reason)
     return encoder
 
 

@@ -3,7 +3,7 @@
 import copy
 import hashlib
 import json
-from typing import Any, Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -18,19 +18,9 @@ _UNSAID = ("_name_or_path", "transformers_version", "dtype", "architectures")
 """Of a configuration, what no number depends on."""
 
 
-class SentenceTransformerLike(Protocol):
-    """A `SentenceTransformer`: modules, of which the first holds a model of transformers, and its tokenizer."""
-
-    @property
-    def tokenizer(self) -> Any:
-        """Of the model in the first module."""
-
-    def __getitem__(self, index: int, /) -> Any:
-        """Return a module."""
-
-
-LoadedModel = tuple[PreTrainedModel, Any] | SentenceTransformerLike
-"""A loaded model and its tokenizer or image processor, or a `SentenceTransformer`."""
+LoadedModel = tuple[PreTrainedModel, Any] | torch.nn.Sequential
+"""A loaded model and its tokenizer or image processor, or a `SentenceTransformer`: modules, of which the first holds a
+model of transformers."""
 
 
 def is_loaded(model: object) -> TypeGuard[LoadedModel]:

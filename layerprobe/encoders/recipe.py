@@ -4,7 +4,6 @@ Knows configurations, tokenizers and the folders of sentence-transformers; loads
 """
 
 import copy
-import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from tokenizers import Tokenizer, normalizers
 from tokenizers.models import BPE
 from transformers import PreTrainedConfig
 
-from layerprobe.encoders.architecture import ByText, count_blocks, count_weights, empty_model, truncated_configs
+from layerprobe.encoders.architecture import count_blocks, count_weights, empty_model, kept_by_text, truncated_configs
 from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DataError, ModelError
 from layerprobe.rng import drawing
@@ -261,6 +260,7 @@ def in_lower_case(tokenizer: Any) -> None:
 # ---- decoders --------------------------------------------------------------------------------------------
 
 
+@kept_by_text
 def reads_left_to_right(config: PreTrainedConfig, *, trust_remote_code: bool = False) -> bool:
     """Return whether a token's state depends on earlier tokens and on no later one.
 
@@ -268,13 +268,10 @@ def reads_left_to_right(config: PreTrainedConfig, *, trust_remote_code: bool = F
     weights. Of a block that is too large to be made for that, the attention's own word counts. False where no such
     model can be made.
     """
-    return count_blocks(config) > 0 and _is_causal(ByText(config), trust_remote_code)
-
-
-@functools.lru_cache(maxsize=256)
-def _is_causal(of: ByText, trust_remote_code: bool) -> bool:
+    if count_blocks(config) == 0:
+        return False
     try:
-        small = next(truncated_configs(_of_few_words(of.config), 1))
+        small = next(truncated_configs(_of_few_words(config), 1))
         small._attn_implementation = "eager"  # another can be of a GPU alone
         with torch.device("meta"):
             shape = empty_model(copy.deepcopy(small), trust_remote_code=trust_remote_code)

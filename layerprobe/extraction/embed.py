@@ -80,16 +80,16 @@ def _embedded(encoder: Encoder, texts: Prepared, layers: Layers, batch_tokens: i
     result = np.empty((encoder.n_layers, len(lengths), encoder.description.hidden_size), dtype=np.float32)
     batches = token_batches(lengths, budget=budget_of(encoder, batch_tokens), same_length=not encoder.padding_invariant)
     done, total = 0, sum(lengths)
-    behind: tuple[Sequence[int], _Copy] | None = None
+    behind: tuple[Sequence[int], Callable[[], NDArray[np.float32]]] | None = None
     for rows, batch in _collated(texts, batches, encoder.device):
-        copy = _Copy(in_halves(layers, batch))
+        copy = copied(in_halves(layers, batch))
         if behind is not None:
-            result[:, behind[0]] = behind[1].result()
+            result[:, behind[0]] = behind[1]()
         behind = rows, copy
         done += sum(lengths[row] for row in rows)
         report(f"embedding with {short_name(encoder.description.name)}", done, total)
     if behind is not None:
-        result[:, behind[0]] = behind[1].result()
+        result[:, behind[0]] = behind[1]()
     again, first = copies(texts)
     result[:, again] = result[:, first]
     for layer, values in enumerate(result):
@@ -148,22 +148,20 @@ def ahead(make: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
             yield waiting.result()
 
 
-class _Copy:
-    """A tensor on its way to the memory of the computer."""
+def copied(values: Tensor) -> Callable[[], NDArray[np.float32]]:
+    """Begin to copy a tensor to the memory of the computer; return what waits until it is there, and returns it."""
+    if values.device.type != "cuda":
+        return values.cpu().numpy
+    copy = values.to("cpu", non_blocking=True)  # into pinned memory
+    arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    # of the values' own device; by default it would be the current one's, which is cuda:0
+    arrived.record(torch.cuda.current_stream(values.device))
 
-    def __init__(self, values: Tensor) -> None:
-        on_cuda = values.device.type == "cuda"
-        self._values = values.to("cpu", non_blocking=on_cuda)  # into pinned memory
-        self._arrived = torch.cuda.Event() if on_cuda else None  # type: ignore[no-untyped-call]
-        if self._arrived is not None:
-            # of the values' own device; by default it would be the current one's, which is cuda:0
-            self._arrived.record(torch.cuda.current_stream(values.device))
+    def once_there() -> NDArray[np.float32]:
+        arrived.synchronize()
+        return copy.numpy()
 
-    def result(self) -> NDArray[np.float32]:
-        """Return it once it is there."""
-        if self._arrived is not None:
-            self._arrived.synchronize()
-        return self._values.numpy()
+    return once_there
 
 
 @torch.inference_mode()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL
 from layerprobe.encoders.architecture import count_blocks
-from layerprobe.encoders.backends.backend import TORCH, engines
+from layerprobe.encoders.backends.backend import BACKENDS, TORCH
 from layerprobe.encoders.backends.choice import timed_rounds
 from layerprobe.encoders.backends.graph import Graph, open_graph
 from layerprobe.encoders.backends.int8 import int8_graphs
@@ -317,7 +317,7 @@ def _graphs(model: SharedModel, *, every: bool) -> dict[str, tuple[Graph, int]]:
     # of its own: an export may change a model
     encoder, graphs = load(model.checkpoint), dict[str, tuple[Graph, int]]()
     size = 4 * encoder.description.parameters[-1]
-    for name, engine in engines().items() if every else ():
+    for name, engine in BACKENDS.usable().items() if every else ():
         with _logged():
             engine.check(encoder.device.type, model.checkpoint.dtype)
             graphs[name] = open_graph(engine, encoder, model.checkpoint)[0], size

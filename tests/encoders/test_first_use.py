@@ -14,7 +14,7 @@ import layerprobe as lp
 from layerprobe.context import settings
 from layerprobe.encoders import first_use as loading
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.first_use import FirstUse, load, look, looked_at
+from layerprobe.encoders.first_use import load, look, looked_at
 from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
@@ -39,7 +39,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the models that were looked at."""
     seen = []
 
-    def watched(encoder: Encoder) -> FirstUse:
+    def watched(encoder: Encoder) -> str:
         seen.append(encoder.description.name)
         return look(encoder)
 

@@ -170,10 +170,10 @@ def test_a_copy_from_a_second_gpu_is_awaited_on_its_own_stream(monkeypatch: pyte
     event = Mock()
     monkeypatch.setattr(torch.cuda, "Event", lambda: event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: f"stream of {device}")
-    copy = embed._Copy(there)
+    copy = embed.copied(there)
     event.record.assert_called_once_with("stream of cuda:1")
     assert not event.synchronize.called
-    np.testing.assert_array_equal(copy.result(), [1, 1])
+    np.testing.assert_array_equal(copy(), [1, 1])
     event.synchronize.assert_called_once_with()
 
 

@@ -27,17 +27,11 @@ ONNX = "onnx"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backend:
-    """What computes embeddings: the encoder's own forward pass, or an `Engine`."""
-
-    name: str
-    """As registered; of an engine, also of the extra that brings it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Engine(Backend):
+class Engine:
     """A library that runs graphs of encoders on a CPU."""
 
+    name: str
+    """As registered, and of the extra that brings it."""
     packages: tuple[str, ...]
     """Whose versions its graphs depend on."""
     dtypes: tuple[str, ...]
@@ -68,26 +62,25 @@ class Engine(Backend):
 
 BACKENDS = Registry(
     "layerprobe.backends",
-    Backend,
+    Engine,
     what="backend",
     shipped={
-        TORCH: "layerprobe.encoders.backends.backend:FORWARD",
         "openvino": "layerprobe.encoders.backends.openvino:OPENVINO",
         ONNX: "layerprobe.encoders.backends.onnx:ONNX",
     },
 )
-FORWARD = Backend(name=TORCH)
+"""All but torch, by name."""
 
 
 def backend_names() -> list[str]:
-    """Return what may be chosen: `AUTO`, and every backend."""
-    return [AUTO, *BACKENDS]
+    """Return what may be chosen: `AUTO`, `TORCH`, and every other backend."""
+    return [AUTO, TORCH, *BACKENDS]
 
 
 def check_backend(name: str) -> None:
     """Check the name of a backend."""
-    if name != AUTO and name not in BACKENDS:
-        names = backend_names()
+    names = backend_names()
+    if name not in names:
         raise DataError(f"expected a backend, one of {', '.join(names)}, got {name!r}{nearest(name, names)}")
 
 
@@ -95,8 +88,3 @@ def check_installed(name: str) -> None:
     """Raise MissingPackageError if the packages of a backend of layerprobe are not installed; imports none of them."""
     if name in EXTRAS:
         check_extra(name, needed_by=f"the backend {name}")
-
-
-def engines() -> dict[str, Engine]:
-    """Return the backends that run graphs, by name."""
-    return {name: backend for name, backend in BACKENDS.usable().items() if isinstance(backend, Engine)}

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import transformers
 
-from layerprobe.encoders.backends.backend import AUTO, BACKENDS, TORCH, Engine, engines
+from layerprobe.encoders.backends.backend import AUTO, BACKENDS, TORCH
 from layerprobe.encoders.backends.graph import Graph, PooledLayers, open_graph
 from layerprobe.encoders.batching import CPU_BATCH_TOKENS, collate, token_batches
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder
@@ -32,7 +32,7 @@ class BackendFinding:
     """What one backend does for a model, or why it cannot be taken."""
 
     backend: str
-    """As in `BACKENDS`."""
+    """torch, or as in `BACKENDS`."""
     problem: str | None = None
     """Why it cannot be taken; None where it can."""
     differences: tuple[float, ...] | None = None
@@ -121,9 +121,9 @@ def graph_of(encoder: Encoder, model: Resolved) -> Graph | None:
     name = model.asked.backend
     if name == AUTO:
         name = TORCH if encoder.modality == "image" else _kept_choice(encoder, model)
-    engine = BACKENDS[name]
-    if not isinstance(engine, Engine):
+    if name == TORCH:
         return None
+    engine = BACKENDS[name]
     if encoder.modality == "image":
         raise ModelError(f"expected the backend {TORCH} for images, got {name}")
     engine.check(encoder.device.type, model.dtype)
@@ -138,7 +138,7 @@ def survey(encoder: Encoder, model: Resolved, texts: Sequence[str] = USUAL_TEXTS
     graphs: dict[str, Graph] = {}
     differences: dict[str, tuple[float, ...]] = {}
     problems: dict[str, str] = {}
-    for name, engine in engines().items():
+    for name, engine in BACKENDS.usable().items():
         try:
             engine.check(encoder.device.type, model.dtype)
             graphs[name], differences[name] = open_graph(engine, encoder, model)
@@ -154,7 +154,7 @@ def survey(encoder: Encoder, model: Resolved, texts: Sequence[str] = USUAL_TEXTS
                 tokens_per_second=sum(lengths) / statistics.median(seconds[name]) if name in seconds else None,
                 speedup=speedup(seconds[TORCH], seconds[name]) if name in graphs else None,
             )
-            for name in BACKENDS
+            for name in (TORCH, *BACKENDS)
         ),
         threads=torch.get_num_threads(),
     )
@@ -166,7 +166,7 @@ def survey(encoder: Encoder, model: Resolved, texts: Sequence[str] = USUAL_TEXTS
 def _key(encoder: Encoder, model: Resolved) -> str | None:
     """Return the key of a stored survey: model, settings, machine and packages; None if nothing is installed."""
     installed: dict[str, str] = {}
-    for engine in engines().values():
+    for engine in BACKENDS.usable().values():
         with contextlib.suppress(ModelError):
             engine.check(encoder.device.type, model.dtype)
             installed |= engine.versions()

@@ -15,7 +15,7 @@ import torch
 from filelock import FileLock
 
 from layerprobe.encoders.backends import choice, graph
-from layerprobe.encoders.backends.backend import BACKENDS, engines
+from layerprobe.encoders.backends.backend import BACKENDS
 from layerprobe.encoders.backends.choice import BackendFinding, BackendSurvey, graph_of, survey
 from layerprobe.encoders.backends.graph import Graph, PooledLayers, differences
 from layerprobe.encoders.batching import Batch
@@ -29,7 +29,7 @@ from layerprobe.extraction.embeddings import extract
 from tests.few import few
 from tests.models import ARCHITECTURES, TEXTS, given, save_tiny
 
-ENGINES = engines()
+ENGINES = BACKENDS.usable()
 
 
 def needs(name: str) -> pytest.MarkDecorator:
@@ -276,7 +276,7 @@ def test_a_graph_that_computes_something_else_is_refused(
     tiny: Loaded, tmp_path: Path, made: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint, encoder = tiny("bert")
-    compile_graph = engines()["onnx"].compile
+    compile_graph = BACKENDS["onnx"].compile
 
     def shifted(folder: Path, dtype: str) -> Graph:
         graph = compile_graph(folder, dtype)
@@ -288,7 +288,7 @@ def test_a_graph_that_computes_something_else_is_refused(
 
         return dataclasses.replace(graph, run=run)
 
-    toy = dataclasses.replace(engines()["onnx"], compile=shifted)
+    toy = dataclasses.replace(BACKENDS["onnx"], compile=shifted)
     monkeypatch.setitem(BACKENDS._loaded, "onnx", toy)
     with pytest.raises(ModelError, match=r"onnx does not compute what torch does for .* layer 2 differs by 1\.0e-02"):
         graph_of(encoder, given(checkpoint, options_of(tmp_path, "onnx")))
