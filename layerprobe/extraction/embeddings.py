@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,16 +37,13 @@ from layerprobe.errors import (
     ModelError,
     WorkerError,
 )
-from layerprobe.extraction.embed import (
-    embed_layers,
-)
+from layerprobe.extraction.embed import embed_layers
 from layerprobe.files.atomic import readable_size
 from layerprobe.files.images import captions_of, prompted, readable_as
 from layerprobe.files.inputs import SpooledTexts
 from layerprobe.files.serialisation import from_dict, to_dict
 from layerprobe.jobs.crew import HERE, Plan, Share, Workers, crew_of
 from layerprobe.jobs.execute import execute
-from layerprobe.lazy import cached_property
 from layerprobe.names import counted, short_name, some
 from layerprobe.results.estimate import Estimate
 from layerprobe.similarity.checks import constant_layer, rounding
@@ -92,7 +90,7 @@ class Embeddings:
     """What the user should know about them."""
     settings: dict[str, str]
     """Options that the numbers depend on and that were not left at their default."""
-    _rows: _RowOf
+    _rows: RowsOf
     first_layer: int = 0
     """1 where pooling takes one token that is the same in all texts before the first block: measures leave layer 0 out,
     and what has a value for every layer repeats that of layer 1."""
@@ -177,7 +175,13 @@ class Embeddings:
             MisalignedSamplesError: If a text was not embedded.
         """
         listed = texts_in(texts)
-        rows = self._rows(without_surrogates(listed if isinstance(listed, Sequence) else tuple(listed)))
+        wanted = without_surrogates(listed if isinstance(listed, Sequence) else tuple(listed))
+        rows = self._rows(wanted)
+        if (rows < 0).any():
+            text = wanted[int((rows < 0).argmax())]
+            raise MisalignedSamplesError(
+                f"the text {text[:60]!r} is not among the {len(self.distinct)} embedded ones: extract it first"
+            )
         return rows if self._places is None else np.unique(self._places, return_index=True)[1][rows]
 
     def vectors(self, layer: int, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -187,35 +191,28 @@ class Embeddings:
         return self.layer(layer)[[rows[text if text in rows else f"query: {text}"] for text in texts]]
 
 
-class _RowOf:
-    """The row of a text, by the ids of all texts, of which 16 bytes each are kept once one is requested."""
+RowsOf = Callable[[Sequence[str]], NDArray[np.int64]]
+"""Texts -> the row of each, -1 where there is none."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._texts = texts
 
-    def __call__(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        rows = self.lookup(texts)
-        if (rows < 0).any():
-            text = texts[int((rows < 0).argmax())]
-            raise MisalignedSamplesError(
-                f"the text {text[:60]!r} is not among the {len(self._texts)} embedded ones: extract it first"
-            )
-        return rows
+def _rows_in(texts: Sequence[str]) -> RowsOf:
+    """Return what finds rows among texts by the ids of all, of which 16 bytes each are kept once one is requested."""
 
-    def lookup(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Return the row of every text, -1 where there is none."""
-        ids, rows = self._sorted
-        wanted_ids = sample_ids(texts)
-        begins, ends = np.searchsorted(ids, wanted_ids), np.searchsorted(ids, wanted_ids, side="right")
-        spans = zip(texts, begins, ends, strict=True)
-        places = [next((row for row in rows[a:b].tolist() if self._texts[row] == text), -1) for text, a, b in spans]
-        return np.array(places, dtype=np.int64)
-
-    @cached_property
-    def _sorted(self) -> tuple[NDArray[np.uint64], NDArray[np.intp]]:
-        ids = sample_ids(self._texts)
+    @functools.cache
+    def by_id() -> tuple[NDArray[np.uint64], NDArray[np.intp]]:
+        ids = sample_ids(texts)
         rows = np.argsort(ids)
         return ids[rows], rows
+
+    def rows_of(wanted: Sequence[str]) -> NDArray[np.int64]:
+        ids, rows = by_id()
+        wanted_ids = sample_ids(wanted)
+        begins, ends = np.searchsorted(ids, wanted_ids), np.searchsorted(ids, wanted_ids, side="right")
+        spans = zip(wanted, begins, ends, strict=True)
+        places = [next((row for row in rows[a:b].tolist() if texts[row] == text), -1) for text, a, b in spans]
+        return np.array(places, dtype=np.int64)
+
+    return rows_of
 
 
 class Read(NamedTuple):
@@ -314,7 +311,7 @@ def extract_read(
         if workers.executor == "here":
             entries = ((_open(store, _store_key(model, others)), others) for others in read.earlier)
             embedded = [
-                ([entry.rows(layer) for layer in range(entry.n_layers)], _RowOf(others))
+                ([entry.rows(layer) for layer in range(entry.n_layers)], _rows_in(others))
                 for entry, others in entries
                 if entry is not None
             ]
@@ -341,7 +338,7 @@ def extract_read(
         fingerprint=key.fingerprint,
         settings=settings | ({"end_token": recipe.end_token} if recipe.end_token else {}),
         warnings=tuple(warnings),
-        _rows=_RowOf(distinct),
+        _rows=_rows_in(distinct),
         first_layer=layers.start,
         collapsed=stored.n_layers - layers.stop,
     )
@@ -536,20 +533,20 @@ def _embed_and_store(
     texts: Sequence[str],
     model: Resolved,
     graph: Graph | None = None,
-    stored: Sequence[tuple[Sequence[StoredLayer], _RowOf]] = (),
+    stored: Sequence[tuple[Sequence[StoredLayer], RowsOf]] = (),
 ) -> StoredEmbeddings:
     """Embed shard by shard; the next shard is tokenised and the last one written meanwhile.
 
     Texts of the same tokens have the embedding of the first of them, whichever shard that is in.
     """
     with _writer(store, key, encoder, texts, model, graph) as writer, ThreadPoolExecutor(1) as background:
-        pending, done, seen = writer.pending, 0, _Seen()
+        pending, done = writer.pending, 0
         n_pending = sum(stop - start for _, start, stop in pending)
         missing = {index for index, *_ in pending}
         shards = writer.shards[: max(missing, default=-1) + 1]
         writes: list[Future[None]] = []
-        for shard, tokens in zip(shards, _tokenized(encoder, texts, shards, model, background), strict=True):
-            (index, start, stop), first = shard, seen.first(tokens.digests)
+        tokenized = _with_first(_tokenized(encoder, texts, shards, model, background))
+        for (index, start, stop), (tokens, first) in zip(shards, tokenized, strict=True):
             if index not in missing:
                 continue
             how = _passes(model)
@@ -574,31 +571,30 @@ def _embed_and_store(
         return writer.finish()
 
 
-class _Seen:
-    """The digests of tokens of texts that were gone through: 24 bytes for each that is no copy."""
+def _with_first(tokenized: Iterable[Prepared]) -> Iterator[tuple[Prepared, NDArray[np.intp]]]:
+    """Yield the tokens of shards, each with the rows of the first texts that have the same, which may be its own.
 
-    def __init__(self) -> None:
-        self._digests, self._rows, self._n = as_digests([]), np.zeros(0, dtype=np.intp), 0
-
-    def first(self, digests: NDArray[np.bytes_]) -> NDArray[np.intp]:
-        """Return the row of the first text with each of the next digests, which may be its own."""
-        new, at, number = np.unique(digests, return_index=True, return_inverse=True)
-        rows, places = self._n + at, np.searchsorted(self._digests, new)
-        again = np.append(self._digests, b"")[places] == new
-        rows[again] = self._rows[places[again]]
-        self._digests = np.insert(self._digests, places[~again], new[~again])
-        self._rows = np.insert(self._rows, places[~again], rows[~again])
-        self._n += len(digests)
-        return rows[number]
+    Of texts that were gone through, 24 bytes are kept for each that is no copy.
+    """
+    digests, firsts, n = as_digests([]), np.zeros(0, dtype=np.intp), 0
+    for tokens in tokenized:
+        new, at, number = np.unique(tokens.digests, return_index=True, return_inverse=True)
+        rows, places = n + at, np.searchsorted(digests, new)
+        again = np.append(digests, b"")[places] == new
+        rows[again] = firsts[places[again]]
+        digests = np.insert(digests, places[~again], new[~again])
+        firsts = np.insert(firsts, places[~again], rows[~again])
+        n += len(tokens.digests)
+        yield tokens, rows[number]
 
 
 def _other_texts(
-    texts: Sequence[str], embedded: Sequence[tuple[Sequence[StoredLayer], _RowOf]], layers: NDArray[np.float32]
+    texts: Sequence[str], embedded: Sequence[tuple[Sequence[StoredLayer], RowsOf]], layers: NDArray[np.float32]
 ) -> NDArray[np.intp]:
     """Put what is stored of texts into their (layer, text, feature) embeddings; return the numbers of the others."""
     rest = np.arange(len(texts))
-    for stored, row_of in embedded:
-        rows = row_of.lookup(_taken(texts, rest))
+    for stored, rows_of in embedded:
+        rows = rows_of(_taken(texts, rest))
         for layer, values in enumerate(stored):
             layers[layer, rest[rows >= 0]] = values[rows[rows >= 0]]
         rest = rest[rows < 0]
@@ -685,7 +681,7 @@ def embed_elsewhere(workers: Workers, writer: ShardWriter, checkpoint: Resolved,
         sent=lambda shard: (shard[0], list(texts[shard[1] : shard[2]])),
         unit="texts",
     )
-    with crew_of(_Worker, setting, workers, most=len(plan.jobs)) as crew:
+    with crew_of(_embedding, setting, workers, most=len(plan.jobs)) as crew:
         for (_, start, stop), answer in execute(plan, crew):
             if isinstance(answer, LostWorkerError):
                 raise WorkerError(f"texts {start} to {stop}: {answer}")
@@ -694,21 +690,22 @@ def embed_elsewhere(workers: Workers, writer: ShardWriter, checkpoint: Resolved,
             writer.note(answer)
 
 
-class _Worker:
-    """Embeds and writes one shard after another: with which model, into which folder and manifest."""
+def _embedding(
+    setting: tuple[SharedModel, Path, Manifest], share: Share
+) -> Callable[[tuple[int, list[str]]], StoredFile]:
+    """Return what embeds a shard and writes it: with which model, into which folder and manifest."""
+    shared, directory, manifest = setting
+    shared.take_over(share)
+    encoder, model = shared.encoder, shared.checkpoint
+    try:
+        graph = graph_of(encoder, model)
+    except ModelError as error:  # where the command runs, it is there
+        raise WorkerError(str(error)) from error
 
-    def __init__(self, setting: tuple[SharedModel, Path, Manifest], share: Share) -> None:
-        shared, self.directory, self.manifest = setting
-        shared.take_over(share)
-        self.encoder, self.model = shared.encoder, shared.checkpoint
-        try:
-            self.graph = graph_of(self.encoder, self.model)
-        except ModelError as error:  # where the command runs, it is there
-            raise WorkerError(str(error)) from error
-
-    def __call__(self, shard: tuple[int, list[str]]) -> StoredFile:
-        """Return what is to be noted of a shard."""
+    def written(shard: tuple[int, list[str]]) -> StoredFile:
         index, texts = shard
-        tokens = _tokenize(self.encoder, texts, self.model)
-        layers = embed_layers(self.encoder, tokens, graph=self.graph, **_passes(self.model))
-        return write_shard(self.directory, self.manifest, index, layers, n_cut=tokens.n_truncated)
+        tokens = _tokenize(encoder, texts, model)
+        layers = embed_layers(encoder, tokens, graph=graph, **_passes(model))
+        return write_shard(directory, manifest, index, layers, n_cut=tokens.n_truncated)
+
+    return written
