@@ -31,7 +31,7 @@ from layerprobe.similarity.inference import (
     spread,
 )
 from layerprobe.similarity.maps import similarity_curve
-from layerprobe.similarity.measures.cka import CKA, RBFCKA
+from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import (
     Alignment,
     CurveUncertainty,
@@ -77,37 +77,6 @@ def linear_cka(X: ArrayLike, Y: ArrayLike, *, estimator: Estimator = "debiased",
         True
     """
     return float(_estimate(X, Y, CKA(estimator=estimator, normalize=normalize)).values[0, 0])
-
-
-def rbf_cka(
-    X: ArrayLike,
-    Y: ArrayLike,
-    *,
-    bandwidth_multiplier: float = 1.0,
-    estimator: Estimator = "debiased",
-    normalize: Normalize = "raw",
-) -> float:
-    """Return the centred kernel alignment of two layers under Gaussian kernels.
-
-    CKA = HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L)) with K_ij = exp(-d_ij^2 / (2 sigma^2)) and
-    sigma^2 = multiplier^2 x median of d^2 over i < j, each layer with its own sigma. It is the same for X + c, aX
-    and XQ with orthogonal Q. Beyond 4096 samples the median is that of 4096 evenly spaced ones.
-
-    Arguments and range are those of `linear_cka`, and `bandwidth_multiplier` is sigma in units of the root of the
-    median squared distance.
-
-    Raises:
-        LayerProbeError: As in `linear_cka`, or if the multiplier is not positive and finite, or most rows are equal.
-
-    Source: Kornblith et al. 2019 (arXiv 1905.00414), equation 4 and section 3.
-
-    Examples:
-        >>> X = np.random.default_rng(0).normal(size=(50, 8))
-        >>> round(rbf_cka(X, 3 * X + 1), 12)
-        1.0
-    """
-    measure = RBFCKA(estimator=estimator, bandwidth_multiplier=bandwidth_multiplier, normalize=normalize)
-    return float(_estimate(X, Y, measure).values[0, 0])
 
 
 def cka_interval(

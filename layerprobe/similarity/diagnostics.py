@@ -25,7 +25,6 @@ from layerprobe.similarity.checks import (
     rounding,
     unmasked,
 )
-from layerprobe.similarity.grams import squared_distances
 from layerprobe.similarity.values import LayerDiagnostics
 
 BLOCK = 2**21
@@ -245,3 +244,20 @@ def rank_influences(layer: ArrayLike) -> tuple[float, Array]:
     logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
     pulls = np.concatenate([part @ logs + entropy * part.sum(axis=1) for part in squares])
     return float(np.exp(entropy)), -n * np.exp(entropy) / total * pulls
+
+
+def squared_distances(centred: Array) -> Array:
+    """Return all (n, n) squared distances between rows of a centred layer, |x_i|^2 + |x_j|^2 - 2 x_i x_j.
+
+    They are 0 where rounding cannot tell two rows apart, and on the diagonal.
+    """
+    distances = centred @ centred.T
+    norms = distances.diagonal().copy()
+    sums = norms[:, None] + norms
+    distances *= -2
+    distances += sums
+    # The three terms nearly cancel for equal rows: what is left is the error of a sum over d features.
+    sums *= (centred.shape[1] + 2) * np.finfo(np.float64).eps
+    distances[distances <= sums] = 0.0
+    np.fill_diagonal(distances, 0.0)
+    return distances

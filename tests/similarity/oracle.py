@@ -9,10 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.checks import LEVEL
 from layerprobe.similarity.cka import estimate_cka
-from layerprobe.similarity.grams import linear_gram, rbf_gram
-from layerprobe.similarity.hsic import centre, hsic
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
 from layerprobe.similarity.values import SimilarityMap
+from tests.similarity.definitions import centre, hsic, linear_gram, rbf_gram
 
 Array = NDArray[np.float64]
 

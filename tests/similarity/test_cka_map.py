@@ -6,11 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerprobe.errors import DataError
-from layerprobe.similarity.cka import rbf_cka
-from layerprobe.similarity.grams import rbf_sigma_squared
 from layerprobe.similarity.maps import similarity_curve
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
 from layerprobe.similarity.values import Measure, SimilarityMap
+from tests.similarity.definitions import rbf_cka, rbf_sigma_squared
 from tests.similarity.oracle import map_by_cka
 
 N = 30

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layerprobe.similarity.cka import linear_cka, rbf_cka
+from layerprobe.similarity.cka import linear_cka
 from layerprobe.similarity.engine.passes import sums_of
 from layerprobe.similarity.engine.sums import cka_values
-from layerprobe.similarity.grams import linear_gram, rbf_gram, rbf_sigma_squared, squared_distances
-from layerprobe.similarity.hsic import hsic
 from layerprobe.similarity.measures.cka import CKA
+from tests.similarity.definitions import hsic, linear_gram, rbf_cka, rbf_gram, rbf_sigma_squared, squared_distances
 from tests.similarity.oracle import brute_force_hsic, map_by_cka
 
 REFERENCE = Path(__file__).parents[2].parent / "shared" / "reference"

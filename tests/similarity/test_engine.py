@@ -27,9 +27,9 @@ from layerprobe.similarity.engine.passes import Sums, _features_are_cheaper, _fu
 from layerprobe.similarity.engine.paths import MOMENT_SAMPLES, feature_sums
 from layerprobe.similarity.engine.rows import BLOCK, centred_layers
 from layerprobe.similarity.engine.sums import cka_values, influence, pair_variance
-from layerprobe.similarity.grams import rbf_sigma_squared
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
 from tests.similarity import oracle
+from tests.similarity.definitions import rbf_sigma_squared
 from tests.similarity.oracle import LINEAR, MEASURES, RBF, map_by_cka
 
 Array = NDArray[Any]

@@ -6,11 +6,11 @@ from numpy.typing import NDArray
 from scipy import linalg, stats
 from scipy.spatial.distance import pdist
 
-from layerprobe.similarity.hsic import hsic
 from layerprobe.similarity.measures import neighbours as neighbours_module
 from layerprobe.similarity.measures import rsa as rsa_module
 from layerprobe.similarity.measures.cca import principal_subspace
 from tests.similarity.beside_cka import cknna, mutual_knn, procrustes, pwcca, rsa, svcca
+from tests.similarity.definitions import hsic
 
 Array = NDArray[np.float64]
 sizes = pytest.mark.parametrize(("n", "d", "e"), [(9, 3, 4), (12, 2, 3), (11, 20, 5)])

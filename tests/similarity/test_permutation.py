@@ -18,11 +18,11 @@ from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamples
 from layerprobe.similarity import permutation
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.similarity.engine.passes import CPU_TILE
-from layerprobe.similarity.grams import linear_gram, rbf_gram
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.permutation import _kept, permutation_null, shuffled_maps
 from layerprobe.similarity.values import PermutationNull, SimilarityMap
+from tests.similarity.definitions import linear_gram, rbf_gram
 from tests.similarity.oracle import map_by_cka
 
 Array = NDArray[Any]

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from layerprobe.similarity.cka import cka_interval, estimate_cka, linear_cka, rbf_cka
+from layerprobe.similarity.cka import cka_interval, estimate_cka, linear_cka
 from layerprobe.similarity.engine.rows import FEW_SAMPLES
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
 from tests.few import few
 from tests.similarity import oracle
+from tests.similarity.definitions import rbf_cka
 from tests.similarity.oracle import LINEAR, MEASURES, RBF
 
 Layer = NDArray[np.floating]
