@@ -6,6 +6,7 @@ the share of common ones falls to a fraction.
 
 import math
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,14 +34,8 @@ class NearestNeighbours:
     """(n k,) of those pairs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LocalKernel:
-    """The linear kernel of a layer's unit rows between nearest neighbours, zero elsewhere."""
-
-    neighbours: NearestNeighbours
-    """Where it is not zero, and its values there."""
-    self_hsic: float
-    """Its debiased HSIC with itself, times n (n - 3)."""
+LocalKernel: TypeAlias = tuple[NearestNeighbours, float]
+"""Where the linear kernel of unit rows is kept, and its values there; its debiased HSIC with itself, x n (n - 3)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,12 +147,11 @@ class CKNNA(_ByNeighbours[LocalKernel]):
                 f"{name} has an HSIC with itself between {self.neighbours} nearest neighbours that is not positive, "
                 "expected cosines that differ: use more neighbours or more texts, or mutual-knn"
             )
-        return LocalKernel(neighbours=nearest, self_hsic=self_hsic)
+        return nearest, self_hsic
 
     def compare(self, first: LocalKernel, second: LocalKernel) -> float:
         """Return the alignment of two kernels between their common neighbours."""
-        x, y = first.neighbours, second.neighbours
-        return _local_hsic(x, y) / float(np.sqrt(first.self_hsic) * np.sqrt(second.self_hsic))
+        return _local_hsic(first[0], second[0]) / float(np.sqrt(first[1]) * np.sqrt(second[1]))
 
 
 def nearest_neighbours(X: ArrayLike, *, name: str, neighbours: int) -> NearestNeighbours:
