@@ -594,17 +594,11 @@ def finite(value: float | None) -> float | None:
 # ---- layers ----------------------------------------------------------------------------------------------
 
 
-def given_layers(text: str) -> str:
-    """Return a list of layers as it was given; what is none is refused before a model is loaded."""
-    if text != "all":
-        usage(as_layers, text)
-    return text
-
-
 def layers_of_model(context: typer.Context, text: str) -> str:
     """Return a list of layers as it was given; one that a local model lacks is reported before torch is loaded."""
-    if given_layers(text) not in ("", "all") and not context.resilient_parsing:
-        check_depth(context.params.get("name"), as_layers(text)[-1])
+    layers = () if text == "all" else usage(as_layers, text)
+    if layers and not context.resilient_parsing:
+        check_depth(context.params.get("name"), layers[-1])
     return text
 
 

@@ -155,25 +155,21 @@ def _lines() -> Progress:
 
 def log_to_stderr(*, quiet: bool) -> None:
     """Send the library's log to stderr, one line per message; messages repeated by many runs appear once."""
+    lines = set[tuple[int, str]]()
+
+    def new(record: logging.LogRecord) -> bool:
+        line = (record.levelno, record.getMessage())
+        is_new = line not in lines
+        lines.add(line)
+        return is_new
+
     handler = logging.StreamHandler()
-    handler.addFilter(_Once())
+    handler.addFilter(new)
     handler.setFormatter(_Lowercase("%(levelname)s: %(message)s"))
     logger = logging.getLogger("layerprobe")
     logger.handlers[:] = [handler]
     logger.setLevel(logging.ERROR if quiet else logging.INFO)
     logger.propagate = False
-
-
-class _Once(logging.Filter):
-    def __init__(self) -> None:
-        super().__init__()
-        self._lines: set[tuple[int, str]] = set()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        line = (record.levelno, record.getMessage())
-        new = line not in self._lines
-        self._lines.add(line)
-        return new
 
 
 class _Lowercase(logging.Formatter):

@@ -255,7 +255,7 @@ class Recipe:
                     f"expected a reference other than {model.reference} itself: CKA would be 1 at every layer"
                 )
         protocols = [*(step.protocol for step in self.of(TuneStep)), *self.budgets.values()]
-        if self.chained and len(poolings := {protocol.pooling for protocol in protocols}) > 1:
+        if (self.before or self.cka) and len(poolings := {protocol.pooling for protocol in protocols}) > 1:
             raise DataError(f"expected one way of pooling in all steps, got {' and '.join(sorted(poolings))}")
         if any(step.of == "scans" for step in self.of(AverageStep)) and not self.scans:
             raise DataError("expected seeds of scans under [scans] to average their layers, got none")
@@ -281,16 +281,6 @@ class Recipe:
     def before(self) -> tuple[AdaptStep | TuneStep, ...]:
         """The steps between the start and the tasks."""
         return tuple(step for step in self.steps if isinstance(step, AdaptStep | TuneStep))
-
-    @property
-    def chained(self) -> bool:
-        """Whether checkpoints that a step left are read again, so that all models are read alike."""
-        return bool(self.before) or self.cka
-
-    @property
-    def compares(self) -> bool:
-        """Whether the tasks are also learnt without the steps before them."""
-        return self.baseline and bool(self.before)
 
     @property
     def makes_zoo(self) -> bool:

@@ -397,7 +397,7 @@ class RecipeResult(Shown):
                 "Versions": ", ".join(f"{name} {version}" for name, version in self.versions.items()),
                 "Created": self.created,
             },
-            "terms": ("Drop", "Chain", "Adaptation", "Effect", "Ensemble"),
+            "terms": ("Drop", "Adaptation", "Ensemble"),
         }
 
     @property

@@ -187,7 +187,7 @@ class _Recipe:
 
     def _options(self) -> Model:
         recipe, options = self.recipe, self.recipe.options
-        if recipe.chained:
+        if recipe.before or recipe.cka:
             # CKA is of the states that the tasks are learnt from: texts are cut where they are cut there
             last = next(iter(recipe.budgets.values()))
             options = replace(
@@ -300,7 +300,7 @@ class _Recipe:
                     kept = {place: start for place, start in at.items() if place[2] == recipe.seeds[0]}
                     first = self.train(Made(), curve, self.tasks[:1], protocol, kept, save_models=True)
                 self.train(made, curve, *how, at)
-                if recipe.compares:
+                if recipe.baseline and recipe.before:
                     self.train(made, curve._replace(alone=True), *how, self.places(starts))
                 for weighting, seeds in recipe.scans.items():
                     whole_models = {(name, 0, seed): start for name, start in adapted.items() for seed in seeds}
@@ -568,7 +568,7 @@ class _Recipe:
         for (named, task), (budget, protocol) in itertools.product(tasks, recipe.budgets.items()):
             what = f"{named.step}, budget {budget}"
             yield job(what, runs, len(self.stored(task, protocol, at)))
-            if recipe.compares:
+            if recipe.baseline and recipe.before:
                 alone = {} if start is None else self.places({model.name: start})
                 yield job(f"{what}, without the steps before it", runs, len(self.stored(task, protocol, alone)))
             for weighting, seeds in recipe.scans.items():

@@ -151,7 +151,7 @@ def _leads(compared: Compared) -> Iterator[str]:
 
 def _alone(comparison: Comparison) -> str:
     """Return which block changes the embeddings most."""
-    least = _least_like_before(comparison)
+    least = min(comparison.layers[1:], key=comparison.curve.values.__getitem__)
     return f"layer {least} is least like the one before ({_value(comparison, least)}): block {least} changes most."
 
 
@@ -198,11 +198,6 @@ def last_and_fall(result: Comparisons) -> str:
 def _measure(heatmap: SimilarityMap) -> str:
     """Return the name of the measure as the start of a sentence, such as `Debiased linear CKA`."""
     return numbers.capitalised(heatmap.measure.title)
-
-
-def _least_like_before(comparison: Comparison) -> int:
-    """Return the layer that is least like the one before, of a model alone."""
-    return min(comparison.layers[1:], key=comparison.curve.values.__getitem__)
 
 
 def _agreement(compared: Compared) -> Iterator[str]:

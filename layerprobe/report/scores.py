@@ -10,7 +10,7 @@ from layerprobe.results import numbers
 from layerprobe.results.blocks import Blocks
 from layerprobe.results.page import page_of
 from layerprobe.results.parts import definitions, section, table_of
-from layerprobe.results.values import Page, Section
+from layerprobe.results.values import Page
 from layerprobe.scoring.values import LayerScores, Scores
 
 METHODS = {
@@ -23,14 +23,14 @@ METHODS = {
 
 def scores_page(result: Scores) -> Page:
     """Return the page of every layer's scores before fine-tuning, with what the kind has besides."""
-    model = result.models[0].name if len(result.models) == 1 else ""
+    model, ways = result.models[0].name if len(result.models) == 1 else "", result.ways
     return page_of(
         result,
         kind="scores before fine-tuning",
         about=about(model, "" if result.several_tasks else result.tasks[0].task),
         facts=_facts(result),
         account=tuple(_account(result)),
-        sections=tuple(_further(result)),
+        sections=() if ways is None else (section("baselines", ways.beside.title, table_of(ways.beside)),),
         provenance=(*models(*result.models), definitions(_provenance(result))),
     )
 
@@ -84,11 +84,6 @@ def _provenance(result: Scores) -> dict[str, str | None]:
         facts[numbers.capitalised(plural(first.unit))] = f"{first.n_items:,}"
         facts |= {numbers.capitalised(name): f"{n:,}" for name, n in (first.facts or {}).items()}
     return facts | {"Settings": ", ".join(f"{name} {value}" for name, value in result.settings.items()) or None}
-
-
-def _further(result: Scores) -> Iterator[Section]:
-    if result.ways is not None:
-        yield section("baselines", result.ways.beside.title, table_of(result.ways.beside))
 
 
 # ---- readings -------------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
 """What fine-tuning showed as a page: a search, a verdict, layers, a run."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from layerprobe.files.serialisation import to_dict
-from layerprobe.finetuning.values import Confirmation, LayerOutcome, best_by_validation
+from layerprobe.finetuning.values import Confirmation, best_by_validation
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import times_as_fast
 from layerprobe.report.comparison import compared_models, diagnosed, last_and_fall, maps, provenance
@@ -105,11 +105,8 @@ def account(finding: Finding) -> tuple[str, ...]:
 
 def confirmation_page(confirmation: Confirmation) -> Page:
     """Return the page of a confirmed, refuted or undecided prediction."""
-    return page_of(confirmation, kind="confirmation", facts=_score_and_size(confirmation.outcomes))
-
-
-def _score_and_size(outcomes: Sequence[LayerOutcome]) -> tuple[str, ...]:
-    best = best_by_validation(outcomes)
+    best = best_by_validation(confirmation.outcomes)
     ends = f" {numbers.interval(best.interval)}" if best.interval else ""
     score = f"test {metric_title(best.primary)} {numbers.number(best.mean)}{ends}"
-    return (score, f"{numbers.millions(best.parameters)} parameters")
+    facts = score, f"{numbers.millions(best.parameters)} parameters"
+    return page_of(confirmation, kind="confirmation", facts=facts)

@@ -51,16 +51,8 @@ TERMS = {
     " data, the nearest neighbour is the other text of the pair, and the number describes the pairs rather than the"
     " layer.",
     "Chance CKA": "Biased linear CKA of unrelated layers with this spectrum. The debiased estimator takes it off.",
-    # chains
-    "Chain": "Trainings one after the other: each starts from what the one before left. Adaptations train the whole"
-    " model; the first fine-tuning truncates it at a layer, and each further one continues at that layer with the same"
-    " seed.",
-    "Adaptation": "Masked language modelling on texts without labels, before any fine-tuning.",
-    "The last step alone": "The last task learnt directly from the starting model, at the same layers with the"
-    " same seeds.",
-    "Effect": "Mean over seeds of the score after the whole chain less the score of the last step alone, with the"
-    " interval of the paired difference over other test items and other seeds, by Student’s t.",
     # labs
+    "Adaptation": "Masked language modelling on texts without labels, before any fine-tuning.",
     "MLM twin": "The masked language model of the same size and seed: it began with the same weights and saw the same"
     " batches with the same tokens masked. Only the objective differs.",
     "Drop": "What keeping the last layer costs: the best layer is chosen for each seed by other seeds"
@@ -91,9 +83,7 @@ TERMS = {
 }
 
 
-SPECIAL = frozenset(
-    ("Chain", "Adaptation", "Effect", "Drop", "Cost", "Held", "Within half a point", "Area", "Ensemble", "Copies")
-)
+SPECIAL = frozenset(("Adaptation", "Drop", "Cost", "Held", "Within half a point", "Area", "Ensemble", "Copies"))
 """Everyday words, which mean this only on pages that say so."""
 WORDS = {
     "Interval, band": r"band of the curve",
@@ -112,8 +102,8 @@ def used(content: str, special: Collection[str] = ()) -> dict[str, str]:
     """Return the terms that a text uses, with what they mean; everyday words only where they are `special`.
 
     Examples:
-        >>> list(used("Layer 3 of the chain; InfoNCE falls")), list(used("the chain", ["Chain"]))
-        (['Layer', 'InfoNCE'], ['Chain'])
+        >>> list(used("Layer 3 of the ensemble; InfoNCE falls")), list(used("the ensemble", ["Ensemble"]))
+        (['Layer', 'InfoNCE'], ['Ensemble'])
     """
     return {
         term: meaning

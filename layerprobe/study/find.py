@@ -248,12 +248,6 @@ def search_folds(task: Task, seeds: int, cross_validation: bool | None = None) -
     return folds_of(task, seeds) if few and seeds > 1 else (task,)
 
 
-def _readings(task: Task) -> list[str]:
-    """Return the readings to start from, before training; InfoNCE only for text embeddings."""
-    embeds = KINDS[task.kind].zero_shot != "own" and default_rule(task.texts()) == DEFAULT_RULE
-    return [SELF_CKA, *([INFONCE] if embeds else [])]
-
-
 def check_together(checkpoints: Sequence[Resolved], *, scan: bool) -> None:
     """Raise DataError if models cannot be searched together: one alone, the same ones, or with scans."""
     check_different(checkpoints)
@@ -373,7 +367,9 @@ class _ModelRuns:
         runs.sets += self.sets
         looked_at = drawn_from(task, (LOOKED_AT,) * 3)
         self.looked_at = looked_at.split("all")
-        read = read_curves(checkpoint, self.looked_at, _readings(task))
+        # InfoNCE only for text embeddings
+        embeds = KINDS[task.kind].zero_shot != "own" and default_rule(task.texts()) == DEFAULT_RULE
+        read = read_curves(checkpoint, self.looked_at, [SELF_CKA, *([INFONCE] if embeds else [])])
         self.comparison = _compared([checkpoint, *references], self.looked_at) if references else None
         first_layer = max(read[SELF_CKA].first_layer - 1, 0)  # such a curve begins a layer later
         collapsed = range(read[SELF_CKA].layers.stop, self.n_blocks + 1)

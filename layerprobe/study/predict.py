@@ -116,7 +116,8 @@ def predict(
     numbers = numbers_of_texts(rule, n_texts, len(texts))
     quality = data_quality(checkpoint, data, split=split)
     read = [as_read(source, items) for source in (checkpoint, *bases)]
-    rules = [rule, *[rule_by_reference(rule)] * (len(bases) - 1)]
+    by_reference = rule if CKA in rule_curves(rule) else PLATEAU  # which can tell references apart
+    rules = [rule, *[by_reference] * (len(bases) - 1)]
     for before, n in itertools.pairwise((0, *numbers)):
         drawn = [texts_read.drawn(n, before=before) for texts_read in read]
         embedded, *others = map(extract_read, drawn)
@@ -265,11 +266,6 @@ def chosen_rule(name: str | None, texts: Sequence[str], *, labelled: bool, refer
             "rule that reads the model alone"
         )
     return name
-
-
-def rule_by_reference(name: str) -> str:
-    """Return a rule that can tell references apart: itself if it reads CKA, or else the plateau rule."""
-    return name if CKA in rule_curves(name) else PLATEAU
 
 
 def predict_drop(

@@ -245,11 +245,6 @@ class Finding(Shown):
         )
 
     @property
-    def no_drop(self) -> bool:
-        """Whether the last layer is surely within the tolerance of the best."""
-        return self.drop_chance <= 1 - self.answer.settings.level
-
-    @property
     def grounds(self) -> tuple[str, ...]:
         """Untrained scores, the proof, the final model, whether it drops, what was predicted, the cost: a line each."""
         proof = "" if self.proof_verdict is None else f"{self.proof_verdict.capitalize()}: "
@@ -280,7 +275,7 @@ class Finding(Shown):
             may_be=expected in self.answer.candidates,
             behind=self.answer.layers[best].mean - self.answer.layers[expected].mean,
             dropped=self.drop_layers,
-            no_drop=self.no_drop,
+            no_drop=self.drop_chance <= 1 - self.answer.settings.level,
             any_flag=prediction.drops,
         )
         return f"{predicted} {agreement}"

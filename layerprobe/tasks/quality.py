@@ -12,7 +12,7 @@ from layerprobe.files.images import readable_as
 from layerprobe.files.serialisation import RARE
 from layerprobe.results.table import Table, named_values
 from layerprobe.tasks.texts import plain
-from layerprobe.tasks.values import Items, Task
+from layerprobe.tasks.values import Task
 
 UNREADABLE = 0.25
 """Share of characters in unknown tokens above which a model is said not to read texts. Measured: below 0.001 for MiniLM
@@ -97,7 +97,7 @@ class DataQuality:
 def task_quality(task: Task) -> DataQuality:
     """Return what is in the splits of a task."""
     splits = task.train, task.validation, task.test
-    train, *others = (_texts_of(items) for items in splits)
+    train, *others = ({text for side in items.sides for text in side} for items in splits)
     return DataQuality(
         n_texts=len(task.texts()),
         n=sum(map(len, splits)),
@@ -115,10 +115,6 @@ def text_quality(texts: Sequence[str]) -> DataQuality:
     n_texts = len(set(texts))
     what: Literal["text", "image"] = "image" if readable_as(texts) == "image" else "text"
     return DataQuality(n_texts=n_texts, n=len(texts), copies=len(texts) - n_texts, what=what)
-
-
-def _texts_of(items: Items) -> set[str]:
-    return {text for side in items.sides for text in side}
 
 
 def _percent(share: float) -> str:

@@ -313,7 +313,8 @@ def _read_delimited(path: Path, usual: Format, format: Format) -> Table:
         ways = list(dict.fromkeys(dataclasses.replace(way, quotes=format.quotes) for way in ways))
     clean = {way.mark: way for way in reversed(ways) if _width(path, way, encoding) > 1}  # of two with tabs the first
     way, *others = sorted(clean.values(), key=ways.index) or [_nearest(path, ways, encoding)]
-    if others and way.mark == "," and _are_decimal(path, encoding):
+    # every comma stands between two digits
+    if others and way.mark == "," and not any(_OTHER_COMMA.search(line) for _, line in read_lines(path, encoding)):
         way, *others = *others, way
     notes = encoding_note(encoding, format.encoding)
     if way.mark != usual.mark and not format.mark:
@@ -440,11 +441,6 @@ def _are_quoted(path: Path, encoding: str) -> bool:
 
 
 _QUOTED_FIELD = re.compile(r'"(?:[^"]|"")*"')
-
-
-def _are_decimal(path: Path, encoding: str) -> bool:
-    """Return whether every comma of a file stands between two digits."""
-    return not any(_OTHER_COMMA.search(line) for _, line in read_lines(path, encoding))
 
 
 _OTHER_COMMA = re.compile(r"(?<!\d),|,(?!\d)", re.ASCII)

@@ -66,7 +66,9 @@ class WordClasses(Criterion):
         sentences = [words for part in items if isinstance(part, TaggedSentences) for words in part.words]
         n_cut = tokenize_words(encoder, sentences, max_length=max_length).n_cut
         limit = encoder.limit(max_length)
-        return cut_words_warning(n_cut, sum(map(len, sentences)), limit) if n_cut else ""
+        n_words = sum(map(len, sentences))
+        cut = f"{n_cut:,} of {n_words:,} words were cut off at {limit} tokens: they count as the first tag"
+        return cut if n_cut else ""
 
     def read(self, states: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
         """Return the logits of every token, (text, token, classes)."""
@@ -97,11 +99,6 @@ class WordClasses(Criterion):
             first = words.first[place]
             outputs[place][first != NO_TOKEN] = logits[first[first != NO_TOKEN]]
         return outputs
-
-
-def cut_words_warning(n_cut: int, n_words: int, limit: int) -> str:
-    """Return how words that are cut off are counted."""
-    return f"{n_cut:,} of {n_words:,} words were cut off at {limit} tokens: they count as the first tag"
 
 
 # ---- untrained ----------------------------------------------------------------------------------------

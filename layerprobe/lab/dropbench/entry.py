@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -150,17 +149,14 @@ def tuned_layers(
         for run in (*tuned.runs, *scanned)
     ]
 
-    def on(split: Split) -> list[ItemOutputs]:
-        return [
-            ItemOutputs(run=name, outputs=outputs.of(name[0], split), threshold=threshold)
-            for name, threshold, outputs in recorded
-        ]
+    def on(split: Split) -> dict[RunName, ItemOutputs]:
+        return {name: (outputs.of(name[0], split), threshold) for name, threshold, outputs in recorded}
 
     def errors(split: Split) -> ItemErrors:
         weighting = scanned[0].weighting if scanned else None
         return item_errors(on(split), task.kind, task.split(split), weighting=weighting)
 
-    halves = {run.run[:2]: half_scores(run, task.kind, task.test) for run in on("test") if not run.run[2]}
+    halves = {name[:2]: half_scores(run, task.kind, task.test) for name, run in on("test").items() if not name[2]}
     epochs, primary = _ends_of_epochs(next(iter(by_run.values())).epochs, protocol), task.primary
     return TunedLayers(
         protocol=protocol,
@@ -223,30 +219,23 @@ def _rows(values: Iterable[Iterable[float]]) -> Matrix:
 # ---- errors over items, from the outputs of runs -------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ItemOutputs:
-    """The outputs of one model for the items of a split."""
-
-    run: RunName
-    outputs: Array
-    """(items,) or (items, classes)."""
-    threshold: float | None = None
-    """From which on an example counts as of class 1, where the kind has one; chosen on validation."""
+ItemOutputs = tuple[Array, float | None]
+"""The outputs of one model for the items of a split, (items,) or (items, classes), and from which threshold on an
+example counts as of class 1, where the kind has one; chosen on validation."""
 
 
-def half_scores(outputs: ItemOutputs, kind: str, examples: Items, *, seed: int = 0) -> tuple[float, float]:
+def half_scores(run: ItemOutputs, kind: str, examples: Items) -> tuple[float, float]:
     """Return the primary metric x 100 on each of two random halves of the items, which depend on their number alone."""
-    order = np.random.default_rng(seed).permutation(len(examples))
-    targets = examples.gold
+    order = np.random.default_rng(0).permutation(len(examples))
+    (outputs, threshold), targets = run, examples.gold
     first, second = (
-        evaluate_outputs(kind, outputs.outputs[half], targets[half], threshold=outputs.threshold)
-        for half in np.array_split(order, 2)
+        evaluate_outputs(kind, outputs[half], targets[half], threshold=threshold) for half in np.array_split(order, 2)
     )
     return next(iter(first.metrics.values())), next(iter(second.metrics.values()))
 
 
 def item_errors(
-    runs: Sequence[ItemOutputs], kind: str, examples: Items, *, weighting: Weighting | None = None
+    runs: Mapping[RunName, ItemOutputs], kind: str, examples: Items, *, weighting: Weighting | None = None
 ) -> ItemErrors:
     """Return how the primary metrics of runs at every layer, with as many seeds each, go together over items.
 
@@ -255,11 +244,11 @@ def item_errors(
     seeds is made positive.
     """
     targets, links = examples.gold, links_of(examples)
-    influences = [item_influences(kind, run.outputs, targets, threshold=run.threshold) for run in runs]
+    influences = [item_influences(kind, outputs, targets, threshold=threshold) for outputs, threshold in runs.values()]
     whole = item_covariance(influences, links)
-    n_layers = 1 + max(layer for layer, _, _ in (run.run for run in runs))
-    arms = np.array([layer + scan * n_layers for layer, _, scan in (run.run for run in runs)])
-    seeds = np.array([run.run[1] for run in runs])
+    n_layers = 1 + max(layer for layer, _, _ in runs)
+    arms = np.array([layer + scan * n_layers for layer, _, scan in runs])
+    seeds = np.array([seed for _, seed, _ in runs])
     of_arm = (np.arange(arms.max() + 1)[:, None] == arms).astype(np.float64)
     apart, together = (seeds[:, None] != seeds).astype(np.float64), (seeds[:, None] == seeds).astype(np.float64)
     same_seed = _mean_of_pairs(whole, together, of_arm, otherwise=_mean_of_pairs(whole, apart, of_arm))

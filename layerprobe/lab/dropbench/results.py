@@ -306,17 +306,16 @@ def rules_table(rules: Sequence[Row]) -> Table:
         "median:median_regret* cost*",
         labels={"meaning": "Reads labels."},
         parameters={"meaning": "Tuned on other families; 0 for a rule that stands as it is."},
-        missing={"of": _n_missing, "meaning": "Models without what the rule reads."},
+        missing={
+            "of": lambda rule: sum(outcome.missing for outcome in rule.outcomes),
+            "meaning": "Models without what the rule reads.",
+        },
         precision={"meaning": "Of its calls of a drop; none where it makes none."},
         recall={"meaning": "Of the models that drop."},
         f1={"title": "F1"},
         onset={"meaning": "Mean error in layers where there is a drop; a missed one is behind the last layer."},
         cost={"meaning": "Of the two layers of confirm."},
     )
-
-
-def _n_missing(rule: Row) -> int:
-    return sum(outcome.missing for outcome in rule.outcomes)
 
 
 def _scores_table(rows: Sequence[Row], title: str, names: str, **about: dict[str, Any]) -> Table:

@@ -28,32 +28,31 @@ def examples() -> Examples:
 
 
 @pytest.fixture(scope="module")
-def runs(examples: Examples) -> list[ItemOutputs]:
+def runs(examples: Examples) -> dict[RunName, ItemOutputs]:
     """Layers that are alike, and seeds of a scan whose layers are still more so."""
     rng = np.random.default_rng(1)
     shared = np.array(examples.targets) + rng.normal(size=N_ITEMS)
     layers = [shared + 0.3 * rng.normal(size=N_ITEMS) for _ in range(N_LAYERS)]
     names: list[RunName] = [(layer, seed, False) for layer in range(N_LAYERS) for seed in SEEDS]
-    outputs = [ItemOutputs(run=name, outputs=layers[name[0]] + 0.2 * rng.normal(size=N_ITEMS)) for name in names]
+    outputs: dict[RunName, ItemOutputs] = {
+        name: (layers[name[0]] + 0.2 * rng.normal(size=N_ITEMS), None) for name in names
+    }
     for seed in SCANS:
         own = 0.4 * rng.normal(size=N_ITEMS)
-        outputs += [
-            ItemOutputs(run=(layer, seed, True), outputs=layers[layer] + own + 0.05 * rng.normal(size=N_ITEMS))
-            for layer in range(N_LAYERS)
-        ]
+        for layer in range(N_LAYERS):
+            outputs[layer, seed, True] = layers[layer] + own + 0.05 * rng.normal(size=N_ITEMS), None
     return outputs
 
 
 @pytest.fixture(scope="module")
-def whole(runs: list[ItemOutputs], examples: Examples) -> dict[tuple[RunName, RunName], float]:
+def whole(runs: dict[RunName, ItemOutputs], examples: Examples) -> dict[tuple[RunName, RunName], float]:
     targets = np.array(examples.targets)
-    covariance = item_covariance([item_influences("sts", each.outputs, targets) for each in runs])
-    names = [each.run for each in runs]
-    return {(one, other): covariance[i, j] for i, one in enumerate(names) for j, other in enumerate(names)}
+    covariance = item_covariance([item_influences("sts", outputs, targets) for outputs, _ in runs.values()])
+    return {(one, other): covariance[i, j] for i, one in enumerate(runs) for j, other in enumerate(runs)}
 
 
 @pytest.fixture(scope="module")
-def errors(runs: list[ItemOutputs], examples: Examples) -> ItemErrors:
+def errors(runs: dict[RunName, ItemOutputs], examples: Examples) -> ItemErrors:
     return item_errors(runs, "sts", examples, weighting="falling")
 
 
@@ -94,10 +93,10 @@ def test_the_layers_of_one_scan_go_together(whole: Any, errors: ItemErrors) -> N
 
 
 def test_differences_of_layers_have_the_error_of_a_crossed_interval(
-    runs: list[ItemOutputs], examples: Examples, errors: ItemErrors
+    runs: dict[RunName, ItemOutputs], examples: Examples, errors: ItemErrors
 ) -> None:
     targets = np.array(examples.targets)
-    influences = {each.run: item_influences("sts", each.outputs, targets) for each in runs}
+    influences = {name: item_influences("sts", outputs, targets) for name, (outputs, _) in runs.items()}
     between = np.array([influences[0, seed, False] - influences[2, seed, False] for seed in SEEDS])
     interval = crossed([0.0, 0.0, 0.0], between)
     assert interval is not None
@@ -113,22 +112,23 @@ def test_covariances_are_positive(errors: ItemErrors) -> None:
     np.testing.assert_allclose(errors.covariance(names), errors.covariance(names).T)
 
 
-def test_one_seed_has_nothing_of_its_own(runs: list[ItemOutputs], examples: Examples) -> None:
-    single = [each for each in runs if each.run[1] == 0 and not each.run[2]]
+def test_one_seed_has_nothing_of_its_own(runs: dict[RunName, ItemOutputs], examples: Examples) -> None:
+    single = {name: run for name, run in runs.items() if name[1] == 0 and not name[2]}
     errors = item_errors(single, "sts", examples)
     targets = np.array(examples.targets)
-    expected = item_covariance([item_influences("sts", each.outputs, targets) for each in single])
+    expected = item_covariance([item_influences("sts", outputs, targets) for outputs, _ in single.values()])
     np.testing.assert_allclose(errors.of_layers, expected, atol=1e-4)
     assert (errors.own, errors.own_of_scan, errors.weighting) == ((0.0,) * N_LAYERS, (), None)
     with pytest.raises(DataError, match="expected scores of TMFT alone, got a scan"):
         errors.covariance([(0, 0, True)])
 
 
-def test_halves_share_no_item_and_hold_all(runs: list[ItemOutputs], examples: Examples) -> None:
+def test_halves_share_no_item_and_hold_all(runs: dict[RunName, ItemOutputs], examples: Examples) -> None:
     order = np.random.default_rng(0).permutation(N_ITEMS)
-    targets, outputs = np.array(examples.targets), runs[0].outputs
+    targets, run = np.array(examples.targets), runs[0, 0, False]
+    outputs, _ = run
     expected = [100 * stats.spearmanr(outputs[half], targets[half]).statistic for half in (order[:30], order[30:])]
-    assert half_scores(runs[0], "sts", examples) == pytest.approx(expected)
+    assert half_scores(run, "sts", examples) == pytest.approx(expected)
 
 
 def test_a_threshold_is_that_of_validation(examples: Examples) -> None:
@@ -136,8 +136,8 @@ def test_a_threshold_is_that_of_validation(examples: Examples) -> None:
         first=examples.first, second=examples.second, targets=tuple(float(t > 0.5) for t in examples.targets)
     )
     outputs = np.linspace(0, 1, N_ITEMS)
-    none = ItemOutputs(run=(0, 0, False), outputs=outputs, threshold=2.0)
+    none = outputs, 2.0
     assert half_scores(none, "paraphrase", pairs) == (0.0, 0.0)
-    other = item_errors([none, ItemOutputs(run=(1, 0, False), outputs=outputs, threshold=0.4)], "paraphrase", pairs)
+    other = item_errors({(0, 0, False): none, (1, 0, False): (outputs, 0.4)}, "paraphrase", pairs)
     assert other.of_layers[0, 0] == 0
     assert other.of_layers[1, 1] > 0
