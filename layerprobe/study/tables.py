@@ -124,7 +124,9 @@ def _test_chart(finding: Finding) -> Iterator[Chart]:
 
 
 def _flag(finding: Finding, layer: int) -> str | None:
-    """Return what follows for a layer, and whether it was predicted."""
+    """Return what follows for a layer, and whether it was predicted; None where scores are spoilt."""
+    if finding.answer.spoilt:
+        return None
     predicted = finding.prediction is not None and layer == finding.prediction.recommended_layer
     return ", ".join(filter(None, (finding.flag(layer), "predicted" if predicted else ""))) or None
 

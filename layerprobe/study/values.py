@@ -260,14 +260,12 @@ class Finding(Shown):
 
     @property
     def expectation(self) -> str:
-        """What was predicted before training, and where the search disagrees; empty where nothing was."""
+        """What was predicted before training, and where the search disagrees; empty where nothing is claimed."""
         prediction, best = self.prediction, self.best_layer
-        if prediction is None:
+        if prediction is None or self.answer.spoilt:
             return ""
         expected = prediction.recommended_layer
         predicted = sentences.predicted_sentence(expected, prediction.drop_layers)
-        if self.answer.spoilt:
-            return predicted
         agreement = sentences.agreement_sentence(
             expected,
             [layer for layer in prediction.drop_layers if self.answer.layers[layer].runs],

@@ -228,14 +228,12 @@ def test_the_first_step_without_a_finite_loss_is_named(
 
     monkeypatch.setattr(FineTuner, "update", spoilt)
     message = rf"the loss at layer 1 became nan at step {step} of 16, in epoch {epoch}: expected a finite one; lower"
-    with pytest.raises(TrainingError, match=message) as raised:
+    with pytest.raises(TrainingError, match=message):
         tuned(encoder, 1, task, protocol=PROTOCOL)
-    assert raised.value.step == step
     behind = taken - step
     assert 0 <= behind < min(looks_every, 8)
 
 
 def test_a_run_that_diverges_names_its_step(encoder: Encoder, task: Task) -> None:
-    with pytest.raises(TrainingError) as raised:
+    with pytest.raises(TrainingError, match=r" at step [2-8] of "):
         tuned(encoder, 2, task, protocol=Protocol(learning_rate=1e30, warmup=0.0, batch_size=8, epochs=1))
-    assert raised.value.step in range(2, 9)
