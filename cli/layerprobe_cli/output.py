@@ -155,24 +155,19 @@ def _lines() -> Progress:
 
 def log_to_stderr(*, quiet: bool) -> None:
     """Send the library's log to stderr, one line per message; messages repeated by many runs appear once."""
-    lines = set[tuple[int, str]]()
+    lines = set[tuple[str, str]]()
 
-    def new(record: logging.LogRecord) -> bool:
-        line = (record.levelno, record.getMessage())
-        is_new = line not in lines
+    def is_new(record: logging.LogRecord) -> bool:
+        line = record.levelname.lower(), printable(record.getMessage())
+        new = line not in lines
         lines.add(line)
-        return is_new
+        record.levelname, record.msg, record.args = *line, ()
+        return new
 
     handler = logging.StreamHandler()
-    handler.addFilter(new)
-    handler.setFormatter(_Lowercase("%(levelname)s: %(message)s"))
+    handler.addFilter(is_new)
+    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     logger = logging.getLogger("layerprobe")
     logger.handlers[:] = [handler]
     logger.setLevel(logging.ERROR if quiet else logging.INFO)
     logger.propagate = False
-
-
-class _Lowercase(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        record.levelname = record.levelname.lower()
-        return printable(super().format(record))

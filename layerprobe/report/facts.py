@@ -1,13 +1,11 @@
 """Facts about models that many pages share. Knows Markup and numbers, no result."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.names import short_name
 from layerprobe.results import numbers
-from layerprobe.results.blocks import Blocks
 from layerprobe.results.parts import facts_table, folded, section, table_of
 from layerprobe.results.table import Column, Table
 from layerprobe.results.values import Part, Section
@@ -24,33 +22,6 @@ def size_facts(parameters: tuple[int, ...], layer: int) -> tuple[str, ...]:
     remaining, whole = parameters[layer], parameters[-1]
     fewer = "" if remaining == whole else f", {numbers.percent(round(1 - remaining / whole, 2))} fewer"
     return (f"{numbers.millions(remaining)} parameters{fewer}",)
-
-
-def layer_facts(
-    layer: int,
-    model: ModelDescription | None,
-    *,
-    candidates: Collection[int] = (),
-    n_blocks: int = 0,
-    score: str = "",
-    claimed: bool = True,
-) -> dict[str, Any]:
-    """Return what a page says of the layer that is best.
-
-    Args:
-        layer: Which one.
-        model: Whose; None where that is not known.
-        candidates: Layers that may be the best.
-        n_blocks: Of the model where it is not known.
-        score: What the layer scores.
-        claimed: Whether it is recommended; then its blocks are kept.
-
-    Returns:
-        Fields of a page: score and size in a line, the blocks, and the facts of the model.
-    """
-    blocks = Blocks.upto(model.n_blocks if model else n_blocks, layer, candidates)
-    size = size_facts(model.parameters, layer) if model else ()
-    return {"facts": (score, *size), "blocks": blocks if claimed else None, "provenance": models(model)}
 
 
 def model_facts(model: ModelDescription) -> dict[str, str]:

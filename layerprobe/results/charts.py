@@ -119,7 +119,7 @@ class Chart:
         parts += [
             f"Small marks: {column.over or 'seeds'}."
             for column in seeds
-            if any(len(scores) > 1 for scores in _tuples(column))
+            if any(isinstance(scores, tuple) and len(scores) > 1 for scores in column.values)
         ]
         if self.floor and any(table.column(self.floor).values):
             parts.append(f"Dashed line: {floor_by(table.column(self.floor))}.")
@@ -159,7 +159,3 @@ def _interval(column: Column) -> str:
     if not any(value is not None for value in column.values):
         return ""
     return f"{column.head} {column.over}".strip()
-
-
-def _tuples(column: Column) -> list[tuple[object, ...]]:
-    return [value for value in column.values if isinstance(value, tuple)]

@@ -299,7 +299,9 @@ def _inferred_columns(table: Table, kind: Kind | None) -> tuple[int, ...]:
         raise _unknown_layout(table, layout)
     targets = (*roles.scores, *roles.labels)
     if kind is not None:
-        targets = tuple(filter(lambda i: _few(table, i), targets)) if kind.labelled else roles.scores
+        few = max(4, len(table.rows)) / 2  # different cells, as labels have
+        labels = tuple(i for i in targets if len({row[i] for row in table.rows}) <= few)
+        targets = labels if kind.labelled else roles.scores
     names = _target_names(kind, texts)
     named = [i for i in targets if table.header is not None and plain_name(table.header[i]) in names]
     readings = list[tuple[str, tuple[int, ...]]]()
@@ -323,11 +325,6 @@ def _inferred_columns(table: Table, kind: Kind | None) -> tuple[int, ...]:
         )
     table.check_cells(readings[0][1])
     return readings[0][1]
-
-
-def _few(table: Table, column: int) -> bool:
-    """Return whether a column has few different cells, as labels have."""
-    return 2 * len({row[column] for row in table.rows}) <= max(4, len(table.rows))
 
 
 def _sides(table: Table, roles: _Roles, kind: Kind | None) -> list[tuple[int, ...]]:

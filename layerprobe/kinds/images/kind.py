@@ -247,7 +247,9 @@ def _split_sources(path: Path) -> dict[str, list[Path]]:
     roles: dict[str, list[Path]] = {role: [] for role in SPLITS}
     for folder, role in zip(candidates, split_roles([candidate.stem for candidate in candidates]), strict=True):
         # a folder by its whole name alone, and with folders in it: a class may be "test tube", or "train"
-        is_split = folder.is_file() or (folder.name.isalpha() and any(map(_is_class, folder.iterdir())))
+        is_split = folder.is_file() or (
+            folder.name.isalpha() and any(child.is_dir() and not _is_hidden(child.name) for child in folder.iterdir())
+        )
         if is_split and role is not None:
             roles[role].append(folder)
     if not roles["train"]:
@@ -285,10 +287,6 @@ def _has_images(folder: Path) -> bool:
 def _is_hidden(folder: str) -> bool:
     """Return whether a folder is hidden by its name, or is what macOS adds to archives."""
     return folder.startswith(".") or folder == "__MACOSX"
-
-
-def _is_class(path: Path) -> bool:
-    return path.is_dir() and not _is_hidden(path.name)
 
 
 # ---- folders and files -> rows ---------------------------------------------------------------------------

@@ -86,7 +86,8 @@ class WordClasses(Criterion):
         places = torch.from_numpy(targets.first[words])
         logits = states[torch.from_numpy(sentence).to(states.device), places.to(states.device)]
         tags = torch.from_numpy(items.gold.tags[words].astype(np.int64)).to(states.device)
-        return F.cross_entropy(logits, tags, reduction="sum") / (targets.words_read * len(rows))
+        per_sentence = max(float((targets.first != NO_TOKEN).sum()) / max(len(ends) - 1, 1), 1.0)
+        return F.cross_entropy(logits, tags, reduction="sum") / (per_sentence * len(rows))
 
     def item_outputs(
         self, states: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems

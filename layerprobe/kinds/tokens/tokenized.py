@@ -30,11 +30,6 @@ class TokenizedWords:
     """Words that are cut off by the maximum length."""
 
     @property
-    def words_read(self) -> float:
-        """Words of a sentence in the mean, at least 1, without those that are cut off or have no token."""
-        return max(float((self.first != NO_TOKEN).sum()) / max(len(self.ends) - 1, 1), 1.0)
-
-    @property
     def sentence(self) -> NDArray[np.int64]:
         """(word,): the number of its sentence."""
         numbers: NDArray[np.int64] = np.repeat(np.arange(len(self.ends) - 1), np.diff(self.ends))

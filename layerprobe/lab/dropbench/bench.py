@@ -55,7 +55,6 @@ def bench_predictors(
     strategies: Sequence[Strategy] | None = None,
     budgets: Sequence[str] = (),
     draws: int = DRAWS,
-    seed: int = 0,
 ) -> Bench:
     """Score rules on a zoo under each budget of fine-tuning, leave-one-family-out.
 
@@ -90,7 +89,7 @@ def bench_predictors(
         level=level,
         draws=draws,
         budgets=tuple(
-            _scored(entries, name, rules, strategies, level=level, draws=draws, seed=seed)
+            _scored(entries, name, rules, strategies, level=level, draws=draws)
             for name in dict.fromkeys(budgets or present)
         ),
     )
@@ -167,12 +166,11 @@ def _scored(
     *,
     level: float,
     draws: int,
-    seed: int,
 ) -> BudgetScores:
     models = known_drops(entries, budget)
     present = [entry for entry in entries if budget in entry.budgets]
     clusters, clustered_by = _clusters(present)
-    counts = np.vstack([np.ones(len(models)), redrawn(clusters, draws=draws, seed=seed)])
+    counts = np.vstack([np.ones(len(models)), redrawn(clusters, draws=draws, seed=0)])
     redraws = Redraws(counts=counts, level=expanded(level, len(set(clusters))))
     scored, left_out, played, begin = [], dict[str, str](), list[Strategy](), dict[str, int]()
     for rule in rules:
