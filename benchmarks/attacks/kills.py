@@ -34,7 +34,7 @@ COMMANDS = {
     "finetune": f"finetune rtd -t pairs.csv --layers 1,3 --seeds 2 {QUICK} --save-models --json",
     "scan": f"finetune --scan rtd -t pairs.csv --seeds 1 {QUICK} --json",
     "find": f"find rtd -t pairs.csv --budget 40% --against-last 0 --seeds 2 {QUICK} --json",
-    "sweep": f"lab sweep rtd -t pairs.csv --layers 0,2 --seeds 2 {QUICK} --workers 2 --json",
+    "models": f"finetune rtd mlm -t pairs.csv --layers 0,2 --seeds 2 {QUICK} --workers 2 --json",
     "pretrain": "lab pretrain out --objective rtd --corpus texts.txt --size tiny --steps 12 --batch-size 8"
     " --checkpoint-every 3 --json",
 }

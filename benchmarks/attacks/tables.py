@@ -91,9 +91,7 @@ def attacks(folder: Path) -> Iterator[Attack]:
     finding.write_text(to_json(FINDINGS["found"]()))
     good = written(folder / "good.csv", GOOD.encode())
     settings = {
-        "chain": f'model = "{model}"\nseeds = 1\n[[step]]\ntask = "{good}"\n',
-        "sweep": f'seeds = 1\n[[models]]\nid = "{model}"\n[[tasks]]\nsource = "{good}"\n',
-        "lab": 'objectives = ["mlm"]\n[sizes]\ns = { n_blocks = 2, hidden_size = 8, heads = 2 }\n',
+        "recipe": f'seeds = 1\n[[models]]\nid = "{model}"\n[[tasks]]\nsource = "{good}"\n',
     }
 
     def task(path: Path) -> tuple[str | Path, ...]:
@@ -109,9 +107,7 @@ def attacks(folder: Path) -> Iterator[Attack]:
         return ("score", model, "-t", path, "--ranking", "cosine", *BOUNDED)
 
     documents: dict[str, Callable[[Path], tuple[str | Path, ...]]] = {
-        "chain": lambda path: ("lab", "chain", path),
-        "sweep": lambda path: ("lab", "sweep", path),
-        "lab": lambda path: ("lab", "study", path, "--out", folder / "lab"),
+        "recipe": lambda path: ("lab", "run", path, "--out", folder / "lab"),
         "finding": lambda path: ("export", model, folder / "made", "--layer", "1", "--finding", path, "--overwrite"),
         "zoo": lambda path: ("lab", "bench", path),
     }
@@ -267,7 +263,7 @@ def malformed_documents(
         "NUL": "a = '\0'",
         "a surrogate": 'a = "\\ud800"',
     }
-    for kind in ("chain", "sweep", "lab"):
+    for kind in ("recipe",):
         for name, text in toml.items():
             path = written(folder / "toml" / f"{kind} {name}.toml", f"{text}\n{settings[kind]}".encode())
             yield Attack(name=f"{kind}, {name}", arguments=documents[kind](path))
@@ -442,7 +438,7 @@ def flips(
         "x.csv": (b'"a, b",' + GOOD.encode(), texts),
         "x.jsonl": ("\n".join(json.dumps({"text": row[0], "score": row[2]}) for row in rows).encode(), texts),
     }
-    for kind in ("chain", "sweep", "lab", "finding"):
+    for kind in ("recipe", "finding"):
         data = valid[kind]
         name = f"{kind}.{'json' if kind == 'finding' else 'toml'}"
         files[name] = (data.encode() if isinstance(data, str) else data, documents[kind])
@@ -496,7 +492,7 @@ def formulas(folder: Path, good: Path) -> Iterator[Attack]:
         cells = [cell for row in csv.reader(io.StringIO(json.loads(table))) for cell in row]
         return any(cell.startswith(f"'{name}") for cell in cells) and not any(cell.startswith("=") for cell in cells)
 
-    arguments = ("lab", "sweep", name, "-t", good, "--layers", "1", "--seeds", "1", "--epochs", "1", "--report", page)
+    arguments = ("finetune", name, "-t", good, "--layers", "1", "--seeds", "1", "--epochs", "1", "--report", page)
     yield Attack(name="a formula as a model", arguments=(*arguments, *BOUNDED), right=harmless)
 
 
@@ -573,7 +569,7 @@ def bombs(
         "a line of JSON of 40 MB": pairs(written(place / "line.jsonl", b'{"a":"' + b"a" * 40_000_000 + b'"}')),
         "a finding of lists": documents["finding"](written(place / "lists.json", b"[" + b"[]," * 10_000_000 + b"[]]")),
         **{f"32 GiB of nothing as a {kind}": read(sparse(f"{kind}.big")) for kind, read in documents.items()},
-        "settings of 20 MB": documents["sweep"](written(place / "x.toml", b"a = 1\n" + b"# a\n" * 5_000_000)),
+        "settings of 20 MB": documents["recipe"](written(place / "x.toml", b"a = 1\n" + b"# a\n" * 5_000_000)),
     }
     for name, arguments in attacks.items():
         yield Attack(name=name, arguments=arguments, bomb=True)
