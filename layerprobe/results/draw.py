@@ -202,14 +202,6 @@ def ring(x: float, y: float, name: str, colour: str = CHOSEN, *, square: bool = 
     return go.Scatter(x=[x], y=[y], name=text(name), mode="markers", marker=marker, hoverinfo="skip", **options)
 
 
-def floor_line(value: float | None, by: str, ends: Bounds) -> list[go.Scatter]:
-    """Return a dashed line at what a trivial answer scores; nothing where there is none, or at 0, far from all else."""
-    if not value:
-        return []
-    texts = [f"{text(by)}: {numbers.number(value)}"] * 2
-    return [line([value] * 2, name=by, colour=FAINT, x=ends, width=1.5, dash="dash", texts=texts)]
-
-
 # ---- what charts draw ---------------------------------------------------------------------------------------
 
 
@@ -298,14 +290,15 @@ def _across(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go
 
 
 def _floor(table: Table, chart: Chart, curves: Sequence[_Curve]) -> list[go.Scatter]:
+    """Return a dashed line at what a trivial answer scores; nothing where there is none, or at 0, far from all else."""
     column = table.column(chart.floor)
     values = _numbers(table, chart.floor, [row for row, value in enumerate(column.values) if value is not None])
     places = [_place(table, chart, row) for curve in curves for row in curve.rows]
-    return (
-        floor_line(values[0], floor_by(table.column(chart.floor)), (min(places), max(places)))
-        if values and places
-        else []
-    )
+    if not places or not values or not values[0]:
+        return []
+    by, ends = floor_by(column), (min(places), max(places))
+    texts = [f"{text(by)}: {numbers.number(values[0])}"] * 2
+    return [line([values[0]] * 2, name=by, colour=FAINT, x=ends, width=1.5, dash="dash", texts=texts)]
 
 
 # ---- quality against cost -----------------------------------------------------------------------------------

@@ -19,26 +19,20 @@ TERMS = {
     "Interval of the mean": "Range of the mean for other test data and other seeds, by Student’s t.",
     "Bootstrap": "The curve drawn again within its sampling errors (parametric bootstrap). The share of samples"
     " that flag a layer says what other texts like these would flag, not how likely a drop after fine-tuning is.",
-    "Pareto front": "The layers that no other beats in both cost and score.",
     # searches
     "Scan": "One fine-tuning run with a loss at every layer: it gives the whole curve for the cost of one run.",
     "Expected score": "What a layer, fine-tuned by itself, is expected to score with other seeds on other examples like"
     " these: the mean of a Gaussian model of all runs, in which layers that are alike by CKA score alike.",
     "InfoNCE": "A rule’s reading of the model alone, in nats: what one copy of a text, which lacks some of its words,"
     " tells of another copy at least. Where it falls before the last layer, later layers are expected to serve worse.",
-    "False alarm": "A model for which a rule predicts a drop, and which does not drop when it is fine-tuned.",
     "Tolerance": "Score loss that is accepted for a smaller model, in points of the metric.",
     "May be the best": "Layers of which one is the best, with the requested confidence. One that is left out may be as"
     " good where several are.",
-    "Block-step": "What it costs to train one block, or the embeddings, in one run: a run truncated at layer l costs"
-    " l + 1, a scan as much as a run of the whole model. A full sweep is every layer with every seed.",
     "Ensemble": "A weighted average of what several fine-tuned models, or several layers of one, output for an item;"
     " the weights are chosen on the validation split. Layers of one scan share their blocks, so that only the deepest"
     " is paid for.",
     "ROUGE": "How many words (1), pairs of neighbouring words (2) and words in the same order (L) a summary and the"
     " chosen sentences have in common, as F1.",
-    "Oracle summary": "Sentences that are added one after another as long as ROUGE-1 and ROUGE-2 rise, with the summary"
-    " known: about the most that a choice of sentences can score.",
     # diagnostics
     "Copies": "Rows that are equal to an earlier row; they match in every model and raise similarity.",
     "Mean cosine": "Of two different texts. Near 1 all embeddings point the same way; CKA takes that direction out,"
@@ -57,16 +51,9 @@ TERMS = {
     " batches with the same tokens masked. Only the objective differs.",
     "Drop": "What keeping the last layer costs: the best layer is chosen for each seed by other seeds"
     " on other items, and scored by that seed.",
-    "Difference from the twin": "Mean over pairs of the model’s value less its twin’s, with Student’s t interval of"
-    " the paired differences. It is over other pairs of models, on the same texts; intervals are not corrected for how"
-    " many there are.",
-    "Noise floor": "CKA of two masked language models that differ in their seed alone: what lies above it does not come"
-    " from the objective.",
     # DropBench
     "Regret": "Points by which the chosen layer scores below the best one on the test items, none of which was used to"
     " choose; by seeds that the strategy did not see, where any are left.",
-    "Cross-fitted regret": "The same, compared with the layer that other seeds choose on the other half of the test"
-    " items: the highest of noisy scores is too good to be true. It can be negative.",
     "Cost": "Of choosing, as a share of the paper’s sweep, every layer with five seeds; a step at layer l costs l + 1"
     " blocks.",
     "Held": "Chance that the set of layers a strategy states contains the best one, by the errors of the test scores.",

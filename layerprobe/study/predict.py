@@ -395,11 +395,6 @@ def unread(drop: DropPrediction, quality: DataQuality, *, n_blocks: int) -> Drop
     )
 
 
-def unreadable(prediction: Prediction) -> bool:
-    """Return whether nothing was predicted, as the model cannot read the texts."""
-    return prediction.data is not None and not prediction.data.readable
-
-
 # ---- what speaks against it ------------------------------------------------------------------------------
 
 

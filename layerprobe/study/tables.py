@@ -215,6 +215,7 @@ def _search_columns(finding: Finding, n_layers: int) -> tuple[Column, ...]:
     for run in finding.fine_tuned:
         by_layer.setdefault(run.layer, []).append(run.validation[run.primary])
     quantity = points(finding.primary, "validation")
+    part = f" of its own part of the data ({finding.n_folds} parts)" if finding.n_folds > 1 else ""
     column = columns_of(beliefs)
     within, sure = f"within {settings.tolerance:g}", interval_title(settings.level)
     columns = (
@@ -232,7 +233,7 @@ def _search_columns(finding: Finding, n_layers: int) -> tuple[Column, ...]:
             form=".2f",
             shown=False,
             meaning="Scores of the truncated models, x 100.",
-            over=_runs_of(finding),
+            over=f"one run per seed, each on {finding.n_items[0]:,} validation examples{part}",
         ),
         column("runs", form=lambda count: str(count or ""), meaning="Of truncated models."),
         column(
@@ -284,9 +285,3 @@ def _search_note(finding: Finding) -> str:
 
 
 FLAGGED = {"keep": "chosen", "will do": "enough", "may be best": "candidate", "drop": "drop"}
-
-
-def _runs_of(finding: Finding) -> str:
-    """Return what each run of a truncated model was scored on."""
-    part = f" of its own part of the data ({finding.n_folds} parts)" if finding.n_folds > 1 else ""
-    return f"one run per seed, each on {finding.n_items[0]:,} validation examples{part}"

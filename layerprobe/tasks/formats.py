@@ -85,12 +85,6 @@ class Format:
         """The delimiter, for messages."""
         return next((name for name, mark in DELIMITERS.items() if mark == self.mark), repr(self.mark))
 
-    @property
-    def set_fields(self) -> tuple[str, ...]:
-        """Names of the fields that are set."""
-        names = ("delimiter", "encoding", "decimal", "quotes", "header")
-        return tuple(name for name in names if getattr(self, name) is not None)
-
 
 def find_encoding(path: Path) -> str:
     """Return the encoding of a text file; utf-8 too where none is detected, so that reading fails.

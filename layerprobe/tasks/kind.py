@@ -45,14 +45,6 @@ def _never(source: object) -> bool:
     return False
 
 
-def _no_floors(items: object) -> dict[str, Floor]:
-    return {}
-
-
-def _plain_label(cell: str, place: str) -> str:
-    return label_cell(cell)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Kind:
     """What is learnt: how files of it look, how outputs are scored, and what is trained.
@@ -90,7 +82,7 @@ class Kind:
     """Scores -> what 0 and 1 are in the source, where targets are scores and nobody says."""
     target_columns: tuple[str, ...] = LABEL_COLUMNS
     """Usual names of the target's column, written as `LABEL_COLUMNS`; the first in a file is taken."""
-    read_label: Callable[[str, str], str] = _plain_label
+    read_label: Callable[[str, str], str] = lambda cell, place: label_cell(cell)
     """Cell and place -> the label; empty where it is missing."""
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """What the columns of a table are called and the usual names of each, written as `LABEL_COLUMNS`, where a row is an
@@ -120,7 +112,7 @@ class Kind:
     show no items."""
     ways: str | None = None
     """Further ways to make outputs of frozen embeddings, beside baselines: a checkpoint and a task -> `Ways`."""
-    floors: Callable[[Any], dict[str, Floor]] = _no_floors
+    floors: Callable[[Any], dict[str, Floor]] = lambda items: {}
     """The items of a split -> what a trivial answer scores, by metric; metrics without one are left out."""
     primary_if_rare: str | None = None
     """The metric in place of the first where a class is rare, see `has_rare_class`; None where it stays the first."""

@@ -136,7 +136,8 @@ def _has_numbers_as_names(table: Table) -> bool:
 
 def check_format(name: object, format: Format, usable: Collection[str]) -> None:
     """Raise TaskError if a format says what has no meaning for a source."""
-    if unusable := [field for field in format.set_fields if field not in usable]:
+    given = [field.name for field in dataclasses.fields(format) if getattr(format, field.name) is not None]
+    if unusable := [name for name in given if name not in usable]:
         raise TaskError(f"expected no {' or '.join(unusable)} with {name}: only delimited text files have these")
 
 

@@ -56,10 +56,8 @@ def predict(
         n_texts=n_texts,
         **settings,
     )
-    from layerprobe.study.predict import unreadable
-
     failed = ""
-    if fail_on_drop and unreadable(prediction):
+    if fail_on_drop and prediction.data is not None and not prediction.data.readable:
         failed = "nothing can be predicted of a model that cannot read the texts"
     elif fail_on_drop and prediction.drop.drops:
         failed = f"layers are flagged from layer {prediction.drop.onset} on"

@@ -25,10 +25,6 @@ SCORE_COLUMNS = (
 )
 
 
-def _are_scores(cells: AbstractSet[str]) -> bool:
-    return not is_binary(cells) and (not cells or any(map(is_number, cells)))
-
-
 STS = Kind(
     name="sts",
     view="layerprobe.tasks.explored:score_view",
@@ -41,7 +37,7 @@ STS = Kind(
     zero_shot="cosine",
     probe="layerprobe.scoring.probes:RIDGE",
     target_columns=(*SCORE_COLUMNS, *LABEL_COLUMNS),
-    detects=_are_scores,
+    detects=lambda cells: not is_binary(cells) and (not cells or any(map(is_number, cells))),
     averages="values",
     merged="layerprobe.kinds.sentences.word_similarity:load_word_similarity",
     floors=lambda items: zero_floors("spearman", "pearson", by=RANDOM_ORDER),

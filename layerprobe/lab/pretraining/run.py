@@ -52,7 +52,6 @@ from layerprobe.training.loop import Trainer, steps_per_epoch, train
 from layerprobe.training.objective import (
     MaskedLanguageModel,
     MaskedLanguageModelling,
-    Objective,
     check_masked_lm,
     with_masked_lm_head,
 )
@@ -123,11 +122,6 @@ class FreshModels:
     """Sequences held out."""
     warnings: tuple[str, ...]
 
-    @property
-    def objective(self) -> Objective | None:
-        """None where nothing is trained."""
-        return None if self.trainer is None else self.trainer.objective
-
 
 def pretrain(
     out: str | Path,
@@ -170,6 +164,7 @@ def pretrain(
 
     def begin() -> Begun:
         run = _prepared(file, texts, protocol, seed=seed, options=options)
+        objective = None if run.trainer is None else run.trainer.objective
 
         def about() -> dict[str, Any]:
             trained: dict[str, Any] = {"metrics": (), "n_tokens": 0, "seconds": 0.0, "tokens_per_second": 0.0}
@@ -180,13 +175,13 @@ def pretrain(
             described = {
                 "vocab_size": len(run.tokenizer),
                 "encoder_parameters": count(run.encoder),
-                "trained_parameters": 0 if run.objective is None else count(run.objective),
+                "trained_parameters": 0 if objective is None else count(objective),
                 "computed_on": computed_on(options),
                 **{name: getattr(run, name) for name in ("n_texts", "n_held_out", "warnings")},
             }
             return {"corpus": file.name, **digests, **described, **trained}
 
-        return run.trainer, about, partial(save_models, run.objective, run.encoder, run.tokenizer)
+        return run.trainer, about, partial(save_models, objective, run.encoder, run.tokenizer)
 
     return train_into(
         PRETRAINED,
