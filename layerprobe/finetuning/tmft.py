@@ -13,7 +13,6 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -91,102 +90,41 @@ def fine_tune(
     Returns:
         The run, and what its best epoch outputs for every validation and test example.
     """
-    protocol = protocol or Protocol()
-    trained = train_layers(
+    (run,), outputs = train_layers(
         encoder,
-        lambda: TruncatedEncoder(encoder, layer),
+        layer,
         task,
-        protocol,
+        protocol or Protocol(),
         seed=seed,
-        last_layer=layer,
         batch_tokens=batch_tokens,
-        what=f"TMFT layer {layer} seed {seed}",
         save_to=save_to,
         unfinished=unfinished,
     )
-    return _run(trained, 0, encoder, layer, task, protocol, seed=seed), trained.outputs
+    return run, outputs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Trained:
-    """What training a model at one layer, or at several at once, left; by layer in the order of the model's."""
-
-    best_epoch: int
-    """From 1."""
-    validation: tuple[Evaluation | None, ...]
-    """Of the best epoch; None at a layer that failed."""
-    test: tuple[Evaluation | None, ...]
-    """Of the best epoch."""
-    outputs: RunOutputs
-    epochs: tuple[tuple[list[float], list[Evaluation | None]], ...]
-    """Mean training losses and validation scores."""
-    failures: dict[int, TrainingError]
-    """By layer."""
-    seconds: float
-    peak_memory: int | None
-
-
-def _run(
-    trained: Trained,
-    at: int,
+def train_layers(
     encoder: Encoder,
     layer: int,
     task: Task,
     protocol: Protocol,
     *,
-    seed: int,
     weighting: Weighting | None = None,
-) -> FineTuningRun:
-    """Return what training left of the layer at a place among those of the model, or why it failed."""
-    validation, test = trained.validation[at], trained.test[at]
-    failed = trained.failures.get(layer)
-    epochs = ((epoch, losses[at], scores[at]) for epoch, (losses, scores) in enumerate(trained.epochs, 1))
-    return FineTuningRun(
-        layer=layer,
-        seed=seed,
-        protocol=protocol,
-        parameters=encoder.description.parameters[layer],
-        primary=task.primary,
-        best_epoch=trained.best_epoch,
-        validation={} if validation is None else validation.metrics,
-        test={} if test is None else test.metrics,
-        epochs=tuple(
-            EpochMetrics(
-                epoch=epoch,
-                train_loss=loss,
-                validation=scores.metrics if weighting is None else {task.primary: scores.metrics[task.primary]},
-            )
-            for epoch, loss, scores in epochs
-            if scores is not None and math.isfinite(loss)
-        ),
-        seconds=trained.seconds,
-        peak_memory=trained.peak_memory,
-        threshold=None if validation is None else validation.threshold,
-        weighting=weighting,
-        error="" if failed is None else str(failed),
-    )
-
-
-def train_layers(
-    encoder: Encoder,
-    build: Callable[[], TruncatedEncoder | EveryLayer],
-    task: Task,
-    protocol: Protocol,
-    *,
-    weights: LayerWeights | None = None,
     seed: int,
-    last_layer: int,
-    batch_tokens: int | None = None,
-    what: str,
-    save_to: Path | None = None,
-    unfinished: Path | None = None,
-) -> Trained:
-    """Train a model of the encoder with the task's loss at each of its layers, and score its best epoch.
+    batch_tokens: int | None,
+    save_to: Path | None,
+    unfinished: Path | None,
+) -> tuple[tuple[FineTuningRun, ...], RunOutputs]:
+    """Train the encoder up to `layer` with the task's loss there, or with a `weighting` at each layer up to the last.
 
     A model of one layer is TMFT, and its failure is raised. With several, a layer whose loss or scores are not finite
     is left out from there on; the best epoch has the highest primary metric on the validation split in the mean over
-    layers. `weights` says how much each layer's loss counts at each step, by default alike.
+    layers.
+
+    Returns:
+        The run of each of the model's layers, and what the best epoch outputs.
     """
+    what = f"TMFT layer {layer} seed {seed}" if weighting is None else f"joint run seed {seed}"
     if encoder.autocast == torch.float16:
         raise TrainingError("expected float32 or bfloat16 to fine-tune in, got float16, whose small gradients vanish")
     _check_splits(task)
@@ -201,8 +139,8 @@ def train_layers(
     loss: type[Criterion] = KINDS[task.kind].load("loss")
     loss.check_batch(train, protocol.batch_size)
     # what each item adds is computed from the outputs where it is needed
-    with _memory_errors(encoder, last_layer), seeded(seed, encoder.device), settings(by_item=False):
-        model = build()
+    with _memory_errors(encoder, layer), seeded(seed, encoder.device), settings(by_item=False):
+        model = TruncatedEncoder(encoder, layer) if weighting is None else EveryLayer(encoder)
         prepare_model(model, protocol)
         width = encoder.description.hidden_size
         criteria = [criterion_of(task, width=width).to(encoder.device) for _ in model.layers]
@@ -214,7 +152,7 @@ def train_layers(
             protocol,
             steps_per_epoch=math.ceil(len(train) / protocol.batch_size),
             criteria=criteria,
-            weights=weights,
+            weights=None if weighting is None else layer_weights(weighting, encoder.n_layers, seed=seed),
             batch_tokens=batch_tokens,
         )
         limit = TokenLimit(batch_tokens or EVALUATION_BATCH_TOKENS)
@@ -234,17 +172,39 @@ def train_layers(
     if save_to is not None:
         merge_adapters(model)
         model.save(save_to, encoder.tokenizer)
-    failed = [layer in tuner.failures for layer in model.layers]
-    return Trained(
-        best_epoch=epochs.best_epoch,
-        validation=tuple(None if gone else evaluation for evaluation, gone in zip(epochs.best, failed, strict=True)),
-        test=tuple(tested),
-        outputs=RunOutputs(layers=model.layers, validation=epochs.outputs, test=test_outputs),
-        epochs=tuple(zip(epochs.train_losses, epochs.scores, strict=True)),
-        failures=tuner.failures,
-        seconds=epochs.seconds,
-        peak_memory=_peak_memory(encoder.device),
-    )
+    seconds, peak_memory = epochs.seconds, _peak_memory(encoder.device)
+    runs = []
+    for at, kept in enumerate(model.layers):
+        test, failed = tested[at], tuner.failures.get(kept)
+        best = None if failed else epochs.best[at]
+        each_epoch = zip(epochs.train_losses, epochs.scores, strict=True)
+        of_layer = ((losses[at], scores[at]) for losses, scores in each_epoch)
+        run = FineTuningRun(
+            layer=kept,
+            seed=seed,
+            protocol=protocol,
+            parameters=encoder.description.parameters[kept],
+            primary=task.primary,
+            best_epoch=epochs.best_epoch,
+            validation={} if best is None else best.metrics,
+            test={} if test is None else test.metrics,
+            epochs=tuple(
+                EpochMetrics(
+                    epoch=epoch,
+                    train_loss=loss,
+                    validation=scores.metrics if weighting is None else {task.primary: scores.metrics[task.primary]},
+                )
+                for epoch, (loss, scores) in enumerate(of_layer, 1)
+                if scores is not None and math.isfinite(loss)
+            ),
+            seconds=seconds,
+            peak_memory=peak_memory,
+            threshold=None if best is None else best.threshold,
+            weighting=weighting,
+            error="" if failed is None else str(failed),
+        )
+        runs.append(run)
+    return tuple(runs), RunOutputs(layers=model.layers, validation=epochs.outputs, test=test_outputs)
 
 
 def _parts(order: NDArray[np.int64], protocol: Protocol) -> list[NDArray[np.int64]]:
@@ -628,9 +588,6 @@ def _peak_memory(device: torch.device) -> int | None:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-Array = NDArray[np.float64]
-
-
 def fine_tune_jointly(
     encoder: Encoder,
     task: Task,
@@ -654,29 +611,20 @@ def fine_tune_jointly(
     Returns:
         The run by layer, and what its best epoch outputs for every validation and test example.
     """
-    protocol = protocol or Protocol()
-    n_layers = encoder.n_layers
-    trained = train_layers(
+    return train_layers(
         encoder,
-        lambda: EveryLayer(encoder),
+        encoder.n_layers - 1,
         task,
-        protocol,
-        weights=layer_weights(weighting, n_layers, seed=seed),
+        protocol or Protocol(),
+        weighting=weighting,
         seed=seed,
-        last_layer=n_layers - 1,
         batch_tokens=batch_tokens,
-        what=f"joint run seed {seed}",
         save_to=save_to,
         unfinished=unfinished,
     )
-    runs = (
-        _run(trained, layer, encoder, layer, task, protocol, seed=seed, weighting=weighting)
-        for layer in range(n_layers)
-    )
-    return tuple(runs), trained.outputs
 
 
-def layer_weights(weighting: Weighting, n_layers: int, *, seed: int) -> Callable[[int], Array]:
+def layer_weights(weighting: Weighting, n_layers: int, *, seed: int) -> LayerWeights:
     """Return how much the loss at each layer counts at a step: (n_layers,) for a step from 0.
 
     falling: from 1 at layer 0 in equal parts down to 1 / n_layers at the last; equal: 1 everywhere; random: 1 at one
@@ -690,7 +638,7 @@ def layer_weights(weighting: Weighting, n_layers: int, *, seed: int) -> Callable
         fixed = np.linspace(1, 1 / n_layers, n_layers) if weighting == "falling" else np.ones(n_layers)
         return lambda step: fixed
 
-    def drawn(step: int) -> Array:
+    def drawn(step: int) -> NDArray[np.float64]:
         weights = np.zeros(n_layers)
         weights[np.random.default_rng([seed, step]).integers(n_layers)] = 1
         if weighting == "sandwich":
