@@ -2,18 +2,20 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 
 from huggingface_hub import EvalResult, ModelCardData
 
 from layerprobe.encoders.backends.int8 import FLOATS
 from layerprobe.encoders.model import ModelDescription, Pooling
 from layerprobe.export.layout import Int8File, Layout
+from layerprobe.files.serialisation import to_dict
+from layerprobe.finetuning.saved import RunOrigin
+from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, short_name
 from layerprobe.stats.sentences import tokens_phrase
-from layerprobe.stats.values import SeedScores
+from layerprobe.stats.values import seed_scores
 from layerprobe.study.tables import finding_table
 from layerprobe.study.values import Finding
 from layerprobe.versions import __version__
@@ -74,33 +76,6 @@ _METRIC_IDS = {"spearman": "spearmanr", "pearson": "pearsonr"}
 _FOR_TEXTS = "sentence-transformers", "sentence-similarity"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSummary:
-    """How a truncated model was fine-tuned, in words and numbers."""
-
-    data: str
-    """Name of the data."""
-    pairs: tuple[int, ...]
-    """Of training, validation and test."""
-    seed: int
-    settings: dict[str, str]
-    """The protocol, by name."""
-    metrics: dict[str, float]
-    """Scores of the best epoch, by name."""
-    tested: dict[str, float] = field(default_factory=dict)
-    """Those on the test split, x 100, by metric."""
-    joint: bool = False
-    """Whether it was fine-tuned whole, with a loss at every layer, and truncated afterwards."""
-    seeds: tuple[int, ...] = ()
-    """Of all runs of this layer that are available, this one's among them."""
-    over_seeds: dict[str, SeedScores] = field(default_factory=dict)
-    """The same scores of those runs, by name."""
-    epochs: int = 0
-    """Of a final model, which learnt from validation examples, too: as many as validation chose before; else 0."""
-    beside: dict[str, float] = field(default_factory=dict)
-    """Test scores to compare with, by what they are of."""
-
-
 def card(
     model: ModelDescription,
     layer: int,
@@ -108,7 +83,10 @@ def card(
     *,
     loader: str = "AutoModel",
     padding_invariant: bool = True,
-    training: TrainingSummary | None = None,
+    run: FineTuningRun | None = None,
+    origin: RunOrigin | None = None,
+    runs: Sequence[FineTuningRun] = (),
+    beside: Mapping[str, float] | None = None,
     finding: Finding | None = None,
     made: str = "",
     int8: Sequence[Int8File] = (),
@@ -122,20 +100,24 @@ def card(
         layout: How token states become one embedding.
         loader: The auto class of transformers that makes the bare encoder.
         padding_invariant: Whether texts of unequal length can share a batch.
-        training: How it was fine-tuned, where it was.
+        run: The run of fine-tuning that it is of.
+        origin: What that run started from; given with it.
+        runs: Those of this layer with every seed that is available, that one among them.
+        beside: Test scores to compare with, by what they are of.
         finding: Evidence for the choice of the layer.
         made: How it was made and what was measured of it.
         int8: Its graphs with products of 8 bits.
         changes: What of it is not as in the base model, in words.
     """
     called = _called(model if finding is None else finding.model)
+    how_made = None if run is None or origin is None else _training(run, origin, runs, beside or {})
     parts = (
-        _front_matter(model, layer, images=layout.n_extra is not None, training=training),
+        _front_matter(model, layer, images=layout.n_extra is not None, run=run, origin=origin),
         f"# {escaped(short_name(called))}, {'made smaller' if made else f'truncated at layer {layer}'}",
-        _summary(model, layer, layout, tuned=training is not None, changes=changes),
+        _summary(model, layer, layout, tuned=run is not None, changes=changes),
         _use(layout, loader=loader, padding_invariant=padding_invariant),
         _in_8_bits(int8, padding_invariant=padding_invariant) if int8 else None,
-        f"## How it was made\n\n{escaped(made)}" if made else None if training is None else _training(training),
+        f"## How it was made\n\n{escaped(made)}" if made else how_made,
         None if finding is None else _evidence(finding, layer),
         f"Written by layerprobe {__version__}.",
     )
@@ -180,7 +162,9 @@ def _is_on_hub(model: ModelDescription) -> bool:
     return not model.revision.startswith("sha256:")
 
 
-def _front_matter(model: ModelDescription, layer: int, *, images: bool, training: TrainingSummary | None) -> str:
+def _front_matter(
+    model: ModelDescription, layer: int, *, images: bool, run: FineTuningRun | None, origin: RunOrigin | None
+) -> str:
     hub_id = (
         (model.source or model.name)
         .partition(" (random init")[0]
@@ -190,7 +174,7 @@ def _front_matter(model: ModelDescription, layer: int, *, images: bool, training
     )
     hub_id = hub_id.partition("@")[0]
     library, task = ("transformers", "image-feature-extraction") if images else _FOR_TEXTS
-    results = [] if training is None else _results(task, training)
+    results = [] if run is None or origin is None else _results(task, shown_name(origin.task), run.test)
     data = ModelCardData(
         model_name=f"{short_name(_called(model))}-layer-{layer}" if results else None,
         eval_results=results or None,
@@ -203,20 +187,19 @@ def _front_matter(model: ModelDescription, layer: int, *, images: bool, training
     return f"---\n{data.to_yaml()}\n---"
 
 
-def _results(task: str, training: TrainingSummary) -> list[EvalResult]:
+def _results(task: str, data: str, tested: Mapping[str, float]) -> list[EvalResult]:
     """Return the test scores of these weights, as the Hub's model-index has them."""
-    data = training.data
     return [
         EvalResult(
-            task_type=task if "spearman" in training.tested else "feature-extraction",
-            dataset_type=shown_name(data),
-            dataset_name=shown_name(data),
+            task_type=task if "spearman" in tested else "feature-extraction",
+            dataset_type=data,
+            dataset_name=data,
             dataset_split="test",
             metric_type=_METRIC_IDS.get(name, name.replace(" ", "_")),
             metric_name=f"{metric_title(name)} x 100",
             metric_value=round(value, 4),
         )
-        for name, value in training.tested.items()
+        for name, value in tested.items()
     ]
 
 
@@ -287,46 +270,47 @@ def _in_8_bits(files: Sequence[Int8File], *, padding_invariant: bool) -> str:
     return _IN_8_BITS.format(models="\n".join(lines), alone="" if padding_invariant else ", one text at a time")
 
 
-def _training(training: TrainingSummary) -> str:
-    train, *others = training.pairs
+def _training(run: FineTuningRun, origin: RunOrigin, runs: Sequence[FineTuningRun], beside: Mapping[str, float]) -> str:
+    train, *others = origin.pairs
     rest = f"{' and '.join(f'{n:,}' for n in others)} to choose the epoch and to score"
-    if training.epochs:
+    if run.protocol.kept_epoch:
         rest = (
-            f"those for training and those for validation together, for {counted(training.epochs, 'epoch')}, as many "
+            f"those for training and those for validation together, for {counted(run.best_epoch, 'epoch')}, as many "
             f"as validation chose in the search; {others[-1]:,} others to score"
         )
     how = "Truncated first, then fine-tuned"
-    if training.joint:
+    if run.weighting is not None:
         how = "Fine-tuned whole, with a loss at every layer, then truncated,"
-    about = (
-        f"{how} on {escaped(shown_name(training.data))}: {train:,} examples to train on, {rest}. Seed {training.seed}."
-    )
-    parts = ["## Fine-tuning", about, _table(("Protocol", ""), training.settings.items()), _scores(training)]
-    if training.beside:
-        rows = ((name, f"{value:.2f}") for name, value in training.beside.items())
-        parts.append(_table(("Beside it", "on test"), rows))
+    about = f"{how} on {escaped(shown_name(origin.task))}: {train:,} examples to train on, {rest}. Seed {run.seed}."
+    settings = ((name.replace("_", " "), str(value)) for name, value in to_dict(run.protocol).items())
+    parts = ["## Fine-tuning", about, _table(("Protocol", ""), settings), _scores(run, runs)]
+    if beside:
+        parts.append(_table(("Beside it", "on test"), ((name, f"{value:.2f}") for name, value in beside.items())))
     return "\n\n".join(parts)
 
 
-def _scores(training: TrainingSummary) -> str:
+def _scores(run: FineTuningRun, runs: Sequence[FineTuningRun]) -> str:
     """Return the scores: of several seeds the mean counts, and those of this checkpoint stand next to it."""
-    if len(training.seeds) < 2:
-        rows = ((name, f"{value:.2f}") for name, value in training.metrics.items())
+    splits = ("test",) if run.protocol.kept_epoch else ("validation", "test")
+    metrics = [(split, name, value) for split in splits for name, value in getattr(run, split).items()]
+    if len(runs) < 2:
+        rows = ((f"{split} {metric_title(name)}", f"{value:.2f}") for split, name, value in metrics)
         alone = "One seed: the spread over seeds is unknown."
-        which = "of this model" if training.epochs else "of the best epoch"
+        which = "of this model" if run.protocol.kept_epoch else "of the best epoch"
         return "\n\n".join((_table(("Metric", which), rows), alone))
-    header = ("Metric", "mean ± deviation", "interval over seeds", "by seed", f"this checkpoint, seed {training.seed}")
-    lines = [
-        (
-            name,
+    header = ("Metric", "mean ± deviation", "interval over seeds", "by seed", f"this checkpoint, seed {run.seed}")
+    lines = []
+    for split, name, value in metrics:
+        scores = seed_scores([getattr(other, split)[name] for other in runs], metric=name)
+        line = (
+            f"{split} {metric_title(name)}",
             f"{scores.mean:.2f} ± {scores.std:.2f}",
             "{:.2f} to {:.2f}".format(*scores.interval or ()),
-            " ".join(f"{value:.2f}" for value in scores.values),
-            f"{training.metrics[name]:.2f}",
+            " ".join(f"{score:.2f}" for score in scores.values),
+            f"{value:.2f}",
         )
-        for name, scores in training.over_seeds.items()
-    ]
-    seeds = ", ".join(map(str, training.seeds))
+        lines.append(line)
+    seeds = ", ".join(str(other.seed) for other in runs)
     which = f"Of the best epoch of each of the seeds {seeds}; the score of this layer is the mean, not one seed's."
     return "\n\n".join((_table(header, lines), which))
 

@@ -18,16 +18,13 @@ from layerprobe.encoders.loading import NO_LIMIT, ModelLike, Resolved, position_
 from layerprobe.encoders.model import DEFAULTS, Model, ModelDescription
 from layerprobe.encoders.recipe import Recipe, SentenceModel, other_scores
 from layerprobe.errors import DataError, ModelError, option
-from layerprobe.export.card import TrainingSummary, card
+from layerprobe.export.card import card
 from layerprobe.export.checkpoint import check_target, kept_dtype, write_checkpoint
 from layerprobe.export.layout import FOR_ANY_LAYER, TRAINED, ExportResult, Layout, check_modules, source_of
 from layerprobe.files.folders import SUMS, folder_problems
-from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.saved import MODEL, RunOrigin, load_saved_run, runs_of_layer
 from layerprobe.finetuning.values import FineTuningRun
-from layerprobe.metrics.names import metric_title
 from layerprobe.results.shown import Shown
-from layerprobe.stats.values import seed_scores
 from layerprobe.study.values import Finding
 
 
@@ -138,8 +135,9 @@ def export_model(
         if left := [kind for kind in kinds if kind not in ("Transformer", *FOR_ANY_LAYER)]:
             notes = [f"the run was trained without {' and '.join(left)} of the model, and its export has none"]
         notes += [of_part] if of_part else []
-    if finding is not None:
-        _check_same(finding.model, described)
+    same = "revision", "random_init", "architecture", "n_blocks", "blocks"
+    if finding is not None and any(getattr(finding.model, name) != getattr(described, name) for name in same):
+        raise DataError(f"expected a finding of {_which(described)}, got one of {_which(finding.model)}")
     layout = Layout(
         pooling=pooling,
         width=encoder.description.hidden_size,
@@ -168,7 +166,10 @@ def export_model(
             layout,
             loader=auto_class(encoder.model.config).__name__,
             padding_invariant=encoder.padding_invariant,
-            training=None if saved is None else _training(*saved, beside),
+            run=None if saved is None else saved[0],
+            origin=None if saved is None else saved[1],
+            runs=() if saved is None else runs_of_layer(saved[0]),
+            beside=beside,
             finding=finding,
             made=made,
             changes=changes,
@@ -176,6 +177,8 @@ def export_model(
         difference, by_both, files = write_checkpoint(
             encoder, layer, out, layout=layout, card=text, overwrite=overwrite
         )
+    if not encoder.padding_invariant:
+        notes.append("padding changes the states: encode one text at a time, batch_size=1 in sentence-transformers")
     return ExportResult(
         path=str(out),
         model=described.name,
@@ -190,7 +193,7 @@ def export_model(
         prompt=layout.prompt,
         difference=difference,
         compared_with="source" if by_both else "layer",
-        warnings=(*notes, *_warnings(encoder)),
+        warnings=tuple(notes),
         dtype=layout.dtype,
         changes=changes,
         int8=files,
@@ -314,12 +317,6 @@ def _check_options_agree(run: FineTuningRun, origin: RunOrigin, layer: int | Non
             raise DataError(f"the run was fine-tuned with {flag} {of_run!r}: expected that or none, got {value!r}")
 
 
-def _check_same(of: ModelDescription, model: ModelDescription) -> None:
-    same = "revision", "random_init", "architecture", "n_blocks", "blocks"
-    if any(getattr(of, name) != getattr(model, name) for name in same):
-        raise DataError(f"expected a finding of {_which(model)}, got one of {_which(of)}")
-
-
 def _which(model: ModelDescription) -> str:
     blocks = f"all {model.n_blocks} blocks" if model.blocks is None else f"blocks {', '.join(map(str, model.blocks))}"
     return f"{model.name} at revision {model.revision} with {blocks}"
@@ -332,35 +329,3 @@ def _beside(finding: Finding) -> tuple[dict[str, float], str]:
     note = "these weights are of one run of the search, which saw a part of the labels: find(..., final=True) uses all"
     known = {name: score for name, score in scores.items() if score is not None}
     return known, "" if finding.weights.n_train else note
-
-
-def _training(run: FineTuningRun, origin: RunOrigin, beside: dict[str, float]) -> TrainingSummary:
-    runs = runs_of_layer(run)
-    splits = ("test",) if run.protocol.kept_epoch else ("validation", "test")
-    return TrainingSummary(
-        data=origin.task,
-        pairs=origin.pairs,
-        joint=run.weighting is not None,
-        seed=run.seed,
-        settings={name.replace("_", " "): str(value) for name, value in to_dict(run.protocol).items()},
-        metrics=_metrics(run, splits),
-        tested=run.test,
-        seeds=tuple(run.seed for run in runs),
-        over_seeds={
-            f"{split} {metric_title(name)}": seed_scores([getattr(run, split)[name] for run in runs], metric=name)
-            for split in splits
-            for name in getattr(run, split)
-        },
-        epochs=run.best_epoch if run.protocol.kept_epoch else 0,
-        beside=beside,
-    )
-
-
-def _metrics(run: FineTuningRun, splits: Sequence[str]) -> dict[str, float]:
-    return {f"{split} {metric_title(name)}": value for split in splits for name, value in getattr(run, split).items()}
-
-
-def _warnings(encoder: Encoder) -> tuple[str, ...]:
-    if encoder.padding_invariant:
-        return ()
-    return ("padding changes the states: encode one text at a time, batch_size=1 in sentence-transformers",)

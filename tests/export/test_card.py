@@ -14,23 +14,31 @@ from layerprobe.comparison.values import Comparisons
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model, ModelDescription, Pooling
 from layerprobe.errors import DataError
-from layerprobe.export.card import TrainingSummary, card
+from layerprobe.export.card import card
 from layerprobe.export.layout import Layout
 from layerprobe.export.run import export_model
-from layerprobe.stats.values import seed_scores
+from layerprobe.finetuning.saved import RunOrigin
+from layerprobe.finetuning.values import FineTuningRun, Protocol
 from tests.models import save_tiny
 
 from .findings import HOSTILE, described, finding_of
 from .judges import layerprobe_embeddings
 
 LAYOUT = Layout(pooling="mean", width=16, max_length=64, prompt="")
-TRAINING = TrainingSummary(
-    data="stsb",
-    pairs=(600, 1500, 1379),
+RUN = FineTuningRun(
+    layer=2,
     seed=3,
-    settings={"learning rate": "2e-05", "epochs": "1"},
-    metrics={"validation spearman": 71.234, "test spearman": 70.0},
+    protocol=Protocol(learning_rate=2e-05, epochs=1),
+    parameters=300,
+    primary="spearman",
+    best_epoch=1,
+    validation={"spearman": 71.234},
+    test={"spearman": 70.0},
+    epochs=(),
+    seconds=1.0,
+    peak_memory=None,
 )
+ORIGIN = RunOrigin(model=described(), task="stsb", task_digest="", pairs=(600, 1500, 1379), prompt="")
 
 
 def front_matter(text: str) -> Any:
@@ -46,8 +54,11 @@ def test_front_matter() -> None:
 
 
 def test_scores_of_the_weights_are_in_the_form_of_the_hub() -> None:
-    tuned = dataclasses.replace(TRAINING, data="/home/someone/stsb", tested={"spearman": 70.12345, "pearson": 69.0})
-    (entry,) = ModelCard(card(described("org/encoder"), 2, LAYOUT, training=tuned)).data.to_dict()["model-index"]
+    origin = dataclasses.replace(ORIGIN, task="/home/someone/stsb")
+    tuned = dataclasses.replace(RUN, test={"spearman": 70.12345, "pearson": 69.0})
+    (entry,) = ModelCard(card(described("org/encoder"), 2, LAYOUT, run=tuned, origin=origin)).data.to_dict()[
+        "model-index"
+    ]
     assert entry["name"] == "encoder-layer-2"
     (result,) = entry["results"]
     assert result["task"] == {"type": "sentence-similarity"}
@@ -56,8 +67,8 @@ def test_scores_of_the_weights_are_in_the_form_of_the_hub() -> None:
         {"type": "spearmanr", "value": 70.1235, "name": "Spearman x 100"},
         {"type": "pearsonr", "value": 69.0, "name": "Pearson x 100"},
     ]
-    classes = dataclasses.replace(TRAINING, tested={"macro f1": 55.0})
-    (entry,) = front_matter(card(described("org/model"), 2, LAYOUT, training=classes))["model-index"]
+    classes = dataclasses.replace(RUN, test={"macro f1": 55.0})
+    (entry,) = front_matter(card(described("org/model"), 2, LAYOUT, run=classes, origin=ORIGIN))["model-index"]
     assert entry["results"][0]["task"]["type"] == "feature-extraction"
     assert entry["results"][0]["metrics"][0]["type"] == "macro_f1"
 
@@ -76,13 +87,14 @@ def test_a_local_folder_is_no_base_model() -> None:
 
 
 def test_paths_of_data_and_reference_are_not_told() -> None:
-    training = TrainingSummary(data="/home/someone/pairs.csv", pairs=(1, 1, 1), seed=0, settings={}, metrics={})
+    origin = dataclasses.replace(ORIGIN, task="/home/someone/pairs.csv")
     finding = finding_of(described(), reference="/home/someone/reference")
     assert finding.comparison
     (comparison,) = finding.comparison.comparisons
     local = dataclasses.replace(comparison.reference, revision="sha256:" + "0" * 32)
     compared = Comparisons(comparisons=(dataclasses.replace(comparison, reference=local),))
-    text = card(described(), 2, LAYOUT, training=training, finding=dataclasses.replace(finding, comparison=compared))
+    finding = dataclasses.replace(finding, comparison=compared)
+    text = card(described(), 2, LAYOUT, run=RUN, origin=origin, finding=finding)
     assert "on pairs.csv:" in text
     assert "Layers on reference:" in text
     assert "someone" not in text
@@ -129,16 +141,16 @@ def test_of_a_model_of_some_blocks_it_says_which_and_what_they_save(layer: int, 
 
 def test_random_weights_are_told() -> None:
     assert "**The weights are random numbers** (seed 3)" in card(described(random_init=3), 2, LAYOUT)
-    tuned = card(described(random_init=3), 2, LAYOUT, training=TRAINING)
+    tuned = card(described(random_init=3), 2, LAYOUT, run=RUN, origin=ORIGIN)
     assert "**The weights started from random numbers** (seed 3)" in tuned
 
 
 def test_fine_tuning() -> None:
-    text = card(described(), 2, LAYOUT, training=TRAINING)
+    text = card(described(), 2, LAYOUT, run=RUN, origin=ORIGIN)
     assert "on stsb: 600 examples to train on, 1,500 and 1,379 to choose" in text
     assert "Seed 3." in text
     assert "| learning rate | 2e-05 |" in text
-    assert "| test spearman | 70.00 |" in text
+    assert "| test Spearman | 70.00 |" in text
     assert "not fine-tuned" not in text
 
 
@@ -167,11 +179,9 @@ def test_evidence_says_which_layer_is_kept_and_what_was_expected() -> None:
 def test_hostile_names_stay_text() -> None:
     model = described(HOSTILE, architecture=HOSTILE)
     finding = finding_of(model, reference=HOSTILE, sentence=HOSTILE)
-    training = TrainingSummary(
-        data=HOSTILE, pairs=(1, 1, 1), seed=0, settings={HOSTILE: HOSTILE}, metrics={HOSTILE: 1.0}
-    )
+    origin = dataclasses.replace(ORIGIN, task=HOSTILE)
     layout = Layout(pooling="mean", width=16, max_length=64, prompt=HOSTILE + "\n```\n")
-    text = card(model, 2, layout, training=training, finding=finding)
+    text = card(model, 2, layout, run=RUN, origin=origin, beside={HOSTILE: 1.0}, finding=finding)
     assert front_matter(text)["base_model"] == HOSTILE.partition("@")[0]
     assert ModelCard(text).data.library_name == "sentence-transformers"
     body = text.split("---\n", 2)[2]
@@ -252,19 +262,14 @@ def test_the_finding_of_the_model_is_in_the_card(bert: Path, tmp_path: Path) -> 
 
 
 def test_of_several_seeds_the_mean_counts_and_this_one_stands_beside_it() -> None:
-    training = dataclasses.replace(
-        TRAINING,
-        seeds=(2, 3),
-        over_seeds={"test spearman": seed_scores([72.0, 70.0], metric="spearman")},
-        metrics={"test spearman": 70.0},
-    )
-    text = card(described(), 2, LAYOUT, training=training)
-    assert "| test spearman | 71.00 ± 1.41 | 58.29 to 83.71 | 72.00 70.00 | 70.00 |" in text
+    runs = [dataclasses.replace(RUN, seed=2, test={"spearman": 72.0}), RUN]
+    text = card(described(), 2, LAYOUT, run=RUN, origin=ORIGIN, runs=runs)
+    assert "| test Spearman | 71.00 ± 1.41 | 58.29 to 83.71 | 72.00 70.00 | 70.00 |" in text
     assert "this checkpoint, seed 3" in text
     assert "the score of this layer is the mean, not one seed's" in text
 
 
 def test_one_seed_says_that_nothing_is_known_of_others() -> None:
-    text = card(described(), 2, LAYOUT, training=TRAINING)
-    assert "| test spearman | 70.00 |" in text
+    text = card(described(), 2, LAYOUT, run=RUN, origin=ORIGIN)
+    assert "| test Spearman | 70.00 |" in text
     assert "One seed: the spread over seeds is unknown." in text
