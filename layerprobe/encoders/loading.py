@@ -328,7 +328,9 @@ def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
     with one_line_errors(name), quiet_transformers(), silence_if(trust_remote_code):
         # the configuration of transformers 5.23 does not say its commit; the hub's cache has a folder for every one
         if is_folder:
-            _check_folder(Path(source))
+            for problem in folder_problems(Path(source)):
+                advice = f"make the folder again, or remove its {SUMS} if you changed the model yourself"
+                raise ModelError(f"{problem}: {advice}")
             source = str(encoder_folder(Path(source)))
             if adapted := adapted_name(Path(source)):
                 return _with_adapter(model, root, Path(source), adapted)
@@ -394,7 +396,11 @@ def _with_adapter(model: Model, root: str, folder: Path, adapted: tuple[str, str
 
 def _named(model: Model, root: str) -> Model:
     """Return a model as it was requested, with all of its name as one, and all of its blocks."""
-    called = model.display_name or (_name_of_folder(Path(root)) if Path(root).is_dir() else None)
+    folder, called = Path(root), model.display_name or None
+    # `model` or `.` do not say what is in the folder
+    if not called and folder.is_dir() and len(folder.parts) <= 1:
+        bare = folder.name in ("", "..") or is_generic(folder.name)
+        called = short_name(str(folder.resolve())) if bare else None
     return replace(model, name=model.full_name, revision=None, display_name=called, blocks=None, tokens=None)
 
 
@@ -411,11 +417,13 @@ def _text_reader(model: Model, source: str, root: str, pinned: dict[str, Any], *
     read_whole(tokenizer, partial(_beside, source, pinned["revision"]))
     configured = configured_recipe(partial(_beside, root, pinned["revision"]), name)
     tokenizer, recipe = _by_recipe(tokenizer, configured, causal=causal, end_token=model.end_token)
-    if model.end_token and not recipe.end_token and tokenizer("a")["input_ids"][-1:] == _bare_end(tokenizer):
-        raise ModelError(
-            f"the tokenizer of {name} cannot be made to append an end token: expected a fast one that has such "
-            f"a token, or no {option('end_token', True)}"
-        )
+    if model.end_token and not recipe.end_token:
+        last, bare = (tokenizer("a", add_special_tokens=special)["input_ids"][-1:] for special in (True, False))
+        if last == bare:
+            raise ModelError(
+                f"the tokenizer of {name} cannot be made to append an end token: expected a fast one that has such "
+                f"a token, or no {option('end_token', True)}"
+            )
     return tokenizer, recipe
 
 
@@ -458,17 +466,6 @@ def _by_recipe(
     if end_token or (end_token is None and causal and configured is None):
         tokenizer, end = with_end_token(tokenizer)
     return tokenizer, replace(recipe, end_token=end)
-
-
-def _bare_end(tokenizer: Any) -> Any:
-    """Return the last token of a text without special tokens, in a list."""
-    return tokenizer("a", add_special_tokens=False)["input_ids"][-1:]
-
-
-def _name_of_folder(source: Path) -> str | None:
-    """Return a name for a folder that was given by no more than `model` or `.`, which do not say what is in it."""
-    bare = len(source.parts) <= 1 and (source.name in ("", "..") or is_generic(source.name))
-    return short_name(str(source.resolve())) if bare else None
 
 
 def _resolved_in_memory(asked: Model) -> Resolved:
@@ -527,12 +524,14 @@ def load_encoder(source: ModelLike, *, device: str | None = None, share: bool = 
         _say_if_it_does_not_fit(checkpoint, parameters[-1])
         if attn != "auto":
             config._attn_implementation = "eager" if flash else attn  # flash attention takes no float32, see below
-        if checkpoint.loaded is not None:
-            load = _copy_loaded
-        else:
-            load = _load_encoder_weights if checkpoint.asked.random_init is None else _random_model
         share = share and checkpoint.asked.tokens is None  # what is taken out would be gone from the user's own
-        model = checkpoint.loaded if share and checkpoint.loaded is not None else load(checkpoint, config)
+        if checkpoint.loaded is not None:
+            model = checkpoint.loaded if share else _copy_loaded(checkpoint, config)
+        elif checkpoint.asked.random_init is None:
+            model = _load_encoder_weights(checkpoint, config)
+        else:
+            with drawing(checkpoint.asked.random_init):
+                model = empty_model(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
     nn.Module.to(model, place).train(False)
     reader, max_length = None, None
     if checkpoint.modality == "image":
@@ -540,7 +539,8 @@ def load_encoder(source: ModelLike, *, device: str | None = None, share: bool = 
         probe: Prepared = prepare_images(reader, probe_images())
     else:
         model.config.use_cache = share and getattr(model.config, "use_cache", False)
-        max_length = _max_length(tokenizer, model)
+        limits = [tokenizer.model_max_length, position_limit(model)]
+        max_length = min((int(limit) for limit in limits if limit is not None and limit < NO_LIMIT), default=None)
         with model_errors(checkpoint.label, "tokenizing"):
             probe = tokenize_for(model, tokenizer, PROBE_TEXTS, max_length=min(64, max_length or 64))
     together = collate(probe, range(len(probe)), place)
@@ -707,11 +707,6 @@ def _copy_loaded(checkpoint: Resolved, config: PreTrainedConfig) -> PreTrainedMo
     return copy_of(checkpoint.loaded, config, name=checkpoint.name, trust_remote_code=trusted)
 
 
-def _random_model(checkpoint: Resolved, config: PreTrainedConfig) -> PreTrainedModel:
-    with drawing(int(checkpoint.asked.random_init or 0)):
-        return empty_model(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
-
-
 def _load_tokenizer(name: str, source: str, options: dict[str, Any]) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
@@ -739,11 +734,6 @@ def _usable(name: str, tokenizer: Any) -> Any:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     return tokenizer
-
-
-def _max_length(tokenizer: Any, model: PreTrainedModel) -> int | None:
-    limits = [tokenizer.model_max_length, position_limit(model)]
-    return min((int(limit) for limit in limits if limit is not None and limit < NO_LIMIT), default=None)
 
 
 def position_limit(model: PreTrainedModel) -> int | None:
@@ -780,12 +770,6 @@ def _slow_settings(settings: dict[str, Any]) -> dict[str, Any]:
     return settled | {
         k: sha256_of(Path(value)) if value and Path(value).is_file() else None for k, value in files.items()
     }
-
-
-def _check_folder(folder: Path) -> None:
-    """Raise ModelError if a folder that layerprobe wrote is not as it was written."""
-    for problem in folder_problems(folder):
-        raise ModelError(f"{problem}: make the folder again, or remove its {SUMS} if you changed the model yourself")
 
 
 def _config_in_cache(source: str, revision: str | None) -> Path | None:

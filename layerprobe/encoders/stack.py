@@ -114,7 +114,12 @@ def find_stack(model: PreTrainedModel, batch: Batch, *, n_blocks: int, name: str
         with model_errors(name, "a forward pass"):
             last: Tensor = model(**read_by_model(batch)).last_hidden_state
     blocks = record.blocks(n_blocks)
-    states = record.states(blocks) if blocks else _handed_out(model, batch, name)
+    if blocks:
+        states = [state for path, state in record.entered if path == blocks]
+    else:  # the hidden states that transformers hands out, without the last
+        with model_errors(name, "a forward pass"):
+            handed_out = model(**read_by_model(batch), output_hidden_states=True).hidden_states
+        states = list(handed_out or ())[:-1]
     if len(states) != n_blocks:
         raise refusal(name, f"none of its lists of modules runs once for each of its {n_blocks} blocks")
     size, width = batch["attention_mask"].shape
@@ -130,12 +135,6 @@ def find_stack(model: PreTrainedModel, batch: Batch, *, n_blocks: int, name: str
             name, f"its blocks read {shapes[0][-1]} features a token where its output is made of {into_tail.shape[-1]}"
         )
     return stack
-
-
-def _handed_out(model: PreTrainedModel, batch: Batch, name: str) -> list[Any]:
-    """Return the hidden states that transformers hands out, without the last."""
-    with model_errors(name, "a forward pass"):
-        return list(model(**read_by_model(batch), output_hidden_states=True).hidden_states or ())[:-1]
 
 
 @dataclass(slots=True)
@@ -179,9 +178,6 @@ class _Record:
         counts = Counter(path for path, _ in self.entered)
         lists = [path for path, count in counts.items() if count == n_blocks]  # in the order in which they ran
         return next((path for path in lists if not any(path.startswith(f"{other}.") for other in lists)), None)
-
-    def states(self, blocks: str) -> list[Any]:
-        return [state for path, state in self.entered if path == blocks]
 
     def after(self, blocks: str | None) -> list[tuple[str, Any, Any]]:
         """Return the modules outside of lists that ran after the last block, the last first."""

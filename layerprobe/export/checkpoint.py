@@ -72,16 +72,11 @@ def write_checkpoint(
     with folder_errors(out, advice=_ADVICE), new_folder(target, replace=overwrite) as folder:
         _write_model(encoder, layer, folder, layout)
         write_layout(folder, layout)
-        compared = _compared(encoder, layer, folder, layout)
+        difference = _verify(encoder, layer, folder, layout)
+        of_source = _difference_from_source(encoder, layer, folder, layout)
         files = _in_8_bits(encoder, folder, layout)
         (folder / "README.md").write_bytes(card(int8=files).encode("utf-8", "backslashreplace"))
-        return *compared, files
-
-
-def _compared(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> tuple[float, bool]:
-    difference = _verify(encoder, layer, folder, layout)
-    of_source = _difference_from_source(encoder, layer, folder, layout)
-    return max(difference, of_source or 0.0), of_source is not None
+        return max(difference, of_source or 0.0), of_source is not None, files
 
 
 def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> Path:
@@ -109,7 +104,8 @@ def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> P
         raise DataError(
             f"{out} holds an earlier export: choose another folder, or replace it with {option('overwrite', True)}"
         )
-    if more := _more_files(target):
+    files = (path for path in target.rglob("*") if path.is_symlink() or not path.is_dir())
+    if more := sorted({path.relative_to(target).as_posix() for path in files} - {*listed_files(target), *FREE}):
         raise DataError(
             f"{out} holds files that are not of the export, which is not replaced with them: {some(more)}: move them "
             "elsewhere, or choose another folder"
@@ -131,12 +127,6 @@ def says(folder: Path, text: str) -> bool:
     if not is_export(target) or next(folder_problems(target), None):
         return False
     return text in (target / "README.md").read_text("utf-8", errors="replace")
-
-
-def _more_files(folder: Path) -> list[str]:
-    """Return the files in an export that are not of it."""
-    files = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    return sorted({path.relative_to(folder).as_posix() for path in files} - {*listed_files(folder), *FREE})
 
 
 def kept_dtype(encoder: Encoder, declared: str) -> str:

@@ -9,7 +9,7 @@ import torch
 from layerprobe.encoders.backends.choice import USUAL_TEXTS, BackendSurvey, survey
 from layerprobe.encoders.encoder import Encoder, float32_attention
 from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, probe_batch, truncation_errors
-from layerprobe.encoders.loading import ModelLike, Resolved, load_encoder, resolve
+from layerprobe.encoders.loading import ModelLike, load_encoder, resolve
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.encoders.vision import ImageReader
 from layerprobe.files.images import captions_of, prompted
@@ -129,19 +129,6 @@ def _images(reader: ImageReader) -> Check:
     return Check(name="images", passed=True, finding=finding)
 
 
-def _towers(checkpoint: Resolved) -> Check:
-    this, others = checkpoint.modality, [tower for tower in checkpoint.towers if tower != checkpoint.modality]
-    finding = f"this is the {this} tower, which {this}s are given to"
-    finding += "".join(f"; {tower}s are given to the {tower} tower ({checkpoint.name}:{tower})" for tower in others)
-    return Check(name="towers", passed=True, finding=finding)
-
-
-def _read_as(checkpoint: Resolved) -> tuple[Check, ...]:
-    """Return how texts become embeddings by default, where that is not by the mean of their tokens alone."""
-    notes = checkpoint.recipe.notes(checkpoint.pooling, checkpoint.prompt)
-    return (Check(name="read with", passed=True, finding="; ".join(notes)),) if notes else ()
-
-
 def _truncation(encoder: Encoder, errors: dict[int, float]) -> Check:
     if encoder.description.norm == "raw":
         return Check(name="truncation", passed=True, finding="not compared: truncated models apply the final norm")
@@ -159,8 +146,16 @@ def check_model(model: ModelLike, texts: Sequence[str] = USUAL_TEXTS) -> Diagnos
     # not by `load`, which refuses what is to be examined
     encoder = load_encoder(checkpoint)
     diagnosis = examine(encoder)
-    towers = (_towers(checkpoint),) if checkpoint.towers else ()
-    diagnosis = replace(diagnosis, checks=(*towers, *_read_as(checkpoint), *diagnosis.checks))
+    checks = []
+    if checkpoint.towers:
+        this, name = checkpoint.modality, checkpoint.name
+        others = [tower for tower in checkpoint.towers if tower != this]
+        finding = f"this is the {this} tower, which {this}s are given to"
+        finding += "".join(f"; {tower}s are given to the {tower} tower ({name}:{tower})" for tower in others)
+        checks.append(Check(name="towers", passed=True, finding=finding))
+    if notes := checkpoint.recipe.notes(checkpoint.pooling, checkpoint.prompt):
+        checks.append(Check(name="read with", passed=True, finding="; ".join(notes)))
+    diagnosis = replace(diagnosis, checks=(*checks, *diagnosis.checks))
     if not diagnosis.healthy or encoder.modality == "image":
         return diagnosis
     read = prompted(checkpoint.prompt, captions_of(texts))

@@ -155,7 +155,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file under a temporary name, make it durable and give it its name, which may have been a link's."""
-    temporary = temporary_path(path)
+    temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(6)}")
     try:
         temporary.write_bytes(data)
         sync(temporary)
@@ -170,11 +170,6 @@ def replace_file(path: Path, data: bytes) -> None:
 def write_through(path: Path, data: bytes) -> None:
     """Write a file of the user's whole or not at all; a link stays one, and what it names is written."""
     replace_file(Path(os.path.realpath(path)), data)
-
-
-def temporary_path(path: Path) -> Path:
-    """Return a new name beside `path`."""
-    return path.with_name(f"{TEMPORARY}{secrets.token_hex(6)}")
 
 
 def sync(path: Path) -> None:

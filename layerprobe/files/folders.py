@@ -86,7 +86,9 @@ def parsed_as(kind: type[T], data: bytes) -> T:
 
 def problems_of(path: Path, checksum: Checksum, *, root: Path) -> Iterable[str]:
     """Yield what is wrong with the place of a kept result and with the files that belong to it."""
-    if checksum.name and not _agree(checksum.name, _relative(root, path)):
+    # both end alike, as far as both are known
+    ends = zip(reversed(checksum.name.split("/")), reversed(_relative(root, path).split("/")), strict=False)
+    if checksum.name and any(stored != computed for stored, computed in ends):
         yield f"it was kept as {checksum.name}: moved, or written over by another"
     for name, sha256 in checksum.files.items():
         # what belongs to it lies beside it: no name leads elsewhere
@@ -97,12 +99,6 @@ def problems_of(path: Path, checksum: Checksum, *, root: Path) -> Iterable[str]:
 
 def _relative(root: Path, path: Path) -> str:
     return Path(os.path.relpath(path, root)).as_posix()
-
-
-def _agree(stored: str, computed: str) -> bool:
-    """Return whether two ends of a path are one, as far as both are known."""
-    ends = zip(reversed(stored.split("/")), reversed(computed.split("/")), strict=False)
-    return all(first == second for first, second in ends)
 
 
 SUMS = "SHA256SUMS"
@@ -139,7 +135,9 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     try:
         yield temporary
         _share(temporary)
-        _write_sums(temporary)
+        files = [(file.relative_to(temporary).as_posix(), file) for file in temporary.rglob("*") if file.is_file()]
+        lines = "".join(f"{sha256_of(file)}  {name}\n" for name, file in sorted(files) if name not in FREE)
+        (temporary / SUMS).write_text(f"{_headed(lines)}\n{lines}", encoding="utf-8", newline="\n")
         for written in (*temporary.rglob("*"), temporary):
             sync(written)
         filled = path.is_dir() and any(path.iterdir())
@@ -261,12 +259,6 @@ def _share(folder: Path) -> None:
         mode = stat.S_IMODE(path.lstat().st_mode)
         if path.is_file() and not path.is_symlink() and mode | allowed != mode:
             path.chmod(mode | allowed)
-
-
-def _write_sums(folder: Path) -> None:
-    files = [(path.relative_to(folder).as_posix(), path) for path in folder.rglob("*") if path.is_file()]
-    lines = "".join(f"{sha256_of(path)}  {name}\n" for name, path in sorted(files) if name not in FREE)
-    (folder / SUMS).write_text(f"{_headed(lines)}\n{lines}", encoding="utf-8", newline="\n")
 
 
 def _headed(lines: str) -> str:

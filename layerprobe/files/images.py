@@ -170,18 +170,15 @@ def readable_as(items: Sequence[str]) -> Readable:
         DataError: If some are images and others are texts.
     """
     listed = items if isinstance(items, tuple | list) else items[:1]  # `SpooledTexts` hold nothing but texts
-    kinds = {_readable_as(item) for item in listed}
+    kinds: set[Readable] = {
+        "text" if not isinstance(item, ImageItem) else "image" if item.caption is None else "captioned"
+        for item in listed
+    }
     if len(kinds) > 1:
         raise DataError(
             f"expected texts, images, or images with captions, got {' and '.join(sorted(kinds))} in one list"
         )
     return next(iter(kinds), "text")
-
-
-def _readable_as(item: str) -> Readable:
-    if not isinstance(item, ImageItem):
-        return "text"
-    return "image" if item.caption is None else "captioned"
 
 
 def prompted(prompt: str, items: Sequence[str]) -> Sequence[str]:

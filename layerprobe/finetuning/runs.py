@@ -213,15 +213,11 @@ class RunWorker:
         of = runs.model, runs.task.kind, frozenset(runs.task.texts())  # which all folds of a task share
         if of not in self.checked:
             self.checked.add(of)
-            _warn_of_cut_texts(runs.model.encoder, runs.task, runs.protocol)
+            task, kind_loss = runs.task, KINDS[runs.task.kind].load("loss")
+            splits, max_length = (task.train, task.validation, task.test), runs.protocol.max_length
+            if warning := kind_loss.cut(runs.model.encoder, splits, max_length=max_length):
+                logger.warning("%s", warning)
         return runs.model.encoder
-
-
-def _warn_of_cut_texts(encoder: Encoder, task: Task, protocol: Protocol) -> None:
-    splits = (task.train, task.validation, task.test)
-    warning = KINDS[task.kind].load("loss").cut(encoder, splits, max_length=protocol.max_length)
-    if warning:
-        logger.warning("%s", warning)
 
 
 def runs_plan(sets: Sequence[RunSet], jobs: Mapping[RunJob, float], *, unit: str = "runs") -> Plan[RunJob, Runs]:

@@ -46,7 +46,7 @@ class MemoryGauge:
     """What is measured, in plain words."""
     before: int = 0
     """Bytes in use when it was made."""
-    restart: Callable[[], None]
+    restart: Callable[[], object]
     """Forgets the peak so far."""
     highest: Callable[[], int] | None = None
     """Returns the bytes at the peak since `restart`; None where there is no way to know them."""
@@ -71,7 +71,7 @@ def gauge_for(device: torch.device) -> MemoryGauge:
         return MemoryGauge(
             how="rise of the process's resident memory (VmHWM, reset for each shape), freed heap returned before",
             before=_status("VmRSS"),
-            restart=_reset_resident_peak,
+            restart=lambda: (_trim(), CLEAR_REFS.write_text(RESET_PEAK)),
             highest=functools.partial(_status, "VmHWM"),
         )
     return MemoryGauge(how=f"not measured: there is no reliable way on {device.type} here", restart=lambda: None)
@@ -84,11 +84,6 @@ def resident_peak_works() -> bool:
         return sys.platform == "linux" and _status("VmHWM") > 0 and _trim() is not None
     except (OSError, ValueError):
         return False
-
-
-def _reset_resident_peak() -> None:
-    _trim()
-    CLEAR_REFS.write_text(RESET_PEAK)
 
 
 def _status(name: str) -> int:
@@ -195,7 +190,14 @@ def profile_layers(
     finally:
         if not frozen:
             gc.unfreeze()
-    return tuple(_summary(encoder, layer, record) for layer, record in records.items())
+    return tuple(
+        LayerProfile(
+            layer=layer,
+            parameters=encoder.description.parameters[layer],
+            costs=tuple(_cost(shape, record) for shape in record.seconds),
+        )
+        for layer, record in records.items()
+    )
 
 
 @torch.inference_mode()
@@ -293,14 +295,6 @@ def _timed_pass(encoder: Encoder, model: TruncatedEncoder, batch: Batch, pooling
 def _synchronize(device: torch.device) -> None:
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
-
-
-def _summary(encoder: Encoder, layer: int, record: LayerRecord) -> LayerProfile:
-    return LayerProfile(
-        layer=layer,
-        parameters=encoder.description.parameters[layer],
-        costs=tuple(_cost(shape, record) for shape in record.seconds),
-    )
 
 
 def _cost(shape: Shape, record: LayerRecord) -> Cost:

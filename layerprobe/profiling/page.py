@@ -43,7 +43,9 @@ def _heading(models: Profiles, profile: Profile) -> str:
     """Return what the whole model takes, and what half of it does."""
     last, middle = profile.layers[-1], profile.layers[len(profile.layers) // 2]
     times = [f"{milliseconds(_cost(models, layer).seconds)} at layer {layer.layer}" for layer in (last, middle)]
-    return f"{_batch(models)} takes {', '.join(dict.fromkeys(times))}"
+    length, size = models.shape
+    batch = f"one {models.unit}" if size == 1 else f"a batch of {size} {models.unit}s"
+    return f"{batch} of {length} tokens takes {', '.join(dict.fromkeys(times))}"
 
 
 def _faster(models: Profiles, profile: Profile) -> str:
@@ -96,8 +98,3 @@ def milliseconds(seconds: float) -> str:
 def _cost(models: Profiles, layer: LayerProfile) -> Cost:
     """Return the cost whose time stands for a layer."""
     return layer.cost(*models.shape)
-
-
-def _batch(models: Profiles) -> str:
-    length, size = models.shape
-    return f"{f'one {models.unit}' if size == 1 else f'a batch of {size} {models.unit}s'} of {length} tokens"

@@ -289,11 +289,6 @@ def train(
     """
     evaluate_every = evaluate_every or run.steps_per_epoch
     total = run.total_steps
-
-    def report_step() -> None:
-        detail = f" loss {run.last_loss:.3f}, {run.tokens_per_second:,.0f} tokens/s" if show_loss else ""
-        report(task + detail, run.step, total)
-
     with seeded(run.seed, run.device):
         if steps is None or steps.resumed is None:
             run.evaluate(before=True)
@@ -304,7 +299,8 @@ def train(
         report(task, run.step, total)
         while run.step < total:
             run.advance()
-            report_step()
+            detail = f" loss {run.last_loss:.3f}, {run.tokens_per_second:,.0f} tokens/s" if show_loss else ""
+            report(task + detail, run.step, total)
             if run.step % evaluate_every == 0 or run.step == total:
                 run.evaluate()
             if steps is not None and run.step - last_saved >= checkpoint_every and run.step < total:
