@@ -334,24 +334,17 @@ class Finding(Shown):
     @property
     def promise(self) -> str:
         """What the layer to keep scores, how that compares with the whole model, and what it saves."""
-        return ", ".join(filter(None, (self._score, self._comparison, self.gains(self.best_layer))))
-
-    @property
-    def _score(self) -> str:
-        """What the layer to keep scores on the test split, or if it was not run there what is expected of it."""
         title = f"{metric_title(self.primary)} x 100"
         if self.tested is None:
-            return f"expected score {self.answer.expected(f'{title} on validation')}"
-        return f"{self.tested:.1f} ({title} on test)"
-
-    @property
-    def _comparison(self) -> str:
-        """How the layer to keep compares with the whole model on the test split; empty of the whole model itself."""
+            score = f"expected score {self.answer.expected(f'{title} on validation')}"
+        else:
+            score = f"{self.tested:.1f} ({title} on test)"
         if self.best_layer == self.last_layer:
-            return ""
-        if self.against_last is None:
-            return "not compared with the full model on test"
-        return sentences.from_full_model(self.against_last)
+            return score
+        compared = "not compared with the full model on test"
+        if self.against_last is not None:
+            compared = sentences.from_full_model(self.against_last)
+        return ", ".join(filter(None, (score, compared, self.gains(self.best_layer))))
 
     @property
     def certainty(self) -> str:

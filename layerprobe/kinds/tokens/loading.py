@@ -185,15 +185,13 @@ def first_tags(path: Path, names: Sequence[str]) -> tuple[list[str], bool]:
         if path.is_dir():
             path = next(iter(data_files(path, (*SUFFIXES, ".jsonl"))), path)
         if path.is_file() and path.suffix.lower() in (*SUFFIXES, ".jsonl"):
-            read = _listed_tags(path, names) if path.suffix.lower() == ".jsonl" else _tags_of_lines(path)
+            if path.suffix.lower() == ".jsonl":
+                read = _listed_tags(path, names)
+            else:
+                read = ([tag for _, tag, _ in sentence] for sentence in _of_lines(path, None, encoding_of(path)))
             for sentence in itertools.islice(read, LOOKED_AT):
                 tags += sentence
     return tags, path.suffix.lower() in (".txt", ".tsv")
-
-
-def _tags_of_lines(path: Path) -> Iterator[list[str]]:
-    for sentence in _of_lines(path, None, encoding_of(path)):
-        yield [tag for _, tag, _ in sentence]
 
 
 def _listed_tags(path: Path, names: Sequence[str]) -> Iterator[list[str]]:
