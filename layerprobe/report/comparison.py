@@ -6,7 +6,6 @@ from itertools import groupby
 
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.errors import DataError
-from layerprobe.interval import Interval
 from layerprobe.names import distinct_names, listed, plural
 from layerprobe.report.facts import diagnostics, model_facts
 from layerprobe.report.maps import (
@@ -192,7 +191,8 @@ def last_and_fall(result: Comparisons) -> str:
     if not falls:
         return sentence
     layer = min(falls, key=lambda layer: falls[layer].value)
-    return f"{sentence} The largest fall is from layer {layer - 1} to layer {layer}: {_difference(falls[layer])}."
+    fall = f"{numbers.signed(falls[layer].value, 3)} {numbers.interval(falls[layer].interval, 3)}"
+    return f"{sentence} The largest fall is from layer {layer - 1} to layer {layer}: {fall}."
 
 
 def _measure(heatmap: SimilarityMap) -> str:
@@ -221,10 +221,6 @@ def _agreement(compared: Compared) -> Iterator[str]:
 def _value(comparison: Comparison, layer: int) -> str:
     value, errors = numbers.number(comparison.curve.values[layer], 3), comparison.curve.uncertainty
     return value if errors is None else f"{value} {numbers.interval((errors.lower[layer], errors.upper[layer]), 3)}"
-
-
-def _difference(difference: Interval) -> str:
-    return f"{numbers.signed(difference.value, 3)} {numbers.interval(difference.interval, 3)}"
 
 
 # ---- maps and facts -------------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import Seeds, check_count, one_layer
 from layerprobe.comparison.compare import compare_all
-from layerprobe.comparison.values import Comparisons
 from layerprobe.context import current, report
 from layerprobe.context import settings as with_settings
 from layerprobe.encoders.architecture import count_blocks, count_parameters
@@ -77,7 +76,7 @@ from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.explored import ItemSource, LayerOutputs, joined
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.splitting import checked_task, drawn_from, folds_of, spoilt_items
-from layerprobe.tasks.values import Items, Task
+from layerprobe.tasks.values import Task
 from layerprobe.versions import __version__, versions
 
 Array = NDArray[np.float64]
@@ -202,12 +201,6 @@ def find(
     return best.with_final(found) if final else found
 
 
-def _compared(models: Sequence[Resolved], items: Items) -> Comparisons:
-    """Return the similarity of a model, the first one, to its references."""
-    embedded, *others = (extract_read(as_read(checkpoint, items)) for checkpoint in models)
-    return compare_all(embedded, others, device=models[0].asked.device)
-
-
 def _predicted(
     label: str, n_blocks: int, layers: range, read: Mapping[str, LayerCurve], task: Task
 ) -> DropPrediction | None:
@@ -253,6 +246,12 @@ def check_together(checkpoints: Sequence[Resolved], *, scan: bool) -> None:
     check_different(checkpoints)
     if scan:
         raise DataError("expected no scan with several models: leave it out")
+
+
+def _readings(task: Task) -> list[str]:
+    """Return the readings to start from, before training; InfoNCE only for text embeddings."""
+    embeds = KINDS[task.kind].zero_shot != "own" and default_rule(task.texts()) == DEFAULT_RULE
+    return [SELF_CKA, *([INFONCE] if embeds else [])]
 
 
 def block_costs(checkpoints: Sequence[Resolved]) -> list[float]:
@@ -367,10 +366,11 @@ class _ModelRuns:
         runs.sets += self.sets
         looked_at = drawn_from(task, (LOOKED_AT,) * 3)
         self.looked_at = looked_at.split("all")
-        # InfoNCE only for text embeddings
-        embeds = KINDS[task.kind].zero_shot != "own" and default_rule(task.texts()) == DEFAULT_RULE
-        read = read_curves(checkpoint, self.looked_at, [SELF_CKA, *([INFONCE] if embeds else [])])
-        self.comparison = _compared([checkpoint, *references], self.looked_at) if references else None
+        read = read_curves(checkpoint, self.looked_at, _readings(task))
+        self.comparison = None
+        if references:
+            embedded, *others = (extract_read(as_read(each, self.looked_at)) for each in (checkpoint, *references))
+            self.comparison = compare_all(embedded, others, device=checkpoint.asked.device)
         first_layer = max(read[SELF_CKA].first_layer - 1, 0)  # such a curve begins a layer later
         collapsed = range(read[SELF_CKA].layers.stop, self.n_blocks + 1)
         self.prediction = _predicted(

@@ -154,10 +154,7 @@ class RetrievalItems(Items):
 
 def _is_collection(path: Path) -> bool:
     """Return whether a folder is in the layout of BEIR."""
-    if not path.is_dir():
-        return False
-    stems = {file.stem for file in path.iterdir()}
-    return {"corpus", "queries"} <= stems
+    return path.is_dir() and {"corpus", "queries"} <= {file.stem for file in path.iterdir()}
 
 
 RETRIEVAL = Kind(

@@ -60,11 +60,6 @@ class Triplets(Items):
 Array = NDArray[np.float64]
 
 
-def _scores(outputs: Array, gold: Array) -> dict[str, float]:
-    """Return the share of (n,) differences of cosines that are above 0."""
-    return {"accuracy": float(np.mean(outputs > 0))}
-
-
 def triplet_view(task: Task, items: Triplets) -> ItemView:
     """Return how triplets are shown: by how much the positive is closer, by cosine."""
 
@@ -90,7 +85,7 @@ TRIPLETS = Kind(
     pairs=False,
     labelled=False,
     metrics=("accuracy",),
-    score=_scores,
+    score=lambda outputs, gold: {"accuracy": float(np.mean(outputs > 0))},  # of differences of cosines
     influences=lambda outputs, gold: {"accuracy": mean_influences(outputs > 0)},
     loss="layerprobe.kinds.triplets.loss:CosineTriplets",
     zero_shot="own",
