@@ -308,8 +308,7 @@ def _conventions(comparison: Comparison) -> str:
 
 
 def _intervals(heatmap: SimilarityMap) -> str:
-    errors = heatmap.uncertainty
-    if errors is None:
+    if heatmap.uncertainty is None:
         return "no intervals"
-    units = "" if errors.n_groups is None else f", {errors.n_groups} groups"
-    return f"{numbers.confidence(errors.level)} intervals from the {errors.method}{units}"
+    units = "" if heatmap.n_groups is None else f", {heatmap.n_groups} groups"
+    return f"{numbers.confidence(heatmap.uncertainty[0][0].level)} intervals from the {heatmap.method}{units}"
