@@ -66,7 +66,7 @@ class Group:
 
     @property
     def options(self) -> Parameters:
-        """What Typer is told of its options."""
+        """What Typer gets to know of its options."""
         hints, made = typing.get_type_hints(self.kind), Parameters()
         fields = {field.name: field for field in dataclasses.fields(self.kind)}
         for name in dict.fromkeys((*self.names, *(name for name in self.special if name not in fields))):
@@ -174,7 +174,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _annotated(name: str, hint: Any, default: Any, *, panel: str | None, argument: bool = False, **about: Any) -> Any:
-    """Return a type with what Typer is told of an option, or of an argument."""
+    """Return a type with the settings of an option or an argument for Typer."""
     for listed in re.findall(r"\{(\w+)\}", about["help"]):
         about["help"] = about["help"].replace(f"{{{listed}}}", ", ".join(pkgutil.resolve_name(LISTED[listed])))
     if argument:

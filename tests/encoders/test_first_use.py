@@ -83,7 +83,7 @@ def test_models_are_loaded_in_one_place() -> None:
         for path in folder.rglob("*.py")
         if re.search(r" load_(encoder|unchecked)\(", re.sub(r"def load_\w+\(", "", path.read_text(encoding="utf-8")))
     }
-    # check looks itself, what was exported is held against the model that it comes from, and a model that is being
+    # check looks itself, what was exported is compared with the model that it comes from, and a model that is being
     # trained is looked at by its trainer
     assert calls == {
         "layerprobe/encoders/first_use.py",

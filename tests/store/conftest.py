@@ -41,7 +41,7 @@ def fill(store: Store, texts, **fields) -> StoredEmbeddings:
 
 
 def problems(store: Store) -> tuple[str, ...]:
-    """Return what a reader of each entry is told."""
+    """Return what is said of each entry."""
     found = []
     for entry in store.entries():
         try:
