@@ -120,7 +120,7 @@ def widths(name: str, model: Embeddings, reference: Embeddings, sizes: list[int]
         (estimate,) = estimate_cka(sources)
         uncertainty = estimate.map.uncertainty
         assert uncertainty is not None
-        lower, upper = np.array([row[layer].interval for layer, row in enumerate(uncertainty)]).T
+        lower, upper = (np.diagonal(each) for each in (uncertainty.lower, uncertainty.upper))
         width = upper - lower
         print(
             f"{name}, n = {size}: width {width.mean():.4f} in the mean, {width.max():.4f} at most; "

@@ -45,9 +45,10 @@ from layerprobe.shrinking.values import ShrinkSettings
 from layerprobe.similarity.measures.cka import RBFCKA
 from layerprobe.similarity.registry import MEASURES
 from layerprobe.similarity.values import (
+    CurveUncertainty,
+    MapUncertainty,
     SimilarityCurve,
     SimilarityMap,
-    Uncertainty,
 )
 from layerprobe.stats.crossed import crossed
 from layerprobe.study.values import Finding, Prediction
@@ -88,7 +89,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     RBFCKA: {"bandwidth_multiplier": st.floats(0.1, 9)},
     **{MEASURES[name]: {"neighbours": st.integers(1, 9)} for name in ("mutual-knn", "cknna")},
     MEASURES["svcca"]: {"variance": st.floats(0.1, 1)},
-    Uncertainty: {**dict.fromkeys(("lower", "upper", "band_lower", "band_upper"), THREE), "covariance": MATRIX},
+    CurveUncertainty: {**dict.fromkeys(("lower", "upper", "band_lower", "band_upper"), THREE), "covariance": MATRIX},
     TextFile: {"texts": st.tuples(TEXTS, TEXTS), "groups": st.none() | st.tuples(TEXTS, TEXTS)},
     Finding: {"comparison": st.none(), "others": st.just(())},
     Prediction: {
@@ -143,7 +144,9 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "recommended_layer": LAYER,
         "baselines": st.dictionaries(TEXTS, LAYER, max_size=2),
         "read": st.fixed_dictionaries({"rank": THREE, "curvature": THREE}),
-        "read_uncertainty": st.dictionaries(st.just("rank"), st.deferred(lambda: values_of(Uncertainty)), max_size=1),
+        "read_uncertainty": st.dictionaries(
+            st.just("rank"), st.deferred(lambda: values_of(CurveUncertainty)), max_size=1
+        ),
     },
     **{
         of: dict(zip(("models", "drops", "caught", "false_alarms"), map(st.just, (9, 5, 4, 3)), strict=True))
@@ -469,14 +472,15 @@ COMPARISON = Comparison(
         n_samples=50,
         sigma_squared=((1.0, 2.0, 3.0), (1.0, 2.0)),
         effective_shares=((0.9, 0.8, 0.3), (0.9, 0.8)),
-        uncertainty=((Interval(value=0.9, standard_error=0.0, interval=(0.0, 1.0), level=0.95, freedom=9.0),) * 2,) * 3,
-        method="influence of each sample",
+        uncertainty=MapUncertainty(
+            level=0.95, standard_errors=ZEROS, lower=ZEROS, upper=ZEROS, method="influence of each sample"
+        ),
     ),
     curve=SimilarityCurve(
         values=(0.9, 0.7, 0.2),
         reference_layers=(0, 1, 1),
         alignment="relative-depth",
-        uncertainty=Uncertainty(
+        uncertainty=CurveUncertainty(
             level=0.95,
             lower=(0.0,) * 3,
             upper=(1.0,) * 3,

@@ -593,7 +593,7 @@ def _cka(comparison: Comparison, partners: Sequence[int], **about: Any) -> Itera
     """Read the similarity of each layer to its partner off a map; `about` are further fields of the rows."""
     errors, values = comparison.map.uncertainty, comparison.map.values
     for layer, partner in enumerate(partners[: comparison.model.n_layers]):
-        ends = None if errors is None else errors[layer][partner].interval
+        ends = None if errors is None else (errors.lower[layer][partner], errors.upper[layer][partner])
         yield RecipeCKA(layer=layer, other_layer=partner, value=values[layer][partner], interval=ends, **about)
 
 

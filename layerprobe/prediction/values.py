@@ -9,7 +9,7 @@ from layerprobe.results import numbers
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown, of_layers
 from layerprobe.results.table import Column, Table, chance
-from layerprobe.similarity.values import Uncertainty
+from layerprobe.similarity.values import CurveUncertainty
 from layerprobe.stats import sentences
 
 PLATEAU = "plateau of CKA"
@@ -114,7 +114,7 @@ class DropPrediction(Shown):
     """How far the rule can be trusted; None where it is not known."""
     read: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """What the rule read by layer besides CKA, by name."""
-    read_uncertainty: dict[str, Uncertainty] = field(default_factory=dict)
+    read_uncertainty: dict[str, CurveUncertainty] = field(default_factory=dict)
     """How far these may be off, where that is known."""
     first_layer: int = field(default=0, metadata=RARE)
     """The first layer that is not left out: none before it is recommended, and what was read there repeats its own."""

@@ -11,7 +11,7 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.results.charts import Chart, Line
 from layerprobe.results.shown import Shown, brief, of_layers
 from layerprobe.results.table import Column, Table
-from layerprobe.similarity.values import Uncertainty
+from layerprobe.similarity.values import CurveUncertainty
 
 if TYPE_CHECKING:
     from layerprobe.similarity.checks import Array
@@ -50,7 +50,7 @@ class LayerCurve(Shown):
     """By layer."""
     standard_errors: tuple[float, ...] | None = None
     """Of the values; None where they are not known."""
-    uncertainty: Uncertainty | None = None
+    uncertainty: CurveUncertainty | None = None
     """How the errors of layers go together; None where it is not known. What a zoo holds has none."""
     first_layer: int = field(default=0, metadata=RARE)
     """The first layer that is not left out; values before it repeat its own."""

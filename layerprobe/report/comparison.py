@@ -308,7 +308,8 @@ def _conventions(comparison: Comparison) -> str:
 
 
 def _intervals(heatmap: SimilarityMap) -> str:
-    if heatmap.uncertainty is None:
+    errors = heatmap.uncertainty
+    if errors is None:
         return "no intervals"
-    units = "" if heatmap.n_groups is None else f", {heatmap.n_groups} groups"
-    return f"{numbers.confidence(heatmap.uncertainty[0][0].level)} intervals from the {heatmap.method}{units}"
+    units = "" if errors.n_groups is None else f", {errors.n_groups} groups"
+    return f"{numbers.confidence(errors.level)} intervals from the {errors.method}{units}"

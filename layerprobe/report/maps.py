@@ -166,11 +166,10 @@ def _dots(compared: SimilarityCurve, layers: range) -> go.Scatter:
 
 def _cells(heatmap: SimilarityMap) -> tuple[list[list[list[float]]] | None, str]:
     """Return the numbers of every cell next to its value, and how they are shown when it is pointed at."""
-    matrices, template = list[Sequence[Sequence[float]]](), ""
+    matrices, template = [], ""
     if heatmap.uncertainty is not None:
-        of_cells = [[(*one.interval, one.standard_error) for one in row] for row in heatmap.uncertainty]
-        matrices += [[[cell[part] for cell in row] for row in of_cells] for part in range(3)]
-        level = numbers.confidence(heatmap.uncertainty[0][0].level)
+        matrices += [heatmap.uncertainty.lower, heatmap.uncertainty.upper, heatmap.uncertainty.standard_errors]
+        level = numbers.confidence(heatmap.uncertainty.level)
         template += f"<br>{level} interval [%{{customdata[0]:.3f}}, %{{customdata[1]:.3f}}]"
         template += "<br>standard error %{customdata[2]:.4f}"
     if heatmap.null is not None:

@@ -34,11 +34,12 @@ from layerprobe.similarity.maps import similarity_curve
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import (
     Alignment,
+    CurveUncertainty,
     Estimator,
+    MapUncertainty,
     Normalize,
     SimilarityCurve,
     SimilarityMap,
-    Uncertainty,
     as_matrix,
 )
 
@@ -109,8 +110,15 @@ def cka_interval(
         )
     check_level(level)
     estimate = _estimate(X, Y, measure, level=level, groups=groups)
-    share = min(*estimate.effective_shares[0], *estimate.effective_shares[1])
-    return dataclasses.replace(estimate.interval(0, 0), effective_share=share)
+    value, error = float(estimate.values[0, 0]), estimate.spread(0, 0)
+    return Interval(
+        value=value,
+        standard_error=error.standard_error,
+        interval=interval(value, error, level=level),
+        level=level,
+        freedom=error.freedom,
+        effective_share=min(*estimate.effective_shares[0], *estimate.effective_shares[1]),
+    )
 
 
 def estimate_cka(
@@ -233,9 +241,7 @@ class CKAEstimate:
             n_samples=len(rows[0].diagonal),
             sigma_squared=(sigma[0], sigma[1]) if sigma[0] else None,
             sigma_samples=rows[0].sigma_samples,
-            uncertainty=self._intervals() if self.uncertain else None,
-            method=self.method if self.uncertain else "",
-            n_groups=self.n_groups if self.uncertain else None,
+            uncertainty=self._map_uncertainty() if self.uncertain else None,
             effective_shares=self.effective_shares if self.uncertain else None,
         )
 
@@ -279,7 +285,7 @@ class CKAEstimate:
             for width in (None, band_width(covariances, level=self.level))
         ]
         (lower, upper), (band_lower, band_upper) = (zip(*ends, strict=True) for ends in of_layers)
-        uncertainty = Uncertainty(
+        uncertainty = CurveUncertainty(
             level=self.level,
             lower=lower,
             upper=upper,
@@ -311,18 +317,18 @@ class CKAEstimate:
             for here, second in at
         )
 
-    def _intervals(self) -> tuple[tuple[Interval, ...], ...]:
-        rows, columns = self.values.shape
-        return tuple(tuple(self.interval(layer, other) for other in range(columns)) for layer in range(rows))
-
-    def interval(self, layer: int, reference_layer: int) -> Interval:
-        """Return the similarity of two layers with its interval; there has to be a level."""
+    def _map_uncertainty(self) -> MapUncertainty:
         assert self.level is not None
-        value, error = float(self.values[layer, reference_layer]), self.spread(layer, reference_layer)
-        return Interval(
-            value=value,
-            standard_error=error.standard_error,
-            interval=interval(value, error, level=self.level),
+        parts = np.empty((3, *self.values.shape))
+        for at in np.ndindex(*self.values.shape):
+            error = self.spread(*at)
+            parts[:, *at] = error.standard_error, *interval(float(self.values[at]), error, level=self.level)
+        errors, lower, upper = map(as_matrix, parts)
+        return MapUncertainty(
             level=self.level,
-            freedom=error.freedom,
+            standard_errors=errors,
+            lower=lower,
+            upper=upper,
+            method=self.method,
+            n_groups=self.n_groups,
         )

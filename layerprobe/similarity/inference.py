@@ -16,7 +16,7 @@ from layerprobe.checks import LEVEL, check_level, check_present
 from layerprobe.errors import DataError
 from layerprobe.interval import Interval
 from layerprobe.similarity.checks import Array, as_array, check_same_samples
-from layerprobe.similarity.values import Uncertainty, as_matrix
+from layerprobe.similarity.values import CurveUncertainty, as_matrix
 
 DRAWS = 20_000
 """Curves drawn to find the half-width of a simultaneous band: its level is then right to 0.3 points."""
@@ -207,7 +207,7 @@ def band_width(covariances: Array, *, level: float, seed: int = 0) -> float:
 
 def curve_uncertainty(
     values: ArrayLike, influences: ArrayLike, *, level: float, groups: NDArray[np.intp] | None = None
-) -> Uncertainty:
+) -> CurveUncertainty:
     """Return how far several numbers of the same samples may be off, from the influence of each sample.
 
     The error is that of the samples: how far the numbers of as many other samples would be from these. What depends on
@@ -245,7 +245,7 @@ def student_uncertainty(
     method: str,
     n_groups: int | None,
     limits: tuple[float, float] = (-math.inf, math.inf),
-) -> Uncertainty:
+) -> CurveUncertainty:
     """Return Student's intervals and the band of the whole curve, with ends cut to the limits."""
     errors = np.sqrt(np.diag(covariances))
     student = stats.t(freedom).isf((1 - level) / 2)
@@ -257,7 +257,7 @@ def student_uncertainty(
         ends = np.clip(values + quantile * errors, np.minimum(values, limits[0]), np.maximum(values, limits[1]))
         return tuple(ends.tolist())
 
-    return Uncertainty(
+    return CurveUncertainty(
         level=level,
         lower=around(-student),
         upper=around(student),

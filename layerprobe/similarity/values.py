@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, Ty
 from layerprobe.checks import check_choice
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE, to_dict
-from layerprobe.interval import Interval
 from layerprobe.results.shown import Shown, of_cells, of_layers
 from layerprobe.results.table import Column, Form, Table, interval_title
 from layerprobe.similarity.registry import MEASURES
@@ -186,6 +185,24 @@ def as_measure(measure: Measure | str | None) -> Measure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MapUncertainty:
+    """How far each value of a map may be from that of all texts like these."""
+
+    level: float
+    """Confidence level of the intervals, such as 0.95."""
+    standard_errors: Matrix
+    """Of the values."""
+    lower: Matrix
+    """Of the pointwise interval."""
+    upper: Matrix
+    """Of the pointwise interval."""
+    method: str
+    """How the standard errors were computed, in a few words."""
+    n_groups: int | None = None
+    """Groups, where they and not texts are the independent units."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PermutationNull:
     """What a map would show if the samples of the two models were not the same."""
 
@@ -220,12 +237,8 @@ class SimilarityMap(Shown):
     """rbf: sigma^2 of every layer of the model and of the reference."""
     sigma_samples: int | None = None
     """rbf: how many samples the median was taken over; fewer than `n_samples` where there are many."""
-    uncertainty: tuple[tuple[Interval, ...], ...] | None = None
+    uncertainty: MapUncertainty | None = None
     """Of every value; None where a measure or an estimator has no intervals of maps."""
-    method: str = ""
-    """How the errors were computed, in a few words; empty without."""
-    n_groups: int | None = None
-    """Groups, where they and not texts are the independent units."""
     effective_shares: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     """By layer of the model and of the reference: effective sample size of HSIC(K, K), (sum h)^2 / sum h^2 of the parts
     h of texts or groups, as a share of them. Below `LEAST_SHARE` a few decide, and intervals may be too narrow; None
@@ -269,8 +282,9 @@ class SimilarityMap(Shown):
         """Half of each interval, as `table` has the values; None without intervals."""
         if (errors := self.uncertainty) is None:
             return None
-        halves = [[(one.interval[1] - one.interval[0]) / 2 for one in row] for row in errors]
-        return self._square(halves, f"Half-widths of the {interval_title(errors[0][0].level)}s")
+        ends = zip(errors.lower, errors.upper, strict=True)
+        halves = [[(high - low) / 2 for low, high in zip(*rows, strict=True)] for rows in ends]
+        return self._square(halves, f"Half-widths of the {interval_title(errors.level)}s")
 
     def _square(self, values: Sequence[Sequence[float]], title: str) -> Table:
         columns = zip(*of_cells(self.layers, values), strict=True)
@@ -282,17 +296,15 @@ class SimilarityMap(Shown):
         """A row a pair of layers that are not left out, with the same columns whatever was measured, for files."""
         rows, columns = self.layers
         cells = [(i, j) for i in rows for j in columns]
-        n, settings, null = len(cells), to_dict(self.measure), self.null
-        errors = [self.uncertainty and self.uncertainty[i][j] for i, j in cells]
+        n, settings, errors, null = len(cells), to_dict(self.measure), self.uncertainty, self.null
         sigma = self.sigma_squared or tuple([None] * n_layers for n_layers in self.shape)
-        numbers: dict[str, Sequence[object]] = {
-            "value": [self.values[i][j] for i, j in cells],
-            "standard_error": [one and one.standard_error for one in errors],
-            "lower": [one and one.interval[0] for one in errors],
-            "upper": [one and one.interval[1] for one in errors],
-            "p_value": [null and null.p_values[i][j] for i, j in cells],
-            "calibrated": [null and null.calibrated[i][j] for i, j in cells],
-            "level": [one and one.level for one in errors],
+        matrices = {
+            "value": self.values,
+            "standard_error": errors and errors.standard_errors,
+            "lower": errors and errors.lower,
+            "upper": errors and errors.upper,
+            "p_value": null and null.p_values,
+            "calibrated": null and null.calibrated,
         }
         return Table(
             columns=(
@@ -301,7 +313,11 @@ class SimilarityMap(Shown):
                 *(Column(name, [settings.get(name)] * n, dtype=dtype) for name, dtype in SETTINGS.items()),
                 Column("layer", [i for i, _ in cells], dtype="int64"),
                 Column("reference_layer", [j for _, j in cells], dtype="int64"),
-                *(Column(name, values, dtype="float64") for name, values in numbers.items()),
+                *(
+                    Column(name, [matrix and matrix[i][j] for i, j in cells], dtype="float64")
+                    for name, matrix in matrices.items()
+                ),
+                Column("level", [errors and errors.level] * n, dtype="float64"),
                 Column("sigma_squared", [sigma[0][i] for i, _ in cells], dtype="float64"),
                 Column("reference_sigma_squared", [sigma[1][j] for _, j in cells], dtype="float64"),
             ),
@@ -310,7 +326,7 @@ class SimilarityMap(Shown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Uncertainty:
+class CurveUncertainty:
     """How far a curve may be from that of all texts like these."""
 
     level: float
@@ -363,7 +379,7 @@ class SimilarityCurve:
     """The layer of the reference that each layer is compared with."""
     alignment: Alignment
     """How those were chosen."""
-    uncertainty: Uncertainty | None = None
+    uncertainty: CurveUncertainty | None = None
     """Of the values; None where there are too few texts, the estimator has no intervals, or none were requested."""
 
 

@@ -312,7 +312,7 @@ def test_groups_are_the_unit_of_intervals(layerprobe: Layerprobe, pair: Pair, tm
     rows = [f"{a} {b},{a}" for a in "abcdef" for b in "ghij"]
     table.write_text("\n".join(["text,document", *rows]))
     printed = layerprobe("compare", *pair, "--texts", table, "--groups", "document", "--json").json
-    assert printed["comparisons"][0]["map"]["n_groups"] == 6
+    assert printed["comparisons"][0]["map"]["uncertainty"]["n_groups"] == 6
     assert "no column 'source'" in layerprobe("compare", *pair, "--texts", table, "--groups", "source").err
     assert layerprobe("compare", *pair, "-t", table, "--groups", "document").code == 2
     options = ("--texts", table, "--groups", "document", "--permutations", "50")

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from layerprobe.checks import LEVEL
-from layerprobe.similarity.values import Matrix, SimilarityCurve, Uncertainty
+from layerprobe.similarity.values import CurveUncertainty, Matrix, SimilarityCurve
 
 
 def uncertain(values: ArrayLike, covariance: ArrayLike, *, level: float = LEVEL) -> SimilarityCurve:
@@ -15,7 +15,7 @@ def uncertain(values: ArrayLike, covariance: ArrayLike, *, level: float = LEVEL)
         values=tuple(numbers.tolist()),
         reference_layers=tuple(range(len(numbers))),
         alignment="same-index",
-        uncertainty=Uncertainty(
+        uncertainty=CurveUncertainty(
             level=level, lower=lower, upper=upper, band_lower=lower, band_upper=upper, covariance=matrix(covariance)
         ),
     )

@@ -17,12 +17,13 @@ from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.similarity.measures.cka import RBFCKA
 from layerprobe.similarity.values import (
+    CurveUncertainty,
     LayerDiagnostics,
+    MapUncertainty,
     Matrix,
     PermutationNull,
     SimilarityCurve,
     SimilarityMap,
-    Uncertainty,
 )
 
 if TYPE_CHECKING:
@@ -36,18 +37,19 @@ def matrix(values: np.ndarray) -> Matrix:
     return tuple(tuple(row) for row in values.tolist())
 
 
-def uncertain_value(value: float) -> Interval:
-    ends = value - 1.96 * ERROR, value + 1.96 * ERROR
-    return Interval(value=value, standard_error=ERROR, interval=ends, level=0.95, freedom=30.0)
-
-
 def uncertain_map(found: SimilarityMap) -> SimilarityMap:
     """Return the map with intervals and with what chance reaches."""
     values = np.array(found.values)
+    errors = np.full_like(values, ERROR)
     return dataclasses.replace(
         found,
-        uncertainty=tuple(tuple(map(uncertain_value, row)) for row in values.tolist()),
-        method="influence of each sample",
+        uncertainty=MapUncertainty(
+            level=0.95,
+            standard_errors=matrix(errors),
+            lower=matrix(values - 1.96 * errors),
+            upper=matrix(values + 1.96 * errors),
+            method="influence of each sample",
+        ),
         null=PermutationNull(
             permutations=200,
             level=0.95,
@@ -73,7 +75,7 @@ def uncertain_curve(curve: SimilarityCurve, error: float = ERROR) -> SimilarityC
     bounds = [tuple((values + times * error).tolist()) for times in (-1.96, 1.96, -2.7, 2.7)]
     return dataclasses.replace(
         curve,
-        uncertainty=Uncertainty(
+        uncertainty=CurveUncertainty(
             level=0.95,
             lower=bounds[0],
             upper=bounds[1],

@@ -161,9 +161,8 @@ def test_maps_share_one_scale_and_have_the_models_layers_as_rows(measured: Pair)
     errors, null = measured.comparison.map.uncertainty, measured.comparison.map.null
     assert errors
     assert null
-    cell = errors[3][5]
-    expected = (*cell.interval, cell.standard_error, null.threshold[3][5], null.p_values[3][5])
-    assert tuple(first.customdata[3][5]) == expected
+    expected = (errors.lower, errors.upper, errors.standard_errors, null.threshold, null.p_values)
+    assert tuple(first.customdata[3][5]) == tuple(matrix[3][5] for matrix in expected)
     shallow = PAIRS["shallow reference"]().comparison
     (only,) = maps.both_normalizations(shallow, ("the model", "the reference"))
     heat, compared = only.plot.data

@@ -135,7 +135,10 @@ def test_conventions_and_layers_of_the_similarity_are_told() -> None:
 
 
 def test_groups_are_told_where_they_are_the_units(measured: Pair) -> None:
-    text = Page(rendered(with_map(measured, method="influence of each group", n_groups=40).comparisons)).text
+    errors = measured.comparison.map.uncertainty
+    assert errors
+    errors = dataclasses.replace(errors, method="influence of each group", n_groups=40)
+    text = Page(rendered(with_map(measured, uncertainty=errors).comparisons)).text
     assert "intervals from the influence of each group, 40 groups;" in text
 
 

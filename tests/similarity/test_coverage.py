@@ -184,8 +184,7 @@ def covered(model: Model, n: int, value: float, *, measure: CKA = LINEAR, repeti
     for _ in range(repetitions):
         errors = estimate(model(rng, n), measure).map.uncertainty
         assert errors is not None
-        low, high = errors[0][0].interval
-        hits.append(low <= value <= high)
+        hits.append(errors.lower[0][0] <= value <= errors.upper[0][0])
     return frequency(np.array(hits))
 
 
@@ -321,8 +320,7 @@ def test_intervals_of_groups_hold_the_truth_at_their_level() -> None:
         model, reference = documents(rng, n)
         models = [("model", model), ("reference", reference)]
         bounds = [estimate_cka(models, groups=groups)[0].map.uncertainty for groups in (labels, None)]
-        ends = [u[0][0].interval for u in bounds if u is not None]
-        hits.append([low <= value <= high for low, high in ends])
+        hits.append([u.lower[0][0] <= value <= u.upper[0][0] for u in bounds if u is not None])
     by_group, by_text = np.mean(hits, axis=0)
     assert_within(by_group, 0.93, 0.97, repetitions=repetitions)
     assert by_text < 0.9

@@ -1,7 +1,6 @@
 """Standard errors, intervals, bands and tests against second formulas; `test_coverage` has their levels."""
 
 import dataclasses
-import itertools
 from typing import Any
 
 import numpy as np
@@ -173,9 +172,9 @@ def test_groups_widen_the_intervals_of_their_texts() -> None:
     models = [("a", [X]), ("b", [np.tanh(X) + 0.1 * rng.normal(size=(200, 6))])]
     labels = np.array([f"group {i}" for i in groups])
     (texts,), (by_group,) = estimate_cka(models), estimate_cka(models, groups=labels)
-    assert by_group.map.n_groups == 40
-    assert by_group.map.method == "influence of each group"
-    assert texts.map.n_groups is None
+    assert by_group.map.uncertainty.n_groups == 40
+    assert by_group.map.uncertainty.method == "influence of each group"
+    assert texts.map.uncertainty.n_groups is None
     assert by_group.map.values == texts.map.values
     ratio = by_group.spread(0, 0).standard_error / texts.spread(0, 0).standard_error
     assert 1.5 < ratio < np.sqrt(5) + 0.2
@@ -356,21 +355,22 @@ def test_far_samples_make_a_linear_interval_doubtful_and_not_a_gaussian_one() ->
 def test_copies_have_an_interval_of_no_width(measure: CKA, n: int, dtype: type, width: float) -> None:
     X = related(n)[0][0].astype(dtype)
     (found,) = estimate_cka([("a", [X]), ("b", [X, (2 * X).astype(dtype)])], measures=[measure])
+    errors = found.map.uncertainty
     np.testing.assert_allclose(found.values, 1, rtol=0, atol=width)
-    for one in itertools.chain(*found.map.uncertainty):
-        assert abs(one.standard_error) <= width
-        np.testing.assert_allclose(one.interval, 1, rtol=0, atol=5 * width)
+    np.testing.assert_allclose(errors.standard_errors, 0, rtol=0, atol=width)
+    np.testing.assert_allclose(errors.lower, 1, rtol=0, atol=5 * width)
+    np.testing.assert_allclose(errors.upper, 1, rtol=0, atol=5 * width)
 
 
 @debiased
 def test_a_map_has_the_interval_of_every_value(measure: CKA) -> None:
     found = estimate(80, layers=3, measure=measure)
     errors = found.map.uncertainty
-    assert (errors[0][0].level, found.map.method) == (0.95, "influence of each sample")
+    assert (errors.level, errors.method) == (0.95, "influence of each sample")
     for i, j in np.ndindex(3, 3):
         low, high = interval(found.values[i, j], found.spread(i, j), level=0.95)
-        assert errors[i][j].standard_error == found.spread(i, j).standard_error
-        assert errors[i][j].interval == (low, high)
+        assert errors.standard_errors[i][j] == found.spread(i, j).standard_error
+        assert (errors.lower[i][j], errors.upper[i][j]) == (low, high)
         assert -1 <= low < found.map.values[i][j] < high <= 1
 
 
@@ -398,11 +398,12 @@ def test_intervals_need_five_samples() -> None:
 def test_two_layers_have_the_interval_of_their_map(measure: CKA) -> None:
     (X,), (Y,) = related(40)
     found, of_map = cka_interval(X, Y, measure=measure, level=0.9), estimate(40, measure=measure, level=0.9).map
-    assert dataclasses.replace(found, effective_share=None) == of_map.uncertainty[0][0]
-    assert (found.value, found.level) == (of_map.values[0][0], 0.9)
+    errors = of_map.uncertainty
+    assert (found.value, found.standard_error) == (of_map.values[0][0], errors.standard_errors[0][0])
+    assert (*found.interval, found.level) == (errors.lower[0][0], errors.upper[0][0], 0.9)
     groups = np.arange(40) // 4
     grouped = cka_interval(X, Y, measure=measure, groups=groups)
-    expected = estimate(40, measure=measure, groups=groups).map.uncertainty[0][0].standard_error
+    expected = estimate(40, measure=measure, groups=groups).map.uncertainty.standard_errors[0][0]
     assert grouped.standard_error == expected
     with pytest.raises(DataError, match="expected the debiased estimator for an interval, got biased linear CKA"):
         cka_interval(X, Y, measure=CKA(estimator="biased"))
@@ -433,7 +434,7 @@ def test_a_band_holds_the_pointwise_intervals(measure: CKA, level: float) -> Non
     assert (values < upper).all()
     assert (upper < band_upper).all()
     assert (band_upper <= 1).all()
-    np.testing.assert_array_equal(lower, [row[i].interval[0] for i, row in enumerate(found.map.uncertainty)])
+    np.testing.assert_array_equal(lower, np.diag(found.map.uncertainty.lower))
 
 
 def test_the_covariance_has_the_squared_errors_on_its_diagonal() -> None:

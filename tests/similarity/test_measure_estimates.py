@@ -12,7 +12,7 @@ from layerprobe.context import settings
 from layerprobe.errors import DataError
 from layerprobe.similarity.estimates import PARTS, MeasureEstimate, measure_layers
 from layerprobe.similarity.maps import measure_map, samples_without_parts
-from layerprobe.similarity.values import Normalize, Uncertainty
+from layerprobe.similarity.values import CurveUncertainty, Normalize
 from tests.similarity.beside_cka import BESIDE_CKA, NEIGHBOUR_MEASURES, measured
 
 Array = NDArray[np.float64]
@@ -31,7 +31,7 @@ def width(name: str) -> int:
     return 1 if name in ("svcca", "pwcca") else 4
 
 
-def uncertainty(estimate: MeasureEstimate) -> Uncertainty:
+def uncertainty(estimate: MeasureEstimate) -> CurveUncertainty:
     found = estimate.curve("same-index").uncertainty
     assert found is not None
     return found

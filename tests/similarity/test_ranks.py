@@ -9,7 +9,7 @@ from layerprobe.checks import LEVEL
 from layerprobe.errors import DataError
 from layerprobe.similarity.diagnostics import diagnose, rank_influences
 from layerprobe.similarity.inference import curve_uncertainty
-from layerprobe.similarity.values import Uncertainty
+from layerprobe.similarity.values import CurveUncertainty
 
 Array = NDArray[np.float64]
 
@@ -21,7 +21,7 @@ def layer_of(n: int, d: int, *, seed: int = 0) -> Array:
 
 def rank_uncertainty(
     layers: list[Array], *, level: float = LEVEL, groups: NDArray[np.intp] | None = None
-) -> tuple[list[float], Uncertainty]:
+) -> tuple[list[float], CurveUncertainty]:
     found = [rank_influences(layer) for layer in layers]
     ranks = [rank for rank, _ in found]
     return ranks, curve_uncertainty(ranks, [each for _, each in found], level=level, groups=groups)
