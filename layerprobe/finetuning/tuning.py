@@ -121,8 +121,7 @@ def finetune(
     numbers = list(dict.fromkeys(check_seeds(seeds if seeds is not None else (0,) if scan else PAPER_SEEDS)))
     resolved = {readable: resolve_all(models, items=readable) for readable in {one.readable for one in tasks}}
     for checkpoints in resolved.values():
-        if len(checkpoints) > 1:
-            check_different(checkpoints)
+        check_different(checkpoints)
     options = resolved[tasks[0].readable][0].asked
     local = "here" if workers in (None, 1) else "processes"
     machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray, local=local)

@@ -580,13 +580,13 @@ class _Recipe:
         self, task: Task, protocol: Protocol, at: Mapping[Place, Resolved], scan: Weighting | None = None
     ) -> dict[Place, Path]:
         """Return the directories of the runs that are finished."""
-        found = {}
+        directories = {}
         for (name, layer, seed), start in at.items():
             how, checkpoint = agreed(protocol, start.with_options(max_length=None))
             directory = run_directory(run_folder(checkpoint, task, how), layer, seed, scan)
             if load_finished(directory) is not None:
-                found[name, layer, seed] = directory
-        return found
+                directories[name, layer, seed] = directory
+        return directories
 
 
 def _cka(comparison: Comparison, partners: Sequence[int], **about: Any) -> Iterator[RecipeCKA]:

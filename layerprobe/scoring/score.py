@@ -79,10 +79,7 @@ def score(
     tasks = [checked_task(one) for one in tasks]
     _check_tasks(tasks)
     checkpoints = resolve_all(models, items=tasks[0].readable) if models else []
-    if not checkpoints:
-        raise DataError("expected at least one model, got none")
-    if len(checkpoints) > 1:
-        check_different(checkpoints)
+    check_different(checkpoints)
     if several_tasks:
         return _over_tasks(checkpoints, tasks, split or "test", timing)
     split = split or default_split(tasks[0], len(checkpoints))
@@ -403,9 +400,9 @@ def _check_different(tasks: Iterable[tuple[str, str]]) -> None:
 
 
 def check_different(checkpoints: Sequence[Resolved]) -> None:
-    """Raise DataError if there are fewer than two models, or two are the same or called the same."""
-    if len(checkpoints) < 2:
-        raise DataError(f"expected at least two models to compare, got {len(checkpoints)}")
+    """Raise DataError if there is no model, or two are the same or called the same."""
+    if not checkpoints:
+        raise DataError("expected at least one model, got none")
     for one, other in itertools.combinations(checkpoints, 2):
         if (one.identity, one.settled, one.modality) == (other.identity, other.settled, other.modality):
             raise DataError(f"expected different models, got {one.label} and {other.label}, which are the same")

@@ -242,7 +242,7 @@ def search_folds(task: Task, seeds: int, cross_validation: bool | None = None) -
 
 
 def check_together(checkpoints: Sequence[Resolved], *, scan: bool) -> None:
-    """Raise DataError if models cannot be searched together: one alone, the same ones, or with scans."""
+    """Raise DataError if models cannot be searched together: none, the same ones, or with scans."""
     check_different(checkpoints)
     if scan:
         raise DataError("expected no scan with several models: leave it out")
