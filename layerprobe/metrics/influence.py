@@ -85,7 +85,8 @@ def decision_influences(outputs: Array, targets: Array, threshold: float) -> Inf
 def ratio_influences(above: ArrayLike, below: ArrayLike) -> Array:
     """Return the influences of items on a ratio of sums, of (n,) parts of the items: n (a_i - r b_i) / sum b.
 
-    0 where the sum below is 0.
+    0 where the sum below is 0. Items that are all right or all wrong show no error, but others may be otherwise: they
+    have the variance of one of sum b, as n b_i^(1/2) / (sum b)^(3/2) give it.
 
     Examples:
         >>> ratio_influences([1.0, 0.0], [1.0, 1.0]).tolist()
@@ -93,8 +94,10 @@ def ratio_influences(above: ArrayLike, below: ArrayLike) -> Array:
     """
     a, b = np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
     whole = b.sum()
-    influences: Array = len(b) * (a - a.sum() / whole * b) / whole if whole else np.zeros(len(b))
-    return influences
+    if not whole:
+        return np.zeros(len(b))
+    influences: Array = len(b) * (a - a.sum() / whole * b) / whole
+    return influences if influences.any() else mean_influences(len(b) * np.sqrt(b) / whole**1.5)
 
 
 def jackknife_influences(score: Callable[[NDArray[np.intp]], float], n: int, *, seed: int = 0) -> Array:
@@ -176,7 +179,7 @@ def _average_precision_influences(outputs: Array, true: NDArray[np.bool_]) -> Ar
 
     A positive counts by its own precision, and every item moves that of the positives with outputs no higher:
     n / T (t_i (precision_i - AP) + sum over positives j, s_j <= s_i, of (t_i - precision_j) / P_j), of which P_j items
-    have outputs s >= s_j; 0 where no item is positive.
+    have outputs s >= s_j; 0 where no item is positive, as `ratio_influences` where all of these come first.
     """
     if not true.any():
         return np.zeros(len(true))
@@ -188,4 +191,4 @@ def _average_precision_influences(outputs: Array, true: NDArray[np.bool_]) -> Ar
     of_hit, of_all = np.cumsum(hits / from_here), np.cumsum(hits * precision / from_here)
     contributions = true * (precision[numbers] - score + of_hit[numbers]) - of_all[numbers]
     influences: Array = len(true) / hits.sum() * contributions
-    return influences
+    return influences if influences.any() else ratio_influences(true, true)

@@ -20,14 +20,13 @@ from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamples
 from layerprobe.interval import Interval
 from layerprobe.metrics.correlation import fisher_ends
 from layerprobe.metrics.influence import mean_influences
-from layerprobe.metrics.names import bounded
 from layerprobe.probing.jackknife import jackknife
 from layerprobe.probing.probes import UNITS, Problem
 from layerprobe.probing.targets import as_groups, as_targets
 from layerprobe.probing.values import METHODS, WEIGHTED_SUM, ProbedLayer, ProbeSettings, Probing, TargetKind
 from layerprobe.probing.weighted_sum import weighted_sum as sum_of_layers
 from layerprobe.stats.best import compared_with_best, of_highest
-from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance
+from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance, score_ends
 from layerprobe.stats.links import Links
 from layerprobe.stats.values import AgainstBest
 
@@ -155,8 +154,7 @@ class Board:
             ends = fisher_ends(value / 100, error.standard_error / 100, below * half, half)
             low, high = 100 * ends[0], 100 * ends[1]
         else:
-            half *= error.standard_error
-            low, high = bounded(self.primary, (value - below * half, value + half))
+            low, high = score_ends(self.primary, value, error.standard_error, below * half, half)
         return replace(probed, error=replace(error, interval=(low, high)))
 
     def gained(self, candidates: Sequence[int]) -> ProbedLayer | None:

@@ -26,7 +26,7 @@ from layerprobe.names import distinct_names, plural
 from layerprobe.scoring.values import ItemScores, LayerOfModel, LayerScores, Scores, TaskScores
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.stats.best import against_best
-from layerprobe.stats.crossed import crossed, least_variance
+from layerprobe.stats.crossed import crossed, least_variance, score_ends
 from layerprobe.stats.values import TOLERANCE, AgainstBest, best_of
 from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.explored import ItemSource, LayerOutputs
@@ -354,8 +354,11 @@ def _mean(values: Array, level: float, metric: str, *, difference: bool = False)
     # items that all score the same do not say that others would
     variance = values.var(ddof=1) / n if np.ptp(values) > _SAME else least_variance(n)
     mean, error = mean_of(values), math.sqrt(variance)
-    half = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * error
-    ends = bounded(metric, (mean - half, mean + half), difference=difference)
+    half = float(stats.t.ppf((1 + level) / 2, len(values) - 1))
+    if difference:
+        ends = bounded(metric, (mean - half * error, mean + half * error), difference=True)
+    else:
+        ends = score_ends(metric, mean, error, half, half)
     return Interval(value=mean, standard_error=error, interval=ends, level=level, freedom=n - 1)
 
 

@@ -20,13 +20,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from layerprobe.checks import LEVEL, check_level
-from layerprobe.metrics.names import bounded
 from layerprobe.stats.crossed import (
     crossed_errors,
     errors_known,
     item_covariance,
     item_units,
     least_variance,
+    score_ends,
 )
 from layerprobe.stats.links import Links
 from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor
@@ -139,8 +139,8 @@ def against_best(
     plain, chosen = float(stats.t.ppf((1 + level) / 2, freedom)), int(np.argmax(scores))
     below = np.full(len(scores), plain)
     below[chosen] = of_highest(covariance, level=level, freedom=freedom, least=least)
-    ends = zip((scores - below * errors).tolist(), (scores + plain * errors).tolist(), strict=True)
-    intervals = [bounded(metric, interval) for interval in ends]
+    ends = zip(values, errors.tolist(), below.tolist(), strict=True)
+    intervals = [score_ends(metric, value, error, down, plain) for value, error, down in ends]
     about: dict[str, Any] = {"level": level, "freedom": freedom, "least": least, "tolerance": tolerance}
     return compared_with_best(scores, covariance, intervals, floor=floor, **about)
 

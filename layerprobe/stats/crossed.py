@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.interval import Interval
-from layerprobe.metrics.names import bounded
+from layerprobe.metrics.names import METRICS, bounded
 from layerprobe.stats.links import Links
 
 Array = NDArray[np.float64]
@@ -124,6 +124,28 @@ def least_variance(n: int, links: Links | None = None) -> float:
     return (100 / item_units(n, links)) ** 2
 
 
+def score_ends(metric: str, value: float, error: float, below: float, above: float) -> tuple[float, float]:
+    """Return the ends of the interval of a score x 100, so many standard errors below and above it.
+
+    Near its edge a metric between 0 and 100 has an error that shrinks as the score rises, so that one that is high by
+    luck would seem certain. Its interval holds Wilson's, too, of as many items as the error is worth: p (1 - p) / v of
+    the share p with the variance v, and at least 1 / v^(1/2), which is that of `least_variance`.
+
+    Source: Wilson 1927 (Journal of the American Statistical Association 22).
+
+    Examples:
+        >>> score_ends("accuracy", 100.0, 1.0, 2.0, 2.0), score_ends("accuracy", 50.0, 5.0, 2.0, 2.0)
+        ((96.15384615384615, 100.0), (40.0, 60.0))
+    """
+    low, high = bounded(metric, (value - below * error, value + above * error))
+    if (METRICS[metric].low, METRICS[metric].high) == (0.0, 100.0) and error > 0:
+        p, v = min(max(value / 100, 0.0), 1.0), (error / 100) ** 2
+        a, b = (reach**2 / max(p * (1 - p) / v, v**-0.5) for reach in (below, above))
+        low = min(low, 100 * (p + a / 2 - math.sqrt(a * p * (1 - p) + a * a / 4)) / (1 + a))
+        high = max(high, 100 * (p + b / 2 + math.sqrt(b * p * (1 - p) + b * b / 4)) / (1 + b))
+    return low, high
+
+
 def crossed(
     values: Sequence[float],
     influences: ArrayLike | None,
@@ -183,13 +205,16 @@ def crossed(
     error = math.sqrt(variance)
     half = float(stats.t.isf((1 - level) / 2, freedom)) * error
     ends = (value - half, value + half)
+    if metric is not None:
+        far = half / error if error else 0.0
+        ends = bounded(metric, ends, difference=True) if difference else score_ends(metric, value, error, far, far)
     return Interval(
         value=value,
         standard_error=error,
         items_error=None if n_items is None else math.sqrt(of_items),
         seeds_error=None if n_seeds < 2 else math.sqrt(of_seeds),
         freedom=freedom,
-        interval=ends if metric is None else bounded(metric, ends, difference=difference),
+        interval=ends,
         level=level,
         n_items=n_items,
         n_seeds=n_seeds,

@@ -133,15 +133,22 @@ def test_influences_do_not_depend_on_the_order_and_scale() -> None:
     np.testing.assert_allclose(monotone, correlation_influences(outputs, targets)["spearman"], atol=1e-12)
 
 
-def test_perfect_scores_have_no_influence() -> None:
+def test_perfect_correlations_and_accuracies_have_no_influence() -> None:
     gold = np.array([0.0, 1, 1, 2, 5])
     for own in correlation_influences(2 * gold, gold).values():
         np.testing.assert_allclose(own, 0, atol=1e-12)
     true = np.array([0.0, 1, 1, 0])
-    for own in decision_influences(true, true, THRESHOLD).values():
-        np.testing.assert_allclose(own, 0, atol=1e-12)
-    for own in class_influences(np.eye(3), np.arange(3.0)).values():
-        np.testing.assert_allclose(own, 0, atol=1e-12)
+    np.testing.assert_array_equal(decision_influences(true, true, THRESHOLD)["accuracy"], 0)
+    np.testing.assert_array_equal(class_influences(np.eye(3), np.arange(3.0))["accuracy"], 0)
+
+
+def test_a_rare_class_that_is_all_right_has_the_variance_of_one_of_its_items() -> None:
+    """Six of 1,000: of F1, whose sum below is of true and predicted ones, of one of twelve."""
+    true = (np.arange(1000) < 6).astype(float)
+    own = decision_influences(true, true, THRESHOLD)
+    assert (own["f1"] @ own["f1"]) / 1000**2 == pytest.approx(1 / 12**2, rel=0.01)
+    assert (own["average precision"] @ own["average precision"]) / 1000**2 == pytest.approx(1 / 6**2, rel=0.01)
+    assert own["f1"].mean() == pytest.approx(0, abs=1e-12)
 
 
 def test_without_a_positive_there_is_nothing_to_move() -> None:
