@@ -1,14 +1,74 @@
 """Fine-tuning runs -> means and differences with their errors. Trains nothing."""
 
+import math
 from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import numpy as np
 
 from layerprobe.checks import LEVEL
-from layerprobe.finetuning.outputs import NO_ITEMS, SCORED, Array, RunItems, ScoredSplit
+from layerprobe.finetuning.outputs import NO_ITEMS, SCORED, Array, RunItems, ScoredSplit, outputs_in
 from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, best_by_validation
 from layerprobe.interval import Interval
 from layerprobe.stats.best import best_over_seeds
 from layerprobe.stats.crossed import crossed
+from layerprobe.stats.sentences import not_trained_sign
 from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor
+from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.values import Task
+
+FailureSign = Literal["one output", "loss", "untrained"]
+"""one output: the same for all items; loss: not below its start; untrained: far below the model before training."""
+SPREAD, SPREAD_AT_FLOOR = 1e-4, 1e-2
+"""Standard deviation of outputs over items below which they are one value; the second with a score at the floor."""
+RISE = 1.03
+"""Train loss of the last epoch over that of the first from which on it rose."""
+KNOWN = 20.0
+"""Points above the floor from which on the score of an untrained model says something."""
+
+
+def failure_sign(
+    run: FineTuningRun,
+    outputs: Array | None = None,
+    *,
+    floor: float | None = None,
+    untrained: float | None = None,
+) -> FailureSign | None:
+    """Return what shows that a run did not train; None where nothing does.
+
+    Its outputs are one value; its train loss rose, or did not fall while its score is at the floor; or it scores less
+    than half of what the untrained model does. The floor alone is no sign: a layer that can learn nothing, or slowly,
+    ends there.
+
+    Args:
+        run: A finished run.
+        outputs: (n,) or (n, classes) for the validation items; None where they are not known, or no values.
+        floor: What a trivial answer scores on the validation items.
+        untrained: What the model scores at that layer before training, x 100.
+    """
+    score, least = run.validation[run.primary], floor or 0.0
+    first, last = run.epochs[0].train_loss, run.epochs[-1].train_loss
+    at_floor = floor is not None and score <= floor
+    spread = math.inf if outputs is None else float(np.std(outputs, axis=0).max())
+    if spread < (SPREAD_AT_FLOOR if at_floor else SPREAD):
+        return "one output"
+    # another epoch than the first tells, and a loss of 0 cannot fall
+    if len(run.epochs) > 1 and last >= (1.0 if at_floor else RISE) * first > 0:
+        return "loss"
+    if untrained is not None and untrained >= least + KNOWN and score - least < (untrained - least) / 2:
+        return "untrained"
+    return None
+
+
+def not_trained(run: FineTuningRun, task: Task, untrained: float | None = None) -> str:
+    """Return what shows that a finished run on a task did not train, see `failure_sign`; empty where nothing does."""
+    kind = KINDS[task.kind]
+    floor = kind.floors(task.validation).get(run.primary)
+    # those of a kind of its own may be numbers of words: one for all can be an honest answer
+    outputs = None if kind.zero_shot == "own" else outputs_in(run.directory).of(run.layer, "validation")
+    sign = failure_sign(run, outputs, floor=None if floor is None else floor.value, untrained=untrained)
+    loss, score = run.epochs[-1].train_loss, run.validation[run.primary]
+    return "" if sign is None else not_trained_sign(sign, loss=loss, score=score, untrained=untrained)
 
 
 def outcome(runs: Iterable[FineTuningRun], items: RunItems = NO_ITEMS, *, level: float = LEVEL) -> LayerOutcome:

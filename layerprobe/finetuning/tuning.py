@@ -31,7 +31,7 @@ from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError, LayerProbeError, LostWorkerError
 from layerprobe.finetuning.adapters import prepare_model
 from layerprobe.finetuning.losses import criterion_of
-from layerprobe.finetuning.outcomes import compared, outcomes
+from layerprobe.finetuning.outcomes import compared, not_trained, outcomes
 from layerprobe.finetuning.outputs import run_items
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, folder_of_runs, runs_plan
 from layerprobe.finetuning.saved import Runs
@@ -79,8 +79,8 @@ def finetune(
     is the model's. Test scores are compared with the best of all layers of a model on a task.
 
     A run that fails is marked and left out, and the others go on; one that another process is at is put off, so that
-    several share the work; one whose process is killed is begun once more. Where no run is finished, why the first one
-    failed is raised.
+    several share the work; one whose process is killed is begun once more. One that did not train is named in a
+    warning, and stays in the mean of its layer. Where no run is finished, why the first one failed is raised.
 
     With `scan` there is one run a seed of the whole model with a loss at every layer: a curve over layers for the price
     of one run. It says which layers are worth truncating at, and is not TMFT's own, see `fine_tune_jointly`.
@@ -195,6 +195,9 @@ class _Work:
             outcome = self.sets[job.of].read(job) or outcome
         if not isinstance(outcome, LayerProbeError):
             self.runs[job] = outcome
+            if not job.scan and (why := not_trained(outcome[0], self.sets[job.of].task)):
+                (run,) = self._rows(job)
+                logger.warning("%s did not train: %s; it stays in the mean of its layer", run.label, why)
             return
         self.failures[job] = outcome
         if len(self.costs) > 1:

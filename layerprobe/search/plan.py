@@ -20,6 +20,7 @@ from layerprobe.search.posterior import (
     standard_normal,
 )
 from layerprobe.search.values import (
+    FAILURES,
     SWEPT_BLOCKS,
     Decision,
     Doubt,
@@ -127,7 +128,8 @@ def _opening(evidence: Evidence, settings: SearchSettings, pending: Sequence[Pla
     """Return what comes before gains are weighed; None where they can be."""
     pending = [run for run in pending if run.model == evidence.model]
     n_blocks, layers = evidence.n_blocks, evidence.choices
-    fresh = [layer for layer in layers if not _seeds(evidence, layer, pending)]
+    fresh = [layer for layer in layers if _is_open(evidence, layer, pending)]
+    fresh.sort(key=lambda layer: _seeds(evidence, layer, pending))  # those that failed come last
     if n_blocks <= SWEPT_BLOCKS and fresh:
         return _fine_tune(evidence, fresh[0], f"with up to {SWEPT_BLOCKS} blocks, every layer is fine-tuned", pending)
     scanned = any(score.scan for score in evidence.scores) or any(run.scan for run in pending)
@@ -162,8 +164,8 @@ def _by_gain(
     costs = [model.block_cost * (layer + 1) for model, layer in places]
     names = [(model.model, layer) for model, layer in places]
     best = beliefs.best_layer
-    if not n_seeds[best] and costs[best] <= left:
-        return _fine_tune(*places[best], "this layer looks best and has no run of its own yet", pending)
+    if _is_open(*places[best], pending) and costs[best] <= left:
+        return _fine_tune(*places[best], "this layer looks best and has no score of its own yet", pending)
     if places[best][1] == 0 and not n_seeds[best + 1] and costs[best + 1] <= left:
         why = "layer 0 looks best, and runs at other blocks say little of the first"
         return _fine_tune(*places[best + 1], why, pending)
@@ -246,6 +248,12 @@ def _seeds(evidence: Evidence, layer: int, pending: Sequence[PlannedRun]) -> int
     """Return how many runs a layer has, or will have."""
     runs = (run for run in pending if run.model == evidence.model and not run.scan)
     return len(evidence.runs_at(layer)) + sum(run.layer == layer for run in runs)
+
+
+def _is_open(evidence: Evidence, layer: int, pending: Sequence[PlannedRun]) -> bool:
+    """Return whether a layer has no score and no run that is being made, and did not fail too often."""
+    failed = len(evidence.runs_at(layer))
+    return not _scored_runs(evidence, layer) and failed < FAILURES and _seeds(evidence, layer, pending) == failed
 
 
 def _over(stop: StopReason, settings: SearchSettings, models: Mapping[int, Evidence]) -> Decision:

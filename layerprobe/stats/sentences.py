@@ -258,6 +258,37 @@ def drop_sentence(where: str, mean: float, interval: Ends | None, level: float, 
 # ---- which is the best -----------------------------------------------------------------------------------
 
 
+def not_trained_sign(sign: str, *, loss: float, score: float, untrained: float | None) -> str:
+    """Return what shows that a run did not train, see `failure_sign`.
+
+    Examples:
+        >>> not_trained_sign("loss", loss=0.693, score=50.0, untrained=50.0)
+        'its train loss did not fall: 0.69 in the end'
+    """
+    return {
+        "one output": "its outputs are one value for all items",
+        "loss": f"its train loss did not fall: {loss:.2g} in the end",
+        "untrained": f"it scores {score:.1f} after training, {untrained or 0:.1f} before",
+    }[sign]
+
+
+def not_trained_lines(signs: Mapping[tuple[int, int], str], n_runs: int, last: int) -> list[str]:
+    """Return which runs did not train, by layer and seed; and that of the last layer where several did not.
+
+    Examples:
+        >>> not_trained_lines({(10, 2): "its train loss did not fall: 0.69 in the end"}, 9, 12)
+        ['1 of 9 runs did not train: layer 10, seed 2 (its train loss did not fall: 0.69 in the end)']
+    """
+    if not signs:
+        return []
+    runs = listed([f"layer {layer}, seed {seed} ({why})" for (layer, seed), why in signs.items()])
+    lines, at_last = [f"{len(signs)} of {counted(n_runs, 'run')} did not train: {runs}"], [of for of, _ in signs]
+    if at_last.count(last) > 1:
+        times = at_last.count(last)
+        lines.append(f"layer {last}, the full model, did not train in {times} runs: lower the learning rate")
+    return lines
+
+
 def floor_sentence(floor: Floor | None) -> str:
     """Return what a trivial answer scores; nothing where there is none, or it scores 0."""
     return "" if floor is None or not floor.value else f"{capitalised(floor.by)} scores {floor.value:.2f}."

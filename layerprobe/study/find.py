@@ -34,7 +34,7 @@ from layerprobe.encoders.timing import timed
 from layerprobe.encoders.workers import SharedModel, leave_gpus, workers_of
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.extraction.embeddings import as_read, extract_read, left_out_layers
-from layerprobe.finetuning.outcomes import difference, outcomes
+from layerprobe.finetuning.outcomes import difference, not_trained, outcomes
 from layerprobe.finetuning.outputs import RunItems, outputs_in, run_items
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, is_marked, runs_plan
 from layerprobe.finetuning.saved import RESULT, Runs, run_directory, without_checkpoint
@@ -59,6 +59,7 @@ from layerprobe.scoring.zero_shot import score_split
 from layerprobe.search.ask import LayerSearch, SearchState, begun_evidence
 from layerprobe.search.posterior import posterior, side_by_side
 from layerprobe.search.values import (
+    FAILURES,
     SEEDS,
     Decision,
     Evidence,
@@ -67,7 +68,7 @@ from layerprobe.search.values import (
     SearchAnswer,
     SearchSettings,
 )
-from layerprobe.stats.sentences import layer_span
+from layerprobe.stats.sentences import layer_span, not_trained_lines
 from layerprobe.stats.values import TOLERANCE, Floor
 from layerprobe.store.store import Store
 from layerprobe.study.predict import DEFAULT_RULE, References, as_models, default_rule, drop_of_curves
@@ -117,8 +118,9 @@ def find(
     `layerprobe.search.plan.next_run`. Runs are those of `finetune` on the same task, scans as well, and read where
     they are there; an interrupted search goes on where it was.
 
-    A layer of which two runs give no score, while others have one, is left out from then on; so is layer 0 with
-    `save_models` where a model does not run without a block and would have no checkpoint there.
+    A run that did not train (see `failure_sign`) is no evidence of its layer, which has another seed where it still
+    may be the best. A layer of which two runs give no score, while others have one, is left out from then on; so is
+    layer 0 with `save_models` where a model does not run without a block and would have no checkpoint there.
 
     Layers are chosen by validation scores alone. Where there are few validation examples, each seed has its own fold:
     training and validation examples are pooled, a different part of them validates each seed's runs, and the rest
@@ -383,6 +385,8 @@ class _ModelRuns:
         """Seeds of the last layer whose runs were asked for before the search was over."""
         self.failed = ""
         """What the last of them says that is a run's."""
+        self.not_trained: dict[tuple[int, int], str] = {}
+        """By layer and seed, what shows it, in words."""
         self._tested: dict[Place, Array] = {}  # influences of the test items, by run
         self.begun = begun_evidence(
             self.n_blocks,
@@ -395,8 +399,13 @@ class _ModelRuns:
             block_cost=cost,
         )
         self.by_cosines = KINDS[task.kind].zero_shot == "cosine" and not KINDS[task.kind].fits
+        self.before: dict[int, float] = {}
+        """Scores before training by layer, x 100, of the metric that chooses."""
         if self.by_cosines:  # of what the readings embedded
-            self.failures += score_split(checkpoint, looked_at, split="all")[0].warnings
+            scored = score_split(checkpoint, looked_at, split="all")[0]
+            self.failures += scored.warnings
+            if scored.primary == self.folds[0].primary:
+                self.before = dict(zip(scored.layers, scored.scores, strict=True))
         if collapsed:
             give = "gives" if len(collapsed) == 1 else "give"
             without = f"{give} all texts one embedding: no reading speaks for fine-tuning there"
@@ -452,8 +461,23 @@ class _ModelRuns:
             self.runs.append(MadeRun(scan=job.scan, fold=fold, layer=layer, seed=job.seed, run=run))
             if not job.scan:
                 self._tested.update(items.influences["test"])
+                if self._did_not_train(job, run):
+                    self.runs[-1], run = replace(self.runs[-1], run=None), None
         value = None if run is None else run.validation[run.primary]
         return Score(layer=layer, seed=job.seed, value=value, scan=job.scan), influences
+
+    def _did_not_train(self, job: RunJob, run: FineTuningRun) -> bool:
+        """Note a run that did not train; return whether it is no evidence.
+
+        Where none has trained, a third one is: nothing may be learnt from such examples.
+        """
+        why = not_trained(run, self.folds[job.of - self.first], self.before.get(run.layer))
+        if not why:
+            return False
+        self.not_trained[run.layer, run.seed] = why
+        self.failed = f"layer {run.layer} did not train ({why}): lower the learning rate"
+        trained = (made.run and (made.layer, made.seed) not in self.not_trained for made in self.runs if not made.scan)
+        return any(trained) or len(self.not_trained) <= FAILURES
 
     def finding(self, search: LayerSearch, *, against_last: int, decision: Decision | None = None) -> Finding:
         """Return the answer with what was run, and with the proof against the last layer where seeds are given."""
@@ -495,7 +519,7 @@ class _ModelRuns:
             proof_cost=answered.spent - searched.spent,
             rounds_by_layer=seconds,
             weights=self._weights(answered.best_layer),
-            failures=tuple(self.failures),
+            failures=(*self.failures, *not_trained_lines(self.not_trained, len(self.runs), self.n_blocks)),
             floor=_floor(self.folds[0]),
             untrained=() if untrained is None else tuple(of_layers(untrained[0].layers, untrained[0].scores)),
             item_source=self._item_source(answered.best_layer, untrained),

@@ -148,6 +148,26 @@ def test_a_layer_whose_runs_all_fail_is_not_kept() -> None:
     assert (answered.layers[8].chance_best, answered.layers[8].failed) == (0, 2)
 
 
+def test_a_layer_that_failed_once_is_asked_again_with_the_next_seed_while_it_looks_best() -> None:
+    rising = ((6, 60.0), (8, 64.0), (10, 68.0), (11, 70.0))
+    evidence = Evidence(n_blocks=12, scores=runs_of(*rising, (12, None)))
+    run = next_run(evidence, SearchSettings(budget=0.4)).run
+    assert run is not None
+    assert tuple(run) == (12, 1)
+    twice = replace(evidence, scores=(*evidence.scores, Score(layer=12, seed=1, value=None)))
+    after = next_run(twice, SearchSettings(budget=0.4)).run
+    assert after is None or after.layer != 12
+
+
+def test_each_layer_of_a_small_model_has_a_second_run_where_the_first_failed() -> None:
+    evidence, asked = Evidence(n_blocks=2), []
+    while (run := next_run(evidence, SearchSettings(seeds=2)).run) is not None and len(asked) < 4:
+        asked.append(tuple(run))
+        value = None if tuple(run) == (1, 0) else 50.0
+        evidence = replace(evidence, scores=(*evidence.scores, Score(layer=run.layer, seed=run.seed, value=value)))
+    assert asked == [(0, 0), (1, 0), (2, 0), (1, 1)]
+
+
 def test_a_run_that_failed_is_not_told_as_none() -> None:
     known = answer(Evidence(n_blocks=6, scores=runs_of((3, 68.0), (4, None))))
     assert replace(known, candidates=(2, 3, 4)).sureness.endswith(

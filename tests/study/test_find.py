@@ -23,7 +23,7 @@ from layerprobe.finetuning import runs
 from layerprobe.finetuning.outputs import read_outputs
 from layerprobe.finetuning.saved import load_saved_run
 from layerprobe.finetuning.tuning import finetune, run_folder
-from layerprobe.finetuning.values import Protocol
+from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.jobs.crew import HERE, crew_of
 from layerprobe.readings.source import read_curves
 from layerprobe.search.ask import score_errors
@@ -372,6 +372,29 @@ def test_a_run_that_fails_is_reported_and_the_search_goes_on(
     assert [score is None for score in table["test"]] == [each in ("all", *failed) for each in tried]
     assert table["spent"][-1] == finding.answer.share, "expected what failed runs cost"
     assert from_json(Finding, to_json(finding)) == finding
+
+
+@pytest.mark.parametrize("n_failed", [1, 99], ids=["one", "all"])
+def test_a_run_that_did_not_train_is_no_evidence_unless_none_does(
+    six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_failed: int
+) -> None:
+    called: list[tuple[int, int]] = []
+
+    def sign(run: FineTuningRun, *_: Any) -> str:
+        called.append((run.layer, run.seed))
+        return "its loss did not fall" if len(called) <= n_failed else ""
+
+    monkeypatch.setattr(find_module, "not_trained", sign)
+    finding = found(six, tmp_path, budget=0.4)
+    layer, seed = called[0]
+    said = finding.failures[-2 if n_failed > 1 and [of for of, _ in called].count(6) > 1 else -1]
+    assert said.startswith(
+        f"{min(n_failed, len(called))} of {len(called)} runs did not train: layer {layer}, seed {seed} ("
+    )
+    passed_over = [made.run is None for made in finding.runs]
+    assert sum(passed_over) == min(n_failed, 2)
+    assert all(passed_over[: min(n_failed, 2)])
+    assert finding.answer.spent == sum(layer + 1 for layer, _ in called)
 
 
 def test_where_no_run_gives_a_score_the_last_reason_is_told(
