@@ -10,10 +10,10 @@ In one process, on the same float32 features of 13 + 13 layers of 2758 x 768:
 
 Prints the median of the times, the ratios, the peak of resident memory above the features, how far values are from
 float64, and which share of our time the needed products take at the machine's own rate, measured in every round.
-Every round runs all ways, every second one in reverse. `--permutations` prints the time of one permutation from kept
-Gram matrices and of one that makes them again; `--sizes` how our time grows with the number of samples; `--million` a
-million samples on the feature path, on rows that are made when they are read; `--deep` a 49 x 49 map with intervals of
-10,000 x 4,096. Memory is that of the process: run `--deep` and `--million` in one of their own, with `--no-peers`.
+Every round runs all ways, every second one in reverse. `--sizes` prints how our time grows with the number of samples;
+`--million` a million samples on the feature path, on rows that are made when they are read; `--deep` a 49 x 49 map with
+intervals of 10,000 x 4,096. Memory is that of the process: run `--deep` and `--million` in one of their own, with
+`--no-peers`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ import torch
 from machine import clock, describe
 from numpy.typing import NDArray
 
-from layerprobe.similarity import permutation
 from layerprobe.similarity.cka import CKAEstimate, estimate_cka, linear_cka
 from layerprobe.similarity.engine.grams import inner_products
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
@@ -262,32 +261,6 @@ def million(arguments: argparse.Namespace) -> None:
         )
 
 
-def permuted(arguments: argparse.Namespace) -> None:
-    """Print how long permutations take with kept Gram matrices and without, and how far their values are apart."""
-    n, d, n_layers, (few, many) = arguments.samples, arguments.features, arguments.layers, (4, arguments.permutations)
-    a, b = layers_of(n, d, n_layers, seed=1), layers_of(n, d, n_layers, seed=2)
-    keep = permutation.CPU_KEPT
-    for measure in (LINEAR, RBF):
-        maps, cells = list[NDArray[np.float64]](), []
-        for memory, count in ((keep, few), (0, few), (keep, many)):
-            permutation.CPU_KEPT = memory
-            run = partial(permutation.shuffled_maps, a, b, measure=measure, permutations=count)
-            elapsed, peak = measured(partial(_append, maps, run))
-            cells.append((elapsed, peak or 0))
-        (start, _), (again, memory_again), (kept, memory_kept) = cells
-        print(
-            f"{measure.kernel}: {many} permutations {kept:.2f} s in {memory_kept:.0f} MB, one more "
-            f"{1000 * (kept - start) / (many - few):.0f} ms; made again {again / few:.2f} s each (of {few}) in "
-            f"{memory_again:.0f} MB, {again / few * many / kept:.1f} x the time; "
-            f"largest difference {np.abs(maps[0] - maps[1]).max():.1e}",
-            flush=True,
-        )
-
-
-def _append(values: list[NDArray[np.float64]], run: Callable[[], NDArray[np.float64]]) -> None:
-    values.append(run())
-
-
 def deep(arguments: argparse.Namespace) -> None:
     """Print time and memory of a map of two deep models with intervals."""
     n, d, n_layers = arguments.deep
@@ -314,7 +287,6 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[], help="also measure how time grows with samples")
     parser.add_argument("--rbf-up-to", type=int, default=8192, help="sizes at which rbf is measured, too")
     parser.add_argument("--million", action="store_true", help="also run a million samples")
-    parser.add_argument("--permutations", type=int, default=0, help="also measure so many permutations")
     parser.add_argument(
         "--deep",
         type=int,
@@ -325,11 +297,9 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--no-peers", action="store_true", help="no peers; with another part, that part alone")
     arguments = parser.parse_args(given)
     torch.set_num_threads(arguments.threads)
-    others = arguments.permutations or arguments.sizes or arguments.deep is not None or arguments.million
+    others = arguments.sizes or arguments.deep is not None or arguments.million
     if not (arguments.no_peers and others):
         compare(arguments)
-    if arguments.permutations:
-        permuted(arguments)
     growth(arguments)
     if arguments.deep is not None:
         arguments.deep = arguments.deep or [10_000, 4096, 49]

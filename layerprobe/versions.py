@@ -21,7 +21,7 @@ REMOVALS_VERSION = 1
 GRAPH_VERSION = 1
 """Of graphs of encoders that other libraries than torch run."""
 SIMILARITY_VERSION = 7
-"""Of similarities, permutation nulls and diagnostics."""
+"""Of similarities and diagnostics."""
 RANK_VERSION = 3
 """Of effective ranks with their errors."""
 PROBE_VERSION = 2

@@ -155,7 +155,6 @@ COMMANDS: dict[str, str] = {
     "compare-zscore": "compare RTD MLM --texts texts.txt --normalize zscore --alignment best-match",
     "compare-rbf": "compare RTD MLM --texts texts.txt --kernel rbf --bandwidth 0.8",
     "compare-biased": "compare RTD MLM --texts texts.txt --estimator biased --no-intervals",
-    "compare-null": "compare RTD MLM --texts texts.txt --permutations 39",
     "compare-documents": "compare RTD MLM --texts documents.csv --groups source",
     "compare-several": "compare RTD MLM RTD --texts texts.txt",
     **{f"compare-{name}": f"compare RTD MLM --texts texts.txt --measure {name}" for name in MEASURES},

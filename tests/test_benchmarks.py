@@ -29,7 +29,7 @@ TINY = {
     "bench_retrieval": "--shape tiny --layer 1 --rounds 1 --steps 1 --curve 1 --max-length 16",
     "bench_scale": "--tiny --tokens 128 --sizes 60",
     "bench_shrinking": "--rounds 1 --steps 1",
-    "bench_similarity": "--samples 120 --features 8 --layers 2 --rounds 1 --permutations 5",
+    "bench_similarity": "--samples 120 --features 8 --layers 2 --rounds 1",
     "bench_similarity alone": "--samples 120 --features 8 --layers 2 --rounds 1 --no-peers",
     "bench_tables": "--rounds 1",
 }

@@ -28,13 +28,11 @@ from layerprobe.similarity.cka import CKAEstimate, estimate_cka
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.similarity.estimates import MeasureEstimate, measure_layers
 from layerprobe.similarity.measures.cka import CKA
-from layerprobe.similarity.permutation import check_permutations, permutation_null
 from layerprobe.similarity.values import (
     Alignment,
     LayerDiagnostics,
     Measure,
     Normalize,
-    PermutationNull,
     SimilarityCurve,
     SimilarityMap,
     as_measure,
@@ -59,7 +57,6 @@ def compare(
     alignment: Alignment | None = None,
     intervals: bool = True,
     groups: Mapping[str, str] | None = None,
-    permutations: int = 0,
     device: str | None = None,
 ) -> Comparison | SimilarityMap:
     """Return the similarity of every layer of a model to every layer of another.
@@ -71,10 +68,9 @@ def compare(
         reference: Likewise; arrays with arrays, or with embeddings of the same texts.
         texts: What models are compared on: texts, or a task; not for embeddings and arrays, which have theirs.
         measure: By its name, such as rsa, or an instance; debiased linear CKA of raw features by default.
-        alignment: As for `compare_all`; not for arrays, and so groups and permutations.
+        alignment: As for `compare_all`; not for arrays, and so groups.
         intervals: Whether there are intervals and bands.
         groups: Which group each text is from, such as a document, if texts of one group are not independent.
-        permutations: cka: shuffles of the texts for the null distribution; none by default.
         device: cpu, cuda or cuda:1: where CKA is computed; by default that of the first model.
 
     Returns:
@@ -90,7 +86,7 @@ def compare(
         >>> compare(layers, layers).shape
         (3, 3)
     """
-    how: dict[str, Any] = {"alignment": alignment, "groups": groups, "permutations": permutations}
+    how: dict[str, Any] = {"alignment": alignment, "groups": groups}
     of_both: dict[str, Any] = {"measure": measure, "intervals": intervals}
     if isinstance(model, Embeddings) and isinstance(reference, Embeddings):
         if texts is not None:
@@ -103,7 +99,7 @@ def compare(
         if not (_is_array(model) and _is_array(reference)) or texts is not None:
             raise DataError("expected two arrays to compare, or two models and texts, got both")
         if any(how.values()):
-            raise DataError("expected no alignment, groups and permutations for arrays")
+            raise DataError("expected no alignment and groups for arrays")
         return _compare_arrays(model, reference, as_measure(measure), intervals=intervals, device=device or "auto")
     if texts is None:
         raise DataError("expected texts or a task to compare models on, as in compare(model, reference, texts)")
@@ -191,7 +187,6 @@ def compare_all(
     alignment: Alignment | None = None,
     intervals: bool = True,
     groups: Mapping[str, str] | None = None,
-    permutations: int = 0,
     device: str = "auto",
 ) -> Comparisons:
     """Return the similarity of one model to each of several references, from one pass over the texts.
@@ -205,7 +200,6 @@ def compare_all(
         intervals: Whether there are intervals, bands and paired differences between references; they take time and
             memory.
         groups: Which group each text is from, such as a document, if texts of one group are not independent.
-        permutations: cka: shuffles of the texts for the null distribution; none by default.
         device: auto, cpu, cuda or cuda:1: where CKA is computed.
 
     Raises:
@@ -225,8 +219,6 @@ def compare_all(
         raise DataError(
             f"{model.model.name}: expected two layers that differ between texts to compare with each other, got one"
         )
-    if permutations:
-        check_permutations(permutations, measure, level=current().level, groups=groups is not None)
     for reference in references:
         _check_same_texts(model, reference)
         if alignment == "same-index" and model.n_layers != reference.n_layers:
@@ -260,19 +252,6 @@ def compare_all(
             device=device,
         )
         model.store.save_result("similarity", key, result)
-    if permutations:
-        nulls = []
-        for number, (comparison, reference) in enumerate(zip(result.comparisons, references, strict=True)):
-            with part(start=number, share=1, whole=len(references)):
-                null = _null(
-                    model, reference, comparison.map, permutations=permutations, level=current().level, device=device
-                )
-            nulls.append(null)
-        with_nulls = [
-            dataclasses.replace(comparison, map=dataclasses.replace(comparison.map, null=null))
-            for comparison, null in zip(result.comparisons, nulls, strict=True)
-        ]
-        result = dataclasses.replace(result, comparisons=tuple(with_nulls))
     named = [
         # the users' own names for the models: a moved folder has the same fingerprint
         dataclasses.replace(
@@ -417,33 +396,6 @@ def groups_of(texts: Sequence[str], groups: Mapping[str, str]) -> list[int]:
             raise DataError(f"expected a group for every text, got none for {text[:60]!r}")
         numbers.setdefault(groups[text], len(numbers))
     return [numbers[groups[text]] for text in texts]
-
-
-def _null(
-    model: Embeddings,
-    reference: Embeddings,
-    similarities: SimilarityMap,
-    *,
-    permutations: int,
-    level: float,
-    device: str,
-) -> PermutationNull:
-    measure, values = similarities.measure, similarities.values
-    assert isinstance(measure, CKA)
-    key = digest([SIMILARITY_VERSION, model.fingerprint, reference.fingerprint, measure, permutations, level, values])
-    null = model.store.load_result("null", key, PermutationNull)
-    if null is None:
-        null = permutation_null(
-            _layers(model),
-            _layers(reference),
-            values,
-            measure=measure,
-            permutations=permutations,
-            level=level,
-            device=_torch_device(device),
-        )
-        model.store.save_result("null", key, null)
-    return null
 
 
 def _warnings(

@@ -87,12 +87,12 @@ class Comparison(Shown):
 
     @property
     def table(self) -> Table:
-        """One row per layer: similarity with its interval, change from the layer before, similarity by chance."""
+        """One row per layer: similarity with its interval, change from the layer before."""
         return self.among(())
 
     def among(self, differences: Sequence[Interval], label: Callable[[str], str] = short_name) -> Table:
         """Return the table next to those of other references: differences by layer to the first, names by `label`."""
-        curve, errors, null = self.curve, self.curve.uncertainty, self.map.null
+        curve, errors = self.curve, self.curve.uncertainty
         pairs, level = tuple(enumerate(curve.reference_layers)), in_percent(errors.level, " % ") if errors else ""
         against = "the layer before" if self.alone else "each reference" if differences else "the reference"
         columns = (
@@ -108,15 +108,8 @@ class Comparison(Shown):
             _interval("band", zip(errors.band_lower, errors.band_upper, strict=True) if errors else (), f"{level}band"),
             *_difference("change", [self.changes.get(layer) for layer, _ in pairs] if self.steps else ()),
             *_difference("less_first", differences),
-            Column(
-                "chance_p", [null.p_values[i][j] for i, j in pairs] if null else (), "p-value against chance", p_value
-            ),
-            Column("calibrated", [null.calibrated[i][j] for i, j in pairs] if null else (), form=".4f"),
         )
         notes = [f"Similarity: {self._what}."]
-        if null:
-            most = f"The most similar of all pairs of layers with {label(self.reference.name)}"
-            notes.append(f"{most}: p-value against chance {p_value(null.maximum_p_value)}.")
         return Table(
             columns=(
                 Column("measure", (self.map.measure.title,) * len(pairs), shown=False),

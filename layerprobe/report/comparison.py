@@ -302,8 +302,6 @@ def _conventions(comparison: Comparison) -> str:
     median = [f"the median over {heatmap.sigma_samples} {items}"] if heatmap.sigma_samples else []
     parts = [*heatmap.measure.conventions, *median, features(heatmap).lower()]
     parts += [f"{heatmap.n_samples} {items}", _intervals(heatmap)]
-    if heatmap.null is not None:
-        parts.append(f"{heatmap.null.permutations} permutations for what chance reaches")
     return "; ".join([*parts, f"{comparison.curve.alignment} alignment"])
 
 

@@ -69,7 +69,7 @@ def map_finding(heatmap: SimilarityMap, *, alone: bool = False) -> str:
     if alone:
         return (
             f"Of different layers, {high_j} and {high_i} are the most similar ({numbers.number(high, 3)}), {low_j} and"
-            f" {low_i} the least ({numbers.number(low, 3)}).{_chance(heatmap)}"
+            f" {low_i} the least ({numbers.number(low, 3)})."
         )
     closest, j = max((value, j) for value, i, j in cells if i == layers[-1])
     end = "last layer" if layers[-1] == len(heatmap.values) - 1 else f"layer {layers[-1]}"
@@ -77,15 +77,7 @@ def map_finding(heatmap: SimilarityMap, *, alone: bool = False) -> str:
         f"The most similar pair is layer {high_i} of the model and layer {high_j} of the reference"
         f" ({numbers.number(high, 3)}), the least similar layer {low_i} and layer {low_j} ({numbers.number(low, 3)})."
         f" The model's {end} is closest to layer {j} of the reference ({numbers.number(closest, 3)})."
-        f"{_chance(heatmap)}"
     )
-
-
-def _chance(heatmap: SimilarityMap) -> str:
-    if heatmap.null is None:
-        return ""
-    share, bound = numbers.percent(1 - heatmap.null.level), numbers.number(heatmap.null.maximum_threshold, 3)
-    return f" With the samples of one model shuffled, the largest of all pairs exceeds {bound} in {share} of cases."
 
 
 def both_normalizations(comparison: Comparison, names: tuple[str, str]) -> list[Figure]:
@@ -172,10 +164,6 @@ def _cells(heatmap: SimilarityMap) -> tuple[list[list[list[float]]] | None, str]
         level = numbers.confidence(heatmap.uncertainty.level)
         template += f"<br>{level} interval [%{{customdata[0]:.3f}}, %{{customdata[1]:.3f}}]"
         template += "<br>standard error %{customdata[2]:.4f}"
-    if heatmap.null is not None:
-        start = len(matrices)
-        matrices += [heatmap.null.threshold, heatmap.null.p_values]
-        template += f"<br>chance reaches %{{customdata[{start}]:.3f}}, p = %{{customdata[{start + 1}]:.2~g}}"
     if not matrices:
         return None, ""
     return [[list(cell) for cell in zip(*rows, strict=True)] for rows in zip(*matrices, strict=True)], template

@@ -202,27 +202,6 @@ class MapUncertainty:
     """Groups, where they and not texts are the independent units."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PermutationNull:
-    """What a map would show if the samples of the two models were not the same."""
-
-    permutations: int
-    """How often the texts of one model were shuffled."""
-    level: float
-    """Of the threshold, such as 0.95."""
-    threshold: Matrix
-    """The level's quantile over the permutations and the value itself: similarity that chance reaches."""
-    p_values: Matrix
-    """(1 + permutations at least as similar) / (1 + permutations)."""
-    calibrated: Matrix
-    """(value - threshold) / (1 - threshold), 0 at chance and below, 1 for the same layer."""
-    maximum_threshold: float
-    """The same quantile of the largest value of a map: what is above it is above chance, however many pairs of layers
-    were looked at."""
-    maximum_p_value: float
-    """Of the largest value of the map among the largest of each permutation."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SimilarityMap(Shown):
     """Every layer of one model against every layer of another."""
@@ -243,8 +222,6 @@ class SimilarityMap(Shown):
     """By layer of the model and of the reference: effective sample size of HSIC(K, K), (sum h)^2 / sum h^2 of the parts
     h of texts or groups, as a share of them. Below `LEAST_SHARE` a few decide, and intervals may be too narrow; None
     where there are no intervals."""
-    null: PermutationNull | None = None
-    """What chance shows; None where no permutations were requested."""
     first_layers: tuple[int, int] = field(default=(0, 0), metadata=RARE)
     """The first layer of the model and of the reference that is not left out; those before repeat what it has."""
     collapsed: tuple[int, int] = field(default=(0, 0), metadata=RARE)
@@ -296,15 +273,13 @@ class SimilarityMap(Shown):
         """A row a pair of layers that are not left out, with the same columns whatever was measured, for files."""
         rows, columns = self.layers
         cells = [(i, j) for i in rows for j in columns]
-        n, settings, errors, null = len(cells), to_dict(self.measure), self.uncertainty, self.null
+        n, settings, errors = len(cells), to_dict(self.measure), self.uncertainty
         sigma = self.sigma_squared or tuple([None] * n_layers for n_layers in self.shape)
         matrices = {
             "value": self.values,
             "standard_error": errors and errors.standard_errors,
             "lower": errors and errors.lower,
             "upper": errors and errors.upper,
-            "p_value": null and null.p_values,
-            "calibrated": null and null.calibrated,
         }
         return Table(
             columns=(

@@ -21,7 +21,6 @@ from layerprobe.similarity.values import (
     LayerDiagnostics,
     MapUncertainty,
     Matrix,
-    PermutationNull,
     SimilarityCurve,
     SimilarityMap,
 )
@@ -49,15 +48,6 @@ def uncertain_map(found: SimilarityMap) -> SimilarityMap:
             lower=matrix(values - 1.96 * errors),
             upper=matrix(values + 1.96 * errors),
             method="influence of each sample",
-        ),
-        null=PermutationNull(
-            permutations=200,
-            level=0.95,
-            threshold=matrix(0 * values + 0.004),
-            p_values=matrix(0 * values + 1 / 201),
-            calibrated=matrix((values - 0.004) / 0.996),
-            maximum_threshold=0.009,
-            maximum_p_value=1 / 201,
         ),
     )
 

@@ -158,10 +158,9 @@ def test_maps_share_one_scale_and_have_the_models_layers_as_rows(measured: Pair)
     assert (raw.plot.layout.title.text, other.plot.layout.title.text) == ("Raw features", "Z-scored features")
     assert (first.zmin, first.zmax, first.colorscale) == (second.zmin, second.zmax, second.colorscale)
     assert [tuple(row) for row in first.z] == list(measured.comparison.map.values)
-    errors, null = measured.comparison.map.uncertainty, measured.comparison.map.null
+    errors = measured.comparison.map.uncertainty
     assert errors
-    assert null
-    expected = (errors.lower, errors.upper, errors.standard_errors, null.threshold, null.p_values)
+    expected = (errors.lower, errors.upper, errors.standard_errors)
     assert tuple(first.customdata[3][5]) == tuple(matrix[3][5] for matrix in expected)
     shallow = PAIRS["shallow reference"]().comparison
     (only,) = maps.both_normalizations(shallow, ("the model", "the reference"))

@@ -128,7 +128,7 @@ def test_conventions_and_layers_of_the_similarity_are_told() -> None:
     text = Page(rendered(FINDINGS["found in a scan alone"]())).text
     assert (
         "linear kernel; debiased HSIC (Song et al. 2012); raw features; 2552 texts; 95\u00a0% intervals from the "
-        "influence of each sample; 200 permutations for what chance reaches; same-index alignment"
+        "influence of each sample; same-index alignment"
     ) in text
     assert "layerparametersCKAInfoNCEuntrained testone run" in text
     assert "880.54\u00a0M0.22000.22" in text

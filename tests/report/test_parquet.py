@@ -72,8 +72,6 @@ COLUMNS = {
     "standard_error": "float64",
     "lower": "float64",
     "upper": "float64",
-    "p_value": "float64",
-    "calibrated": "float64",
     "level": "float64",
     "sigma_squared": "float64",
     "reference_sigma_squared": "float64",
@@ -96,7 +94,7 @@ def test_what_a_measure_does_not_have_is_missing() -> None:
     assert cka.neighbours.isna().all()
     assert cka.standard_error.notna().all()
     assert knn.neighbours.tolist() == [3] * 9
-    assert knn[["kernel", "estimator", "standard_error", "lower", "p_value", "sigma_squared"]].isna().all(axis=None)
+    assert knn[["kernel", "estimator", "standard_error", "lower", "sigma_squared"]].isna().all(axis=None)
 
 
 def test_rows_are_the_pairs_of_layers_and_say_which_the_curve_takes(tmp_path: Path) -> None:

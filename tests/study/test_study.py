@@ -450,8 +450,6 @@ def test_groups_are_the_units_of_intervals(embedded: dict[str, Embeddings]) -> N
         compare(*pair, groups={texts[0]: "a"})
     with pytest.raises(DataError, match="expected groups as a mapping of texts to groups, got a tuple: pass"):
         compare(*pair, groups=tuple(groups.values()))  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="expected permutations or groups, got both"):
-        compare(*pair, groups=groups, permutations=50)
 
 
 def test_what_was_embedded_otherwise_is_reported(
@@ -471,19 +469,6 @@ def test_values_alone_are_the_same_values(embedded: dict[str, Embeddings]) -> No
     np.testing.assert_allclose(
         comparison.map.values, compare(embedded["electra"], embedded["bert"]).map.values, atol=1e-6
     )
-
-
-def test_a_null_is_made_where_it_is_asked_for(embedded: dict[str, Embeddings]) -> None:
-    comparison = compare(embedded["electra"], embedded["bert"], permutations=19)
-    assert comparison.map.null is not None
-    assert comparison.map.null.permutations == 19
-    assert min(min(row) for row in comparison.map.null.p_values) == pytest.approx(1 / 20)
-    with settings(level=0.9):
-        few = compare(embedded["electra"], embedded["bert"], permutations=9, intervals=False)
-    assert few.map.null is not None
-    assert few.map.null.permutations == 9
-    with pytest.raises(DataError, match="expected permutations for cka alone, got 19 for RSA"):
-        compare(embedded["electra"], embedded["bert"], measure=RSA(), permutations=19)
 
 
 def test_warnings_name_the_model_as_its_caller_does(

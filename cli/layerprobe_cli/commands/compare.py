@@ -44,7 +44,6 @@ def compare(
     reference_random_init: Annotated[int | None, "Comparison", {"metavar": "SEED", "min": 0}] = None,
     level: o.Level = LEVEL,
     intervals: Annotated[bool, "Comparison", {"flags": ("--intervals/--no-intervals",)}] = True,
-    permutations: Annotated[int, "Comparison", {"min": 0}] = 0,
     show_map: Annotated[bool, {"flags": ("--map",)}] = False,
     parquet: Annotated[Path | None, {"callback": file_to_write}] = None,
     fail_below: Annotated[float | None, {"callback": o.finite}] = None,
@@ -62,7 +61,6 @@ def compare(
         neighbours: Nearest neighbours that count, of measures by these. By default 10.
         reference_random_init: Fresh random weights for the reference.
         intervals: Intervals and tests, or values alone in less time and memory.
-        permutations: Shuffles of the texts for p-values and calibrated scores.
         show_map: Print every layer against every layer.
         parquet: Also write every pair of layers to this Parquet file.
         fail_below: Exit with code 3 if a layer is less similar than this.
@@ -71,11 +69,6 @@ def compare(
     settings = usage(similarity.all_settings, list(dict.fromkeys(measure or ["cka"])), neighbours=neighbours)
     if show_map and call.json:
         raise typer.BadParameter("expected --map or --json, got both: the JSON has the map")
-    if permutations:
-        from layerprobe.similarity.permutation import check_permutations
-
-        for setting in settings:
-            check_permutations(permutations, setting["measure"], level=level, groups=source.groups is not None)
     if parquet is not None and not (parquet.suffix.lower() in FILES and parquet.absolute().parent.is_dir()):
         raise typer.BadParameter(f"expected {', '.join(FILES)} in a folder that exists for --parquet, got {parquet}")
     data = source.load()
@@ -95,7 +88,7 @@ def compare(
     items, groups = source.items(data), source.group_of(data)
     call.data(checkpoint, data, texts=items.texts)
     tested, *bases = (extract(model, items) for model in (checkpoint, *checkpoints))
-    how: dict[str, Any] = {"intervals": intervals, "groups": groups, "permutations": permutations}
+    how: dict[str, Any] = {"intervals": intervals, "groups": groups}
     measured = [compare_all(tested, bases or [tested], device=model.device, **how, **setting) for setting in settings]
     if call.report is not None and call.with_texts is not False:
         shown = item_source(data, (tested, *bases), source.split)

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -14,7 +14,7 @@ from layerprobe.process import check_fork
 from layerprobe.rng import exact_products, without_autocast
 from layerprobe.similarity.checks import unmasked
 from layerprobe.similarity.engine.grams import NARROW, Gram, NeedsFloat64Error, linear_gram, rbf_grams
-from layerprobe.similarity.engine.paths import Order, feature_sums, products_of, shuffled_inner, tile_sums
+from layerprobe.similarity.engine.paths import feature_sums, products_of, tile_sums
 from layerprobe.similarity.engine.rows import FEW_SAMPLES, CentredLayer, Rows, centred_layers
 from layerprobe.similarity.engine.sums import LayerSums, PairSums
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
@@ -129,28 +129,6 @@ def _centred(
         return layers, list(zip(*(rbf_grams(layer, widths, tile=tile) for layer in layers), strict=True)), tile
     except NeedsFloat64Error:
         return _centred(sources, measures, device, tile, float64=True)
-
-
-def shuffled_sums(
-    model: NamedLayers,
-    reference: NamedLayers,
-    measure: CKA,
-    orders: Sequence[Order],
-    *,
-    memory: int,
-    device: torch.device | str = "cpu",
-) -> Iterator[Sums]:
-    """Yield the sums of a measure for the samples of the reference in each of the (n,) orders.
-
-    They come from Gram matrices that are kept, in `memory` bytes or those of a single one.
-    """
-    with _full_precision():
-        layers, (grams,), tile = _centred([*model, *reference], [measure], device, None)
-        split = len(model)
-        layer_sums, inner = shuffled_inner(layers, grams, split, orders, tile=tile, memory=memory)
-    for order, values in zip(orders, inner, strict=True):
-        columns = [replace(sums, diagonal=sums.diagonal[order]) for sums in layer_sums[split:]]
-        yield Sums(rows=layer_sums[:split], columns=columns, pair=PairSums(inner=values))
 
 
 def _features_are_cheaper(
