@@ -1,7 +1,7 @@
 """Where to look first for the layer to keep, and why."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 from layerprobe.files.serialisation import RARE
 from layerprobe.readings.values import DIGITS
@@ -79,12 +79,22 @@ class Record:
     parts: tuple[RecordPart, ...]
     """Pretrained and random ones of these, and others that no rule was chosen by."""
 
-    def sentence(self, rule: str) -> str:
-        """Return how the rule of this name does, and whether its flag says nothing of encoders that drop or do not."""
-        dropping = [part for part in self.parts if part.drops]
-        always = bool(dropping) and all(part.caught + part.false_alarms >= part.models for part in dropping)
-        phrases = [sentences.record_part_phrase(**asdict(part)) for part in self.parts]
-        return sentences.record_sentence(rule, self.budget, phrases, always_flags=always)
+    @property
+    def sentence(self) -> str:
+        """How good the layer of the rule is, and whether its flag says anything."""
+        some, none = ([part for part in self.parts if bool(part.drops) == drops] for drops in (True, False))
+
+        def flagged(parts: list[RecordPart]) -> tuple[int, int]:
+            return sum(part.false_alarms for part in parts), sum(part.models - part.drops for part in parts)
+
+        return sentences.record_sentence(
+            self.budget,
+            [part.mean_regret for part in some],
+            [part.last_regret for part in some],
+            dropping=(sum(part.caught for part in some), sum(part.drops for part in some)),
+            others=flagged(some),
+            none_drop=flagged(none),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -102,7 +112,7 @@ class DropPrediction(Shown):
     evidence: Decline | None
     """Of the decline of CKA, also where the rule reads other numbers; None without a reference."""
     sentence: str
-    """The prediction in plain words."""
+    """The prediction in plain words, with the record of the rule where it is known."""
     baselines: dict[str, int]
     """Layers that simpler ways recommend: last layer, best zero-shot layer, fixed fraction of depth."""
     flagged_in: tuple[float, ...] = ()
@@ -124,16 +134,11 @@ class DropPrediction(Shown):
     """How many texts were read, and how many there are; None where no texts were given."""
 
     @property
-    def record_sentence(self) -> str:
-        """How the rule does on DropBench: on the encoders that it was chosen by, and on others; empty if not known."""
-        return "" if self.record is None else self.record.sentence(self.rule)
-
-    @property
     def trusted(self) -> tuple[str, ...]:
-        """What is predicted, how far to trust the rule, and last of how many texts it is: a sentence each."""
+        """What is predicted and what that is worth, and of how many texts it is."""
         n, available = self.n_texts or (None, 0)
         texts = sentences.texts_sentence(n, available, self.same)
-        return (self.sentence, *filter(None, (self.record_sentence, texts)))
+        return (self.sentence, *filter(None, (texts,)))
 
     @property
     def drops(self) -> bool:

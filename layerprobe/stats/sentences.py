@@ -871,23 +871,38 @@ def highest_and_last(
     return "; ".join(phrases)
 
 
-def record_part_phrase(
-    *, encoders: str, models: int, drops: int, caught: int, false_alarms: int, mean_regret: float, last_regret: float
+def record_sentence(
+    budget: str,
+    regrets: Sequence[float],
+    last_regrets: Sequence[float],
+    *,
+    dropping: tuple[int, int],
+    others: tuple[int, int],
+    none_drop: tuple[int, int],
 ) -> str:
-    """Return how a rule does on some encoders; the arguments are those of `RecordPart`."""
-    if not drops:
-        return f"on {models} {encoders}, none of which drops, it flags {false_alarms or 'none'}"
-    flags = f"{caught} of {drops} that drop and {false_alarms} of {models - drops} that do not"
-    return (
-        f"on {models} {encoders}, it flags {flags}, and its layer is {mean_regret:.1f} points below the best (the last "
-        f"layer {last_regret:.1f})"
-    )
+    """Return what a rule is worth: how good its layer is, and whether its flag says anything.
 
-
-def record_sentence(rule: str, budget: str, parts: Sequence[str], *, always_flags: bool) -> str:
-    """Return how a rule does on DropBench, by `record_part_phrase` of each part, and whether its flag is idle."""
-    worth = " It flags every small pretrained encoder, dropping or not: the flag says nothing there, its layer does."
-    return f'The rule "{rule}" on DropBench, under {budget} fine-tuning: {"; ".join(parts)}.{worth * always_flags}'
+    Args:
+        budget: Of the fine-tuning.
+        regrets: Points that its layer is below the best, by sort of encoder of which some drop.
+        last_regrets: The same of the last layer.
+        dropping: How many it flags of so many of these that drop.
+        others: The same of these that do not.
+        none_drop: The same of sorts of which none drops.
+    """
+    sentences = []
+    if regrets:
+        (low, high), (least, most) = ((f"{min(of):.1f}", f"{max(of):.1f}") for of in (regrets, last_regrets))
+        its, last = low if low == high else f"{low} to {high}", least if least == most else f"{least} to {most}"
+        idle = ": a flag alone says nothing" * (dropping[0] + others[0] == dropping[1] + others[1])
+        sentences = [
+            f"on {dropping[1] + others[1]} encoders the layer was {its} points below the best and the last one {last}",
+            f"it flags {dropping[0]} of {dropping[1]} that drop and {others[0]} of {others[1]} that do not{idle}",
+        ]
+    if none_drop[1]:
+        those = f"{none_drop[1]} {'other ' * bool(regrets)}encoders that do not drop"
+        sentences.append(f"it flags {none_drop[0] or 'none'} of {those}")
+    return f"Its record (DropBench, {budget} fine-tuning): {'; '.join(sentences)}."
 
 
 def texts_sentence(n: int | None, available: int, same: float | None) -> str:

@@ -339,17 +339,25 @@ def drop_of_curves(
             baselines[other] = recommended(tuned_rule(other))
     left_out: dict[str, Any] = {"first_layer": layers.start, "collapsed": n_blocks + 1 - layers.stop}
     record, by_plateau = None if _unlike_fitted(comparison, rule) else tuned.record, None
+
+    def with_record(sentence: str) -> str:
+        return f"{sentence} {record.sentence}" if record else sentence
+
     if comparison is not None:
         reference = short_names(comparison.model.name, comparison.reference.name)[1]
         measure = comparison.map.measure.short_name
         by_plateau = plateau_rule(comparison.curve, model=model, reference=reference, measure=measure, layers=layers)
         if rule == PLATEAU:
-            return replace(by_plateau, baselines=baselines, record=record, **left_out)
+            sentence = with_record(by_plateau.sentence)
+            return replace(by_plateau, sentence=sentence, baselines=baselines, record=record, **left_out)
         baselines[PLATEAU] = by_plateau.recommended_layer
     read = {name: by_name[name] for name in tuned.rule.curves if name != CKA}
     values = {name: curve.values for name, curve in read.items()}
     grounds = course(values, layers=range(max(layers.start, 1), layers.stop))
     flagged = range(layer + 1, n_blocks + 1)
+    said = no_drop_sentence(model, n_blocks, grounds)
+    if flagged:
+        said = look_first_sentence(model, grounds, flagged, collapsed=flagged[layers[-1] - layer :])
     flagged_in, recommended_in = tuned.shares(seen, most=layers[-1])
     return DropPrediction(
         drop_layers=tuple(flagged),
@@ -357,9 +365,7 @@ def drop_of_curves(
         recommended_layer=layer,
         rule=rule,
         evidence=by_plateau.evidence if by_plateau else None,
-        sentence=look_first_sentence(model, grounds, flagged, collapsed=flagged[layers[-1] - layer :])
-        if flagged
-        else no_drop_sentence(model, n_blocks, grounds),
+        sentence=with_record(said),
         baselines=baselines,
         flagged_in=flagged_in,
         recommended_in=recommended_in,

@@ -120,14 +120,13 @@ def test_a_record_says_what_it_is_of() -> None:
 
     parts = part("pretrained ones", 7, 5, 5, 2), part("random ones", 2, 0, 0, 0)
     record = Record(**RECORD, mean_regret=1.26, median_regret=0.5, parts=parts)
-    assert record.sentence("r") == (
-        'The rule "r" on DropBench, under long fine-tuning: on 7 pretrained ones, it flags 5 of 5 that drop and 2 of 2 '
-        "that do not, and its layer is 0.7 points below the best (the last layer 3.0); on 2 random ones, none of which "
-        "drops, it flags none. It flags every small pretrained encoder, dropping or not: the flag says nothing there, "
-        "its layer does."
+    assert record.sentence == (
+        "Its record (DropBench, long fine-tuning): on 7 encoders the layer was 0.7 points below the best and the last "
+        "one 3.0; it flags 5 of 5 that drop and 2 of 2 that do not: a flag alone says nothing; it flags none of 2 "
+        "other encoders that do not drop."
     )
     tells = replace(record, parts=(part("pretrained ones", 7, 5, 5, 1), part("random ones", 2, 0, 0, 1)))
-    assert tells.sentence("r").endswith("on 2 random ones, none of which drops, it flags 1.")
+    assert tells.sentence.endswith("1 of 2 that do not; it flags 1 of 2 other encoders that do not drop.")
     assert from_json(Record, to_json(record)) == record
 
 

@@ -169,17 +169,10 @@ def of_predictions() -> Iterator[Line]:
                 n_blocks=4,
             ),
         )
-    for drops, caught, alarms in (5, 5, 2), (0, 0, 0), (0, 0, 1):
-        part = sentences.record_part_phrase(
-            encoders="pretrained ones",
-            models=7,
-            drops=drops,
-            caught=caught,
-            false_alarms=alarms,
-            mean_regret=0.74,
-            last_regret=3.0,
-        )
-        yield "a record", sentences.record_sentence("r", "long", [part], always_flags=drops > 0)
+    for below, last in ([0.9, 1.2], [3.9, 6.9]), ([0.74], [3.0]), ([], []):
+        for others, none in ((2, 2), (0, 0)), ((1, 2), (1, 4)):
+            parts = {"dropping": (5, 5), "others": others, "none_drop": none if below else (0, 4)}
+            yield "a record", sentences.record_sentence("long", below, last, **parts)
     for n, same in itertools.product((None, 128, 2552), (None, 0.001, 0.976, 1.0)):
         yield f"{n} texts, {same} alike", sentences.texts_sentence(n, 2552, same)
 
