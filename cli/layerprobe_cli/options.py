@@ -497,7 +497,7 @@ Search = Annotated[
         seeds={"panel": "Fine-tuning", "metavar": "N"},
         cross_validation={
             "type": bool | None,
-            "help": "Give each seed another part of the training and validation examples to choose by.",
+            "help": "Choose by parts of the training and validation examples in turn.",
             "show_default": "below 1,000 validation examples",
         },
         jobs={

@@ -583,6 +583,17 @@ def stop_reason(stop: str, *, tolerance: float, seeds: int, several: bool = Fals
     return reasons[stop]
 
 
+def judged_by(n_items: int, unit: str, *, n_folds: int) -> str:
+    """Return by how many items a run of a search is scored, and what more labels bring: docs/results/statements.md."""
+    of = f", one of {n_folds} parts of the labels" if n_folds > 1 else ""
+    items = plural(unit)
+    return (
+        f"Each run is scored on about {n_items:,} {items}{of}. With twice as many, its error over {items} is 0.71 "
+        "times as large; in a replay of 40 recorded encoders, 3,200 labels instead of 1,600 kept layers 0.20 instead "
+        "of 0.35 points below the best."
+    )
+
+
 def spent_sentence(
     share: float, *, seeds: int, why: str, over: bool = True, proof: float = 0.0, seconds: float = 0.0
 ) -> str:

@@ -29,7 +29,7 @@ from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.device import resolve_device
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.loading import ModelLike, Resolved, resolve, resolve_all
+from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all
 from layerprobe.encoders.timing import timed
 from layerprobe.encoders.workers import SharedModel, leave_gpus, workers_of
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
@@ -68,7 +68,7 @@ from layerprobe.search.values import (
     SearchAnswer,
     SearchSettings,
 )
-from layerprobe.stats.sentences import layer_span, not_trained_lines
+from layerprobe.stats.sentences import judged_by, layer_span, not_trained_lines
 from layerprobe.stats.values import TOLERANCE, Floor
 from layerprobe.store.store import Store
 from layerprobe.study.predict import DEFAULT_RULE, References, as_models, default_rule, drop_of_curves
@@ -122,9 +122,9 @@ def find(
     may be the best. A layer of which two runs give no score, while others have one, is left out from then on; so is
     layer 0 with `save_models` where a model does not run without a block and would have no checkpoint there.
 
-    Layers are chosen by validation scores alone. Where there are few validation examples, each seed has its own fold:
-    training and validation examples are pooled, a different part of them validates each seed's runs, and the rest
-    trains. The test split scores what was chosen.
+    Layers are chosen by validation scores alone. Where there are few validation examples, training and validation
+    examples are pooled and divided into folds, see `folds_within`: seed k is validated by fold k modulo their number,
+    and trained on the others. The test split scores what was chosen.
 
     Several models share the budget, a share of what their full sweeps cost together: each has its first run, and what
     follows goes where it can still change which layer of which model is the best. A block-step counts by the parameters
@@ -138,8 +138,8 @@ def find(
         budget: Share of the full sweep, every layer with every seed, that may be spent; 15 % by default, and all of it
             for models of up to 4 blocks.
         seeds: At a layer at most, and of the full sweep.
-        cross_validation: Whether each seed has a fold of its own, by default where there are fewer than 1,000
-            validation examples.
+        cross_validation: Whether runs are validated by folds of all labelled examples but the test split's, by default
+            where there are fewer than 1,000 validation examples.
         start: The layer to begin with, by default that of the highest InfoNCE, or the middle.
         scan: Begin with one run with a loss at every layer, which draws a curve of its own.
         against_last: Seeds with which the layer to keep and the last one are compared on the test split
@@ -178,7 +178,7 @@ def find(
     )
     machines = workers_of(agreements[0][1].asked, *sorted(folders), count=at_a_time, ray=ray, local=local)
     import_ahead(RunWorker.__module__, machines)  # beside the readings
-    runs, folds = _Runs(machines), search_folds(task, seeds, cross_validation)
+    runs, folds = _Runs(machines), search_folds(task, settings, checkpoints, cross_validation)
     tuned = [
         _ModelRuns(
             SharedModel(checkpoint, items=task.readable, workers=machines),
@@ -237,10 +237,28 @@ def jobs_at_a_time(jobs: int | None, checkpoint: Resolved) -> int:
     return min(torch.cuda.device_count(), MOST_JOBS) if str(device) == "cuda" else 1
 
 
-def search_folds(task: Task, seeds: int, cross_validation: bool | None = None) -> Sequence[Task]:
-    """Return the task of each seed in turn: by default parts of its labelled examples where few are for validation."""
+def search_folds(
+    task: Task, settings: SearchSettings, models: Sequence[Resolved], cross_validation: bool | None = None
+) -> Sequence[Task]:
+    """Return the task of each seed in turn: by default folds of its labelled examples where few are for validation."""
     few = len(task.validation) < SMALL_VALIDATION if cross_validation is None else cross_validation
-    return folds_of(task, seeds) if few and seeds > 1 else (task,)
+    n_folds = folds_within(settings, [count_blocks(model.config) for model in models]) if few else 1
+    return folds_of(task, n_folds) if n_folds > 1 else (task,)
+
+
+def folds_within(settings: SearchSettings, n_blocks: Sequence[int]) -> int:
+    """Return how many folds validate the runs of a search: as many as a layer has runs on average, two at least.
+
+    A fold on which a layer has no run says nothing of it; with fewer folds each run is scored on more items, which err
+    more than seeds, and trained on fewer. All folds count in a full sweep, which has one for each seed. Measured in
+    docs/results/statements.md, "Items before seeds".
+
+    Args:
+        settings: Budget and seeds.
+        n_blocks: Of each model that shares the budget.
+    """
+    steps, sweeps = map(settings.block_steps, n_blocks), map(settings.full_sweep, n_blocks)
+    return min(settings.seeds, max(2, round(settings.seeds * sum(steps) / sum(sweeps))))
 
 
 def check_together(checkpoints: Sequence[Resolved], *, scan: bool) -> None:
@@ -785,19 +803,10 @@ def _seconds(
 # ---- what it will cost ----------------------------------------------------------------------------------
 
 
-def search_begun(
-    model: ModelLike,
-    task: Task,
-    *,
-    seeds: int = SEEDS,
-    cross_validation: bool | None = None,
-    protocol: Protocol | None = None,
-) -> bool:
-    """Return whether `find` with these arguments already has a finished run, so that less is left than planned."""
-    checkpoint = resolve(model, items=task.readable)
-    fold = search_folds(task, seeds, cross_validation)[0]
+def runs_begun(checkpoint: Resolved, task: Task, protocol: Protocol | None = None) -> bool:
+    """Return whether a run of a model on a task, or on a fold, is finished, so that less is left than planned."""
     protocol, checkpoint = agreed(protocol, checkpoint)
-    return any(run_folder(checkpoint, fold, protocol).glob(f"*/{RESULT}"))
+    return any(run_folder(checkpoint, task, protocol).glob(f"*/{RESULT}"))
 
 
 def plan_find(
@@ -820,17 +829,15 @@ def plan_find(
     With `goes_on` None where a finished run is there, so that less is left than planned. `further` block-steps are
     fine-tuned besides. Nothing is written.
     """
-    begun = functools.partial(
-        search_begun, task=task, seeds=seeds, cross_validation=cross_validation, protocol=protocol
-    )
-    if goes_on and any(map(begun, models)):
-        return None
     resolved = resolve_all(models, items=task.readable) if models else []
     if len(models) != 1:
         check_together(resolved, scan=scan)
     level, task = current().level, checked_task(task)
     settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=scan)
-    fold, n_labelled = search_folds(task, seeds, cross_validation)[0], len(task.train) + len(task.validation)
+    folds, n_labelled = search_folds(task, settings, resolved, cross_validation), len(task.train) + len(task.validation)
+    fold = folds[0]
+    if goes_on and any(runs_begun(checkpoint, fold, protocol) for checkpoint in resolved):
+        return None
 
     def block_steps(n_blocks: int) -> float:
         # the layer to keep and the last one, if none of their runs is there
@@ -841,9 +848,10 @@ def plan_find(
         return min(most, settings.full_sweep(n_blocks) + others) + further + final_run
 
     plans = [plan_tuning(model, fold, block_steps=block_steps, seeds=seeds, protocol=protocol) for model in resolved]
+    notes = [judged_by(len(fold.validation), KINDS[task.kind].unit, n_folds=len(folds))]
     if final:
-        note = (
+        notes.append(
             f"Then the layer to keep is fine-tuned once more, on all {n_labelled:,} training and validation examples."
         )
-        plans = [replace(plan, details=(*plan.details, note)) for plan in plans]
+    plans = [replace(plan, details=(*plan.details, *notes)) for plan in plans]
     return plans[0] if len(plans) == 1 else together(plans, "They share this budget, about {} together.")

@@ -158,7 +158,7 @@ class Finding(Shown):
     runs: tuple[MadeRun, ...]
     """In the order in which they were made; a scan is one a layer."""
     n_folds: int
-    """1 where all seeds share the validation split."""
+    """Seed k is validated by fold k modulo this; 1 where all seeds share the validation split."""
     n_items: tuple[int, int]
     """Validation examples of the first fold, and test examples."""
     rounds_by_layer: tuple[tuple[float, ...], ...] = field(default=(), metadata=RARE)

@@ -57,8 +57,9 @@ def test_a_search_is_planned_with_its_budget_and_its_proof(folder: Path, tmp_pat
     assert found is not None
     # 3 blocks: layers cost 1 + 2 + 3 + 4, with 4 seeds; the last one and the one to keep with 3
     assert (found["full_sweep"], found["block_steps"]) == (40, 0.25 * 40 + 3 * 2 * 4 + 7)
-    # three quarters of 64 training and 32 validation examples
-    assert found["n_examples"] == (72, 24, 32)
+    # half of 64 training and 32 validation examples
+    assert found["n_examples"] == (48, 48, 32)
+    assert found.details[-1].startswith("Each run is scored on about 48 pairs, one of 2 parts of the labels")
     assert not list(tmp_path.rglob("layer-*"))
 
 

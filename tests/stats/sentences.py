@@ -241,6 +241,8 @@ def of_searches() -> Iterator[Line]:
         "spoilt": replace(settled, spoilt=3),
     }
     yield from ((case, searched.worded.sentence) for case, searched in cases.items())
+    for n_folds in 1, 2:
+        yield f"a plan, {n_folds} folds", sentences.judged_by(800, "pair", n_folds=n_folds)
 
 
 def of_findings() -> Iterator[Line]:

@@ -27,9 +27,10 @@ from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.jobs.crew import HERE, crew_of
 from layerprobe.readings.source import read_curves
 from layerprobe.search.ask import score_errors
+from layerprobe.search.values import SearchSettings
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance, pooled_covariance
 from layerprobe.study import find as find_module
-from layerprobe.study.find import _ModelRuns, _readings, find, jobs_at_a_time
+from layerprobe.study.find import _ModelRuns, _readings, find, folds_within, jobs_at_a_time
 from layerprobe.study.tables import runs_table
 from layerprobe.study.values import Finding, Weights
 from layerprobe.tasks.evaluation import item_influences, links_of
@@ -246,13 +247,33 @@ def test_a_run_beside_which_no_other_is_made_has_all_processors(
     assert [job.alone for job in plans[0]] == [False, False, True, True]
 
 
-def test_each_seed_is_validated_by_its_own_fold(six: Path, cache: Path, finding: Finding) -> None:
-    folds = folds_of(TASK, 5)
-    assert finding.n_folds == 5
+@pytest.mark.parametrize(
+    ("budget", "seeds", "n_blocks", "n_folds"),
+    [
+        (None, 5, [12], 2),
+        (None, 5, [4], 5),
+        (0.01, 5, [12], 2),
+        (0.4, 5, [12], 2),
+        (0.6, 5, [12], 3),
+        (1.0, 5, [12], 5),
+        (1.0, 2, [12], 2),
+        (1.0, 1, [12], 1),
+        (None, 5, [12, 24], 2),
+    ],
+)
+def test_there_are_as_many_folds_as_a_layer_has_runs(
+    budget: float | None, seeds: int, n_blocks: list[int], n_folds: int
+) -> None:
+    assert folds_within(SearchSettings(budget=budget, seeds=seeds), n_blocks) == n_folds
+
+
+def test_runs_are_validated_by_folds_in_turn(six: Path, cache: Path, finding: Finding) -> None:
+    folds = folds_of(TASK, 2)
+    assert finding.n_folds == 2
     checkpoint = resolve(str(six))
     options = Model(device="cpu", cache_dir=cache)
     for each in finding.runs:
-        assert each.fold == each.run.seed % 5
+        assert each.fold == each.run.seed % 2
         if not each.scan:
             folder = run_folder(given(checkpoint, options), folds[each.fold], QUICK)
             assert run_in(folder, each.run.layer, each.run.seed) == each.run
@@ -283,7 +304,7 @@ def test_the_last_layer_is_held_against_on_the_test_split(six: Path, cache: Path
     checkpoint, options = resolve(str(six)), Model(device="cpu", cache_dir=cache)
     targets = np.array(TASK.test.targets)
     values, influences = [], []
-    for seed, fold in enumerate(folds_of(TASK, 5)[:2]):
+    for seed, fold in enumerate(folds_of(TASK, 2)):
         folder = run_folder(given(checkpoint, options), fold, QUICK)
         kept, last = (run_in(folder, layer, seed) for layer in (finding.best_layer, 6))
         assert kept is not None
@@ -446,7 +467,7 @@ def test_texts_that_are_cut_are_reported_once_for_all_folds(
 ) -> None:
     short = dataclasses.replace(QUICK, max_length=3)
     options = Model(device="cpu", cache_dir=tmp_path)
-    assert find(given(str(six), options), TASK, protocol=short, budget=0.25).n_folds == 5
+    assert find(given(str(six), options), TASK, protocol=short, budget=0.25).n_folds == 2
     assert caplog.text.count("were cut at 3 tokens in fine-tuning") == 1
 
 

@@ -36,12 +36,12 @@ def confirm(
     listed, measure, task = check_seeds(seeds), similarity.settings(), o.load(source)
 
     from layerprobe.finetuning.tuning import check_layers, plan_tuning
-    from layerprobe.study.find import search_begun
+    from layerprobe.study.find import runs_begun
 
     (checkpoint,) = o.resolved(model, items=task.readable)
     protocol, further = o.protocol_of(model, tuning), check_layers(checkpoint, layers)
     call.data(checkpoint, task, max_length=protocol.max_length)
-    if dry_run or not search_begun(checkpoint, task, seeds=len(listed), cross_validation=False, protocol=protocol):
+    if dry_run or not runs_begun(checkpoint, task, protocol):
         # which layer is compared with the last one is not known before the prediction
         cost = len(listed) * sum(layer + 1 for layer in further)
         plan = plan_tuning(checkpoint, task, block_steps=lambda n: 2 * len(listed) * (n + 1) + cost, protocol=protocol)
