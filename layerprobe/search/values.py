@@ -361,11 +361,14 @@ class SearchAnswer:
 
     def sufficient(self, gains: str = "") -> str:
         """Return the smallest layer that will do, and what it saves; nothing of layer 0, which none is below."""
+        best = self.layers[self.best_layer]
+        nearby = self.layers[max(self.best_layer - 1, self.first_layer) : self.best_layer + 2]
         return sentences.sufficient_sentence(
             self.best_layer,
             self.smallest_sufficient,
-            chance_within=self.layers[self.best_layer].chance_within,
-            behind=self.layers[self.best_layer].behind,
+            chance_within=best.chance_within,
+            behind=best.behind,
+            inferred=not all(belief.runs for belief in nearby),
             tolerance=self.settings.tolerance,
             level=self.settings.level,
             gains=gains,

@@ -556,18 +556,20 @@ def sufficient_sentence(
     behind: float | None,
     tolerance: float,
     level: float,
+    inferred: bool = False,
     gains: str = "",
 ) -> str:
     """Return the smallest layer that will do, and what it saves; nothing of layer 0, which none is below.
 
-    Where none is known to do, how far the best one may be behind.
+    Where none is known to do, how far the best one may be behind: if layers that were not run are as `inferred`.
     """
     near, sure = points(tolerance), f"{in_percent(level)} sure"
     if smallest == best:
         return f"No smaller layer is {sure} to be within {near} of it." if best else ""
     if smallest is not None:
         return f"The smallest layer within {near} of the best ({sure}) is {smallest}{gains and f': {gains}'}."
-    most = "" if behind is None else f"; it is {at_most(behind, tolerance)} points behind ({sure})"
+    given = "if scores change as in other encoders, " * inferred
+    most = "" if behind is None else f"; {given}it is {at_most(behind, tolerance)} points behind ({sure})"
     return f"There is {chance(chance_within)} that layer {best} is within {near} of the best{most}."
 
 
@@ -747,10 +749,9 @@ def found_drop_sentence(
     if 0.01 <= chance_of_drop <= 0.99:
         nearest = 100 * level if chance_of_drop > 0.5 else 100 - 100 * level
         number = f"{told_apart(100 * chance_of_drop, nearest, 0)}%"
-    return (
-        "On validation, it is unclear whether the last layers hurt: the chance that the last one is more than "
-        f"{far} below the best is {number}."
-    )
+    probably = "the last layers probably hurt, but that is not shown"
+    hurt = probably if chance_of_drop >= level else "it is unclear whether the last layers hurt"
+    return f"On validation, {hurt}: the chance that the last one is more than {far} below the best is {number}."
 
 
 def predicted_sentence(layer: int, flagged: Sequence[int]) -> str:
