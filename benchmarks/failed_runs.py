@@ -37,7 +37,7 @@ def of_classes(name: str, label: Callable[[str], bool]) -> Task:
     """Return the first texts of the pairs with a label each."""
     parts: dict[str, Any] = {}
     for split in ("train", "validation", "test"):
-        texts = PAIRS.split(split).first  # type: ignore[arg-type]
+        texts = PAIRS.split(split).first  # type: ignore[attr-defined]
         parts[split] = Examples(first=texts, second=None, targets=tuple(float(label(text)) for text in texts))
     return dataclasses.replace(
         PAIRS, name=name, kind="classification", labels=("no", "yes"), score_range=None, notes=(), **parts
