@@ -192,11 +192,20 @@ def test_embeddings_are_enough(models: dict[str, str], options: Model, scores: S
 # ---- intervals ----------------------------------------------------------------------------------------
 
 
-def test_intervals_are_students(scores: Scores) -> None:
+def wilson(share: float, variance: float, reach: float) -> tuple[float, float]:
+    """Return the shares from which this one is `reach` errors away, as roots of a quadratic equation."""
+    n = max(share * (1 - share) / variance, variance**-0.5)
+    low, high = sorted(np.roots([1 + reach**2 / n, -2 * share - reach**2 / n, share**2]).real)
+    return low, high
+
+
+def test_intervals_reach_as_far_as_students_and_wilsons(scores: Scores) -> None:
     for metric in RETRIEVAL_METRICS:
         for values, mean in zip(by_query(scores).by_item[metric], by_query(scores).means[metric], strict=True):
-            expected = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
-            assert mean.interval == pytest.approx(expected)
+            student = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
+            reach = stats.t.ppf(0.975, len(values) - 1)
+            low, high = wilson(np.mean(values) / 100, (stats.sem(values) / 100) ** 2, reach)
+            assert mean.interval == pytest.approx((min(student[0], 100 * low), max(student[1], 100 * high)))
             assert mean.value == pytest.approx(np.mean(values))
     assert scores.best_layer == int(np.argmax(scores.scores))
 
@@ -235,7 +244,8 @@ def test_layers_that_do_not_differ_have_a_p_of_one(models: dict[str, str], optio
 
 def test_queries_that_all_score_the_same_leave_an_error() -> None:
     layers = [np.full(6, 63.09), np.full(6, 100.0)]
-    assert _mean(layers[1], 0.95, "ndcg@10").interval[0] == pytest.approx(100 - stats.t.ppf(0.975, 5) * 100 / 6)
+    low, high = _mean(layers[1], 0.95, "ndcg@10").interval
+    assert (low, high) == pytest.approx((100 / (1 + stats.t.ppf(0.975, 5) ** 2 / 6), 100)), "Wilson's of six"
     (difference,) = _to_the_last(layers, 0.95, "ndcg@10")
     assert difference.interval[0] < difference.value < 0 < difference.interval[1]
     assert 0.03 < difference.p_value < 1  # six equal signs have a p of 1/32
