@@ -353,9 +353,8 @@ def test_a_layer_that_fails_in_the_scan_is_reported(six: Path, tmp_path: Path, m
     joint = runs.fine_tune_jointly
 
     def spoiled(*arguments: Any, **options: Any) -> Any:
-        run, outputs = joint(*arguments, **options)
-        test, validation = (tuple(None if i == 4 else m for i, m in enumerate(s)) for s in (run.test, run.validation))
-        return dataclasses.replace(run, test=test, validation=validation), outputs
+        made, outputs = joint(*arguments, **options)
+        return tuple(dataclasses.replace(run, error="no score" * (run.layer == 4)) for run in made), outputs
 
     monkeypatch.setattr(runs, "fine_tune_jointly", spoiled)
     finding = found(six, tmp_path, budget=0.2, scan=True)
