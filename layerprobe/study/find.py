@@ -423,7 +423,7 @@ class _ModelRuns:
             scored = score_split(checkpoint, looked_at, split="all")[0]
             self.failures += scored.warnings
             if scored.primary == self.folds[0].primary:
-                self.before = dict(zip(scored.layers, scored.scores, strict=True))
+                self.before = {layer: scored.scores[layer] for layer in scored.layers}
         if collapsed:
             give = "gives" if len(collapsed) == 1 else "give"
             without = f"{give} all texts one embedding: no reading speaks for fine-tuning there"
