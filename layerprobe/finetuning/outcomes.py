@@ -25,6 +25,8 @@ RISE = 1.03
 """Train loss of the last epoch over that of the first from which on it rose."""
 KNOWN = 20.0
 """Points above the floor from which on the score of an untrained model says something."""
+COMPARED = 30
+"""Validation items from which on scores before and after training are compared: on fewer, both are chance."""
 
 
 def failure_sign(
@@ -47,13 +49,13 @@ def failure_sign(
         untrained: What the model scores at that layer before training, x 100.
     """
     score, least = run.validation[run.primary], floor or 0.0
-    first, last = run.epochs[0].train_loss, run.epochs[-1].train_loss
+    losses = [epoch.train_loss for epoch in run.epochs]
     at_floor = floor is not None and score <= floor
     spread = math.inf if outputs is None else float(np.std(outputs, axis=0).max())
     if spread < (SPREAD_AT_FLOOR if at_floor else SPREAD):
         return "one output"
     # another epoch than the first tells, and a loss of 0 cannot fall
-    if len(run.epochs) > 1 and last >= (1.0 if at_floor else RISE) * first > 0:
+    if len(losses) > 1 and losses[-1] >= (1.0 if at_floor else RISE) * losses[0] > 0:
         return "loss"
     if untrained is not None and untrained >= least + KNOWN and score - least < (untrained - least) / 2:
         return "untrained"
@@ -66,9 +68,12 @@ def not_trained(run: FineTuningRun, task: Task, untrained: float | None = None) 
     floor = kind.floors(task.validation).get(run.primary)
     # those of a kind of its own may be numbers of words: one for all can be an honest answer
     outputs = None if kind.zero_shot == "own" else outputs_in(run.directory).of(run.layer, "validation")
+    untrained = untrained if len(task.validation) >= COMPARED else None
     sign = failure_sign(run, outputs, floor=None if floor is None else floor.value, untrained=untrained)
-    loss, score = run.epochs[-1].train_loss, run.validation[run.primary]
-    return "" if sign is None else not_trained_sign(sign, loss=loss, score=score, untrained=untrained)
+    if sign is None:
+        return ""
+    loss = run.epochs[-1].train_loss if run.epochs else math.nan
+    return not_trained_sign(sign, loss=loss, score=run.validation[run.primary], untrained=untrained)
 
 
 def outcome(runs: Iterable[FineTuningRun], items: RunItems = NO_ITEMS, *, level: float = LEVEL) -> LayerOutcome:
