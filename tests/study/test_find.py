@@ -205,7 +205,7 @@ def test_whatever_is_asked_for_beside_others_counts(
 
     def scored(encoder: Encoder, layer: int, *arguments: Any, **options: Any) -> Any:
         run, outputs = alone(encoder, layer, *arguments, **options)
-        scores = run.validation | {run.primary: 90.0 - 10 * abs(layer - best)}
+        scores = run.validation | {run.primary: 90.0 - 5 * abs(layer - best)}
         return dataclasses.replace(run, validation=scores), outputs
 
     def planned(sets: Any, jobs: Any) -> Any:
