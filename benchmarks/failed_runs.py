@@ -67,17 +67,17 @@ def main() -> None:
         encoder, before = load(checkpoint), dict[int, float]()
         if task.kind == "sts":
             scored = score_split(checkpoint, task, split="validation")[0]
-            before = dict(zip(scored.layers, scored.scores, strict=True))
+            before = {layer: scored.scores[layer] for layer in scored.layers}
         rates = ORDINARY if name in ("a rare word", "labels by chance") else (*ORDINARY, *TOO_HIGH)
         for rate, *how in itertools.product(rates, LAYERS, SEEDS, EPOCHS):
             layer, seed, epochs = how
             protocol = Protocol(learning_rate=rate, epochs=epochs)
-            given = "too high" if rate in TOO_HIGH else "ordinary"
+            sort = "too high" if rate in TOO_HIGH else "ordinary"
             row: list[Any] = [objective, name, f"{rate:g}", *how]
             try:
                 run, outputs = fine_tune(encoder, layer, task, protocol=protocol, seed=seed)
             except TrainingError:
-                counts[name, given, "error"] += 1
+                counts[name, sort, "error"] += 1
                 print(*row, "error", flush=True)
                 continue
             floor = KINDS[task.kind].floors(task.validation)[run.primary].value
@@ -86,7 +86,7 @@ def main() -> None:
             place = (objective, name, *how)
             ahead = usual.setdefault(place, score) - floor
             lost = ahead >= 15 and score - floor < ahead / 3
-            counts[name, given, f"{sign}{', lost' if lost else ''}"] += 1
+            counts[name, sort, f"{sign}{', lost' if lost else ''}"] += 1
             losses = [round(epoch.train_loss, 4) for epoch in run.epochs]
             spread = f"{values.std(axis=0).max():.1e}"
             print(*row, losses, f"{score:.1f}", f"floor {floor:.1f}", spread, sign, "lost" * lost, flush=True)

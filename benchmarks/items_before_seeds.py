@@ -54,7 +54,7 @@ def drawn_search(model: Recorded, rng_key: list[int], n_folds: int, labels: int,
     root = vectors * np.sqrt(np.maximum(values, 0) * scale)
     normal = np.random.default_rng([*rng_key, 1])
     common = root @ normal.standard_normal((n, SEEDS))  # by fold
-    own = normal.standard_normal((n, SEEDS)) * np.sqrt(np.array(errors.own) * scale)[:, None]
+    of_runs = normal.standard_normal((n, SEEDS)) * np.sqrt(np.array(errors.own) * scale)[:, None]
     settings, runs = SearchSettings(budget=budget, seeds=SEEDS), list[tuple[int, int]]()
     metrics = model.entry.metrics
 
@@ -66,7 +66,9 @@ def drawn_search(model: Recorded, rng_key: list[int], n_folds: int, labels: int,
             Score(
                 layer=layer,
                 seed=seed,
-                value=float(truth[layer] + of_seeds[layer, seed] + common[layer, seed % n_folds] + own[layer, seed]),
+                value=float(
+                    truth[layer] + of_seeds[layer, seed] + common[layer, seed % n_folds] + of_runs[layer, seed]
+                ),
             )
             for layer, seed in runs
         )
@@ -93,15 +95,16 @@ def replay(draws: int, budgets: list[float]) -> None:
         cases = [(LABELS, k) for k in (5, 3, 2)] + [(2 * LABELS, 2), (LABELS // 2, 2), (LABELS // 4, 2)]
         rows: dict[tuple[int, int], np.ndarray] = {}
         for labels, folds in cases:
-            found = np.array(
+            outcomes = np.array(
                 [[drawn_search(m, [i, d], folds, labels, budget) for d in range(draws)] for i, m in enumerate(models)]
             )
-            rows[labels, folds] = found[..., 0].mean(axis=1)
+            rows[labels, folds] = outcomes[..., 0].mean(axis=1)
             regret = _with_error(rows[labels, folds])
             less = _with_error(rows[labels, folds] - rows[LABELS, 5])
             print(
                 f"{budget:.0%}, {labels} labels, {folds} folds of {labels // folds}: regret {regret}, less that of "
-                f"{LABELS} in 5 (paired) {less}, {found[..., 1].mean():.1f} runs; n = {len(models)} encoders x {draws}",
+                f"{LABELS} in 5 (paired) {less}, {outcomes[..., 1].mean():.1f} runs; "
+                f"n = {len(models)} encoders x {draws}",
                 flush=True,
             )
 
@@ -117,26 +120,26 @@ def last_epochs(budgets: list[float]) -> None:
     """Print the regret of searches that are told the best epoch's score, or the mean of the last ones."""
     models = [Recorded(entry=e, tuned=e.budgets[BUDGET]) for e in read_searched().entries if BUDGET in e.budgets]
     for budget in budgets:
-        told = dict[str, np.ndarray]()
+        regrets = dict[str, np.ndarray]()
         for name, last in (("best epoch", 0), ("last", 1), ("mean of the last 2", 2), ("mean of the last 3", 3)):
-            regret = []
+            by_model = []
             for model in models:
                 epochs = np.array(model.tuned.epochs)
                 scores = np.array(model.tuned.validation) if not last else epochs[..., -last:].mean(axis=-1)
                 tuned = replace(model.tuned, validation=tuple(map(tuple, scores.tolist())))
-                seen = replace(model, tuned=tuned)
-                one = []
+                replayed = replace(model, tuned=tuned)
+                of_model = []
                 for first in range(len(tuned.seeds)):
-                    found = seen.search(budget * model.full_sweep, first=first)
-                    if found is None:
+                    choice = replayed.search(budget * model.full_sweep, first=first)
+                    if choice is None:
                         continue
-                    left = [s for s in range(len(tuned.seeds)) if s not in found.seeds] or None
-                    one.append(distances(model.tuned, left)[found.layer])
-                regret.append(np.mean(one))
-            told[name] = np.array(regret)
-            less = _with_error(told[name] - told["best epoch"])
+                    left = [s for s in range(len(tuned.seeds)) if s not in choice.seeds] or None
+                    of_model.append(distances(model.tuned, left)[choice.layer])
+                by_model.append(np.mean(of_model))
+            regrets[name] = np.array(by_model)
+            less = _with_error(regrets[name] - regrets["best epoch"])
             print(
-                f"{budget:.0%}, {name}: {_with_error(told[name])}, less best epoch {less}; n = {len(models)}",
+                f"{budget:.0%}, {name}: {_with_error(regrets[name])}, less best epoch {less}; n = {len(models)}",
                 flush=True,
             )
 

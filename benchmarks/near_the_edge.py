@@ -52,7 +52,7 @@ def drawn(rng: np.random.Generator, n: int, metric: str, by_layer: Array, thresh
     noise = np.sqrt(SHARED) * rng.standard_normal(n) + np.sqrt(1 - SHARED) * rng.standard_normal((len(by_layer), n))
     if metric == "accuracy":
         right = 100.0 * (noise < stats.norm.ppf(by_layer)[:, None])
-        return right.mean(axis=1), np.array([mean_influences(each) for each in right])
+        return right.mean(axis=1), np.array([mean_influences(of_layer) for of_layer in right])
     positive = np.zeros(n)
     while positive.sum() < 2:
         positive = (rng.random(n) < RARE).astype(float)
@@ -85,11 +85,11 @@ if __name__ == "__main__":
             compared = best.against_best(scores.tolist(), influences, metric=metric)
             assert compared is not None
             low, high = np.array(compared.intervals).T
-            held, width, highest = (low <= true) & (true <= high), high - low, compared.best
-            rows.append((100 * held[highest], 100 * held.mean(), width[highest], width.mean()))
-        of_highest, given, wide, widths = np.mean(rows, axis=0)
+            inside, width, highest = (low <= true) & (true <= high), high - low, compared.best
+            rows.append((100 * inside[highest], 100 * inside.mean(), width[highest], width.mean()))
+        of_highest, of_one, wide, widths = np.mean(rows, axis=0)
         print(
             f"{metric} {true.max():.1f}, {n} items, {layers} layers{', one better' * better}: the highest holds "
-            f"{of_highest:.1f}, a given one {given:.1f}; widths {wide:.1f}, {widths:.1f}",
+            f"{of_highest:.1f}, a given one {of_one:.1f}; widths {wide:.1f}, {widths:.1f}",
             flush=True,
         )

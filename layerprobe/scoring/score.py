@@ -354,11 +354,8 @@ def _mean(values: Array, level: float, metric: str, *, difference: bool = False)
     # items that all score the same do not say that others would
     variance = values.var(ddof=1) / n if np.ptp(values) > _SAME else least_variance(n)
     mean, error = mean_of(values), math.sqrt(variance)
-    half = float(stats.t.ppf((1 + level) / 2, len(values) - 1))
-    if difference:
-        ends = bounded(metric, (mean - half * error, mean + half * error), difference=True)
-    else:
-        ends = score_ends(metric, mean, error, half, half)
+    reach = float(stats.t.ppf((1 + level) / 2, len(values) - 1))
+    ends = score_ends(metric, mean, error, reach, reach, difference=difference)
     return Interval(value=mean, standard_error=error, interval=ends, level=level, freedom=n - 1)
 
 

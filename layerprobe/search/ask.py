@@ -241,8 +241,8 @@ class LayerSearch:
             seed: It was trained with.
             scores: The metric, higher is better, from -1 to 1; or (items,) its value of each validation item, in the
                 same order in all runs, of which the metric is the mean. Items are independent: a query, not each of
-                its documents. None for a run that failed, or did not
-                train: its loss did not fall, its outputs are all alike, or it scores far less than the untrained model.
+                its documents. None for a run that failed, or did not train: its loss did not fall, its outputs are all
+                alike, or it scores far less than the untrained model.
 
         Raises:
             DataError: If there is no such layer, the run was told before, or the scores are not what they should be.

@@ -124,8 +124,10 @@ def least_variance(n: int, links: Links | None = None) -> float:
     return (100 / item_units(n, links)) ** 2
 
 
-def score_ends(metric: str, value: float, error: float, below: float, above: float) -> tuple[float, float]:
-    """Return the ends of the interval of a score x 100, so many standard errors below and above it.
+def score_ends(
+    metric: str, value: float, error: float, below: float, above: float, *, difference: bool = False
+) -> tuple[float, float]:
+    """Return the ends of the interval of a score x 100, or of a difference, so many standard errors below and above it.
 
     Near its edge a metric between 0 and 100 has an error that shrinks as the score rises, so that one that is high by
     luck would seem certain. Its interval holds Wilson's, too, of as many items as the error is worth: p (1 - p) / v of
@@ -137,8 +139,8 @@ def score_ends(metric: str, value: float, error: float, below: float, above: flo
         >>> score_ends("accuracy", 100.0, 1.0, 2.0, 2.0), score_ends("accuracy", 50.0, 5.0, 2.0, 2.0)
         ((96.15384615384615, 100.0), (40.0, 60.0))
     """
-    low, high = bounded(metric, (value - below * error, value + above * error))
-    if (METRICS[metric].low, METRICS[metric].high) == (0.0, 100.0) and error > 0:
+    low, high = bounded(metric, (value - below * error, value + above * error), difference=difference)
+    if not difference and (METRICS[metric].low, METRICS[metric].high) == (0.0, 100.0) and error > 0:
         p, v = min(max(value / 100, 0.0), 1.0), (error / 100) ** 2
         a, b = (reach**2 / max(p * (1 - p) / v, v**-0.5) for reach in (below, above))
         low = min(low, 100 * (p + a / 2 - math.sqrt(a * p * (1 - p) + a * a / 4)) / (1 + a))
@@ -203,11 +205,10 @@ def crossed(
     share = of_seeds / variance if variance > 0 else float(n_seeds > 1)
     freedom = 1 / (share / max(n_seeds - 1, 1) + (1 - share) / item_freedom)
     error = math.sqrt(variance)
-    half = float(stats.t.isf((1 - level) / 2, freedom)) * error
-    ends = (value - half, value + half)
+    reach = float(stats.t.isf((1 - level) / 2, freedom))
+    ends = (value - reach * error, value + reach * error)
     if metric is not None:
-        far = half / error if error else 0.0
-        ends = bounded(metric, ends, difference=True) if difference else score_ends(metric, value, error, far, far)
+        ends = score_ends(metric, value, error, reach, reach, difference=difference)
     return Interval(
         value=value,
         standard_error=error,

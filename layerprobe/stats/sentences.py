@@ -561,15 +561,16 @@ def sufficient_sentence(
 ) -> str:
     """Return the smallest layer that will do, and what it saves; nothing of layer 0, which none is below.
 
-    Where none is known to do, how far the best one may be behind: if layers that were not run are as `inferred`.
+    Where none is known to do, how far the best one may be behind. `inferred`: it or a layer beside it had no run, so
+    that this holds if scores change as in other encoders.
     """
     near, sure = points(tolerance), f"{in_percent(level)} sure"
     if smallest == best:
         return f"No smaller layer is {sure} to be within {near} of it." if best else ""
     if smallest is not None:
         return f"The smallest layer within {near} of the best ({sure}) is {smallest}{gains and f': {gains}'}."
-    given = "if scores change as in other encoders, " * inferred
-    most = "" if behind is None else f"; {given}it is {at_most(behind, tolerance)} points behind ({sure})"
+    condition = "if scores change as in other encoders, " * inferred
+    most = "" if behind is None else f"; {condition}it is {at_most(behind, tolerance)} points behind ({sure})"
     return f"There is {chance(chance_within)} that layer {best} is within {near} of the best{most}."
 
 
@@ -902,19 +903,23 @@ def record_sentence(
         others: The same of these that do not.
         none_drop: The same of sorts of which none drops.
     """
-    sentences = []
+
+    def span(numbers: Sequence[float]) -> str:
+        return " to ".join(dict.fromkeys((f"{min(numbers):.1f}", f"{max(numbers):.1f}")))
+
+    clauses = []
     if regrets:
-        (low, high), (least, most) = ((f"{min(of):.1f}", f"{max(of):.1f}") for of in (regrets, last_regrets))
-        its, last = low if low == high else f"{low} to {high}", least if least == most else f"{least} to {most}"
-        idle = ": a flag alone says nothing" * (dropping[0] + others[0] == dropping[1] + others[1])
-        sentences = [
-            f"on {dropping[1] + others[1]} encoders the layer was {its} points below the best and the last one {last}",
+        n_models = dropping[1] + others[1]
+        idle = ": a flag alone says nothing" * (dropping[0] + others[0] == n_models)
+        clauses = [
+            f"on {n_models} encoders the layer was {span(regrets)} points below the best and the last one "
+            f"{span(last_regrets)}",
             f"it flags {dropping[0]} of {dropping[1]} that drop and {others[0]} of {others[1]} that do not{idle}",
         ]
     if none_drop[1]:
-        those = f"{none_drop[1]} {'other ' * bool(regrets)}encoders that do not drop"
-        sentences.append(f"it flags {none_drop[0] or 'none'} of {those}")
-    return f"Its record (DropBench, {budget} fine-tuning): {'; '.join(sentences)}."
+        other = "other " * bool(regrets)
+        clauses.append(f"it flags {none_drop[0] or 'none'} of {none_drop[1]} {other}encoders that do not drop")
+    return f"Its record (DropBench, {budget} fine-tuning): {'; '.join(clauses)}."
 
 
 def texts_sentence(n: int | None, available: int, same: float | None) -> str:

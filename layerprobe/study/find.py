@@ -476,11 +476,10 @@ class _ModelRuns:
         if run is not None:
             items = run_items(self.folds[fold], [run])
             influences = items.influences["validation"].get(run.place)
-            self.runs.append(MadeRun(scan=job.scan, fold=fold, layer=layer, seed=job.seed, run=run))
             if not job.scan:
                 self._tested.update(items.influences["test"])
-                if self._did_not_train(job, run):
-                    self.runs[-1], run = replace(self.runs[-1], run=None), None
+                run = None if self._did_not_train(job, run) else run
+            self.runs.append(MadeRun(scan=job.scan, fold=fold, layer=layer, seed=job.seed, run=run))
         value = None if run is None else run.validation[run.primary]
         return Score(layer=layer, seed=job.seed, value=value, scan=job.scan), influences
 

@@ -355,9 +355,9 @@ def drop_of_curves(
     values = {name: curve.values for name, curve in read.items()}
     grounds = course(values, layers=range(max(layers.start, 1), layers.stop))
     flagged = range(layer + 1, n_blocks + 1)
-    said = no_drop_sentence(model, n_blocks, grounds)
+    sentence = no_drop_sentence(model, n_blocks, grounds)
     if flagged:
-        said = look_first_sentence(model, grounds, flagged, collapsed=flagged[layers[-1] - layer :])
+        sentence = look_first_sentence(model, grounds, flagged, collapsed=flagged[layers[-1] - layer :])
     flagged_in, recommended_in = tuned.shares(seen, most=layers[-1])
     return DropPrediction(
         drop_layers=tuple(flagged),
@@ -365,7 +365,7 @@ def drop_of_curves(
         recommended_layer=layer,
         rule=rule,
         evidence=by_plateau.evidence if by_plateau else None,
-        sentence=with_record(said),
+        sentence=with_record(sentence),
         baselines=baselines,
         flagged_in=flagged_in,
         recommended_in=recommended_in,

@@ -1,9 +1,13 @@
 """Which runs did not train, by what they hold."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from layerprobe.finetuning.outcomes import FailureSign, failure_sign
+from layerprobe.embedded.pair import embedded_task
+from layerprobe.finetuning import outcomes
+from layerprobe.finetuning.outcomes import COMPARED, FailureSign, failure_sign, not_trained
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, Protocol
 
 VARIED = np.linspace(0.0, 1.0, 40)
@@ -18,7 +22,7 @@ def run_of(*losses: float, score: float) -> FineTuningRun:
     return FineTuningRun(
         layer=3,
         seed=0,
-        protocol=Protocol(epochs=len(losses)),
+        protocol=Protocol(epochs=max(len(losses), 1)),
         parameters=1,
         primary="spearman",
         best_epoch=1,
@@ -47,6 +51,7 @@ def run_of(*losses: float, score: float) -> FineTuningRun:
         pytest.param((0.71, 0.69, 0.66), 50.0, VARIED, 50.0, None, None, id="random labels"),
         pytest.param((0.021, 0.0207), 84.1, VARIED, 0.0, 83.5, None, id="already fine-tuned"),
         pytest.param((0.33, 0.29), 90.0, LEANING, 90.0, None, None, id="the majority, honestly"),
+        pytest.param((), 52.0, VARIED, 0.0, 54.0, None, id="no losses on record"),
         pytest.param((0.10,), 52.0, VARIED, 0.0, None, None, id="one epoch"),
         pytest.param((0.10, 0.08), 4.0, VARIED, 0.0, 9.0, None, id="an untrained model that says nothing"),
         pytest.param((0.0, 0.0), 100.0, VARIED, 0.0, None, None, id="nothing left to learn"),
@@ -62,3 +67,13 @@ def test_a_run_failed_where_its_training_shows_it(
 ) -> None:
     run = run_of(*losses, score=score)
     assert failure_sign(run, outputs, floor=floor, untrained=untrained) == sign
+
+
+@pytest.mark.parametrize("n_items", [COMPARED - 1, COMPARED])
+def test_a_score_before_training_counts_where_there_are_items_enough(
+    n_items: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs = SimpleNamespace(of=lambda *_: None)
+    monkeypatch.setattr(outcomes, "outputs_in", lambda _: outputs)
+    why = not_trained(run_of(0.3, score=2.0), embedded_task(train=8, validation=n_items, test=8), untrained=54.0)
+    assert why == ("it scores 2.0 after training, 54.0 before" if n_items == COMPARED else "")
