@@ -4,13 +4,14 @@ Pure functions: the same evidence, the same run and the same answer.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from layerprobe.errors import DataError
+from layerprobe.interval import Interval
 from layerprobe.search.posterior import (
     Array,
     Outlook,
@@ -42,6 +43,8 @@ LEAST_GAIN = 0.02
 """Points of the metric x 100 that further seeds, without end, must promise together."""
 GIVEN_UP = 3
 """Runs without any score after which one of several models is left out."""
+LAST_RUNS, LAST_SHARE = 2, 0.2
+"""Scores of the last layer that part of the budget is kept back for, and that part at most."""
 ROUNDING = 1e-9
 """Block-steps that are added to the budget: a run may cost all that is left, which rounding makes a little less."""
 LOOKING = 0.0
@@ -66,9 +69,12 @@ def next_run(
     then the run comes next that is expected to raise the highest posterior mean of all models most for its cost, see
     `side_by_side`: a model that is far behind gets no further one. They have no scans.
 
-    It ends where the best layer is within the tolerance at the level; where seeds without end would not improve the
+    5. Where that is over: the last layer of the model to keep, unless it is the layer to keep, until it has two scores
+    or fewer show that it is worse. Of the budget so much is kept back for it, though at most 40 %.
+
+    4 is over where the best layer is within the tolerance at the level; where seeds without end would not improve the
     choice by 0.02 points; where all layers that may be the best have all their seeds; and where the next run exceeds
-    the budget.
+    the budget less that part.
 
     Source: the knowledge gradient for correlated beliefs, Frazier, Powell and Dayanik 2009 (INFORMS Journal on
     Computing 21, 599-613), per unit of cost.
@@ -156,19 +162,56 @@ def _by_gain(
     begun = _begun(models, pending)
     if not begun:
         return _over("budget", settings, models)
-    scored = len(begun) == sum(model.scored for model in models.values())
     beliefs = side_by_side([posterior(model) for model in begun])
+    places = [(models[model.model], layer) for model in begun for layer in range(model.n_blocks + 1)]
+    model, layer = places[beliefs.best_layer]
+    last, whole = model.n_blocks, sum(m.block_cost * settings.block_steps(m.n_blocks) for m in models.values())
+    lacking, cost = _lacking_at_last(model, layer, settings, pending), model.block_cost * (last + 1)
+    free = left - cost * min(lacking, int(LAST_SHARE * whole / cost))
+
+    def affords(layer: int) -> bool:
+        return model.block_cost * (layer + 1) <= free
+
+    if _is_open(model, layer, pending) and affords(layer):
+        return _fine_tune(model, layer, "this layer looks best and has no score of its own yet", pending)
+    if layer == 0 and not _seeds(model, 1, pending) and affords(1):
+        why = "layer 0 looks best, and runs at other blocks say little of the first"
+        return _fine_tune(model, 1, why, pending)
+    decision = _most_promising(models, begun, beliefs, settings, free, pending)
+    if decision.run is None and lacking and cost <= left:
+        why = "whether the whole model is worse than the layer that looks best is asked by itself"
+        folds = {model.fold(score.seed) for score in model.runs_at(layer)}
+        return _fine_tune(model, last, why, pending, folds)
+    return decision
+
+
+def _lacking_at_last(evidence: Evidence, best: int, settings: SearchSettings, pending: Sequence[PlannedRun]) -> int:
+    """Return how many scores the last layer lacks, but for pending runs; 0 where it is best, or shown to be worse."""
+    last, scores = evidence.n_blocks, _scored_runs(evidence, evidence.n_blocks)
+    n_seeds = _seeds(evidence, last, pending)
+    lacking = LAST_RUNS - scores - (n_seeds - len(evidence.runs_at(last)))
+    if best == last or lacking <= 0 or last not in evidence.contenders or n_seeds >= settings.seeds:
+        return 0
+    whole = of_whole(posterior(evidence), posterior(evidence, claims=True), best, settings) if scores else None
+    return 0 if whole is not None and whole.shown else lacking
+
+
+def _most_promising(
+    models: Mapping[int, Evidence],
+    begun: Sequence[Evidence],
+    beliefs: Posterior,
+    settings: SearchSettings,
+    left: float,
+    pending: Sequence[PlannedRun],
+) -> Decision:
+    """Return the run, or the further scan, that promises most for its cost, or why none is worth it."""
+    scored = len(begun) == sum(model.scored for model in models.values())
     hoped = side_by_side([posterior(model, nothing=LOOKING) for model in begun])
     places = [(models[model.model], layer) for model in begun for layer in range(model.n_blocks + 1)]
     n_seeds = [_seeds(model, layer, pending) for model, layer in places]
     costs = [model.block_cost * (layer + 1) for model, layer in places]
     names = [(model.model, layer) for model, layer in places]
     best = beliefs.best_layer
-    if _is_open(*places[best], pending) and costs[best] <= left:
-        return _fine_tune(*places[best], "this layer looks best and has no score of its own yet", pending)
-    if places[best][1] == 0 and not n_seeds[best + 1] and costs[best + 1] <= left:
-        why = "layer 0 looks best, and runs at other blocks say little of the first"
-        return _fine_tune(*places[best + 1], why, pending)
     likely = beliefs.candidates(settings.level)
     open_places = [i for i in beliefs.choices.tolist() if n_seeds[i] < settings.seeds]
     if scored:
@@ -261,8 +304,11 @@ def _over(stop: StopReason, settings: SearchSettings, models: Mapping[int, Evide
     return Decision(run=None, stop=stop, why=why)
 
 
-def _fine_tune(evidence: Evidence, layer: int, why: str, pending: Sequence[PlannedRun]) -> Decision:
-    seed = evidence.next_seed(layer, pending)
+def _fine_tune(
+    evidence: Evidence, layer: int, why: str, pending: Sequence[PlannedRun], folds: Collection[int] = ()
+) -> Decision:
+    """Return the first seed that a layer has no run of, on one of some folds if there are any."""
+    seed = evidence.next_seed(layer, pending, folds)
     run = PlannedRun(layer=layer, seed=seed, scan=False, cost=layer + 1, model=evidence.model)
     return Decision(run=run, stop=None, why=why)
 
@@ -307,10 +353,12 @@ def answer(
     best, within = beliefs.best_layer, claimed.chances_within(settings.tolerance)
     sufficient = [layer for layer in claimed.tested.tolist() if within[layer] >= settings.level]
     candidates, worse = claimed.statement(settings.tolerance, settings.level)
+    whole = of_whole(beliefs, claimed, best, settings)
+    worse = {*worse, *([evidence.n_blocks] if whole and whole.shown else [])} - {best}
     return SearchAnswer(
         best_layer=best,
         chance=float(claimed.chances[best]),
-        candidates=tuple(sorted({*candidates, best})),
+        candidates=tuple(sorted({*candidates, best} - worse)),
         smallest_sufficient=sufficient[0] if sufficient else None,
         layers=_beliefs(evidence, beliefs.means, claimed, settings),
         settings=settings,
@@ -320,8 +368,30 @@ def answer(
         doubt=_doubt(evidence, beliefs, settings),
         sentence="",
         first_layer=evidence.first_layer,
-        worse=tuple(layer for layer in worse if layer != best),
+        worse=tuple(sorted(worse)),
+        whole=whole,
     ).worded
+
+
+def of_whole(beliefs: Posterior, claimed: Posterior, best: int, settings: SearchSettings) -> Interval | None:
+    """Return the quality of a layer less that of the last one; None where it is that, or that has no score of a run."""
+    last, tail = len(beliefs.means) - 1, (1 - settings.level) / 2
+    if best == last or last not in claimed.tested:
+        return None
+    differences, value = (
+        claimed.draws[:, best] - claimed.draws[:, last],
+        float(beliefs.means[best] - beliefs.means[last]),
+    )
+    low, high = np.quantile(differences, (tail, 1 - tail)).tolist()
+    return Interval(
+        value=value,
+        standard_error=float(differences.std()),
+        interval=(min(low, value), max(high, value)),
+        level=settings.level,
+        freedom=len(differences) - 1,
+        label=f"layer {best} less layer {last}",
+        margin=settings.tolerance,
+    )
 
 
 def _beliefs(
@@ -331,7 +401,10 @@ def _beliefs(
     ends = np.quantile(claimed.draws, (tail, 1 - tail), axis=0)
     lows, highs = np.minimum(ends[0], expected).tolist(), np.maximum(ends[1], expected).tolist()
     means, chances = expected.tolist(), claimed.chances.tolist()
-    within, behind = claimed.chances_within(settings.tolerance).tolist(), claimed.behind(settings.level).tolist()
+    within, behind = (
+        claimed.chances_within(settings.tolerance).tolist(),
+        claimed.behind(settings.tolerance, settings.level).tolist(),
+    )
     return tuple(
         LayerBelief(
             layer=layer,

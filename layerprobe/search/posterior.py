@@ -18,15 +18,15 @@ Source: Rasmussen and Williams 2006 (Gaussian Processes for Machine Learning), e
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp
+from scipy.special import log_ndtr, logsumexp
 
 from layerprobe.errors import DataError
 from layerprobe.prediction.tuned import fitted_parameters
@@ -66,14 +66,17 @@ CHANGE = 0.6
 """Chance of a change within few blocks."""
 CHANGES, WIDTHS = (3.0, 8.0, 25.0), (1, 2, 3)
 """Its standard deviation, about 0, and over how many blocks it goes, beside a quarter of them; all are as likely."""
-GROWTHS = ((1.0, 0.4), (3.0, 0.4), (16.0, 0.2))
-"""How many times as large the deviation of s is at the last layer as at layer 0, with their chances."""
+GROWTHS, GROWTH_PRIOR = (1.0, 4.0, 16.0), (2.0, 2.5)
+"""How many times as large the deviation of s is at the last layer as at layer 0."""
 LIKE_BLOCKS, ALIKE_SD = 0.5, 1.0
 """Chance that a at layer 0 is small, and its standard deviation then."""
-WORSE_SHARE = 0.25
-"""Of the error that a statement allows itself, for layers that it says are worse; the rest is for the best one."""
-UNRUN_ERRORS = 2.0
-"""How many times the error that a statement allows itself a layer without a run may cost, to leave the set."""
+UNRUN_SD = 2.0
+"""Of what a layer without a run may have of its own, where it is said how far the best one is ahead at most."""
+OUTLIER, OUTLIER_RANGE = 0.02, 40.0
+"""Chance that a run is an outlier, of which no more is known than that its layer is better; points below its layer over
+which its score is as likely anywhere."""
+OUTLIER_SETS, OUTLIER_WEIGHT = 8, 0.01
+"""Sets of runs that are tried as outliers at most, and the least weight of one, of that of the likeliest."""
 _NEGLIGIBLE, _LEAST = 1e-3, -30.0
 
 
@@ -128,11 +131,21 @@ class Posterior:
         shares[self.choices] = (self.draws[:, self.choices] >= highest - tolerance).mean(axis=0)
         return shares
 
-    def behind(self, level: float) -> Array:
-        """Return (layers,): points that the best is ahead of each at most, each at the level, as chances within are."""
-        gaps = self.draws[:, self.choices].max(axis=1, keepdims=True) - self.draws
-        most: Array = np.quantile(gaps, level, axis=0, method="inverted_cdf").clip(min=0)
-        return most
+    def behind(self, tolerance: float, level: float) -> Array:
+        """Return (layers,): points that the best is ahead of each at most, each at the level.
+
+        A layer without a run may differ from what is expected of it by more than the model has it, see `UNRUN_SD`; not
+        where that decides nothing, as chances within are at the level without it.
+        """
+        apart = UNRUN_SD * standard_normal(len(self.draws), 2 * len(self.means))[:, len(self.means) :]
+        apart = apart * ~np.isin(np.arange(len(self.means)), self.tested)
+        most, wide = (
+            np.quantile(
+                f[:, self.choices].max(axis=1, keepdims=True) - self.draws, level, axis=0, method="inverted_cdf"
+            )
+            for f in (self.draws, self.draws + apart)
+        )
+        return np.where(most <= tolerance, most, np.maximum(most, wide)).clip(min=0)
 
     def candidates(self, level: float) -> tuple[int, ...]:
         """Return the fewest layers of which one is the best with at least the level, ascending."""
@@ -141,35 +154,26 @@ class Posterior:
     def statement(self, tolerance: float, level: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return layers of which one is the best, and layers that are worse than it by more than the tolerance.
 
-        No layer is in both. Only layers with a run are called worse: than the best of those, which is true with at
-        least the level together with the best layer's being among those that stay. A layer without a run leaves the set
-        only where it adds little to its chance, and the next earlier layer with one is not the best of those with a
-        run, at the level: scores may fall in any block that nothing was run behind. How often sets hold the best layer
-        is measured in docs/results/statements.md.
+        No layer is in both. Only layers with a run are called worse, than the best of those: each with so much that, at
+        the level, all of them are. A layer without a run leaves the set only where it adds little to its chance, and
+        the next earlier layer with one is not the best of those with a run, at the level: scores may fall in any block
+        that nothing was run behind. How often sets hold the best layer is measured in docs/results/statements.md.
         """
         highest = self.draws[:, self.tested].max(axis=1, keepdims=True, initial=-np.inf)
-        below = self.draws < highest - tolerance
-        true = np.ones(len(self.draws), dtype=bool)
-        worse = []
-        for layer in sorted(self.tested.tolist(), key=lambda layer: (-below[:, layer].sum(), layer)):
-            if (true & below[:, layer]).mean() < 1 - WORSE_SHARE * (1 - level):
-                break
-            true &= below[:, layer]
-            worse.append(layer)
-        best, best_tested = (self._of_best(layers, true, level) for layers in (self.choices, self.tested))
-        likely = self._of_best(self.choices, true, 1 - UNRUN_ERRORS * (1 - level))
+        shares, least = (self.draws < highest - tolerance).mean(axis=0), 1 - (1 - level) / max(len(self.tested), 1)
+        worse = {layer for layer in self.tested.tolist() if shares[layer] >= least}
+        best, best_tested = (self._of_best(layers, level) for layers in (self.choices, self.tested))
         before = dict(zip(self.choices.tolist(), self._before.tolist(), strict=True))
         unseen = {layer for layer, run in before.items() if run != layer and (run < 0 or run in best_tested)}
-        best = likely | (best & set(self.tested.tolist()))
-        return tuple(sorted(best | best_tested | unseen)), tuple(sorted(worse))
+        return tuple(sorted((best | best_tested | unseen) - worse)), tuple(sorted(worse))
 
-    def _of_best(self, layers: NDArray[np.intp], true: NDArray[np.bool_], level: float) -> set[int]:
+    def _of_best(self, layers: NDArray[np.intp], level: float) -> set[int]:
         """Return the fewest of some layers of which one is the best of them with at least the level."""
         if not len(layers):
             return set()
-        best = layers[self.draws[np.ix_(true, layers)].argmax(axis=1)]
+        best = layers[self.draws[:, layers].argmax(axis=1)]
         chances = np.bincount(best, minlength=len(self.means)) / len(self.draws)
-        return set(_fewest(chances, min(level, float(true.mean())))) & set(layers.tolist())
+        return set(_fewest(chances, level)) & set(layers.tolist())
 
     @property
     def _before(self) -> NDArray[np.intp]:
@@ -206,10 +210,39 @@ def posterior(evidence: Evidence, *, nothing: float = NOTHING, claims: bool = Fa
         nothing: Chance that InfoNCE says nothing, before any score is known.
         claims: Admit what would make a statement false: that InfoNCE says nothing, scores change within few blocks,
             seeds err more with depth, and layer 0 is like the others. Searches are not the better for it.
+
+    Any fine-tuning run may be an outlier: sets of runs are left out, the likeliest first, and what the other scores say
+    counts by how likely those are.
     """
-    rows = [row for row, score in enumerate(evidence.scores) if score.value is not None]
+    rows = frozenset(row for row, score in enumerate(evidence.scores) if score.value is not None)
     if not rows:
         raise DataError("expected at least one finite score, got none: scan the model, or fine-tune a layer")
+    parts, logs, guesses = dict[frozenset[int], Posterior](), list[float](), {rows: 0.0}
+    while guesses and len(parts) < OUTLIER_SETS:
+        ordinary = max(guesses, key=guesses.__getitem__)
+        if guesses.pop(ordinary) < max(logs, default=-np.inf) + math.log(OUTLIER_WEIGHT):
+            break
+        part, log, odds = _without_outliers(evidence, sorted(ordinary), nothing=nothing, claims=claims)
+        spread = np.sqrt(part.run[1].diagonal() + part.run_variance)
+        for row in rows - ordinary:
+            layer, value = evidence.scores[row].layer, evidence.scores[row].value
+            log += _LOG_OUTLIER + float(log_ndtr((part.means[layer] - value) / spread[layer]))
+        parts[ordinary] = part
+        logs.append(log)
+        for row, more in odds.items():
+            fewer = ordinary - {row}
+            if fewer and fewer not in parts:
+                guesses[fewer] = max(guesses.get(fewer, -np.inf), log + more)
+    return _averaged(evidence, parts, np.exp(np.array(logs) - logsumexp(logs)))
+
+
+def _without_outliers(
+    evidence: Evidence, rows: Sequence[int], *, nothing: float, claims: bool
+) -> tuple[Posterior, float, dict[int, float]]:
+    """Return what some scores say if none is an outlier, the log of their density, and log odds that each is one.
+
+    The odds know no changes, which takes a tenth of the time: they only say which sets to try.
+    """
     scores, m, n = [evidence.scores[row] for row in rows], len(rows), evidence.n_blocks + 1
     infonce = fitted_parameters()
     y = np.array([score.value for score in scores])
@@ -232,12 +265,14 @@ def posterior(evidence: Evidence, *, nothing: float = NOTHING, claims: bool = Fa
     whitened = _solved(roots, np.concatenate([(y - expected[:, :m] - level)[..., None], stepped], axis=2))
     white, steps = whitened[..., 0], whitened[..., 1:]
     log_weights = log_weights - (white**2).sum(1) / 2 - np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(1)
+    odds = dict(zip(rows, _outlier_odds(roots, white, log_weights), strict=True))
 
     # a change of each shape and size, of which a point of the grid leaves a normal law
     precision, pull = np.einsum("gmj,gmj->gj", steps, steps), np.einsum("gmj,gm->gj", steps, white)
     variances = 1 / (1 / np.square(CHANGES) + precision[..., None])  # (points, shapes, sizes)
     log_weights = log_weights[:, None, None] + log_priors + np.log(variances / np.square(CHANGES)) / 2
     log_weights += variances * pull[..., None] ** 2 / 2
+    log_density = float(logsumexp(log_weights)) - m * math.log(2 * math.pi) / 2
     weights = np.exp(np.maximum(log_weights - log_weights.max(), _LEAST))  # of subnormal numbers all is slow
     likely = weights.sum(axis=(1, 2)) > _NEGLIGIBLE * weights.sum(axis=(1, 2)).max()
     weights, grid = weights[likely] / weights[likely].sum(), grid[likely]
@@ -263,10 +298,9 @@ def posterior(evidence: Evidence, *, nothing: float = NOTHING, claims: bool = Fa
     covariance = law.mean(grid, points)[m:, m:] - summed(points[:, None, None] * explained, explained)
     covariance += (points[:, None] * apart).T @ apart + apart.T @ moved + moved.T @ apart
     covariance += (ahead.T * squared.sum(axis=0)) @ ahead - beside - beside.T
-    with_run = {score.layer for score in scores if not score.scan}
     covariance += summed(weighed @ steps.transpose(0, 2, 1) @ explained, explained)
     draws = _draws(weights, sizes, variances)
-    return Posterior(
+    part = Posterior(
         means=mean[:n],
         covariance=covariance[:n, :n],
         draws=_mixture(draws, means[:, :n], covariances, shapes, steps, explained[..., :n]),
@@ -276,8 +310,57 @@ def posterior(evidence: Evidence, *, nothing: float = NOTHING, claims: bool = Fa
         run_variance=of_run + points @ _seed_variances(grid, np.arange(n) / evidence.n_blocks),
         items=errors[-n:, -n:],
         choices=np.array(evidence.contenders),
-        tested=np.array([i for i in evidence.contenders if i in with_run], dtype=np.intp),
+        tested=np.array(evidence.contenders),
         starts=np.zeros(1, dtype=np.intp),
+    )
+    return part, log_density, {row: more for row, more in odds.items() if not evidence.scores[row].scan}
+
+
+_LOG_OUTLIER = math.log(OUTLIER / (1 - OUTLIER) / OUTLIER_RANGE)
+
+
+def _outlier_odds(roots: Array, white: Array, log_weights: Array) -> list[float]:
+    """Return log odds that each score alone is an outlier, against none: that it lies below what the others expect.
+
+    Source: a score given all others, Rasmussen and Williams 2006, equations 5.10 to 5.12.
+    """
+    inverse = _solved(roots, np.broadcast_to(np.eye(white.shape[1]), roots.shape))
+    precision = np.einsum("gij,gij->gj", inverse, inverse)
+    z = np.einsum("gij,gi->gj", inverse, white) / np.sqrt(precision)
+    logs = log_weights[:, None] + log_ndtr(-z) + z**2 / 2 + np.log(2 * np.pi / precision) / 2
+    odds: list[float] = (_LOG_OUTLIER + logsumexp(logs, axis=0) - logsumexp(log_weights)).tolist()
+    return odds
+
+
+def _averaged(evidence: Evidence, parts: Mapping[frozenset[int], Posterior], weights: Array) -> Posterior:
+    """Return the mixture over which scores are of no outlier; a layer is tested if one of its runs likely is none."""
+    whole, chances = [*parts.values()], np.zeros(len(evidence.scores))
+    for rows, weight in zip(parts, weights, strict=True):
+        chances[[*rows]] += weight
+    with_run = {s.layer for s, chance in zip(evidence.scores, chances, strict=True) if not s.scan and chance > 0.5}
+    means: Array = weights @ np.stack([part.means for part in whole])
+
+    def mixed(of: Callable[[Posterior], Array]) -> Array:
+        # what is expected of scores that are not there yet moves as f does
+        moves = [np.outer(part.means - means, part.means - means) for part in whole]
+        return np.tensordot(weights, np.stack([of(part) + move for part, move in zip(whole, moves, strict=True)]), 1)
+
+    def outlook(of: Callable[[Posterior], Outlook]) -> Outlook:
+        return mixed(lambda part: of(part)[0]), mixed(lambda part: of(part)[1])
+
+    # the draws of a part stand in order of its points, so that a random share of them stands for all
+    order = np.random.default_rng(0).permutation(DRAWS)
+    part_of_draw = np.searchsorted(np.cumsum(weights), (order + 0.5) / DRAWS).clip(max=len(whole) - 1)
+    return replace(
+        whole[0],
+        means=means,
+        covariance=mixed(lambda part: part.covariance),
+        draws=np.stack([part.draws for part in whole])[part_of_draw, np.arange(DRAWS)],
+        run=outlook(lambda part: part.run),
+        scan=outlook(lambda part: part.scan),
+        endless=outlook(lambda part: part.endless),
+        run_variance=weights @ np.stack([part.run_variance for part in whole]),
+        tested=np.array([i for i in evidence.contenders if i in with_run], dtype=np.intp),
     )
 
 
@@ -486,7 +569,7 @@ def _grid(*, seeing_scan: bool, nothing: float, claims: bool) -> tuple[Array, Ar
         curves.append(((0.0, 0), np.log(FLAT)))
     scans = log_prior(SCAN_SPREADS if seeing_scan else SCAN_SPREADS[:1], *SCAN_SPREAD_PRIOR)
     informative = [(informs, np.log(chance)) for informs, chance in ((0.0, nothing), (1.0, 1 - nothing)) if chance > 0]
-    growths = [(growth, np.log(chance)) for growth, chance in GROWTHS] if claims else [(1.0, 0.0)]
+    growths = log_prior(GROWTHS, *GROWTH_PRIOR) if claims else [(1.0, 0.0)]
     embeddings = [(EMBEDDING_SD, np.log(1 - LIKE_BLOCKS)), (ALIKE_SD, np.log(LIKE_BLOCKS))][: 1 + claims]
     points = list(product(curves, scans, log_prior(SEED_SDS, *SEED_PRIOR), informative, growths, embeddings))
     grid = np.array([(*curve[0], *(part[0] for part in parts)) for curve, *parts in points])

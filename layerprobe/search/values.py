@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Literal, Self
@@ -10,6 +10,7 @@ from typing import Literal, Self
 from layerprobe.checks import LEVEL, as_declared, check_level, check_tolerance, read_share
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
+from layerprobe.interval import Interval
 from layerprobe.similarity.values import Matrix
 from layerprobe.stats import sentences
 from layerprobe.stats.values import TOLERANCE, Verdict
@@ -126,12 +127,16 @@ class Evidence:
         """Return the part of the items on which a seed validates."""
         return seed % self.n_folds
 
-    def next_seed(self, layer: int | None, pending: "Sequence[PlannedRun]" = ()) -> int:
-        """Return the first seed that a layer has no run of, or will have; None: that there is no scan of."""
+    def next_seed(self, layer: int | None, pending: "Sequence[PlannedRun]" = (), folds: Collection[int] = ()) -> int:
+        """Return the first seed that a layer has no run of, or will have; None: that there is no scan of.
+
+        With folds, the first that validates on one of these.
+        """
         places = {(score.seed, score.layer, score.scan) for score in self.scores}
         places |= {(run.seed, run.layer, run.scan) for run in pending if run.model == self.model}
         used = {seed for seed, of, scan in places if (scan if layer is None else not scan and of == layer)}
-        return next(seed for seed in itertools.count() if seed not in used)
+        among = folds or range(self.n_folds)
+        return next(seed for seed in itertools.count() if seed not in used and self.fold(seed) in among)
 
     @property
     def scored(self) -> bool:
@@ -279,7 +284,10 @@ class SearchAnswer:
     """The first layer that could be chosen; those before it are left out."""
     worse: tuple[int, ...] | None = field(default=None, metadata=RARE)
     """Layers with a run that are worse than the best by more than the tolerance, ascending; at the level all of them
-    are, and the best is a candidate. None in what layerprobe 0.2 wrote."""
+    are, and the last one by itself, where `whole` shows it. None in what layerprobe 0.2 wrote."""
+    whole: Interval | None = field(default=None, metadata=RARE)
+    """The score of the layer to keep less that of the whole model, x 100, over new items and seeds: `shown` where it is
+    above the tolerance. None where the last layer is the one to keep, or has no score of a run."""
     spoilt: int = field(default=0, metadata=RARE)
     """Examples that stand in two splits, by which scores are spoilt: nothing is claimed then."""
 

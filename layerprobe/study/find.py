@@ -722,7 +722,7 @@ def _among_all(state: SearchState, tuned: Sequence[_ModelRuns], findings: Sequen
     if spoilt:  # nothing is claimed
         likely = {*beliefs.choices.tolist()}
         chances, within = np.isin(np.arange(len(chances)), [*likely]) / len(likely), np.full(len(chances), 0.5)
-    behind, begin, among = claimed.behind(settings.level), 0, list[SearchAnswer]()
+    behind, begin, among = claimed.behind(settings.tolerance, settings.level), 0, list[SearchAnswer]()
     for finding, end in zip(findings, _ends(tuned), strict=True):
         layers = [
             replace(belief, chance_best=chance, chance_within=near, behind=ahead)
@@ -759,7 +759,8 @@ def _stated(answered: SearchAnswer, task: Task) -> SearchAnswer:
         layers.append(replace(belief, chance_best=1 / len(choices), chance_within=0.5, behind=None) if n else belief)
     answered = replace(answered, layers=tuple(layers))
     if n:
-        answered = replace(answered, spoilt=n, chance=1 / len(choices), candidates=choices, smallest_sufficient=None)
+        claims = {"candidates": choices, "smallest_sufficient": None, "whole": None}
+        answered = replace(answered, spoilt=n, chance=1 / len(choices), **claims)
     return answered.worded
 
 

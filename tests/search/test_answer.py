@@ -46,9 +46,9 @@ def test_the_smallest_sufficient_layer_is_within_the_tolerance(evidence: Evidenc
 def test_a_layer_is_at_most_as_far_behind_as_it_is_surely_within(evidence: Evidence, tolerance: float) -> None:
     beliefs = posterior(evidence, claims=True)
     within = beliefs.chances_within(tolerance) >= 0.9
-    assert ((beliefs.behind(0.9) <= tolerance) == within).all()
-    assert (beliefs.behind(0.99) >= beliefs.behind(0.9)).all()
-    assert (beliefs.behind(0.9) >= 0).all()
+    assert ((beliefs.behind(tolerance, 0.9) <= tolerance) == within).all()
+    assert (beliefs.behind(tolerance, 0.99) >= beliefs.behind(tolerance, 0.9)).all()
+    assert (beliefs.behind(tolerance, 0.9) >= 0).all()
 
 
 def test_what_was_spent_is_a_share_of_the_sweep(evidence: Evidence, result: SearchAnswer) -> None:

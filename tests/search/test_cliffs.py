@@ -94,12 +94,13 @@ def test_seeds_that_err_more_with_depth_make_no_layer_worse() -> None:
     assert false / MODELS <= 0.05 + 2.5 * np.sqrt(0.95 * 0.05 / MODELS)
 
 
-def of_scores(scores: dict[int, float], n_blocks: int = 12, *, model: int = 0) -> Evidence:
-    """Return evidence of one seed a layer, with InfoNCE that falls along with a line."""
+def of_scores(scores: dict[int, float], n_blocks: int = 12, *, model: int = 0, again: tuple[int, ...] = ()) -> Evidence:
+    """Return evidence of one seed a layer, or two that agree, with InfoNCE that falls along with a line."""
+    runs = [*((layer, 0) for layer in scores), *((layer, 1) for layer in again)]
     return Evidence(
         n_blocks=n_blocks,
-        scores=tuple(Score(layer=layer, seed=0, value=value) for layer, value in scores.items()),
-        item_covariance=tuple(map(tuple, (0.8 + 0.2 * np.eye(len(scores))).tolist())),
+        scores=tuple(Score(layer=layer, seed=seed, value=scores[layer]) for layer, seed in runs),
+        item_covariance=tuple(map(tuple, (0.8 + 0.2 * np.eye(len(runs))).tolist())),
         infonce=tuple((-2.5 * np.linspace(0, 1, n_blocks + 1)).tolist()),
         model=model,
     )
@@ -107,7 +108,7 @@ def of_scores(scores: dict[int, float], n_blocks: int = 12, *, model: int = 0) -
 
 @pytest.fixture(scope="module")
 def before_a_cliff() -> SearchAnswer:
-    return answer(of_scores({0: 60.0, 1: 70.0, 4: 70.4, 7: 70.8, 12: 55.0}))
+    return answer(of_scores({0: 60.0, 1: 70.0, 4: 70.4, 7: 70.8, 12: 55.0}, again=(0, 12)))
 
 
 def test_layers_before_an_unseen_fall_stay_in_the_set(before_a_cliff: SearchAnswer) -> None:
@@ -132,7 +133,7 @@ def test_infonce_alone_calls_no_layer_worse() -> None:
 
 
 def test_a_layer_without_a_run_belongs_to_the_runs_of_its_own_model() -> None:
-    first, second = of_scores({0: 60.0, 1: 70.0, 3: 70.2, 6: 40.0}, 6), of_scores({3: 70.0}, 6, model=1)
+    first, second = of_scores({0: 60.0, 1: 70.0, 3: 70.2, 6: 40.0}, 6, again=(0, 6)), of_scores({3: 70.0}, 6, model=1)
     centred = side_by_side([posterior(each, claims=True) for each in (first, second)])
     assert centred.statement(TOLERANCE, 0.95)[1] == (0, 6)
     assert {7, 8, 9} <= set(centred.statement(TOLERANCE, 0.95)[0])  # before the first run of the second model

@@ -203,7 +203,11 @@ def test_the_next_seed_is_the_first_that_was_not_run() -> None:
 
 def test_it_ends_when_the_best_layer_is_settled() -> None:
     scores = (*scan_of((40.0, 50.0, 60.0, 90.0, 60.0, 50.0, 40.0)), *runs_of((3, 90.0), (2, 60.0), (4, 60.0)))
-    evidence = Evidence(n_blocks=6, scores=scores)
+    asked = next_run(Evidence(n_blocks=6, scores=scores), SearchSettings(budget=1.0))
+    assert asked.run is not None
+    assert (asked.run.layer, "asked by itself" in asked.why) == (6, True)
+    evidence = Evidence(n_blocks=6, scores=(*scores, *runs_of((6, 40.0))))
+    assert answer(evidence, SearchSettings(budget=1.0)).whole.shown  # type: ignore[union-attr]
     assert next_run(evidence, SearchSettings(budget=1.0)).stop == "settled"
 
 
@@ -220,7 +224,7 @@ def test_layer_0_is_not_settled_without_a_run_of_the_first_block() -> None:
     assert run is not None
     assert run.layer == 1
     after = next_run(Evidence(n_blocks=6, scores=runs_of((6, 42.8), (0, 55.3), (1, None))))
-    assert after.run is None or after.run.layer != 1
+    assert "layer 0 looks best" not in after.why
 
 
 def test_it_ends_when_only_items_would_help() -> None:
@@ -359,3 +363,58 @@ def test_a_run_beside_others_promises_what_these_do_not() -> None:
     moves = noise @ np.linalg.solve(root, known.run[0][:, layers].T)
     both = (known.means + moves).max(axis=1).mean() - known.means.max()
     assert gain_of_run(known, 7, [3]) == pytest.approx(both - gain_of_run(known, 3), abs=0.05)
+
+
+# ---- the whole model ------------------------------------------------------------------------------------
+
+FALLS = {1: 62.0, 4: 65.0, 6: 67.0, 8: 69.0, 9: 70.0}
+"""Scores of blocks of 12, after which all have fallen by 11 points at the last."""
+
+
+def fallen(*last: float | None, n_folds: int = 1) -> Evidence:
+    runs = [*FALLS.items(), *((12, value) for value in last)]
+    layers = [layer for layer, _ in runs]
+    made = tuple(Score(layer=layer, seed=layers[:i].count(layer), value=v) for i, (layer, v) in enumerate(runs))
+    return Evidence(n_blocks=12, scores=made, n_folds=n_folds)
+
+
+def test_the_last_layer_is_run_until_it_is_shown_or_has_two_scores() -> None:
+    settings = SearchSettings(budget=0.15)
+    first = next_run(fallen(), settings).run
+    assert first is not None
+    assert (first.layer, first.seed) == (12, 0)
+    lower = answer(fallen(60.0, 59.0), settings)
+    assert lower.whole is not None
+    assert lower.whole.shown
+    assert 12 in lower.drop_layers
+    assert 12 not in lower.candidates
+    assert lower.whole.value == pytest.approx(10.5, abs=2.0)
+    near = answer(fallen(69.0, 69.2), settings)
+    assert near.whole is not None
+    assert not near.whole.shown
+    assert 12 in near.candidates
+
+
+def test_a_failed_run_of_the_last_layer_is_made_again() -> None:
+    evidence = fallen(None)
+    run = next_run(evidence, SearchSettings(budget=0.16)).run
+    assert run is not None
+    assert (run.layer, run.seed) == (12, 1)
+    assert answer(evidence).whole is None
+
+
+def test_nothing_is_said_of_the_whole_model_where_it_is_kept() -> None:
+    scores = tuple(Score(layer=layer, seed=0, value=60.0 + layer) for layer in (1, 4, 8, 10, 12))
+    evidence = Evidence(n_blocks=12, scores=scores)
+    assert answer(evidence).whole is None
+    assert "asked by itself" not in next_run(evidence, SearchSettings(budget=1.0)).why
+
+
+def test_the_last_layer_is_run_on_the_items_of_the_layer_to_keep() -> None:
+    """Else half of the error of the difference would be that of other items."""
+    evidence = fallen(66.0, n_folds=2)
+    evidence = replace(evidence, scores=(*evidence.scores, Score(layer=5, seed=0, value=66.0)))
+    run = next_run(evidence, SearchSettings(budget=0.145)).run  # pays for one more run of the last layer
+    assert run is not None
+    assert (run.layer, run.seed) == (12, 2)
+    assert next_run(evidence, SearchSettings(budget=0.142)).run is None

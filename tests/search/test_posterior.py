@@ -1,7 +1,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -102,6 +102,65 @@ def test_the_posterior_is_the_mixture_over_the_grid(monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(known.covariance, expected, atol=5e-2)
     np.testing.assert_allclose(known.draws.mean(axis=0), known.means, atol=0.15)
     np.testing.assert_allclose(np.cov(known.draws.T), known.covariance, rtol=0.1, atol=0.1)
+
+
+def with_outlier(points: float) -> Evidence:
+    """The same with the run of layer 4 so many points lower."""
+    evidence = some_evidence()
+    scores = [replace(s, value=s.value - points) if s.layer == 4 and not s.scan else s for s in evidence.scores]
+    return replace(evidence, scores=tuple(scores))
+
+
+@pytest.mark.parametrize("points", [6.0, 30.0])
+def test_runs_may_be_outliers_in_any_combination(monkeypatch: pytest.MonkeyPatch, points: float) -> None:
+    set_grid(monkeypatch, SPREADS=(2.0,), LENGTHS=(0.3,), SCAN_SPREADS=(1.5,), SEED_SDS=(0.6,))
+    monkeypatch.setattr(model, "OUTLIER_WEIGHT", 1e-6)
+    evidence, odds = with_outlier(points), model.OUTLIER / (1 - model.OUTLIER) / model.OUTLIER_RANGE
+    logs, means, seconds = [], [], []
+    runs = [row for row, score in enumerate(evidence.scores) if not score.scan]
+    for outliers in (set(rows) for n in range(3) for rows in combinations(runs, n)):
+        rows = [row for row in range(len(evidence.scores)) if row not in outliers]
+        covariance = np.array(evidence.item_covariance)[np.ix_(rows, rows)]
+        some = replace(evidence, scores=tuple(evidence.scores[row] for row in rows), item_covariance=covariance)
+        mean, covariance, log = by_conditioning(some, 2.0, 0.3, 1.5, 0.6)
+        for layer, value in ((evidence.scores[row].layer, evidence.scores[row].value) for row in outliers):
+            log += math.log(odds) + stats.norm.logcdf(
+                mean[layer] - value, scale=math.hypot(0.8, covariance[layer, layer] ** 0.5)
+            )
+        logs.append(log)
+        means.append(mean)
+        seconds.append(covariance + np.outer(mean, mean))
+    weights = np.exp(np.array(logs) - max(logs))
+    total, known = np.average(means, axis=0, weights=weights), posterior(evidence, nothing=0.0)
+    np.testing.assert_allclose(known.means, total, atol=0.05)
+    expected = np.average(seconds, axis=0, weights=weights) - np.outer(total, total)
+    np.testing.assert_allclose(known.covariance, expected, atol=0.2)
+    np.testing.assert_allclose(known.draws.mean(axis=0), known.means, atol=0.15)
+
+
+def test_a_run_that_is_most_likely_an_outlier_is_no_test_of_its_layer() -> None:
+    """It says no more than that its layer is better; a second run that is as low takes the doubt away."""
+    values = {1: 66.0, 3: 67.0, 5: 68.0, 7: 20.0, 8: 69.0, 9: 68.5}
+    evidence = Evidence(
+        n_blocks=10, scores=tuple(Score(layer=layer, seed=0, value=value) for layer, value in values.items())
+    )
+    known = posterior(evidence, claims=True)
+    assert known.tested.tolist() == [1, 3, 5, 8, 9]
+    assert known.means[7] > 60
+    assert 7 in known.statement(0.5, 0.95)[0]
+    again = replace(evidence, scores=(*evidence.scores, Score(layer=7, seed=1, value=20.5)))
+    known = posterior(again, claims=True)
+    assert 7 in known.tested
+    assert known.means[7] < 30
+    assert 7 in known.statement(0.5, 0.95)[1]
+
+
+def test_a_run_that_is_high_is_no_outlier() -> None:
+    values = {1: 66.0, 3: 67.0, 5: 68.0, 7: 78.0, 8: 69.0, 9: 68.5}
+    scores = tuple(Score(layer=layer, seed=0, value=value) for layer, value in values.items())
+    known = posterior(Evidence(n_blocks=10, scores=scores))
+    assert known.best_layer == 7
+    assert 7 in known.tested
 
 
 def test_without_a_scan_it_is_scikit_learns_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,7 +183,7 @@ def test_a_block_that_costs_nothing_is_refused() -> None:
 
 
 def test_an_answer_of_one_of_several_says_why_all_ended() -> None:
-    known = [evidence_of(0, *enumerate(CURVE)), evidence_of(1, (3, 20.0))]
+    known = [evidence_of(0, *enumerate(CURVE), (6, 63.0)), evidence_of(1, (3, 20.0))]
     decision = next_run(known, SearchSettings(tolerance=5.0))
     assert decision.stop == "settled"
     assert "no other layer of any model is likely to be more than 5 points better" in decision.why
