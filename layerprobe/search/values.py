@@ -328,7 +328,7 @@ class SearchAnswer:
     @property
     def worded(self) -> Self:
         """The same with its sentence."""
-        expected = f"{self.kept}: {self.expected()}."
+        expected = f"{self.kept}: {', '.join(filter(None, (self.expected(), self.against_whole)))}."
         claims = (self.sureness, self.sufficient())
         if self.spoilt:
             claims = (sentences.spoilt_sentence(self.spoilt), "")
@@ -355,6 +355,13 @@ class SearchAnswer:
         return sentences.expected_phrase(best.mean, interval, self.settings.level, unit=unit)
 
     @property
+    def against_whole(self) -> str:
+        """How the layer to keep compares with the whole model; empty where that is not known."""
+        if self.whole is None or self.spoilt or self.best_layer == self.n_blocks:
+            return ""
+        return sentences.from_full_model(self.whole)
+
+    @property
     def sureness(self) -> str:
         """Which layers may be the best, or with what chance the one to keep is."""
         unrun = [layer for layer in self.candidates if not self.layers[layer].runs]
@@ -370,13 +377,12 @@ class SearchAnswer:
     def sufficient(self, gains: str = "") -> str:
         """Return the smallest layer that will do, and what it saves; nothing of layer 0, which none is below."""
         best = self.layers[self.best_layer]
-        nearby = self.layers[max(self.best_layer - 1, self.first_layer) : self.best_layer + 2]
         return sentences.sufficient_sentence(
             self.best_layer,
             self.smallest_sufficient,
             chance_within=best.chance_within,
             behind=best.behind,
-            inferred=not all(belief.runs for belief in nearby),
+            inferred=not all(belief.runs for belief in self.layers[self.first_layer :]),
             tolerance=self.settings.tolerance,
             level=self.settings.level,
             gains=gains,

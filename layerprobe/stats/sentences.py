@@ -561,8 +561,8 @@ def sufficient_sentence(
 ) -> str:
     """Return the smallest layer that will do, and what it saves; nothing of layer 0, which none is below.
 
-    Where none is known to do, how far the best one may be behind. `inferred`: it or a layer beside it had no run, so
-    that this holds if scores change as in other encoders.
+    Where none is known to do, how far the best one may be behind. `inferred`: a layer had no run, so that this holds
+    if scores change as in other encoders.
     """
     near, sure = points(tolerance), f"{in_percent(level)} sure"
     if smallest == best:
@@ -662,14 +662,18 @@ def doubt_sentence(
     return f"{sentence}. Resolving {points(tolerance)} would need {' and '.join(needs)}." if needs else f"{sentence}."
 
 
-def smallest_of_models_sentence(name: str, size: str, *, behind: float | None, tolerance: float, level: float) -> str:
+def smallest_of_models_sentence(
+    name: str, size: str, *, behind: float | None, tolerance: float, level: float, inferred: bool = False
+) -> str:
     """Return the smallest of all layers of all models that will do.
 
-    Without a name that there is none, and how far the one to keep may be behind, where that is known.
+    Without a name that there is none, and how far the one to keep may be behind, where that is known. `inferred`: some
+    layers had no run.
     """
     near, sure = points(tolerance), f"{in_percent(level)} sure"
     if not name:
-        most = "" if behind is None else f"; the one to keep is {at_most(behind, tolerance)} points behind"
+        condition = "if scores change as in other encoders, " * inferred
+        most = "" if behind is None else f"; {condition}the one to keep is {at_most(behind, tolerance)} points behind"
         return f"No layer is {sure} to be within {near} of the best{most}."
     return f"The smallest that is within {near} of the best, {sure}: {name} ({size})."
 

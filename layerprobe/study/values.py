@@ -341,7 +341,8 @@ class Finding(Shown):
             score = f"{self.tested:.1f} ({title} on test)"
         if self.best_layer == self.last_layer:
             return score
-        compared = "not compared with the full model on test"
+        on_validation = f"{self.answer.against_whole} on validation" if self.answer.against_whole else ""
+        compared = on_validation or "not compared with the full model on test"
         if self.against_last is not None:
             compared = sentences.from_full_model(self.against_last)
         return ", ".join(filter(None, (score, compared, self.gains(self.best_layer))))
@@ -392,6 +393,7 @@ class Finding(Shown):
             behind=answers[self.place].layers[self.best_layer].behind,
             tolerance=settings.tolerance,
             level=settings.level,
+            inferred=not all(belief.runs for answer in answers for belief in answer.layers),
         )
         return f"{best} {smallest}"
 
