@@ -335,8 +335,6 @@ def arrays() -> dict[str, bytes]:
     whole["bomb.npz"] = zipped({"layer_0.npy": npy("(60000, 3000)", data=b"\0" * 720_000_000)})
     whole["outside.npz"] = zipped({"../../layer_0.npy": good.getvalue()})
     whole["pickle.npz"] = zipped({"layer_0.pkl": pickled})
-    whole["pickle.pt"] = pickled
-    whole["zip.pt"] = zipped({"archive/data.pkl": pickled})
     return whole
 
 

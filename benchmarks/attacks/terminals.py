@@ -341,8 +341,6 @@ DATA = {
     "finding.json": "export rtd out --layer 1 --finding {}",
     "layers.npy": "probe {} pairs.csv",
     "layers.safetensors": "probe {} pairs.csv",
-    "layers.pt": "probe {} pairs.csv",
-    "layers.parquet": "probe {} pairs.csv",
     "targets.npy": "probe layers-of-rtd.npy {}",
     "targets.parquet": "probe layers-of-rtd.npy {}",
     "questions.json": "score rtd -t {}",

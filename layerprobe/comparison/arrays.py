@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import importlib
 import re
 import zipfile
 import zlib
@@ -16,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.errors import DataError, MisalignedSamplesError, MissingPackageError
+from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.similarity.checks import as_array, check_finite, check_shape, not_finite
 
 Rows = slice | NDArray[np.intp]
 NUMBERS = 2**22
 """Numbers of a layer that are read at a time: 16 MB."""
-NAMED = (".npz", ".safetensors", ".pt", ".pth", ".h5", ".hdf5")
+NAMED = (".npz", ".safetensors")
 """Endings of files of arrays with names, among which targets can be."""
-SUFFIXES = (".npy", *NAMED, ".parquet", ".pq")
+SUFFIXES = (".npy", *NAMED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,14 +80,12 @@ def as_layers(embeddings: object) -> tuple[Layer, ...]:
     Args:
         embeddings: (n, layers, features), in memory or memory-mapped, as an array, a tensor or `Embeddings`; a sequence
             of (n, features), whose widths may differ, or a mapping of names to them; or a file or folder: .npy, .npz,
-            .safetensors, .pt and .h5 with one such array, or one (n, features) a layer in the order of their names;
-            Parquet with a column of lists a layer; a folder with a file a layer. Arrays of one axis in a file, such as
-            labels, are no layers.
+            .safetensors with one such array, or one (n, features) a layer in the order of their names; a folder with a
+            file a layer. Arrays of one axis in a file, such as labels, are no layers.
 
     Raises:
         DataError: If it is none of these, or has no rows.
         MisalignedSamplesError: If layers have other numbers of rows.
-        MissingPackageError: If a .h5 file is to be read without h5py.
     """
     if isinstance(embeddings, str | Path):
         layers = _of_path(Path(embeddings))
@@ -223,7 +219,7 @@ def _of_file(path: Path) -> list[Layer]:
         raise DataError(f"{path} is empty: expected embeddings; was it written to the end?")
     if path.suffix == ".npy":
         return _of_array(opened(path), str(path))
-    arrays = arrays_of(path) if path.suffix in NAMED else _of_parquet(path)
+    arrays = arrays_of(path)
     return _named(path, {name: arrays[name] for name in sorted(arrays, key=_natural)})
 
 
@@ -242,52 +238,17 @@ def arrays_of(path: Path) -> dict[str, _Stored]:
             name: _Stored(shape, lambda where, name=name: unpacked(name)[where])  # type: ignore[misc]
             for name, shape in shapes.items()
         }
-    if path.suffix == ".safetensors":
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            tensors: Any = safe_open(path, framework="pt")
-            shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in [*tensors.keys()]}
-        except SafetensorError as error:
-            raise DataError(f"{path} is no whole safetensors file: {error}") from error
-        return {
-            name: _Stored(shape, functools.partial(_run_of, functools.partial(tensors.get_slice, name)))
-            for name, shape in shapes.items()
-        }
-    return _of_torch(path) if path.suffix in (".pt", ".pth") else _of_hdf5(path)
-
-
-def _of_torch(path: Path) -> dict[str, _Stored]:
-    import torch
+    from safetensors import SafetensorError, safe_open
 
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # of many classes, by what is damaged
-        raise DataError(
-            f"{path} is no whole file of tensors alone, as torch.save writes them in a tensor, a list or a dict: "
-            f"{' '.join(str(error).split())[:120]}"
-        ) from error
-    if isinstance(content, list | tuple):
-        content = {f"layer {number}": tensor for number, tensor in enumerate(content)}
-    arrays = content if isinstance(content, dict) else {"layer 0": content}
-    if other := [name for name, tensor in arrays.items() if not isinstance(tensor, torch.Tensor)]:
-        raise DataError(f"expected tensors in {path}, got a {type(arrays[other[0]]).__name__} as {other[0]!r}")
-    return {str(name): _stored(tensor, str(name)) for name, tensor in arrays.items()}
-
-
-def _of_hdf5(path: Path) -> dict[str, _Stored]:
-    try:
-        h5py: Any = importlib.import_module("h5py")
-    except ImportError as error:
-        raise MissingPackageError(f"{path} is read by h5py, which is not installed: pip install h5py") from error
-    arrays: dict[str, _Stored] = {}
-
-    def add(name: str, item: Any) -> None:
-        if hasattr(item, "shape"):  # a data set, no group of them
-            arrays[name] = _Stored(tuple(item.shape), functools.partial(_run_of, lambda: item))
-
-    h5py.File(path, "r").visititems(add)
-    return arrays
+        tensors: Any = safe_open(path, framework="pt")
+        shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in [*tensors.keys()]}
+    except SafetensorError as error:
+        raise DataError(f"{path} is no whole safetensors file: {error}") from error
+    return {
+        name: _Stored(shape, functools.partial(_run_of, functools.partial(tensors.get_slice, name)))
+        for name, shape in shapes.items()
+    }
 
 
 def _run_of(opened: Callable[[], Any], where: Any) -> Any:
@@ -313,62 +274,6 @@ def opened(path: Path, name: str | None = None) -> Any:
         return content
     except (ValueError, EOFError, OSError, KeyError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path} is no whole array of numbers: {' '.join(str(error).split())[:120]}") from error
-
-
-@contextlib.contextmanager
-def _parquet_errors(path: Path) -> Iterator[None]:
-    """Turn whatever the bytes lead pyarrow and numpy to into one line."""
-    try:
-        yield
-    except DataError:
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split())[:120] or type(error).__name__
-        raise DataError(f"{path} is no whole Parquet file with lists of numbers: {reason}") from error
-
-
-def _of_parquet(path: Path) -> dict[str, _Stored]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    with _parquet_errors(path):
-        file = pq.ParquetFile(path, memory_map=True)
-        lists = [f.name for f in file.schema_arrow if pa.types.is_nested(f.type) and not pa.types.is_struct(f.type)]
-        if not lists:
-            names = ", ".join(file.schema_arrow.names)
-            raise DataError(f"expected a column of lists of numbers for each layer in {path}, got the columns {names}")
-        ends = np.cumsum([0, *(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))])
-
-    widths: dict[str, int] = {}
-
-    @functools.lru_cache(maxsize=2)
-    @_parquet_errors(path)
-    def group(name: str, number: int) -> NDArray[Any]:
-        cells = file.read_row_group(number, columns=[name]).column(0).combine_chunks()
-        lengths = pc.min_max(pc.list_value_length(cells)).as_py()
-        if (
-            cells.null_count
-            or lengths["min"] != lengths["max"]
-            or lengths["max"] != widths.setdefault(name, lengths["max"])
-        ):
-            raise DataError(f"expected lists of one length in column {name!r} of {path}, got missing or shorter ones")
-        rows: NDArray[Any] = cells.flatten().to_numpy(zero_copy_only=False).reshape(len(cells), -1)
-        return rows
-
-    @_parquet_errors(path)
-    def read(name: str, rows: Rows) -> NDArray[Any]:
-        numbers = np.arange(int(ends[-1]))[rows] if isinstance(rows, slice) else rows
-        groups = np.searchsorted(ends, numbers, side="right") - 1
-        result = np.empty((len(numbers), widths[name]), np.float32)
-        for number in np.unique(groups):
-            here = groups == number
-            result[here] = group(name, int(number))[numbers[here] - ends[number]]
-        return result
-
-    if file.metadata.num_rows == 0:
-        raise DataError(f"{path} has no rows: expected embeddings")
-    return {name: _Stored((int(ends[-1]), group(name, 0).shape[1]), functools.partial(read, name)) for name in lists}
 
 
 def _natural(name: str | Path) -> list[tuple[bool, int, str]]:

@@ -38,7 +38,7 @@ def as_targets(
     Args:
         given: (n,) scores or classes, (n, labels) of 0 and 1, (m, 3) pairs of rows with their score or queries with
             documents and their gain; or a file: .npy, .csv, .tsv, .jsonl, .parquet with named columns, .txt with one a
-            line, .npz, .safetensors, .pt or .h5 with named arrays of one axis.
+            line, .npz or .safetensors with named arrays of one axis.
         n: Rows of the embeddings.
         kind: What they are, where it is not to be seen: text and up to 20 whole numbers are classes, other numbers
             scores, matrices of 0 and 1 labels; columns first, second, score are pairs, query, document queries. Text

@@ -1,14 +1,10 @@
 """Embeddings from memory and from every kind of file are the same layers; what is no embedding is one line."""
 
-import sys
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.numpy import save_file
@@ -17,7 +13,7 @@ from safetensors.torch import save_file as save_torch
 import layerprobe as lp
 from layerprobe.comparison.arrays import as_layers
 from layerprobe.comparison.compare import compare
-from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError, MissingPackageError
+from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.similarity.maps import layer_similarity
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.registry import MEASURES
@@ -29,47 +25,14 @@ E = RNG.standard_normal((23, 12, 5)).astype(np.float32)
 def test_numbers_of_layers_are_kept(tmp_path: Path) -> None:
     named = {f"layer_{number}": E[:, number] for number in (0, 6, 11)}
     np.savez(tmp_path / "e.npz", y=np.arange(23), **dict(reversed(named.items())))
-    torch.save({name: torch.tensor(values) for name, values in named.items()}, tmp_path / "e.pt")
     (tmp_path / "folder").mkdir()
     for name, values in named.items():
         np.save(tmp_path / "folder" / f"{name}.npy", values)
-    for given in (named, *(tmp_path / name for name in ("e.npz", "e.pt", "folder"))):
+    for given in (named, *(tmp_path / name for name in ("e.npz", "folder"))):
         layers = as_layers(given)
         assert [(layer.name, layer.number) for layer in layers] == [(f"layer {n}", n) for n in (0, 6, 11)]
         np.testing.assert_array_equal(layers[2].rows(slice(None)), E[:, 11])
     assert [layer.name for layer in as_layers({"late": E[:, 9], "early": E[:, 0]})] == ["late", "early"]
-
-
-def test_tensors_of_a_file_are_whole_arrays_too_and_objects_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "e.pt"
-    torch.save(torch.tensor(E, requires_grad=True), path)
-    np.testing.assert_array_equal(as_layers(path)[3].rows(np.array([7, 1])), E[[7, 1], 3])
-    torch.save({"model": {"weights": torch.ones(3)}}, path)
-    with pytest.raises(DataError, match=r"expected tensors in .*e\.pt, got a dict as 'model'"):
-        as_layers(path)
-    torch.save(Path("e.pt"), path)
-    with pytest.raises(DataError, match="no whole file of tensors alone"):
-        as_layers(path)
-
-
-def test_hdf5_is_read_in_slices_where_h5py_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """h5py gives no rows in any order; here a module of its name stands for it."""
-
-    class Dataset:
-        shape = E.shape
-
-        def __getitem__(self, where: tuple[slice, int]) -> np.ndarray:
-            assert isinstance(where[0], slice)
-            return E[where]
-
-    path = tmp_path / "e.h5"
-    path.write_bytes(b"HDF")
-    monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(MissingPackageError, match="read by h5py, which is not installed: pip install h5py"):
-        as_layers(path)
-    file = SimpleNamespace(visititems=lambda add: add("embeddings", Dataset()))
-    monkeypatch.setitem(sys.modules, "h5py", SimpleNamespace(File=lambda *_: file))
-    np.testing.assert_array_equal(as_layers(path)[3].rows(np.array([7, 1])), E[[7, 1], 3])
 
 
 def test_arrays_are_compared_samples_first() -> None:
@@ -128,9 +91,6 @@ def write(folder: Path, kind: str) -> Path:
         save_file({"embeddings": E}, path)
     elif kind == "safetensors by layer":
         save_file(each, path)
-    elif kind == "parquet":
-        columns = {name: pa.array(list(values)) for name, values in each.items()}
-        pq.write_table(pa.table({**columns, "id": pa.array(range(23))}), path, row_group_size=7)
     else:
         for name, values in each.items():
             np.save(folder / f"{name}.npy", values)
@@ -138,9 +98,7 @@ def write(folder: Path, kind: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "kind", ["npy", "npz", "npz by layer", "safetensors", "safetensors by layer", "parquet", "folder"]
-)
+@pytest.mark.parametrize("kind", ["npy", "npz", "npz by layer", "safetensors", "safetensors by layer", "folder"])
 def test_every_file_gives_the_same_layers(tmp_path: Path, kind: str) -> None:
     layers = as_layers(write(tmp_path, kind))
     assert [layer.name for layer in layers] == [f"layer {number}" for number in range(12)]
@@ -177,7 +135,8 @@ def test_lists_may_have_layers_of_several_widths() -> None:
         (3, "expected embeddings as an array, a list of arrays or a file, got a int"),
         ([E], r"layer 0 has shape \(23, 12, 5\), expected \(samples, features\)"),
         ("none.npy", "cannot read none.npy: No such file"),
-        ("none.txt", "a file that ends in .npy, .npz, .safetensors, .pt"),
+        ("none.txt", "a file that ends in .npy, .npz, .safetensors, got none.txt"),
+        ("none.parquet", "a file that ends in .npy, .npz, .safetensors, got none.parquet"),
     ],
 )
 def test_what_is_no_embedding_is_one_line(given: object, said: str) -> None:
@@ -188,43 +147,13 @@ def test_what_is_no_embedding_is_one_line(given: object, said: str) -> None:
             as_layers(given)
 
 
-@pytest.mark.parametrize("ending", ["npy", "npz", "safetensors", "parquet"])
+@pytest.mark.parametrize("ending", ["npy", "npz", "safetensors"])
 @pytest.mark.parametrize(("content", "said"), [(b"", "is empty"), (b"not what it is called", "is no whole")])
 def test_a_file_that_is_empty_or_damaged_is_one_line(tmp_path: Path, ending: str, content: bytes, said: str) -> None:
     path = tmp_path / f"embeddings.{ending}"
     path.write_bytes(content)
     with pytest.raises(DataError, match=f"{ending} {said}"):
         as_layers(path)
-
-
-def test_parquet_without_lists_or_with_shorter_ones_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "e.parquet"
-    pq.write_table(pa.table({"id": [1, 2], "label": ["a", "b"]}), path)
-    with pytest.raises(DataError, match=r"lists of numbers for each layer in .*, got the columns id, label"):
-        as_layers(path)
-    pq.write_table(pa.table({"layer_0": [[1.0, 2.0], [1.0]]}), path)
-    with pytest.raises(DataError, match="lists of one length in column 'layer_0'"):
-        as_layers(path)
-
-
-@pytest.mark.parametrize(
-    "cells", [[["a", "b"]] * 4, [[[1.0], [2.0]]] * 4, pa.array([[("a", 1)]] * 4, pa.map_("string", "int8"))]
-)
-def test_parquet_with_lists_of_no_numbers_is_one_line(tmp_path: Path, cells: object) -> None:
-    path = tmp_path / "e.parquet"
-    pq.write_table(pa.table({"layer_0": cells}), path)
-    with pytest.raises(DataError, match=r"e.parquet is no whole Parquet file with lists of numbers: "):
-        as_layers(path)[0].rows(slice(None))
-
-
-@pytest.mark.parametrize("rows", [None, 1], ids=["one group", "a group a row"])
-@pytest.mark.parametrize("lengths", [(2, 4, 3), (3, 1, 3), (3, 3, 2)], ids=str)
-def test_parquet_never_mixes_rows(tmp_path: Path, rows: int | None, lengths: tuple[int, ...]) -> None:
-    """Also where the numbers are as many as those of rows of one length."""
-    path = tmp_path / "e.parquet"
-    pq.write_table(pa.table({"layer_0": [list(np.arange(n, dtype=float)) for n in lengths]}), path, row_group_size=rows)
-    with pytest.raises(DataError, match="lists of one length in column 'layer_0'"):
-        as_layers(path)[0].rows(np.arange(3))
 
 
 def test_a_folder_has_one_layer_a_file(tmp_path: Path) -> None:

@@ -21,9 +21,8 @@ Embeddings = Annotated[
         o.EXTRACTION,
         callback=None,
         metavar="EMBEDDINGS|MODEL",
-        help="Embeddings of every layer: .npy, .npz, .safetensors, .pt, .h5 (samples, layers, features) or an array a "
-        "layer, Parquet with a column of lists a layer, or a folder with a file a layer. With --task a model: hub id, "
-        "id@revision, or a local folder.",
+        help="Embeddings of every layer: .npy, .npz or .safetensors (samples, layers, features) or an array a layer, "
+        "or a folder with a file a layer. With --task a model: hub id, id@revision, or a local folder.",
     ),
 ]
 
