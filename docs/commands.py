@@ -1,4 +1,4 @@
-"""Write the reference of the command line and the glossary, from the code: `python docs/commands.py`."""
+"""Write the reference of the command line, from the code: `python docs/commands.py`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,8 +6,6 @@ from typing import Any
 
 import typer
 from layerprobe_cli.main import app
-
-from layerprobe.results.glossary import TERMS
 
 
 def reference() -> Iterator[str]:
@@ -44,5 +42,3 @@ def _code(text: str) -> str:
 if __name__ == "__main__":
     folder = Path(__file__).parent / "reference"
     (folder / "cli.md").write_text("\n".join(reference()))
-    terms = (f"## {term}\n\n{meaning}\n" for term, meaning in sorted(TERMS.items()))
-    (folder / "glossary.md").write_text("\n".join(("# Glossary\n", *terms)))

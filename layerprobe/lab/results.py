@@ -397,7 +397,6 @@ class RecipeResult(Shown):
                 "Versions": ", ".join(f"{name} {version}" for name, version in self.versions.items()),
                 "Created": self.created,
             },
-            "terms": ("Drop", "Adaptation", "Ensemble"),
         }
 
     @property

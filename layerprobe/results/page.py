@@ -20,7 +20,7 @@ from layerprobe.errors import LayerProbeError, is_unreliable
 from layerprobe.files.atomic import write_through
 from layerprobe.files.serialisation import to_json
 from layerprobe.names import short_name
-from layerprobe.results import glossary, numbers
+from layerprobe.results import numbers
 from layerprobe.results.draw import drawn
 from layerprobe.results.markup import Markup, element, escape, join, script_json
 from layerprobe.results.parts import commands as block
@@ -128,7 +128,7 @@ def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
     figures = (f'"{figure.name}": {figure.plot.to_json(engine="json")}' for figure in page.figures)
     sections = [section for section in page.sections if any(part is not None for part in section.parts)]
     main = join(_header(page), *(_section(page, section) for section in sections))
-    folds = [fold for fold in _folds(page, main) if any(part is not None for part in fold.parts)]
+    folds = [fold for fold in _folds(page) if any(part is not None for part in fold.parts)]
     body = join(main, *(_folded(page, fold) for fold in folds), _section(page, _downloads(page)))
     scripts = (*(("explore.js",) if page.items else ()), "tables.js", "page.js")
     return Template(_asset("template.html")).substitute(
@@ -219,14 +219,12 @@ def _header(page: Page) -> Markup:
     )
 
 
-def _folds(page: Page, main: str) -> Iterator[Section]:
-    """Yield what a reader can open: warnings, how it was decided, where numbers come from, the words that are used."""
+def _folds(page: Page) -> Iterator[Section]:
+    """Yield what a reader can open: warnings, how it was decided, where numbers come from."""
     warnings = [warning for warning in dict.fromkeys(page.warnings) if not is_unreliable(warning)]
     yield section("warnings", f"Warnings ({len(warnings)})", listed("ul", warnings))
     yield section("account", "How it was decided", *page.account)
     yield section("provenance", "Where the numbers come from", *page.provenance)
-    used = glossary.used(re.sub(r"<[^>]*>", " ", main), page.terms)
-    yield section("glossary", "Glossary", definitions(used) if used else None)
 
 
 def _section(page: Page, section: Section) -> Markup:

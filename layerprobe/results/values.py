@@ -70,8 +70,6 @@ class Page:
     """How it was decided, in paragraphs, folded."""
     provenance: tuple[Part, ...] = ()
     """Where the numbers come from, folded."""
-    terms: tuple[str, ...] = ()
-    """Words that mean something of their own on this page; see `layerprobe.results.glossary`."""
     items: str = ""
     """Single items and what layers output for them, as the page's script reads them; empty where it has none."""
     result: Any

@@ -141,8 +141,8 @@ def test_paper_opens_what_is_folded_and_a_link_does_too(open_page: Open) -> None
         assert page.locator("details:not([open])").count() == 0
         page.evaluate("dispatchEvent(new Event('afterprint'))")
         assert page.locator("details[open]").count() == 0
-        page.locator(".contents a", has_text="Glossary").click()
-        _until(page, "document.querySelector('#glossary details').open", True)
+        page.locator(".contents a", has_text="Where the numbers come from").click()
+        _until(page, "document.querySelector('#provenance details').open", True)
         _until(page, "document.querySelectorAll('.contents a[aria-current]').length", 1)
 
 

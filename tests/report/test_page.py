@@ -16,9 +16,8 @@ from layerprobe.errors import LayerProbeError, unreliable
 from layerprobe.files.serialisation import from_json, to_dict
 from layerprobe.report.comparison import compared_models
 from layerprobe.results import page
-from layerprobe.results.glossary import TERMS
 from layerprobe.results.markup import element, escape, script_json
-from layerprobe.results.shown import Shown, make_page
+from layerprobe.results.shown import make_page
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.study.values import Finding
 
@@ -242,15 +241,6 @@ def test_labels_are_short_and_distinct(names: tuple[str, ...], expected: tuple[s
 # ---- what every page says, in its order ---------------------------------------------------------------
 
 
-def test_the_glossary_has_the_words_of_the_page_alone(searched: Finding, plain: Pair) -> None:
-    def glossary(result: Shown) -> str:
-        return Page(rendered(result).partition('id="glossary"')[2]).text
-
-    for term in ("Expected score", "May be the best", "CKA", "InfoNCE"):
-        assert f"{term}{TERMS[term][:10]}" in glossary(searched), term
-        assert (f"{term}{TERMS[term][:10]}" in glossary(plain.comparison)) == (term == "CKA"), term
-
-
 def test_what_was_not_tested_has_no_verdict(searched: Finding) -> None:
     page = Page(rendered(dataclasses.replace(searched, against_last=None)))
     assert {"class": "badge open"} in page.all("span")
@@ -292,5 +282,5 @@ def test_no_folder_of_the_machine_and_a_table_of_contents(searched: Finding) -> 
     text = rendered(dataclasses.replace(searched, failures=("read from /home/somebody/pairs.csv",)))
     assert "/home/somebody" not in text.split("<script")[0]
     links = re.findall(r'<a href="#([\w-]+)">', text)
-    assert {"layers", "outcomes", "warnings", "glossary"} <= set(links)
+    assert {"layers", "outcomes", "warnings", "provenance"} <= set(links)
     assert '<a class="skip" href="#result">' in text

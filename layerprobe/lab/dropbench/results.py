@@ -185,7 +185,6 @@ class Bench(Shown):
                 "Versions": ", ".join(f"{name} {version}" for name, version in provenance.versions.items()),
                 "Created": provenance.created,
             },
-            "terms": ("Drop", "Cost", "Held", "Within half a point", "Area"),
         }
 
     @property
