@@ -48,13 +48,8 @@ class Interval:
     n_seeds: int = field(default=1, repr=False, metadata=RARE)
     unit: str = field(default="item", repr=False, metadata=RARE)
     """What an item is called, such as pair."""
-    margin: float = field(default=0.0, repr=False, metadata=RARE)
-    """Of a difference, what it has to be above to matter."""
-
-    @property
-    def shown(self) -> bool:
-        """Whether all of a difference's interval is above its margin."""
-        return self.interval[0] > self.margin
+    shown: bool = field(default=False, repr=False, metadata=RARE)
+    """Whether a difference is above what matters with at least the level, where that was asked."""
 
     @property
     def doubtful(self) -> bool:

@@ -70,7 +70,7 @@ def next_run(
     `side_by_side`: a model that is far behind gets no further one. They have no scans.
 
     5. Where that is over: the last layer of the model to keep, unless it is the layer to keep, until it has two scores
-    or fewer show that it is worse. Of the budget so much is kept back for it, though at most 40 %.
+    or the interval of the difference is above the tolerance. Up to a fifth of the budget is kept back for it.
 
     4 is over where the best layer is within the tolerance at the level; where seeds without end would not improve the
     choice by 0.02 points; where all layers that may be the best have all their seeds; and where the next run exceeds
@@ -186,14 +186,14 @@ def _by_gain(
 
 
 def _lacking_at_last(evidence: Evidence, best: int, settings: SearchSettings, pending: Sequence[PlannedRun]) -> int:
-    """Return how many scores the last layer lacks, but for pending runs; 0 where it is best, or shown to be worse."""
+    """Return how many scores the last layer lacks, but for pending runs; 0 where it is best, or clearly worse."""
     last, scores = evidence.n_blocks, _scored_runs(evidence, evidence.n_blocks)
     n_seeds = _seeds(evidence, last, pending)
     lacking = LAST_RUNS - scores - (n_seeds - len(evidence.runs_at(last)))
     if best == last or lacking <= 0 or last not in evidence.contenders or n_seeds >= settings.seeds:
         return 0
     whole = of_whole(posterior(evidence), posterior(evidence, claims=True), best, settings) if scores else None
-    return 0 if whole is not None and whole.shown else lacking
+    return 0 if whole is not None and whole.interval[0] > settings.tolerance else lacking
 
 
 def _most_promising(
@@ -352,9 +352,9 @@ def answer(
     beliefs, claimed = posterior(evidence), posterior(evidence, claims=True)
     best, within = beliefs.best_layer, claimed.chances_within(settings.tolerance)
     sufficient = [layer for layer in claimed.tested.tolist() if within[layer] >= settings.level]
-    candidates, worse = claimed.statement(settings.tolerance, settings.level)
+    candidates, below = claimed.statement(settings.tolerance, settings.level)
     whole = of_whole(beliefs, claimed, best, settings)
-    worse = {*worse, *([evidence.n_blocks] if whole and whole.shown else [])} - {best}
+    worse = {*below, *([evidence.n_blocks] if whole and whole.shown else [])} - {best}
     return SearchAnswer(
         best_layer=best,
         chance=float(claimed.chances[best]),
@@ -390,7 +390,7 @@ def of_whole(beliefs: Posterior, claimed: Posterior, best: int, settings: Search
         level=settings.level,
         freedom=len(differences) - 1,
         label=f"layer {best} less layer {last}",
-        margin=settings.tolerance,
+        shown=bool((differences > settings.tolerance).mean() >= settings.level),
     )
 
 

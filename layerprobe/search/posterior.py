@@ -11,8 +11,8 @@ over the model's own neighbouring layers, the bias g of the scan over depth. a_l
 layer 0 that is much, because embeddings without a block are of another kind. mu is diffuse, b and c are weakly so. beta
 says how much a reading without training is worth: as likely as not nothing, else a number whose mean and deviation were
 fitted to recorded curves under this model and stand in `prediction/rules.json`; the scores decide between the two.
-The scales and lengths have weak priors on a grid, which admits that all layers are as good; the posterior is the
-mixture over all of that.
+The scales and lengths have weak priors on a grid, which admits that all layers are as good. A run may be an outlier,
+whose score lies anywhere below what its layer is worth. The posterior is the mixture over all of that.
 
 Source: Rasmussen and Williams 2006 (Gaussian Processes for Machine Learning), equations 2.25, 2.26, 2.30 and 4.17.
 """
@@ -145,7 +145,8 @@ class Posterior:
             )
             for f in (self.draws, self.draws + apart)
         )
-        return np.where(most <= tolerance, most, np.maximum(most, wide)).clip(min=0)
+        points: Array = np.where(most <= tolerance, most, np.maximum(most, wide)).clip(min=0)
+        return points
 
     def candidates(self, level: float) -> tuple[int, ...]:
         """Return the fewest layers of which one is the best with at least the level, ascending."""
@@ -319,7 +320,7 @@ def _without_outliers(
 _LOG_OUTLIER = math.log(OUTLIER / (1 - OUTLIER) / OUTLIER_RANGE)
 
 
-def _outlier_odds(roots: Array, white: Array, log_weights: Array) -> list[float]:
+def _outlier_odds(roots: NDArray[np.floating], white: Array, log_weights: Array) -> list[float]:
     """Return log odds that each score alone is an outlier, against none: that it lies below what the others expect.
 
     Source: a score given all others, Rasmussen and Williams 2006, equations 5.10 to 5.12.

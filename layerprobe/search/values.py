@@ -282,12 +282,12 @@ class SearchAnswer:
     """All of it in plain words."""
     first_layer: int = field(default=0, metadata=RARE)
     """The first layer that could be chosen; those before it are left out."""
-    worse: tuple[int, ...] | None = field(default=None, metadata=RARE)
+    worse: tuple[int, ...] = field(default=(), metadata=RARE)
     """Layers with a run that are worse than the best by more than the tolerance, ascending; at the level all of them
-    are, and the last one by itself, where `whole` shows it. None in what layerprobe 0.2 wrote."""
+    are, and the last one by itself, where `whole` shows it."""
     whole: Interval | None = field(default=None, metadata=RARE)
     """The score of the layer to keep less that of the whole model, x 100, over new items and seeds: `shown` where it is
-    above the tolerance. None where the last layer is the one to keep, or has no score of a run."""
+    above the tolerance with the level. None where the last layer is the one to keep, or has no score of a run."""
     spoilt: int = field(default=0, metadata=RARE)
     """Examples that stand in two splits, by which scores are spoilt: nothing is claimed then."""
 
@@ -312,8 +312,6 @@ class SearchAnswer:
     def drop_layers(self) -> tuple[int, ...]:
         """The layers with a run, from the last one back, that are worse than the best by more than the tolerance."""
         worse = () if self.spoilt else self.worse
-        if worse is None:  # of layerprobe 0.2, which called layers without a run worse, too
-            worse = tuple(layer.layer for layer in self.layers if layer.chance_within <= 1 - self.settings.level)
         tested = [layer.layer for layer in self.layers if layer.runs]
         falling = itertools.takewhile(lambda layer: layer in worse, reversed(tested))
         return tuple(sorted(falling))

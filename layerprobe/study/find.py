@@ -617,14 +617,20 @@ class _ModelRuns:
         return self.failed or without
 
     def _prove(self, search: LayerSearch, best: int, seeds: int) -> None:
-        """Make the missing runs of the layer to keep and the last one, and tell the search their scores."""
-        pairs = dict.fromkeys((layer, seed) for seed in range(seeds) for layer in (best, self.n_blocks))
-        scores = search.state.models[self.begun.model].scores
-        done = {(score.layer, score.seed) for score in scores if not score.scan}
+        """Make the missing runs of the layer to keep and the last one, and tell the search their scores.
+
+        Of as many seeds as are wanted, those that have most of the two runs already.
+        """
+        runs = {(s.layer, s.seed): s.value for s in search.state.models[self.begun.model].scores if not s.scan}
+        both = best, self.n_blocks
+        lacking = {
+            seed: sum(runs.get((i, seed)) is None for i in both) for seed in {*range(seeds), *(s for _, s in runs)}
+        }
+        pairs = [(layer, seed) for seed in sorted(lacking, key=lambda s: (lacking[s], s))[:seeds] for layer in both]
         missing = [
             PlannedRun(layer=layer, seed=seed, scan=False, cost=layer + 1)
-            for layer, seed in pairs
-            if (layer, seed) not in done
+            for layer, seed in dict.fromkeys(pairs)
+            if (layer, seed) not in runs
         ]
         for run in missing:
             self.request(run)
@@ -759,8 +765,8 @@ def _stated(answered: SearchAnswer, task: Task) -> SearchAnswer:
         layers.append(replace(belief, chance_best=1 / len(choices), chance_within=0.5, behind=None) if n else belief)
     answered = replace(answered, layers=tuple(layers))
     if n:
-        claims = {"candidates": choices, "smallest_sufficient": None, "whole": None}
-        answered = replace(answered, spoilt=n, chance=1 / len(choices), **claims)
+        answered = replace(answered, spoilt=n, chance=1 / len(choices), candidates=choices)
+        answered = replace(answered, smallest_sufficient=None, whole=None)
     return answered.worded
 
 

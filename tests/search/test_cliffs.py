@@ -58,7 +58,7 @@ def shares(blocks: int, fall: float, width: int, place: str, reading: str, budge
         below = world.truth.max() - world.truth
         near = {layer for layer in range(blocks + 1) if below[layer] <= TOLERANCE}
         held = any(below[layer] == 0 for layer in result.candidates)
-        rows.append((held, bool(near & set(result.worse or ())), bool(near & set(result.drop_layers))))
+        rows.append((held, bool(near & set(result.worse)), bool(near & set(result.drop_layers))))
     held, worse, drop = np.mean(rows, axis=0)
     return float(held), float(worse), float(drop)
 

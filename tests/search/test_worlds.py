@@ -85,7 +85,7 @@ def outcomes(shape: str, reading: str, n_blocks: int, **how: float) -> tuple[flo
         said = answer(search(made, SearchSettings(tolerance=TOLERANCE))[0])
         below = made.truth.max() - made.truth
         held += any(below[layer] == 0 for layer in said.candidates)
-        false += any(below[layer] <= TOLERANCE for layer in said.worse or ())
+        false += any(below[layer] <= TOLERANCE for layer in said.worse)
     return held / MODELS, false / MODELS
 
 
