@@ -145,7 +145,7 @@ class LayerSearch:
         start: The layer to begin with; by default that of the highest InfoNCE, or the middle.
         first_layer: The first layer that can be chosen, such as 1 where a model needs a block.
         folds: Parts of cross-validation: seed k is scored on part k modulo this. 1: all seeds are scored on the same
-            items.
+            items. A seed can be above the others, where the last layer is to be scored on one part again.
 
     Raises:
         DataError: If a setting is not what it should be, the budget is too small for one run, or the file is damaged,
