@@ -48,13 +48,13 @@ def drawn_search(model: Recorded, rng_key: list[int], n_folds: int, labels: int,
     tuned, errors, n = model.tuned, model.tuned.validation_errors, model.n_layers
     assert errors is not None
     truth = np.array(tuned.test).mean(axis=1)
-    of_seeds = np.random.default_rng([*rng_key, 0]).normal(0, np.sqrt(seed_variance(tuned) or 0.0), (n, SEEDS))
+    of_seeds = np.random.default_rng([*rng_key, 0]).normal(0, np.sqrt(seed_variance(tuned) or 0.0), (n, 2 * SEEDS))
     scale = errors.units / (labels / n_folds)
     values, vectors = np.linalg.eigh(errors.of_layers)
     root = vectors * np.sqrt(np.maximum(values, 0) * scale)
     normal = np.random.default_rng([*rng_key, 1])
     common = root @ normal.standard_normal((n, SEEDS))  # by fold
-    of_runs = normal.standard_normal((n, SEEDS)) * np.sqrt(np.array(errors.own) * scale)[:, None]
+    of_runs = normal.standard_normal((n, 2 * SEEDS)) * np.sqrt(np.array(errors.own) * scale)[:, None]
     settings, runs = SearchSettings(budget=budget, seeds=SEEDS), list[tuple[int, int]]()
     metrics = model.entry.metrics
 

@@ -28,7 +28,9 @@ def made(truth: Array, reading: str, rng: np.random.Generator, *, growth: float 
     n, depth = len(truth), np.linspace(0, 1, len(truth))
     root = np.linalg.cholesky(ITEM_ERROR**2 * (SHARED * np.ones((n, n)) + (1 - SHARED) * np.eye(n)))
     influences = np.einsum("ab,sbi->asi", root, rng.standard_normal((SEEDS, n, ITEMS))) / np.sqrt(ITEMS)
-    runs = truth[:, None] + influences.sum(axis=2) + rng.normal(0, SEED_ERROR * growth ** depth[:, None], (n, SEEDS))
+    influences = np.tile(influences, (1, 2, 1))  # a second seed on a fold is beyond the first so many
+    of_seeds = rng.normal(0, SEED_ERROR * growth ** depth[:, None], (n, 2 * SEEDS))
+    runs = truth[:, None] + influences.sum(axis=2) + of_seeds
     apart = np.abs(depth[:, None] - depth) / 0.3
     drawn = np.linalg.cholesky((1 + apart) * np.exp(-apart) + 1e-9 * np.eye(n)) @ rng.standard_normal(n)
     nats = 2.5 * (truth - truth.mean()) / max(float(np.ptp(truth)), 1.0)

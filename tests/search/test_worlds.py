@@ -59,7 +59,8 @@ def shaped(
     per, smooth = n_items // seeds, (1 + apart / 0.3) * np.exp(-apart / 0.3)
     root = np.linalg.cholesky((3 + smooth) / 2 + 1e-9 * np.eye(n_blocks + 1))
     influences = np.einsum("ab,sbi->asi", root, noise(seeds, n_blocks + 1, per)) * np.sqrt(seeds / per)
-    runs = truth[:, None] + influences.sum(axis=2) + rng.normal(0.0, 0.5, (n_blocks + 1, seeds))
+    influences = np.tile(influences, (1, 2, 1))  # a second seed on a part is beyond the first so many
+    runs = truth[:, None] + influences.sum(axis=2) + rng.normal(0.0, 0.5, (n_blocks + 1, 2 * seeds))
     runs[:, rng.integers(seeds)] -= bad_seed
     nats = 2.5 * (truth - truth.mean()) / max(float(np.ptp(truth)), 1.0)
     drawn = np.linalg.cholesky(smooth + 1e-9 * np.eye(n_blocks + 1)) @ rng.standard_normal(n_blocks + 1)
