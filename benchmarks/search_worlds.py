@@ -105,20 +105,20 @@ def outcome(number: int, world: str, blocks: int, budget: float) -> tuple[float,
     search = lp.LayerSearch(n_blocks=blocks, budget=budget, seeds=SEEDS, folds=FOLDS, readings={"InfoNCE": nats})
     while run := search.ask():
         search.tell(run.layer, run.seed, runs.score(run.layer, run.seed))
-    said = search.answer()
-    below, best = f.max() - f, said.layers[said.best_layer]
-    worse, whole = {*(said.worse or ())}, getattr(said, "whole", None)
+    answer = search.answer()
+    below, best = f.max() - f, answer.layers[answer.best_layer]
+    worse, whole = {*answer.worse}, answer.whole
     named, near = blocks in worse or (whole is not None and whole.shown), {*np.flatnonzero(below <= 0.5).tolist()}
     return (
-        any(below[layer] <= 0.01 for layer in said.candidates),
+        any(below[layer] <= 0.01 for layer in answer.candidates),
         bool(worse & near),
         named,
         named and blocks in near,
-        len(said.candidates),
-        below[said.best_layer],
-        said.share,
-        below[said.best_layer] <= (best.behind or 0.0) + 1e-9,
-        said.layers[-1].runs,
+        len(answer.candidates),
+        below[answer.best_layer],
+        answer.share,
+        below[answer.best_layer] <= (best.behind or 0.0) + 1e-9,
+        answer.layers[-1].runs,
     )
 
 

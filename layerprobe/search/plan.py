@@ -64,13 +64,12 @@ def next_run(
     4. The run, or the further scan, that is expected to raise the highest posterior mean most for its cost, the first
        of equals. Beside pending runs it is one at a layer without a run, if there is one, by how much more it promises
        than they alone. What a run promises is judged as if InfoNCE did say something; all else is not.
+    5. Where that is over: the last layer of the model to keep, unless it is the layer to keep, until it has two scores
+       or the interval of the difference is above the tolerance. Up to a fifth of the budget is kept back for it.
 
     Several models share one budget, a share of what their full sweeps cost together. Each begins as it would alone;
     then the run comes next that is expected to raise the highest posterior mean of all models most for its cost, see
     `side_by_side`: a model that is far behind gets no further one. They have no scans.
-
-    5. Where that is over: the last layer of the model to keep, unless it is the layer to keep, until it has two scores
-    or the interval of the difference is above the tolerance. Up to a fifth of the budget is kept back for it.
 
     4 is over where the best layer is within the tolerance at the level; where seeds without end would not improve the
     choice by 0.02 points; where all layers that may be the best have all their seeds; and where the next run exceeds
@@ -378,10 +377,8 @@ def of_whole(beliefs: Posterior, claimed: Posterior, best: int, settings: Search
     last, tail = len(beliefs.means) - 1, (1 - settings.level) / 2
     if best == last or last not in claimed.tested:
         return None
-    differences, value = (
-        claimed.draws[:, best] - claimed.draws[:, last],
-        float(beliefs.means[best] - beliefs.means[last]),
-    )
+    differences = claimed.draws[:, best] - claimed.draws[:, last]
+    value = float(beliefs.means[best] - beliefs.means[last])
     low, high = np.quantile(differences, (tail, 1 - tail)).tolist()
     return Interval(
         value=value,
@@ -401,10 +398,8 @@ def _beliefs(
     ends = np.quantile(claimed.draws, (tail, 1 - tail), axis=0)
     lows, highs = np.minimum(ends[0], expected).tolist(), np.maximum(ends[1], expected).tolist()
     means, chances = expected.tolist(), claimed.chances.tolist()
-    within, behind = (
-        claimed.chances_within(settings.tolerance).tolist(),
-        claimed.behind(settings.tolerance, settings.level).tolist(),
-    )
+    within = claimed.chances_within(settings.tolerance).tolist()
+    behind = claimed.behind(settings.tolerance, settings.level).tolist()
     return tuple(
         LayerBelief(
             layer=layer,

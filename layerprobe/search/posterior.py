@@ -77,6 +77,7 @@ OUTLIER, OUTLIER_RANGE = 0.02, 40.0
 which its score is as likely anywhere."""
 OUTLIER_SETS, OUTLIER_WEIGHT = 8, 0.01
 """Sets of runs that are tried as outliers at most, and the least weight of one, of that of the likeliest."""
+_LOG_OUTLIER = math.log(OUTLIER / (1 - OUTLIER) / OUTLIER_RANGE)
 _NEGLIGIBLE, _LEAST = 1e-3, -30.0
 
 
@@ -139,12 +140,8 @@ class Posterior:
         """
         apart = UNRUN_SD * standard_normal(len(self.draws), 2 * len(self.means))[:, len(self.means) :]
         apart = apart * ~np.isin(np.arange(len(self.means)), self.tested)
-        most, wide = (
-            np.quantile(
-                f[:, self.choices].max(axis=1, keepdims=True) - self.draws, level, axis=0, method="inverted_cdf"
-            )
-            for f in (self.draws, self.draws + apart)
-        )
+        highest = (f[:, self.choices].max(axis=1, keepdims=True) for f in (self.draws, self.draws + apart))
+        most, wide = (np.quantile(top - self.draws, level, axis=0, method="inverted_cdf") for top in highest)
         points: Array = np.where(most <= tolerance, most, np.maximum(most, wide)).clip(min=0)
         return points
 
@@ -315,9 +312,6 @@ def _without_outliers(
         starts=np.zeros(1, dtype=np.intp),
     )
     return part, log_density, {row: more for row, more in odds.items() if not evidence.scores[row].scan}
-
-
-_LOG_OUTLIER = math.log(OUTLIER / (1 - OUTLIER) / OUTLIER_RANGE)
 
 
 def _outlier_odds(roots: NDArray[np.floating], white: Array, log_weights: Array) -> list[float]:

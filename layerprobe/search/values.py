@@ -128,10 +128,7 @@ class Evidence:
         return seed % self.n_folds
 
     def next_seed(self, layer: int | None, pending: "Sequence[PlannedRun]" = (), folds: Collection[int] = ()) -> int:
-        """Return the first seed that a layer has no run of, or will have; None: that there is no scan of.
-
-        With folds, the first that validates on one of these.
-        """
+        """Return the first seed, of some folds if any, that a layer has and will have no run of; None: no scan of."""
         places = {(score.seed, score.layer, score.scan) for score in self.scores}
         places |= {(run.seed, run.layer, run.scan) for run in pending if run.model == self.model}
         used = {seed for seed, of, scan in places if (scan if layer is None else not scan and of == layer)}
@@ -311,9 +308,8 @@ class SearchAnswer:
     @property
     def drop_layers(self) -> tuple[int, ...]:
         """The layers with a run, from the last one back, that are worse than the best by more than the tolerance."""
-        worse = () if self.spoilt else self.worse
         tested = [layer.layer for layer in self.layers if layer.runs]
-        falling = itertools.takewhile(lambda layer: layer in worse, reversed(tested))
+        falling = itertools.takewhile(lambda layer: layer in self.worse and not self.spoilt, reversed(tested))
         return tuple(sorted(falling))
 
     @property

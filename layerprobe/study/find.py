@@ -623,9 +623,7 @@ class _ModelRuns:
         """
         runs = {(s.layer, s.seed): s.value for s in search.state.models[self.begun.model].scores if not s.scan}
         both = best, self.n_blocks
-        lacking = {
-            seed: sum(runs.get((i, seed)) is None for i in both) for seed in {*range(seeds), *(s for _, s in runs)}
-        }
+        lacking = {s: sum(runs.get((i, s)) is None for i in both) for s in {*range(seeds), *(s for _, s in runs)}}
         pairs = [(layer, seed) for seed in sorted(lacking, key=lambda s: (lacking[s], s))[:seeds] for layer in both]
         missing = [
             PlannedRun(layer=layer, seed=seed, scan=False, cost=layer + 1)

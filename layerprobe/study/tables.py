@@ -258,8 +258,8 @@ def _search_columns(finding: Finding, n_layers: int) -> tuple[Column, ...]:
             title="at most behind",
             form=".2f",
             shown=False,
-            meaning="Points that the best layer is ahead at most; where it or a neighbour had no run, if scores "
-            "change as in other encoders.",
+            meaning="Points that the best layer is ahead at most; where a layer had no run, if scores change as in "
+            "other encoders.",
         ),
         column("candidate", lambda belief: belief.layer in answer.candidates, shown=False),
         column("found_drop", lambda belief: belief.layer in finding.drop_layers, shown=False),

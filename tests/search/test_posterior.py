@@ -131,11 +131,11 @@ def test_runs_may_be_outliers_in_any_combination(monkeypatch: pytest.MonkeyPatch
         means.append(mean)
         seconds.append(covariance + np.outer(mean, mean))
     weights = np.exp(np.array(logs) - max(logs))
-    total, known = np.average(means, axis=0, weights=weights), posterior(evidence, nothing=0.0)
-    np.testing.assert_allclose(known.means, total, atol=0.05)
+    total, beliefs = np.average(means, axis=0, weights=weights), posterior(evidence, nothing=0.0)
+    np.testing.assert_allclose(beliefs.means, total, atol=0.05)
     expected = np.average(seconds, axis=0, weights=weights) - np.outer(total, total)
-    np.testing.assert_allclose(known.covariance, expected, atol=0.2)
-    np.testing.assert_allclose(known.draws.mean(axis=0), known.means, atol=0.15)
+    np.testing.assert_allclose(beliefs.covariance, expected, atol=0.2)
+    np.testing.assert_allclose(beliefs.draws.mean(axis=0), beliefs.means, atol=0.15)
 
 
 def test_a_run_that_is_most_likely_an_outlier_is_no_test_of_its_layer() -> None:
@@ -144,23 +144,23 @@ def test_a_run_that_is_most_likely_an_outlier_is_no_test_of_its_layer() -> None:
     evidence = Evidence(
         n_blocks=10, scores=tuple(Score(layer=layer, seed=0, value=value) for layer, value in values.items())
     )
-    known = posterior(evidence, claims=True)
-    assert known.tested.tolist() == [1, 3, 5, 8, 9]
-    assert known.means[7] > 60
-    assert 7 in known.statement(0.5, 0.95)[0]
+    beliefs = posterior(evidence, claims=True)
+    assert beliefs.tested.tolist() == [1, 3, 5, 8, 9]
+    assert beliefs.means[7] > 60
+    assert 7 in beliefs.statement(0.5, 0.95)[0]
     again = replace(evidence, scores=(*evidence.scores, Score(layer=7, seed=1, value=20.5)))
-    known = posterior(again, claims=True)
-    assert 7 in known.tested
-    assert known.means[7] < 30
-    assert 7 in known.statement(0.5, 0.95)[1]
+    beliefs = posterior(again, claims=True)
+    assert 7 in beliefs.tested
+    assert beliefs.means[7] < 30
+    assert 7 in beliefs.statement(0.5, 0.95)[1]
 
 
 def test_a_run_that_is_high_is_no_outlier() -> None:
     values = {1: 66.0, 3: 67.0, 5: 68.0, 7: 78.0, 8: 69.0, 9: 68.5}
     scores = tuple(Score(layer=layer, seed=0, value=value) for layer, value in values.items())
-    known = posterior(Evidence(n_blocks=10, scores=scores))
-    assert known.best_layer == 7
-    assert 7 in known.tested
+    beliefs = posterior(Evidence(n_blocks=10, scores=scores))
+    assert beliefs.best_layer == 7
+    assert 7 in beliefs.tested
 
 
 def test_without_a_scan_it_is_scikit_learns_process(monkeypatch: pytest.MonkeyPatch) -> None:
