@@ -194,7 +194,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         },
     },
     Zoo: {"entries": st.tuples(st.deferred(lambda: values_of(ZooEntry)))},
-    BudgetScores: dict.fromkeys(("rules", "strategies", "detectors", "curves", "joint"), st.just(())),
+    BudgetScores: dict.fromkeys(("rules", "strategies"), st.just(())),
     RecipeTask: {
         "settings": st.deferred(lambda: values_of(TaskSettings)),
         "examples": st.none() | st.just((9, 9, 9)) | st.just((9, 9, None)),

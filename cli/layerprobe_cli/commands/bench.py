@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from layerprobe.lab.dropbench.results import Bench
     from layerprobe.results.table import Table
 
-MOST = 12
-"""Curves that are printed without --all."""
-
 
 def bench(
     call: PageCall,
@@ -52,7 +49,7 @@ def bench(
         budget: Budget of fine-tuning; can be given again. By default all.
         entry: Also play a strategy of another package, a function of a Trial; can be given again. The rules of entry
             are in docs/results/dropbench-rules.md.
-        everything: Print all rules and curves, and how each rule calls drops.
+        everything: Print all rules, and how each calls drops.
     """
     from layerprobe.lab.dropbench.bench import bench_predictors
     from layerprobe.lab.dropbench.door import load_entry
@@ -77,7 +74,7 @@ def bench(
 
 
 def _parts(result: Bench, *, tuned: bool, n_known: int, everything: bool) -> Iterator[Table | str]:
-    from layerprobe.lab.dropbench.results import detection_tables, rules_table, shown_strategies, strategies_table
+    from layerprobe.lab.dropbench.results import rules_table, shown_strategies, strategies_table
 
     for number, scores in enumerate(result.budgets):
         yield f"{chr(10) if number else ''}Fine-tuning budget: {scores.budget}"
@@ -90,8 +87,6 @@ def _parts(result: Bench, *, tuned: bool, n_known: int, everything: bool) -> Ite
         yield from ("", strategies_table(listed))
         if len(listed) < len(scores.strategies):
             yield f"{len(scores.strategies) - len(listed)} more rules with --all."
-        for table in detection_tables(scores, None if everything else MOST):
-            yield f"\n{table.titled}"
         if everything:
             yield f"\n{rules_table(scores.rules).titled}"
         for rule, reason in scores.left_out.items() if everything else ():

@@ -13,11 +13,7 @@ from layerprobe.lab.dropbench.results import Bench, BudgetScores, Row, RuleOutco
 from layerprobe.lab.dropbench.rivals import RIVALS, published_rules
 from layerprobe.lab.dropbench.scores import (
     Redraws,
-    alikeness,
-    curves,
-    detectors,
     expanded,
-    joint_scores,
     redrawn,
     score_strategies,
 )
@@ -65,8 +61,7 @@ def bench_predictors(
     `scores.expanded`. What was fitted is not fitted again, so they hold for these fitted rules.
 
     By default all rules that the entries of the zoo allow are scored, under all budgets that it has, each rule on the
-    same draws. Strategies that train are played on the recorded runs, all by default, see `score_strategies`;
-    curves are scored as detectors of a drop, see `detectors`.
+    same draws. Strategies that train are played on the recorded runs, all by default, see `score_strategies`.
 
     Raises:
         DataError: If no model has the budget, a number of a model is not finite, or there is nothing to draw.
@@ -184,8 +179,6 @@ def _scored(
         else:
             left_out[rule.name] = reason
     recorded = [Recorded(entry=entry, tuned=entry.budgets[budget], start=begin.get(entry.name)) for entry in present]
-    known_curves = curves(readings_in(present))
-    truths = [model.truth for model in models]
     scored.sort(key=lambda row: (row.labelled, row.mean_regret.value))
     return BudgetScores(
         budget=budget,
@@ -194,9 +187,6 @@ def _scored(
         rules=tuple(scored),
         left_out=left_out,
         strategies=score_strategies(recorded, [*played, *strategies], redraws),
-        detectors=detectors(recorded, truths, known_curves, redraws),
-        curves=alikeness(recorded, known_curves, redraws),
-        joint=joint_scores(recorded, redraws),
     )
 
 

@@ -1,4 +1,4 @@
-"""Scores of strategies, rules and curves on DropBench, and their tables."""
+"""Scores of strategies and rules on DropBench, and their tables."""
 
 from __future__ import annotations
 
@@ -97,11 +97,10 @@ class StrategyOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A rule, strategy, curve or weighting, and what it scores over the models: `row.regret`."""
+    """A rule or strategy, and what it scores over the models: `row.regret`."""
 
-    kind: Literal["rule", "strategy", "detector", "curve", "weighting"]
-    """rule: on families that it was not tuned on; strategy; detector: the fall of a curve, as a sign of drops; curve:
-    its likeness of the test scores; weighting: scans, cut at a layer, against TMFT there."""
+    kind: Literal["rule", "strategy"]
+    """A rule is scored on families that it was not tuned on."""
     name: str
     values: dict[str, Any]
     """Scores and more by name, which are attributes of the row: what each means stands at the columns of the tables
@@ -119,7 +118,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetScores:
-    """The scores of rules, strategies and curves under one budget of fine-tuning, on the same models."""
+    """The scores of rules and strategies under one budget of fine-tuning, on the same models."""
 
     budget: str
     clusters: str
@@ -132,12 +131,6 @@ class BudgetScores:
     """Rules that could not be scored, and why."""
     strategies: tuple[Row, ...] = ()
     """Ways to choose a layer, the rules among them; the cheapest first."""
-    detectors: tuple[Row, ...] = ()
-    """What detects a drop, the best first."""
-    curves: tuple[Row, ...] = ()
-    """What looks like the test scores, the best first."""
-    joint: tuple[Row, ...] = ()
-    """Models of scans against TMFT."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -169,16 +162,16 @@ class Bench(Shown):
     def page(self) -> dict[str, Any]:
         """What its page has besides its table, see `layerprobe.results.declared`."""
         provenance, (first, *further) = self.provenance, [_with_chart(budget) for budget in self.budgets]
-        sections: dict[str, tuple[Table, ...]] = {}
-        for budget, strategies in zip(self.budgets, (replace(first, charts=()), *further), strict=True):
-            sections[f"Regret versus cost of each strategy, budget {budget.budget}"] = (strategies,)
-            sections[f"What detects a drop, budget {budget.budget}"] = tuple(detection_tables(budget))
+        tables = zip(self.budgets, (replace(first, charts=()), *further), strict=True)
         return {
             "kind": "DropBench",
             "lead": tuple(map(_lead, self.budgets)),
             "first": first,
             "account": (f"Families: {', '.join(self.families)}. Intervals: {confidence(self.level)}.",),
-            "sections": sections,
+            "sections": {
+                f"Regret versus cost of each strategy, budget {budget.budget}": (strategies,)
+                for budget, strategies in tables
+            },
             "sources": {
                 "Models made by": provenance.command,
                 "Models": "; ".join(provenance.notes),
@@ -240,7 +233,7 @@ def shown_strategies(budget: BudgetScores, *, everything: bool = False) -> list[
     return [strategy for strategy in budget.strategies if strategy.name not in hidden]
 
 
-# ---- tables: a row a strategy, detector, curve, weighting or rule --------------------------------------------------
+# ---- tables: a row a strategy or rule --------------------------------------------------------------------------------
 
 
 def strategies_table(strategies: Sequence[Row], title: str = "Strategies") -> Table:
@@ -266,34 +259,6 @@ def strategies_table(strategies: Sequence[Row], title: str = "Strategies") -> Ta
         seen={"of": lambda row: not row.fresh, "title": "seen seeds", "meaning": "Scored on seeds it looked at."},
         source={"meaning": "Who proposed it, or what it is a control for."},
     )
-
-
-def detection_tables(budget: BudgetScores, most: int | None = None) -> list[Table]:
-    """Return what detects a drop, what looks like the test scores, both by so many curves, and scans against TMFT."""
-    tables = (
-        _scores_table(
-            budget.detectors[:most],
-            "How well a fall to the last layer detects a drop",
-            "curve:name needs models drops area* precision* recall* effect",
-            area={"meaning": "Under the ROC curve: how often a model that drops has the larger fall, ties by half."},
-            precision={"meaning": "Above the threshold with the best F1 on the other families."},
-            effect={"title": "with effect", "meaning": "Spearman's correlation of falls and true effects."},
-        ),
-        _scores_table(
-            budget.curves[:most],
-            "Spearman's correlation with the test scores of a model's layers",
-            "curve:name needs models mean* median*",
-            mean={"meaning": "Over the models."},
-        ),
-        _scores_table(
-            budget.joint,
-            "Models of scans, cut at a layer, less TMFT there, in points",
-            "weighting:name models best_layer:at_best* last_layer:at_last* all_layers:overall*",
-            best_layer={"meaning": "At the layer that is best for TMFT."},
-            all_layers={"meaning": "In the mean over the layers."},
-        ),
-    )
-    return [table for table in tables if len(table)]
 
 
 def rules_table(rules: Sequence[Row]) -> Table:

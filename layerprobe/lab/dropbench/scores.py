@@ -1,12 +1,11 @@
 """Scores over models, with intervals from redrawing what they have in common. Knows numbers only.
 
-Strategies played on recorded runs get a regret and a cost, see `score_strategies`; curves by layer how well they detect
-drops and resemble the test scores, see `detectors` and `alikeness`; scans how far they are from TMFT.
+Strategies played on recorded runs get a regret and a cost, see `score_strategies`.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -15,8 +14,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from layerprobe.context import report
-from layerprobe.errors import DataError
-from layerprobe.finetuning.values import Weighting
 from layerprobe.lab.dropbench.results import Needs, Row, Statistic, StrategyOutcome
 from layerprobe.lab.dropbench.strategies import Answer, Recorded, Strategy
 from layerprobe.lab.dropbench.truth import (
@@ -27,14 +24,8 @@ from layerprobe.lab.dropbench.truth import (
     regrets,
     seed_variance,
 )
-from layerprobe.metrics.correlation import spearman
-from layerprobe.prediction.rule import falls
-from layerprobe.prediction.values import Truth
-from layerprobe.readings.reading import Reading
 
 Array = NDArray[np.float64]
-Curve = Callable[[Recorded], Array | None]
-"""(layers,) of which more is better, in any unit; None where a model lacks it."""
 ROUNDING = 1e-9
 
 
@@ -262,169 +253,3 @@ def _error_of_mean(errors: Sequence[float | None], groups: Iterable[object]) -> 
             return None
         sums[group] += error
     return math.sqrt(sum(total**2 for total in sums.values())) / len(errors)
-
-
-# ---- curves --------------------------------------------------------------------------------------------------------
-
-
-def curves(readings: Mapping[str, Reading]) -> dict[str, tuple[Needs, float | None, Curve]]:
-    """Return every curve by name, with what it needs and what its falls are measured in; None: its largest size.
-
-    Those of scans and of a sweep of one seed are validation scores, in points. Readings have their direction; of one
-    whose direction is not known more counts as better.
-    """
-    curves: dict[str, tuple[Needs, float | None, Curve]] = {}
-    for weighting in get_args(Weighting):
-        curves[f"scan, {weighting}"] = ("training", 1.0, _of_scan(weighting))
-    curves["sweep, 1 seed"] = ("training", 1.0, lambda model: np.array(model.tuned.validation)[:, 0])
-    for name, reading in readings.items():
-        curves[name] = ("labels" if reading.labelled else "readings", reading.maximum, _of_reading(name, reading))
-    return curves
-
-
-def detectors(
-    models: Sequence[Recorded],
-    truths: Sequence[Truth],
-    curves: Mapping[str, tuple[Needs, float | None, Curve]],
-    redraws: Redraws,
-) -> tuple[Row, ...]:
-    """Score how far each curve falls from its highest, layer 0 left out, to the last layer, as a sign of a drop.
-
-    The threshold above which a drop is called is that with the best F1 on the other families, the highest of equals.
-    """
-    scored = []
-    for name, (needs, unit, curve) in curves.items():
-        by_model = [curve(model) for model in models]
-        rows = [row for row, values in enumerate(by_model) if values is not None]
-        if not rows:
-            continue
-        fallen = np.array([falls(values[1:], unit=unit)[-1] for values in by_model if values is not None])
-        drops, effects = (np.array([getattr(truths[row], what) for row in rows]) for what in ("drop", "effect"))
-        called, some = _called(fallen, drops, [models[row].entry.family for row in rows]), redraws.of(rows)
-        hits = None if called is None else some.total(called & drops)
-        values = {
-            "needs": needs,
-            "models": len(rows),
-            "drops": int(drops.sum()),
-            "area": some.score_of(area_under(fallen, drops, some.counts)),
-            "precision": None if hits is None or called is None else some.score(hits, some.total(called)),
-            "recall": None if hits is None else some.score(hits, some.total(drops)),
-            "effect": _correlation(fallen, effects) if len(rows) > 2 else None,
-        }
-        scored.append(Row(kind="detector", name=name, values=values))
-    return tuple(sorted(scored, key=lambda row: -1.0 if row.area is None else -row.area.value))
-
-
-def alikeness(
-    models: Sequence[Recorded], curves: Mapping[str, tuple[Needs, float | None, Curve]], redraws: Redraws
-) -> tuple[Row, ...]:
-    """Correlate each curve with the mean test scores of TMFT over the layers of a model (Spearman).
-
-    The seed of the one-seed sweep is left out of the scores that it is compared with.
-    """
-    scored = []
-    for name, (needs, _, curve) in curves.items():
-        alike = [_alike(name, curve(model), model) for model in models]
-        rows = [row for row, value in enumerate(alike) if value is not None]
-        if rows:
-            correlations, some = np.array([alike[row] for row in rows], dtype=np.float64), redraws.of(rows)
-            values = {
-                "needs": needs,
-                "models": len(rows),
-                "mean": some.mean(correlations),
-                "median": some.quantile(correlations),
-            }
-            scored.append(Row(kind="curve", name=name, values=values))
-    return tuple(sorted(scored, key=lambda row: -row.mean.value))
-
-
-def joint_scores(models: Sequence[Recorded], redraws: Redraws) -> tuple[Row, ...]:
-    """Compare the models of scans with TMFT at the same layers, the means over seeds of both."""
-    scored = []
-    for weighting in get_args(Weighting):
-        differences, rows = [], []
-        for row, model in enumerate(models):
-            if scans := model.tuned.whole_scans(weighting):
-                alone = np.array(model.tuned.test).mean(axis=1)
-                ahead = np.mean([np.array(scan.test, dtype=np.float64) for scan in scans], axis=0) - alone
-                differences.append((ahead[int(alone.argmax())], ahead[-1], ahead.mean()))
-                rows.append(row)
-        if rows:
-            best, last, overall = (redraws.of(rows).mean(column) for column in zip(*differences, strict=True))
-            values = {"models": len(rows), "at_best": best, "at_last": last, "overall": overall}
-            scored.append(Row(kind="weighting", name=weighting, values=values))
-    return tuple(scored)
-
-
-def area_under(falls: Array, drops: NDArray[np.bool_], counts: Array) -> Array:
-    """Return (draws,) areas under the ROC curve of falls, of models that count as (draws, models) says.
-
-    Examples:
-        >>> area_under(np.array([3.0, 1.0, 2.0, 1.0]), np.array([True, True, False, False]), np.ones((1, 4))).tolist()
-        [0.625]
-    """
-    above = (falls[:, None] > falls) + 0.5 * (falls[:, None] == falls)
-    dropping, others = counts * drops, counts * ~drops
-    won: Array = np.einsum("di,ij,dj->d", dropping, above, others)
-    return ratio(won, dropping.sum(axis=1) * others.sum(axis=1))
-
-
-def best_threshold(falls: Array, drops: NDArray[np.bool_]) -> float:
-    """Return the value above which calling a drop has the highest F1, the highest of equals.
-
-    Examples:
-        >>> best_threshold(np.array([3.0, 1.0, 2.0, 0.0]), np.array([True, True, False, False]))
-        0.5
-    """
-    ordered = np.unique(falls)
-    middles = (ordered[1:] + ordered[:-1]) / 2
-    candidates = [*middles[::-1].tolist(), -np.inf]
-
-    def f1(threshold: float) -> float:
-        called = falls > threshold
-        hits, either = int((called & drops).sum()), int(called.sum() + drops.sum())
-        return 2 * hits / max(either, 1)
-
-    return float(max(candidates, key=f1))
-
-
-def _of_scan(weighting: Weighting) -> Curve:
-    def curve(model: Recorded) -> Array | None:
-        scans = model.tuned.whole_scans(weighting)
-        return np.array(scans[0].validation, dtype=np.float64) if scans else None
-
-    return curve
-
-
-def _of_reading(name: str, reading: Reading) -> Curve:
-    def curve(model: Recorded) -> Array | None:
-        curve = model.entry.curves.get(name)
-        return None if curve is None else (reading.direction or 1) * np.array(curve.values)
-
-    return curve
-
-
-def _alike(name: str, values: Array | None, model: Recorded) -> float | None:
-    test = np.array(model.tuned.test)
-    if name == "sweep, 1 seed":
-        test = test[:, 1:] if test.shape[1] > 1 else test
-    return None if values is None else _correlation(values, test.mean(axis=1))
-
-
-def _correlation(first: Array, second: Array) -> float | None:
-    try:
-        return float(spearman(first, second))
-    except DataError:  # of a curve of one value
-        return None
-
-
-def _called(falls: Array, drops: NDArray[np.bool_], families: Sequence[str]) -> NDArray[np.bool_] | None:
-    """Return what is called with a threshold chosen on the other families; None where there is one family."""
-    of_family = np.array(families)
-    called = np.zeros(len(falls), dtype=np.bool_)
-    for family in set(families):
-        inside = of_family == family
-        if inside.all():
-            return None
-        called[inside] = falls[inside] > best_threshold(falls[~inside], drops[~inside])
-    return called
