@@ -1,30 +1,27 @@
 """Files and folders that a command will write: what is in their way is reported before the work and not after it."""
 
 import contextlib
-import os
 from pathlib import Path
 
 import typer
 
 from layerprobe.errors import DataError
+from layerprobe.files.atomic import obstacle
 
 
 def file_to_write(path: Path | None) -> Path | None:
     """Return a file that will be written."""
-    return path and _below(path.absolute().parent, path)
+    return path and _free(path, path)
 
 
 def folder_to_write(path: Path | None) -> Path | None:
     """Return a folder that files will be written to."""
-    return path and _below(path.absolute(), path)
+    return path and _free(path, path / "file")
 
 
-def _below(folder: Path, path: Path) -> Path:
-    nearest = next(ancestor for ancestor in (folder, *folder.parents) if os.access(ancestor, os.F_OK))
-    if not nearest.is_dir():
-        raise typer.BadParameter(f"expected a place to write to, got {path}: {nearest} is a file")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise typer.BadParameter(f"expected a place to write to, got {path}: {nearest} may not be written")
+def _free(path: Path, file: Path) -> Path:
+    if reason := obstacle(file):
+        raise typer.BadParameter(f"expected a place to write to, got {path}: {reason}")
     return path
 
 

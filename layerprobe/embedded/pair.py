@@ -16,7 +16,7 @@ from typing import Literal
 from layerprobe.checks import check_choice
 from layerprobe.embedded.language import Language
 from layerprobe.errors import DataError
-from layerprobe.files.atomic import replace_file
+from layerprobe.files.atomic import write_file
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.values import Examples, Task
 
@@ -79,5 +79,5 @@ def write_embedded(folder: Path, *, pairs: int = sum(TASK_SIZES), texts: int = N
     rows = [("sentence1", "sentence2", "score"), *language.pairs(pairs, seed=TASK_SEED)]
     lines = io.StringIO(newline="")
     csv.writer(lines, lineterminator="\n").writerows(rows)
-    replace_file(folder / "pairs.csv", lines.getvalue().encode())
-    replace_file(folder / "texts.txt", "".join(f"{x}\n" for x in language.sentences(texts, seed=TEXTS_SEED)).encode())
+    write_file(folder / "pairs.csv", lines.getvalue().encode())
+    write_file(folder / "texts.txt", "".join(f"{x}\n" for x in language.sentences(texts, seed=TEXTS_SEED)).encode())

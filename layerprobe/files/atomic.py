@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from layerprobe.errors import DataError, StoreError, another_folder
+from layerprobe.errors import DataError, LayerProbeError, StoreError, another_folder
 from layerprobe.files.inputs import open_regular
 from layerprobe.process import limit_advice
 
@@ -154,9 +154,18 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file under a temporary name, make it durable and give it its name, which may have been a link's."""
+    """Write a file under a temporary name, make it durable and give it its name, with the mode that it had.
+
+    A link by that name is replaced.
+    """
     temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(6)}")
     try:
+        earlier = path.is_file() and not path.is_symlink()
+        temporary.touch(0o600 if earlier else 0o666)
+        if earlier:
+            with contextlib.suppress(OSError, AttributeError):  # only root gives files away, and Windows has no owners
+                shutil.chown(temporary, path.stat().st_uid, path.stat().st_gid)
+            shutil.copymode(path, temporary)
         temporary.write_bytes(data)
         sync(temporary)
         temporary.replace(path)
@@ -167,9 +176,47 @@ def replace_file(path: Path, data: bytes) -> None:
     sync(path.parent)
 
 
-def write_through(path: Path, data: bytes) -> None:
-    """Write a file of the user's whole or not at all; a link stays one, and what it names is written."""
-    replace_file(Path(os.path.realpath(path)), data)
+_IN_THE_WAY = {
+    stat.S_IFDIR: "it is a folder",
+    stat.S_IFCHR: "it is a device",
+    stat.S_IFBLK: "it is a device",
+    stat.S_IFIFO: "it is a pipe",
+    stat.S_IFSOCK: "it is a socket",
+}
+
+
+def obstacle(path: Path) -> str:
+    """Return why a file of the user's cannot be written at a path; empty where it can, with its parents."""
+    try:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            kind = stat.S_IFMT(path.lstat().st_mode)
+            if kind != stat.S_IFREG:
+                return _IN_THE_WAY.get(kind) or f"it is a link to {os.path.realpath(path)}"
+        nearest = next(place for place in path.absolute().parents if os.path.lexists(place))
+        if not nearest.is_dir():
+            return f"{nearest} is not a folder"
+        barred = (place for place in (nearest, path) if os.path.lexists(place) and not os.access(place, os.W_OK))
+        return next((f"{place} may not be written" for place in barred), "")
+    except (OSError, ValueError) as error:  # such as of a path with a NUL in it
+        return getattr(error, "strerror", None) or str(error)
+
+
+def write_file(path: Path, data: bytes) -> Path:
+    """Write a file of the user's, with its parents, and return its path: whole or not at all.
+
+    Raises:
+        LayerProbeError: If it cannot be written, or is no regular file.
+    """
+    reason = obstacle(path)
+    try:
+        if not reason:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, data)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if reason:
+        raise LayerProbeError(f"expected a place to write to, got {path}: {reason}: choose another path")
+    return path
 
 
 def sync(path: Path) -> None:

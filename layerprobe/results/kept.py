@@ -10,7 +10,7 @@ from typing import Any
 
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.files import serialisation
-from layerprobe.files.atomic import replace_file
+from layerprobe.files.atomic import write_file
 from layerprobe.files.inputs import read_document
 from layerprobe.registry import Registry
 from layerprobe.results.shown import Shown
@@ -43,12 +43,7 @@ def save(result: Shown, path: str | Path) -> Path:
         return result.table.save(target)
     if suffix != ".json":
         raise DataError(f"expected a file that ends in .json, .html, {', '.join(FILES)}, got {target}: name it so")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(target, serialisation.sealed(result))
-    except OSError as error:
-        raise LayerProbeError(f"expected to write {target}, but: {error.strerror}; choose another path") from error
-    return target
+    return write_file(target, serialisation.sealed(result))
 
 
 def load(path: str | Path) -> Any:

@@ -16,8 +16,8 @@ from typing import Any
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from layerprobe.checks import check_choice
-from layerprobe.errors import LayerProbeError, is_unreliable
-from layerprobe.files.atomic import write_through
+from layerprobe.errors import is_unreliable
+from layerprobe.files.atomic import write_file
 from layerprobe.files.serialisation import to_json
 from layerprobe.names import short_name
 from layerprobe.results import numbers
@@ -51,18 +51,8 @@ def write_page(page: Page, path: str | Path, *, plotly: PlotlySource = "embedded
     Raises:
         LayerProbeError: If the file cannot be written.
     """
-    target = Path(path)
     # A folder name that is no UTF-8 holds lone surrogates; as \udc80 they are right in JSON and legible in text.
-    content = render(page, plotly=plotly).encode("utf-8", "backslashreplace")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_through(target, content)
-    except (OSError, ValueError) as error:  # such as of a path with a NUL in it
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise LayerProbeError(
-            f"expected to write the report to {target}, but: {reason}; choose another path"
-        ) from error
-    return target
+    return write_file(Path(path), render(page, plotly=plotly).encode("utf-8", "backslashreplace"))
 
 
 def completed(

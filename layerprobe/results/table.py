@@ -15,7 +15,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerprobe.errors import DataError, LayerProbeError
+from layerprobe.errors import DataError
 from layerprobe.names import in_percent
 from layerprobe.results.charts import Chart, Quantity
 from layerprobe.results.imports import imported
@@ -237,7 +237,7 @@ class Table:
             DataError: If it is named as neither.
             LayerProbeError: If the file cannot be written.
         """
-        from layerprobe.files.atomic import write_through
+        from layerprobe.files.atomic import write_file
 
         target, content = Path(path), self.csv().encode()
         if (suffix := target.suffix.lower()) not in FILES:
@@ -246,11 +246,7 @@ class Table:
             buffer = io.BytesIO()
             self.to_pandas().to_parquet(buffer, index=False)
             content = buffer.getvalue()
-        try:
-            write_through(target, content)
-        except OSError as error:
-            raise LayerProbeError(f"expected to write {target}, but: {error.strerror}; choose another path") from error
-        return target
+        return write_file(target, content)
 
 
 def stacked(tables: Sequence[Table], *, by: Sequence[str] = ()) -> Table:

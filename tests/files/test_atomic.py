@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import layerprobe as lp
 from layerprobe.errors import LayerProbeError, StoreError
 from layerprobe.files import atomic as files
 from layerprobe.files.atomic import make_directory, problem_with, remove_leftovers, sha256_of, store_errors, write_whole
@@ -17,8 +19,11 @@ from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.kinds.sentences.word_similarity import load_word_similarity
 from layerprobe.lab.pretraining.run import ADAPTED
 from layerprobe.lab.recipe import load_recipe
+from layerprobe.readings.values import LayerCurve
 from layerprobe.store.store import Store
 from layerprobe.tasks.loading import load_corpus, load_task, load_texts
+
+CURVE = LayerCurve(values=(3.0, 1.0, 2.0))
 
 
 def fails_with(code: int) -> Any:
@@ -35,12 +40,51 @@ def test_what_is_written_is_there_and_nothing_else(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
-def test_a_link_stays_one_and_its_file_is_written(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "page.html").symlink_to(tmp_path / "elsewhere" / "page.html")
-    files.write_through(tmp_path / "page.html", b"new")
-    assert (tmp_path / "page.html").is_symlink()
-    assert (tmp_path / "elsewhere" / "page.html").read_bytes() == b"new"
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no pipes in its file system")
+@pytest.mark.parametrize("save", [lp.save, lambda result, path: result.table.save(path.with_suffix(".csv"))])
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda path: path.symlink_to("real"), r"it is a link to .*real"),
+        (lambda path: path.symlink_to(os.devnull), "it is a link to /dev/null"),
+        (os.mkfifo, "it is a pipe"),
+        (Path.mkdir, "it is a folder"),
+        (lambda path: os.mknod(path, stat.S_IFSOCK | 0o600), "it is a socket"),
+    ],
+)
+def test_what_is_no_regular_file_is_not_replaced(
+    save: Callable[..., Path], make: Callable[[Path], None], reason: str, tmp_path: Path
+) -> None:
+    for name in ("a.csv", "a.json"):
+        make(tmp_path / name)
+    before = [path.lstat() for path in sorted(tmp_path.iterdir())]
+    with pytest.raises(LayerProbeError, match=rf"expected a place to write to, got .*a\.\w+: {reason}: choose another"):
+        save(CURVE, tmp_path / "a.json")
+    after = [path.lstat() for path in sorted(tmp_path.iterdir())]
+    assert [(status.st_ino, status.st_mode) for status in after] == [(old.st_ino, old.st_mode) for old in before]
+
+
+def test_nothing_is_written_to_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.json").touch()
+    monkeypatch.setattr(files.stat, "S_IFMT", lambda mode: stat.S_IFCHR)
+    with pytest.raises(LayerProbeError, match="it is a device"):
+        lp.save(CURVE, tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("name", ["a" * 300 + ".json", "b/" * 3000 + "a.json", "file/a.json", "gone/a.json"])
+def test_a_path_that_cannot_be_is_one_line(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "gone").symlink_to("nowhere")
+    with pytest.raises(LayerProbeError, match=r": (File name too long|.* is not a folder): choose another path"):
+        lp.save(CURVE, tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.csv"])
+def test_a_file_keeps_its_mode(name: str, tmp_path: Path) -> None:
+    path = lp.save(CURVE, tmp_path / "new" / name)
+    for mode in (0o600, 0o664):
+        path.chmod(mode)
+        assert lp.save(CURVE, path).stat().st_mode & 0o777 == mode
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace", "open"])
