@@ -173,6 +173,7 @@ EXTRAS = {
     "tokens": ("seqeval",),
     "summaries": ("rouge_score",),
     "images": ("PIL",),
+    "figures": ("kaleido",),
     "trainer": ("sentence_transformers", "accelerate"),
 }
 """The packages of each extra, by the names they are imported by."""

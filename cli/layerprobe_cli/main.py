@@ -96,7 +96,7 @@ def main() -> None:
         if any(frame.f_code is run.__code__ for frame, _ in traceback.walk_tb(error.__traceback__)):
             raise  # of a command, and no help or answer to a wrong call that could not be printed
         leave_stdout()
-        fail(f"cannot print: {error.strerror}: free space, or choose another output")
+        fail(f"cannot print: {error.strerror}: free space, or choose another output", "OSError")
         sys.exit(2 if isinstance(error.__context__, UsageError) else 1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -82,25 +83,29 @@ class Commands(TyperGroup):
     def main(self, *words: Any, **settings: Any) -> Any:
         """Run a command line, whose messages name options."""
         from layerprobe.errors import ON_COMMAND_LINE
+        from layerprobe_cli.output import ERRORS_AS_JSON
 
-        token = ON_COMMAND_LINE.set(True)
+        arguments = next(iter(words), settings.get("args")) or sys.argv[1:]
+        token, as_json = ON_COMMAND_LINE.set(True), ERRORS_AS_JSON.set("--json" in arguments)
         try:
             return super().main(*words, **settings)
         finally:
             ON_COMMAND_LINE.reset(token)
+            ERRORS_AS_JSON.reset(as_json)
 
     def invoke(self, ctx: Any) -> Any:
         """Call a command; what is wrong with its call is said without characters that command a terminal."""
         from layerprobe.errors import LayerProbeError
-        from layerprobe_cli.output import fail, printable
+        from layerprobe_cli.output import fail, fail_as_json, printable
 
         try:
             return super().invoke(ctx)
         except UsageError as error:
             error.message = printable(error.message)
+            fail_as_json(error.format_message(), "UsageError")
             raise
         except LayerProbeError as error:  # of an option that was looked at before the command began
-            fail(str(error))
+            fail(str(error), type(error).__name__)
             raise typer.Exit(1) from None
         except EOFError as error:  # by which an import fails; typer takes it for the end of what is typed
             raise RuntimeError(*error.args) from error

@@ -9,6 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
@@ -18,6 +19,8 @@ from layerprobe.results.terminal import NARROWEST, wrapped
 if TYPE_CHECKING:
     from layerprobe.context import Progress
 
+ERRORS_AS_JSON = ContextVar("ERRORS_AS_JSON", default=False)
+"""Whether errors are printed as JSON, too: --json is among the words of the command line."""
 LINE_EVERY = 30
 """Seconds from one line of progress to the next where stderr is no terminal."""
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -27,13 +30,25 @@ def print_json(value: Any) -> None:
     """Print a result as JSON, which is UTF-8 whatever the terminal has."""
     from layerprobe.files.serialisation import to_json
 
+    ERRORS_AS_JSON.set(False)  # stdout has one value
     # of what commands a terminal, JSON lets C1 through
     typer.echo(_COMMANDS.sub(lambda match: f"\\u{ord(match[0]):04x}", to_json(value)).encode())
 
 
-def fail(message: str) -> None:
-    """Print one error on stderr."""
-    say(f"error: {' '.join(message.split())}")
+def fail(message: str, kind: str) -> None:
+    """Print one error on stderr and, with --json, as the one value on stdout; its kind is the name of its class."""
+    line = " ".join(message.split())
+    say(f"error: {line}")
+    fail_as_json(line, kind)
+
+
+def fail_as_json(message: str, kind: str) -> None:
+    """Print an error as JSON on stdout, where --json was given and nothing was printed."""
+    if ERRORS_AS_JSON.get():
+        try:
+            print_json({"error": {"type": kind, "message": message}})
+        except OSError:  # the line on stderr says what is wrong
+            leave_stdout()
 
 
 def say(line: str) -> None:

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import typer
 
+from layerprobe.checks import check_extra
 from layerprobe.errors import DataError
 from layerprobe.files.atomic import obstacle
+from layerprobe.results.shown import IMAGES, is_image
 
 
 def file_to_write(path: Path | None) -> Path | None:
@@ -25,10 +27,12 @@ def _free(path: Path, file: Path) -> Path:
     return path
 
 
-def html_file(path: Path | None) -> Path | None:
-    """Return the file of a page."""
-    if path is not None and path.suffix.lower() not in (".html", ".htm"):
-        raise typer.BadParameter(f"expected a file that ends in .html, got {path}")
+def report_file(path: Path | None) -> Path | None:
+    """Return the file of a page, or of its first figure, for which a package is needed."""
+    if path is not None and is_image(path):
+        check_extra("figures", needed_by=f"--report {path}")
+    elif path is not None and path.suffix.lower() not in (".html", ".htm"):
+        raise typer.BadParameter(f"expected a file that ends in .html, {', '.join(IMAGES)}, got {path}")
     return file_to_write(path)
 
 

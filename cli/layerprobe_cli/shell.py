@@ -22,7 +22,7 @@ from layerprobe.process import limit_advice
 from layerprobe.results.terminal import fitted, spelled
 from layerprobe_cli.derive import option
 from layerprobe_cli.output import echo, fail, log_to_stderr, print_json, progress_bar, say, stdout_errors, width_of
-from layerprobe_cli.places import html_file
+from layerprobe_cli.places import report_file
 from layerprobe_cli.start import Ended, interruptible
 
 if TYPE_CHECKING:
@@ -154,9 +154,15 @@ class Call:
         )
         self.notes(notes, [warning for warning in warnings if warning not in self.reported])
         self.reported += (warning for warning in warnings if warning not in self.reported)
-        written = self.save_page(done)
+        written, problem = None, None
+        try:
+            written = self.save_page(done)
+        except LayerProbeError as error:  # what was computed is printed all the same
+            problem = error
         with stdout_errors():
             self._print(done, written)
+        if problem is not None:
+            raise problem
         if done.failed:
             echo(f"failed: {done.failed}", err=True)
         if code := CHECK_FAILED if done.failed else done.code:
@@ -186,8 +192,8 @@ class PageCall(Call):
             "--report",
             metavar="FILE.html",
             dir_okay=False,
-            callback=html_file,
-            help="Also write the result as one HTML page.",
+            callback=report_file,
+            help="Also write the result as one HTML page. Named .png, .svg or .pdf: its first figure alone.",
         ),
     ] = None
     plotly: PlotlyFrom = "embedded"
@@ -279,17 +285,17 @@ def run(command: Callable[..., Any], context: typer.Context, values: dict[str, A
     except LayerProbeError as error:
         if call.traceback:
             echo("".join(tracebacks.format_exception(error)).rstrip("\n"), err=True)
-        message = str(error)
+        message, kind = str(error), type(error).__name__
     except KeyboardInterrupt as error:
         ended = error if isinstance(error, Ended) else Ended(signal.SIGINT)
-        fail(f"{ended.word}; what is done is kept, the same command goes on from there")
+        fail(f"{ended.word}; what is done is kept, the same command goes on from there", "KeyboardInterrupt")
         raise typer.Exit(ended.code) from None
     except (MemoryError, RuntimeError, ImportError, OSError) as error:
         answer = _of_system(error)
         if answer is None:
             raise
-        message = answer
-    fail(message)
+        message, kind = answer, type(error).__name__
+    fail(message, kind)
     raise typer.Exit(1)
 
 

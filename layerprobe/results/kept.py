@@ -13,7 +13,7 @@ from layerprobe.files import serialisation
 from layerprobe.files.atomic import write_file
 from layerprobe.files.inputs import read_document
 from layerprobe.registry import Registry
-from layerprobe.results.shown import Shown
+from layerprobe.results.shown import IMAGES, Shown
 from layerprobe.results.table import FILES
 
 RESULTS: Registry[type] = Registry(
@@ -28,7 +28,8 @@ def save(result: Shown, path: str | Path) -> Path:
 
     Args:
         result: What a function of layerprobe returned.
-        path: `.json` for all of it, which `load` reads back; `.html` for its page; `.csv` or `.parquet` for its table.
+        path: `.json` for all of it, which `load` reads back; `.html` for its page; `.png`, `.svg` or `.pdf` for its
+            first figure, as `plot` returns it; `.csv`, `.parquet` or `.tex` for its table.
 
     Raises:
         DataError: If it is no result, or the file is named otherwise.
@@ -37,12 +38,14 @@ def save(result: Shown, path: str | Path) -> Path:
     if not isinstance(result, Shown):
         raise DataError(f"expected a result and a path, as in save(finding, 'finding.json'), got {result!r:.80}")
     target, suffix = Path(path), Path(path).suffix.lower()
-    if suffix in (".html", ".htm"):
+    if suffix in (".html", ".htm", *IMAGES):
         return result.save_html(target)
     if suffix in FILES:
         return result.table.save(target)
     if suffix != ".json":
-        raise DataError(f"expected a file that ends in .json, .html, {', '.join(FILES)}, got {target}: name it so")
+        raise DataError(
+            f"expected a file that ends in .json, .html, {', '.join((*IMAGES, *FILES))}, got {target}: name it so"
+        )
     return write_file(target, serialisation.sealed(result))
 
 

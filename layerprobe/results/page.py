@@ -15,8 +15,8 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
-from layerprobe.checks import check_choice
-from layerprobe.errors import is_unreliable
+from layerprobe.checks import check_choice, check_extra
+from layerprobe.errors import DataError, MissingPackageError, is_unreliable
 from layerprobe.files.atomic import write_file
 from layerprobe.files.serialisation import to_json
 from layerprobe.names import short_name
@@ -25,7 +25,7 @@ from layerprobe.results.draw import drawn
 from layerprobe.results.markup import Markup, element, escape, join, script_json
 from layerprobe.results.parts import commands as block
 from layerprobe.results.parts import definitions, listed, section, table_of
-from layerprobe.results.shown import PlotlySource, Shown
+from layerprobe.results.shown import PlotlySource, Shown, is_image
 from layerprobe.results.style import DARK
 from layerprobe.results.table import Table
 from layerprobe.results.values import Figure, Page, Section
@@ -45,14 +45,37 @@ def write_page(page: Page, path: str | Path, *, plotly: PlotlySource = "embedded
 
     Args:
         page: What to write.
-        path: Where to.
+        path: Where to; named as one of `IMAGES`, it gets the first figure alone.
         plotly: embedded: the page opens offline, in about 2 MB; cdn: it is small, and loads Plotly from `CDN`.
 
     Raises:
+        DataError: If the page has no figure, and the file is that of one.
+        MissingPackageError: If kaleido or Chrome, which draw a figure as a file, are not installed.
         LayerProbeError: If the file cannot be written.
     """
+    if is_image(path):
+        return write_file(Path(path), _image(page, Path(path).suffix.lower()[1:]))
     # A folder name that is no UTF-8 holds lone surrogates; as \udc80 they are right in JSON and legible in text.
     return write_file(Path(path), render(page, plotly=plotly).encode("utf-8", "backslashreplace"))
+
+
+def _image(page: Page, kind: str) -> bytes:
+    """Return the first figure of a page as a file of a kind: 900 x 560 points, a map 700 x 700, PNG twice as fine."""
+    check_extra("figures", needed_by=f"a figure as .{kind}")
+    if not page.figures:
+        raise DataError(
+            f"expected a result with a figure to draw as .{kind}, got one without: save it as .html or .csv"
+        )
+    figure = page.figures[0]
+    width, height = (700, 700) if "map" in figure.kind.split() else (900, 560)
+    try:
+        image: bytes = figure.plot.to_image(format=kind, width=width, height=height, scale=2 if kind == "png" else 1)
+    except (RuntimeError, TimeoutError) as error:  # of plotly where there is no browser, of kaleido where it ends
+        raise MissingPackageError(
+            f"cannot draw a figure as .{kind}: no Chrome or Chromium that starts was found: install one "
+            "(plotly_get_chrome), or save the page as .html"
+        ) from error
+    return image
 
 
 def completed(

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PlotlySource = Literal["embedded", "cdn"]
 """Where a page has Plotly from: it carries it, or loads it from the network."""
+IMAGES = (".png", ".svg", ".pdf")
+"""Endings of files of a figure alone."""
 PAGES: Registry[FunctionType] = Registry(
     "layerprobe.pages", FunctionType, what="page", shipped="layerprobe.report:PAGES"
 )
@@ -140,7 +142,7 @@ class Shown(abc.ABC):
         """Write its page and return the path; see `layerprobe.results.page.write_page`.
 
         Args:
-            path: Where to.
+            path: Where to; .png, .svg and .pdf are its first figure alone, as `plot` returns it.
             plotly: Whether the page carries Plotly, or loads it from the network.
             texts: Whether it shows single items, with their texts, where these are known; by default where that adds no
                 more than 1.5 MB.
@@ -148,6 +150,7 @@ class Shown(abc.ABC):
         Raises:
             LayerProbeError: If plotly is not installed, or the file cannot be written.
         """
+        texts = False if is_image(path) else texts
         made = imported("layerprobe.results.explore").with_items(make_page(self), texts=texts)
         written: Path = imported("layerprobe.results.page").write_page(made, path, plotly=plotly)
         return written
@@ -157,6 +160,11 @@ OneLayer = int | str | Shown
 """A layer: its number, or a result that chooses one."""
 Layers = OneLayer | Sequence[int | Shown]
 """Layers: numbers, a text such as 3,6,9-12, or results that choose one each."""
+
+
+def is_image(path: str | Path) -> bool:
+    """Return whether a file is named as one of `IMAGES`."""
+    return Path(path).suffix.lower() in IMAGES
 
 
 def clauses(sentence: str) -> tuple[str, str]:

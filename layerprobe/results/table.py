@@ -28,7 +28,7 @@ Bounds = tuple[float, float]
 Form = str | Callable[[Any], str]
 """How a value is written on a screen: a format such as `.2f`, or a function."""
 SMALLEST_P = 1e-10
-FILES = (".csv", ".parquet", ".pq")
+FILES = (".csv", ".parquet", ".pq", ".tex")
 # What a spreadsheet may take for a formula (OWASP, "CSV injection"), a number with its sign aside.
 _FORMULA = re.compile(r"(?![+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\Z)[=+\-@\t\r\n＝＋－＠]", re.ASCII | re.IGNORECASE)
 
@@ -230,11 +230,26 @@ class Table:
         frame: pd.DataFrame = imported("pandas").DataFrame(self.data)
         return frame.astype({name: column.kind for column in self.columns if column.kind for name in column.names})
 
-    def save(self, path: str | Path) -> Path:
-        """Write the table as CSV or Parquet, as the file is named, and return the path.
+    def latex(self) -> str:
+        """Return the table as LaTeX (booktabs): its cells as screens show them, its notes as comments above.
 
         Raises:
-            DataError: If it is named as neither.
+            LayerProbeError: If pandas or jinja2 is not installed.
+        """
+        imported("jinja2")
+        columns = self.shown
+        frame = imported("pandas").DataFrame(list(self.lines), columns=[column.head for column in columns])
+        sides = "".join("r" if all(map(_is_number, column.cells)) else "l" for column in columns)
+        tabular = str(frame.to_latex(index=False, escape=True, column_format=sides))
+        # which other signs than these two LaTeX's oldest fonts would print
+        tabular = tabular.replace("<", r"\textless{}").replace(">", r"\textgreater{}")
+        return "".join(f"% {' '.join(note.split())}\n" for note in self.notes) + tabular
+
+    def save(self, path: str | Path) -> Path:
+        """Write the table as CSV, Parquet or LaTeX, as the file is named, and return the path.
+
+        Raises:
+            DataError: If it is named as none of these.
             LayerProbeError: If the file cannot be written.
         """
         from layerprobe.files.atomic import write_file
@@ -242,7 +257,9 @@ class Table:
         target, content = Path(path), self.csv().encode()
         if (suffix := target.suffix.lower()) not in FILES:
             raise DataError(f"expected a file that ends in {', '.join(FILES)}, got {target}: name it so")
-        if suffix != ".csv":
+        if suffix == ".tex":
+            content = self.latex().encode()
+        elif suffix != ".csv":
             buffer = io.BytesIO()
             self.to_pandas().to_parquet(buffer, index=False)
             content = buffer.getvalue()

@@ -13,8 +13,10 @@ import layerprobe_cli
 import pytest
 import typer
 from layerprobe_cli.main import main
-from layerprobe_cli.output import fail, print_json, progress_bar
+from layerprobe_cli.output import ERRORS_AS_JSON, fail, print_json, progress_bar
 from layerprobe_cli.shell import Call, run
+
+from layerprobe.errors import MissingPackageError
 
 from .conftest import Layerprobe, Pair
 
@@ -25,7 +27,7 @@ def test_a_log_on_a_full_disk_ends_no_work(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(typer, "echo", full)
     monkeypatch.setattr("layerprobe_cli.output.LINE_EVERY", 0)
-    fail("nothing")
+    fail("nothing", "DataError")
     with progress_bar(quiet=False) as report:
         report("embedding", 1, 2)
 
@@ -122,3 +124,50 @@ def test_commands_write_to_stdout_by_what_they_return() -> None:
     commands = Path(layerprobe_cli.__file__).parent / "commands"
     printing = re.compile(r"typer\.echo\(|\bprint\(")
     assert [file.name for file in commands.glob("*.py") if printing.search(file.read_text())] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "kind", "message"),
+    [
+        (("score", "missing", "-t", "missing.csv"), 1, "TaskError", "missing.csv does not exist"),
+        (("score", "missing", "--report", "a/b.gif"), 2, "UsageError", "ends in .html, .png, .svg, .pdf, got a/b.gif"),
+        (("score",), 2, "UsageError", "Missing argument 'MODEL'"),
+        (("fnd", "missing"), 2, "UsageError", "No such command 'fnd'"),
+        (("cache", "list", "--nothing"), 2, "UsageError", "No such option: --nothing"),
+    ],
+)
+def test_with_json_an_error_is_the_one_value_on_stdout(
+    words: tuple[str, ...], code: int, kind: str, message: str, layerprobe: Layerprobe
+) -> None:
+    failed = layerprobe(*words, "--json")
+    assert failed.code == code
+    assert failed.json["error"]["type"] == kind
+    assert message in failed.json["error"]["message"]
+    assert (without := layerprobe(*words)).out == ""
+    assert without.err == failed.err
+
+
+def test_with_json_an_interruption_is_an_error_too(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(call: Call) -> NoReturn:
+        raise KeyboardInterrupt
+
+    context = typer.Context(typer.core.TyperCommand("x"))
+    token = ERRORS_AS_JSON.set(True)
+    with pytest.raises(typer.Exit):
+        run(interrupted, context, {"call": Call(json=True)})
+    ERRORS_AS_JSON.reset(token)
+    assert json.loads(capsys.readouterr().out)["error"]["type"] == "KeyboardInterrupt"
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_page_that_cannot_be_written_loses_no_result(
+    as_json: bool, layerprobe: Layerprobe, pair: Pair, pairs_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_browser(*words: Any, **settings: Any) -> NoReturn:
+        raise MissingPackageError("no browser")
+
+    monkeypatch.setattr("layerprobe.results.page.write_page", no_browser)
+    failed = layerprobe("score", pair[0], "-t", pairs_file, "--report", "a.html", *(["--json"] if as_json else []))
+    assert failed.code == 1
+    assert failed.error == "error: no browser"
+    assert failed.json["task"] if as_json else failed.table

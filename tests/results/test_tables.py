@@ -2,6 +2,7 @@
 
 import csv
 import io
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.table import Column, Table, csv_text, stacked
 
@@ -76,7 +77,7 @@ def test_what_rounds_to_zero_has_no_sign() -> None:
 
 @pytest.mark.parametrize("name", ["table.xlsx", "table", "table.csv.gz"])
 def test_a_file_is_csv_or_parquet_and_named_so(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError, match=r"ends in \.csv, \.parquet, \.pq, got .*: name it so"):
+    with pytest.raises(DataError, match=r"ends in \.csv, \.parquet, \.pq, \.tex, got .*: name it so"):
         Table(columns=(Column("a", (1,)),)).save(tmp_path / name)
 
 
@@ -122,3 +123,19 @@ def test_a_caption_says_what_columns_declare_and_nothing_else() -> None:
 
 def test_a_column_has_one_format() -> None:
     assert Column("a", (1.58, 0.05608, -0.09663), form=".4g").cells == ("1.580", "0.056", "-0.097")
+
+
+def test_latex_has_the_cells_of_screens_and_no_sign_that_old_fonts_lack(tmp_path: Path) -> None:
+    names = Column("name", ("a_b & c", "50 %"), title="name")
+    numbers = Column("p", (1.5, None), title="p < 1", form=".2f")
+    table = Table(columns=(names, numbers), notes=("Over 3 seeds.",))
+    written = table.save(tmp_path / "table.tex").read_text()
+    assert written.startswith("% Over 3 seeds.\n\\begin{tabular}{lr}\n")
+    assert "name & p \\textless{} 1 \\\\\n" in written
+    assert "a\\_b \\& c & 1.50 \\\\\n50 \\% &  \\\\\n" in written
+
+
+def test_latex_without_jinja2_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(LayerProbeError, match=r"^expected jinja2, .* to be installed: pip install jinja2$"):
+        Table(columns=(Column("a", (1,)),)).save(tmp_path / "table.tex")
