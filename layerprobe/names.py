@@ -89,6 +89,17 @@ def some(names: Sequence[object], most: int = 5, *, between: str = ", ") -> str:
     return between.join([*map(str, names[:most]), *(["..."] if len(names) > most else [])])
 
 
+def quoted(value: object, most: int = 80) -> str:
+    r"""Return what a file holds as a message quotes it: in one line, escaped, and shortened in the middle.
+
+    Examples:
+        >>> quoted("a\nb"), quoted("a" * 100, 12)
+        ("'a\\nb'", "'aaaaa ... aa'")
+    """
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-(most // 4) :]}"
+
+
 def listed(things: Sequence[object], word: str = "and") -> str:
     """Return things as words, with a word before the last of them.
 

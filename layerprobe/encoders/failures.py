@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from layerprobe.errors import LayerProbeError, ModelError
+from layerprobe.files.network import without_password
 
 # What failed allocations say that are no torch.OutOfMemoryError: of a CPU, of CUDA outside torch's allocator, of MPS.
 _NO_MEMORY = (
@@ -55,7 +56,8 @@ def class_names(error: BaseException | None) -> set[str]:
 
 def first_sentence(error: BaseException) -> str:
     """Return the first sentence of an error's text, on one line; where it has none, or one word, with its class."""
-    sentence = textwrap.shorten(re.split(r"\.\s", str(error).strip())[0].rstrip("."), 300, placeholder=" ...")
+    sentence = re.split(r"\.\s", without_password(str(error)).strip())[0].rstrip(".")
+    sentence = textwrap.shorten(sentence, 300, placeholder=" ...")
     if not sentence:
         return type(error).__name__
     return sentence if " " in sentence else f"{type(error).__name__}: {sentence}"

@@ -70,11 +70,11 @@ from layerprobe.encoders.vision import (
 )
 from layerprobe.encoders.vocabulary import config_with_tokens, keep_tokens, read_whole, with_tokens
 from layerprobe.errors import DataError, ModelError, option
-from layerprobe.files.atomic import from_home, known_sha256, readable_size, sha256_of
+from layerprobe.files.atomic import from_home, is_below, known_sha256, readable_size, sha256_of
 from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.files.images import Modality, Readable
-from layerprobe.files.network import give_up_hub, hub_limits_if, hub_trouble
-from layerprobe.names import is_generic, short_name
+from layerprobe.files.network import give_up_hub, hub_limits_if, hub_trouble, without_password
+from layerprobe.names import is_generic, quoted, short_name
 from layerprobe.process import MAKING_MODELS, check_fork, silence_if, while_needed
 from layerprobe.rng import drawing, plain_torch
 
@@ -819,13 +819,25 @@ def folder_digest(folder: Path) -> str:
 
 
 def _named_weights(folder: Path) -> list[Path]:
-    """Return the weights that the configuration or an index of a local model names, whatever they are called."""
+    """Return the weights that the configuration or an index of a local model names, whatever they are called.
+
+    Raises:
+        ModelError: If one is outside the folder, for which links count as well, but for those of the hub's cache.
+    """
     weights_file = _field(folder / "config.json", "transformers_weights")
     named = {weights_file} if isinstance(weights_file, str) else set()
     for index in {SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_INDEX_NAME} | {name for name in named if name.endswith(".json")}:
         weight_map = _field(folder / index, "weight_map")
         if isinstance(weight_map, dict):
             named |= set(map(str, weight_map.values()))
+    home = Path(os.path.realpath(folder))
+    home = home.parent.parent if home.parent.name == "snapshots" else home
+    for name in sorted(named):
+        if not (is_below(name) and Path(os.path.realpath(folder / name)).is_relative_to(home)):
+            raise ModelError(
+                f"the weights of {folder} are to be read from {quoted(name)}, which is outside the folder: put the "
+                "file into it, or mend the index"
+            )
     return [file for name in sorted(named) if (file := folder / name).is_file()]
 
 
@@ -873,7 +885,8 @@ def _explanation(name: str, error: BaseException) -> str:
         offline = " (HF_HUB_OFFLINE is set)" if constants.HF_HUB_OFFLINE else ""
         reason = hub_trouble() or f"the hub cannot be reached{offline}"
         if "FileMetadataError" in kinds:
-            reason = f"what answers at {constants.ENDPOINT} is not the hub (a proxy, or a page that asks to log in)"
+            address = without_password(constants.ENDPOINT)
+            reason = f"what answers at {address} is not the hub (a proxy, or a page that asks to log in)"
         return f"{source} is not in the local hub cache and {reason}: connect once, or give a local folder"
     elif (trouble := hub_trouble()) is not None:
         return f"{source} cannot be loaded: {trouble}: try again later, or give a local folder"

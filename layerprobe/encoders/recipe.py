@@ -18,6 +18,7 @@ from transformers import PreTrainedConfig
 from layerprobe.encoders.architecture import count_blocks, count_weights, empty_model, kept_by_text, truncated_configs
 from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DataError, ModelError
+from layerprobe.files.atomic import is_below
 from layerprobe.rng import drawing
 
 MODULES = "modules.json"
@@ -153,7 +154,7 @@ def sentence_model(find: Callable[[str], Path | None]) -> SentenceModel | None:
 
     rows = _read(path)
     if not isinstance(rows, list) or not rows or not all(map(_is_module, rows)):
-        raise DataError("expected a list of modules, each with a type and a path")
+        raise DataError("expected a list of modules, each with a type and a path below the model's folder")
     folder = next((row["path"] for row in rows if row["type"].endswith(".Pooling")), None)
     inputs = (settings_of(f"{rows[0]['path']}/{name}".lstrip("/")) for name in (INPUT, *_OLD_INPUTS))
     return SentenceModel(
@@ -166,7 +167,8 @@ def sentence_model(find: Callable[[str], Path | None]) -> SentenceModel | None:
 
 
 def _is_module(row: Any) -> bool:
-    return isinstance(row, dict) and isinstance(row.get("type"), str) and isinstance(row.get("path"), str)
+    typed = isinstance(row, dict) and isinstance(row.get("type"), str) and isinstance(row.get("path"), str)
+    return typed and is_below(row["path"])
 
 
 def encoder_folder(folder: Path) -> Path:

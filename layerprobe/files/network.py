@@ -167,7 +167,17 @@ class _Watch:
 
 
 def _name(request: Any) -> str:
-    return f"{request.method} {str(request.url).partition('?')[0]}"
+    return f"{request.method} {without_password(str(request.url).partition('?')[0])}"
+
+
+def without_password(text: str) -> str:
+    """Return a text without the user and the password of its addresses.
+
+    Examples:
+        >>> without_password("cannot reach https://me:secret@hub.example/api")
+        'cannot reach https://hub.example/api'
+    """
+    return re.sub(r"(?<=://)[^/?#\s]*@", "", text)
 
 
 def _pause(headers: Any) -> float:

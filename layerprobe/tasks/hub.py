@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from layerprobe.errors import TaskError, option
 from layerprobe.files.atomic import from_home
-from layerprobe.files.network import hub_trouble, hub_within_limits
+from layerprobe.files.network import hub_trouble, hub_within_limits, without_password
 from layerprobe.tasks.discovery import roles_of, split_role
 from layerprobe.tasks.tables import CONLL_SUFFIXES, SUFFIXES, Table, check_size, table_of_columns
 from layerprobe.tasks.targets import by_name
@@ -97,7 +97,7 @@ def _hub(name: str) -> Iterator[Any]:
             yield datasets
     except Exception as error:
         # datasets, huggingface_hub and the HTTP client under them raise unrelated kinds, and change them.
-        reason = hub_trouble() or (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = hub_trouble() or without_password(str(error).strip() or type(error).__name__).splitlines()[0]
         advice = "check the name, the network and HF_TOKEN, or pass a file"
         if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
             advice = "HF_HUB_OFFLINE is set, so only downloaded data sets are found; unset it or pass a file"

@@ -274,6 +274,56 @@ def test_folder_digest_sees_weights_that_only_an_index_names(checkpoint: Saved, 
     assert load_encoder(str(folder)).description.revision != before
 
 
+@pytest.mark.parametrize(
+    "name", ["../outside.safetensors", "OUTSIDE", "link.safetensors", "behind/outside.safetensors"]
+)
+@pytest.mark.parametrize("by", ["index", "configuration"])
+def test_weights_that_a_file_of_the_model_names_are_in_its_folder(
+    checkpoint: Saved, tmp_path: Path, name: str, by: str
+) -> None:
+    folder, outside = tmp_path / "model", tmp_path / "a.safetensors"
+    shutil.copytree(checkpoint("bert"), folder)
+    (folder / "model.safetensors").rename(outside)
+    (folder / "link.safetensors").symlink_to(outside)
+    (folder / "behind").symlink_to(tmp_path)
+    name = name.replace("OUTSIDE", str(outside))
+    if by == "index":
+        index = {"metadata": {}, "weight_map": dict.fromkeys(load_file(outside), name)}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    else:
+        config = json.loads((folder / "config.json").read_text()) | {"transformers_weights": name}
+        (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=r"are to be read from .*safetensors', which is outside the folder: put"):
+        load_encoder(str(folder))
+
+
+def test_shards_of_the_cache_of_the_hub_are_links_that_are_followed(checkpoint: Saved, tmp_path: Path) -> None:
+    folder, blobs = tmp_path / "models--a--b" / "snapshots" / "c0", tmp_path / "models--a--b" / "blobs"
+    shutil.copytree(checkpoint("bert"), folder)
+    blobs.mkdir()
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").rename(blobs / "0")
+    (folder / "part.safetensors").symlink_to("../../blobs/0")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(weights, "part.safetensors")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert same(weights_of(load_encoder(str(folder))), weights_of(load_encoder(str(checkpoint("bert")))))
+
+
+@pytest.mark.parametrize("path", ["../other", "/other", "1_Pooling/../../other"])
+@pytest.mark.parametrize("row", [0, 1])
+def test_modules_are_in_the_folder_of_the_model(checkpoint: Saved, tmp_path: Path, path: str, row: int) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(checkpoint("bert"), folder)
+    rows = [
+        {"type": "sentence_transformers.models.Transformer", "path": ""},
+        {"type": "x.Pooling", "path": "1_Pooling"},
+    ]
+    rows[row]["path"] = path
+    (folder / "modules.json").write_text(json.dumps(rows))
+    with pytest.raises(ModelError, match="each with a type and a path below the model's folder"):
+        load_encoder(str(folder))
+
+
 def test_tokenizer_digest_is_that_of_the_token_ids(checkpoint: Saved, tmp_path: Path) -> None:
     first = resolve(str(checkpoint("bert")))
     first.tokenizer(["a b c"], truncation=True, max_length=4, padding=True)

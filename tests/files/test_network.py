@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import constants, get_session, hf_hub_download
-from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+from huggingface_hub.errors import FileMetadataError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
+from layerprobe.encoders.failures import first_sentence
+from layerprobe.encoders.loading import one_line_errors
+from layerprobe.errors import ModelError
 from layerprobe.files import network
 from layerprobe.files.network import hub_limits_if, hub_trouble, hub_within_limits
 
@@ -126,6 +129,29 @@ def test_a_pause_that_is_too_long_is_refused_at_once(hub: type[Hub], bad: Callab
     with pytest.raises((LocalEntryNotFoundError, OfflineModeIsEnabled)):
         download(hub)
     assert "asks to wait" in (hub_trouble() or "")
+
+
+def test_no_message_has_the_user_and_password_of_the_address(
+    hub: type[Hub], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([busy(503, Retry_After="2"), busy(429, Retry_After="99999")])
+    hub.bad = lambda handler: next(answers, wait)(handler)
+    hub.address = hub.address.replace("//", "//me:s3cr%2Fet@")
+    with pytest.raises((LocalEntryNotFoundError, OfflineModeIsEnabled)):
+        download(hub)
+    monkeypatch.setattr(constants, "ENDPOINT", hub.address)
+    assert "s3cr" not in (hub_trouble() or "")
+    with (
+        pytest.raises(ModelError, match=r"what answers at http://127\.0\.0\.1:\d+ is not the hub") as caught,
+        one_line_errors("org/model"),
+    ):
+        raise OfflineModeIsEnabled(hub.address) from FileMetadataError()
+    of_others = first_sentence(ValueError(f"no answer from {hub.address}"))
+    assert of_others.startswith("no answer from http://127.0.0.1:")
+    said = caplog.text + (hub_trouble() or "") + str(caught.value) + of_others
+    assert "answered 503" in said
+    assert "me:" not in said
+    assert "s3cr" not in said
 
 
 def test_a_short_pause_is_said_and_done(hub: type[Hub], caplog: pytest.LogCaptureFixture) -> None:
