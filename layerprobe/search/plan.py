@@ -415,14 +415,23 @@ def _beliefs(
     )
 
 
-def _doubt(evidence: Evidence, beliefs: Posterior, settings: SearchSettings) -> Doubt:
+def _doubt(evidence: Evidence, beliefs: Posterior, settings: SearchSettings) -> Doubt | None:
+    """Return how the best layer differs from the likeliest other one with a run; None where one of them has none.
+
+    The error over items is not known where no two of their runs were scored on the same ones.
+    """
     best, chances = beliefs.best_layer, beliefs.chances
-    others = [layer for layer in evidence.contenders if layer != best] or [best]
+    folds = {
+        i: [evidence.fold(s.seed) for s in evidence.runs_at(i) if s.value is not None] for i in evidence.contenders
+    }
+    others = [layer for layer in folds if layer != best and folds[layer]]
+    if not others or not folds[best]:
+        return None
     rival = max(others, key=lambda layer: (chances[layer], -layer))
     contrast = np.zeros(len(chances))
     contrast[[best, rival]] = 1.0, -1.0
-    item_error = math.sqrt(max(float(contrast @ beliefs.items @ contrast), 0.0))
-    runs = [_scored_runs(evidence, layer) for layer in (best, rival)]
+    on_same_items = not set(folds[best]).isdisjoint(folds[rival])
+    item_error = math.sqrt(max(float(contrast @ beliefs.items @ contrast), 0.0)) if on_same_items else 0.0
     needed = None
     if evidence.n_items is not None and settings.tolerance > 0 and item_error > 1e-9:
         reach = float(ndtri((1 + settings.level) / 2)) * item_error
@@ -431,7 +440,7 @@ def _doubt(evidence: Evidence, beliefs: Posterior, settings: SearchSettings) -> 
         rival=rival,
         difference=float(contrast @ beliefs.means),
         item_error=item_error if item_error > 1e-9 else 0.0,
-        seed_error=math.sqrt(beliefs.run_variance[best] * sum(1 / n for n in runs)) if all(runs) else None,
+        seed_error=math.sqrt(beliefs.run_variance[best] * (1 / len(folds[best]) + 1 / len(folds[rival]))),
         items_needed=needed,
     )
 

@@ -239,14 +239,14 @@ class Doubt:
     """Confidence that the best layer differs from the likeliest other one."""
 
     rival: int
-    """The layer with the largest chance after the best one."""
+    """The layer with a run with the largest chance after the best one."""
     difference: float
     """Expected score of the best layer less that of the rival, x 100."""
     item_error: float
     """Standard error of the difference of their scores over items, in points; further seeds do not reduce it. 0 where
-    it is not known: one run, or one of each of two layers, cannot tell what runs share."""
+    it is not known: one run, or one of each of two layers, cannot tell what runs share, nor can runs on other folds."""
     seed_error: float | None
-    """Over seeds, in points; None where one of them has no run of its own."""
+    """Over seeds, in points; None, in files of before, where one of them had no run, so that nothing is said."""
     items_needed: int | None
     """From about so many items on, they would show a difference as large as the tolerance; None where that is not
     known, or the tolerance is 0."""
@@ -273,8 +273,8 @@ class SearchAnswer:
     """What every layer with every seed costs, in block-steps."""
     decision: Decision
     """Why the search is over, or what comes next."""
-    doubt: Doubt
-    """What is uncertain and what it would take."""
+    doubt: Doubt | None
+    """What is uncertain and what it would take; None where the best layer has no run, or no other one has."""
     sentence: str
     """All of it in plain words."""
     first_layer: int = field(default=0, metadata=RARE)
@@ -350,22 +350,22 @@ class SearchAnswer:
 
     @property
     def against_whole(self) -> str:
-        """How the layer to keep compares with the whole model; empty where that is not known."""
-        if self.whole is None or self.spoilt or self.best_layer == self.n_blocks:
+        """How the layer to keep compares with the whole model; empty where that is not known, or one had no run."""
+        if self.whole is None or self.spoilt or not self.layers[self.best_layer].runs:
             return ""
         return sentences.from_full_model(self.whole)
 
     @property
     def sureness(self) -> str:
         """Which layers may be the best, or with what chance the one to keep is."""
-        unrun = [layer for layer in self.candidates if not self.layers[layer].runs]
+        unrun = [belief for belief in self.layers[self.first_layer :] if not belief.runs]
         return sentences.sureness_sentence(
             self.candidates,
             range(self.first_layer, len(self.layers)),
             chance_best=self.chance,
             level=self.settings.level,
-            bare=[layer for layer in unrun if not self.layers[layer].failed],
-            failed=[layer for layer in unrun if self.layers[layer].failed],
+            bare=[belief.layer for belief in unrun if not belief.failed],
+            failed=[belief.layer for belief in unrun if belief.failed],
         )
 
     def sufficient(self, gains: str = "") -> str:
@@ -395,16 +395,14 @@ class SearchAnswer:
 
     def doubts(self, unit: str = "item") -> str:
         """Return what is uncertain and what it would take; nothing where the best layer is settled."""
-        if self.decision.stop == "settled" or self.spoilt:
-            return ""
         doubt, reach = self.doubt, NormalDist().inv_cdf((1 + self.settings.level) / 2)
-        pair = sorted((self.best_layer, doubt.rival))
+        if self.decision.stop == "settled" or self.spoilt or doubt is None or doubt.seed_error is None:
+            return ""
         return sentences.doubt_sentence(
-            pair,
+            sorted((self.best_layer, doubt.rival)),
             doubt.difference,
             items=reach * doubt.item_error,
-            seeds=None if doubt.seed_error is None else reach * doubt.seed_error,
-            bare=[layer for layer in pair if not self.layers[layer].runs],
+            seeds=reach * doubt.seed_error,
             tolerance=self.settings.tolerance,
             unit=unit,
             items_needed=doubt.items_needed,

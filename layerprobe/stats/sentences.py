@@ -521,21 +521,25 @@ def sureness_sentence(
 ) -> str:
     """Return which of some layers may be the best, or with what chance the one to keep is.
 
+    No layer without a run is called ruled out: where one is not among the candidates, these are named.
+
     Args:
         candidates: Those that may be, ascending.
         layers: All.
         chance_best: Of the one to keep.
         level: With which the best is among the candidates.
-        bare: Candidates without a run.
-        failed: Candidates whose runs failed.
+        bare: Layers without a run.
+        failed: Layers whose runs failed.
     """
-    ruled_out = [layer for layer in layers if layer not in candidates]
+    left_out, end = [layer for layer in layers if layer not in candidates], inferred_clauses(bare, failed)
+    if len(bare) == len(layers):
+        end = "; no layer was run by itself yet"
+    ruled_out = [layer for layer in left_out if layer not in (*bare, *failed)]
     if len(candidates) == 1:
-        return f"There is {chance(chance_best)} that it is the best layer."
-    if not ruled_out:
-        return f"There is {chance(chance_best)} that it is the best layer; no other layer can be ruled out."
-    end = inferred_clauses(bare, failed)
-    if len(ruled_out) <= FEW < len(candidates):
+        return f"There is {chance(chance_best)} that it is the best layer{end}."
+    if not left_out:
+        return f"There is {chance(chance_best)} that it is the best layer; no other layer can be ruled out{end}."
+    if len(left_out) == len(ruled_out) <= FEW < len(candidates):
         return f"Only {_names(list(map(str, ruled_out)), 'layer')} can be ruled out ({in_percent(level)} sure){end}."
     return f"{in_percent(level)} sure that the best layer is {either(candidates)}{end}."
 
@@ -625,8 +629,7 @@ def doubt_sentence(
     difference: float,
     *,
     items: float,
-    seeds: float | None,
-    bare: Sequence[int],
+    seeds: float,
     tolerance: float,
     unit: str,
     items_needed: int | None,
@@ -635,29 +638,22 @@ def doubt_sentence(
     """Return how far two layers are known to differ, and what it would take to know it to within the tolerance.
 
     Args:
-        layers: The best and its rival, ascending.
+        layers: The best and its rival, ascending; both have runs.
         difference: Of their expected scores, in points.
         items: Half-width of its interval over items; 0 where that is not known.
-        seeds: The same over seeds; None where one of them has no run.
-        bare: Those without a run.
+        seeds: The same over seeds.
         tolerance: In points.
         unit: What an item is called.
         items_needed: How many would do; None where that is not known.
         more_seeds: Whether they could help.
     """
-    errors = [f"±{items:.1f} over {plural(unit)}"] if items > 0 else []
-    if seeds is not None:
-        errors.append(f"±{seeds:.1f} over seeds")
-    sentence = f"Layers {listed(layers)} differ by {abs(difference):.1f} points"
-    if errors:
-        sentence += f", {' and '.join(errors)}"
-    if seeds is None:
-        sentence += f"; no run yet at layer{'s' * (len(bare) > 1)} {listed(bare)}"
+    errors = [f"±{items:.1f} over {plural(unit)}"] * (items > 0) + [f"±{seeds:.1f} over seeds"]
+    sentence = f"Layers {listed(layers)} differ by {abs(difference):.1f} points, {' and '.join(errors)}"
     needs = []
     if items > tolerance:
         number = "more" if items_needed is None else f"about {int(float(f'{items_needed:.1e}')):,}"
         needs.append(f"{number} {plural(unit)}")
-    if more_seeds and (seeds is None or seeds > tolerance):
+    if more_seeds and seeds > tolerance:
         needs.append("more seeds at these layers")
     return f"{sentence}. Resolving {points(tolerance)} would need {' and '.join(needs)}." if needs else f"{sentence}."
 
@@ -731,7 +727,13 @@ def not_compared(best: int, last: int) -> str:
 
 
 def found_drop_sentence(
-    dropped: Sequence[int], bare: Sequence[int], *, chance_of_drop: float, tolerance: float, level: float
+    dropped: Sequence[int],
+    bare: Sequence[int],
+    *,
+    chance_of_drop: float,
+    tolerance: float,
+    level: float,
+    last_run: bool = True,
 ) -> str:
     """Return whether the last layers are worse than the best one, as found on validation.
 
@@ -741,6 +743,7 @@ def found_drop_sentence(
         chance_of_drop: That the last one is.
         tolerance: Points below the best that are none.
         level: With which they are.
+        last_run: Whether the last layer had a run.
     """
     far, sure = points(tolerance), f"{in_percent(level)} sure"
     if dropped:
@@ -748,14 +751,17 @@ def found_drop_sentence(
         rest = f"; {layer_span(bare)} had no run" if bare else ""
         below = f"{they_are} more than {far} below the best{rest}"
         return f"On validation, scores drop at {layer_span(dropped)}: {sure} that {below}."
-    if chance_of_drop <= 1 - level:
+    if chance_of_drop <= 1 - level and last_run:
         return f"On validation, scores do not drop: {sure} that the last layer is within {far} of the best."
     number = percents(chance_of_drop)
     if 0.01 <= chance_of_drop <= 0.99:
         nearest = 100 * level if chance_of_drop > 0.5 else 100 - 100 * level
         number = f"{told_apart(100 * chance_of_drop, nearest, 0)}%"
+    if not last_run:
+        number = f"{percents(chance_of_drop)}, as inferred from the others"
     probably = "the last layers probably hurt, but that is not shown"
     hurt = probably if chance_of_drop >= level else "it is unclear whether the last layers hurt"
+    hurt = hurt if last_run else "whether the last layers hurt was not tested, as the last one had no run"
     return f"On validation, {hurt}: the chance that the last one is more than {far} below the best is {number}."
 
 
@@ -775,6 +781,7 @@ def agreement_sentence(
     dropped: Sequence[int],
     no_drop: bool,
     any_flag: bool,
+    expected_run: bool = True,
 ) -> str:
     """Return where training agrees with what was predicted.
 
@@ -787,15 +794,19 @@ def agreement_sentence(
         dropped: Layers that are worse, as found.
         no_drop: Whether the last layer is surely none of these.
         any_flag: Whether any layer was flagged.
+        expected_run: Whether the predicted one had a run, and so had the layer to keep.
     """
     as_expected = tuple(flagged) == tuple(dropped)
     agreed = (may_be, as_expected and (bool(dropped) if any_flag else no_drop))
-    verdict = "agrees" if all(agreed) else "agrees in part" if any(agreed) else "disagrees"
+    against = "disagrees" if expected_run else "does not confirm it"
+    verdict = "agrees" if all(agreed) else "agrees in part" if any(agreed) else against
     layer = f"layer {expected} is {behind:.1f} points below layer {best}"
     if expected == best:
         layer = f"layer {expected} is the one to keep"
     elif may_be:
         layer = f"layer {expected} may be the best, as layer {best} may"
+    elif not expected_run:
+        layer = f"layers {expected} and {best} were not both run"
     drop = "no drop was found" if no_drop else "it is unclear whether the last layer drops"
     if dropped:
         only = " only" if set(dropped) < set(flagged) else ""

@@ -745,7 +745,7 @@ def _among_all(state: SearchState, tuned: Sequence[_ModelRuns], findings: Sequen
         (finding.model.parameters[belief.layer], i, belief.layer)
         for i, (finding, answered) in enumerate(zip(findings, among, strict=True))
         for belief in answered.layers[answered.first_layer :]
-        if belief.chance_within >= settings.level and not spoilt
+        if belief.runs and belief.chance_within >= settings.level and not spoilt
     ]
     if enough:
         _, i, layer = min(enough)

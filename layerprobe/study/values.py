@@ -242,6 +242,7 @@ class Finding(Shown):
             chance_of_drop=self.drop_chance,
             tolerance=settings.tolerance,
             level=settings.level,
+            last_run=beliefs[-1].runs > 0,
         )
 
     @property
@@ -273,8 +274,9 @@ class Finding(Shown):
             may_be=expected in self.answer.candidates,
             behind=self.answer.layers[best].mean - self.answer.layers[expected].mean,
             dropped=self.drop_layers,
-            no_drop=self.drop_chance <= 1 - self.answer.settings.level,
+            no_drop=self.drop_chance <= 1 - self.answer.settings.level and self.answer.layers[-1].runs > 0,
             any_flag=prediction.drops,
+            expected_run=all(self.answer.layers[layer].runs for layer in (expected, best)),
         )
         return f"{predicted} {agreement}"
 

@@ -77,6 +77,7 @@ def test_runs_and_answer_are_those_of_the_search(tmp_path: Path, *, items: bool,
     assert len(runs) > 3
     assert found == expected[1]
     assert found.decision.stop is not None
+    assert found.doubt is not None
     assert (found.doubt.items_needed is not None) == items
     assert search.outlook == f"the search is over: {found.decision.why}"
 

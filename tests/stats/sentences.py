@@ -219,6 +219,7 @@ def of_searches() -> Iterator[Line]:
     over = replace(opened.decision, run=None, stop="settled", why="it is settled")
     settled = replace(opened, candidates=(4, 5, 6), best_layer=5, chance=0.62, smallest_sufficient=4, decision=over)
     near = tuple(replace(layer, chance_within=0.96) for layer in opened.layers)
+    assert opened.doubt is not None
     doubt = replace(opened.doubt, difference=0.3, item_error=1.0, seed_error=0.1, items_needed=6147)
     stopped = replace(opened, decision=replace(over, stop="budget", why="no run fits"), doubt=doubt)
     bare = tuple(replace(layer, runs=int(layer.layer != doubt.rival)) for layer in opened.layers)
@@ -234,7 +235,8 @@ def of_searches() -> Iterator[Line]:
         "nothing is ruled out": replace(settled, candidates=tuple(range(9))),
         "two are ruled out": replace(settled, candidates=tuple(range(2, 9))),
         "no budget": stopped,
-        "no run of the rival": replace(stopped, layers=bare, doubt=replace(doubt, item_error=0.1, seed_error=None)),
+        "no run of the rival": replace(stopped, layers=bare, doubt=None),
+        "two are left out, one without a run": replace(settled, candidates=(1, 2, *range(4, 9))),
         "more seeds are no gain": replace(
             stopped, decision=replace(over, stop="gain"), doubt=replace(doubt, items_needed=None)
         ),
