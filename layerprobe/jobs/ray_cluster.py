@@ -6,7 +6,6 @@ sees other files, is left out with one line. The whole cluster may be in other h
 for, and nodes that join, or come back, take part.
 """
 
-import asyncio
 import collections
 import contextlib
 import logging
@@ -190,9 +189,6 @@ class RayProcesses(Crew):
         head, _, port = str(ray.get_runtime_context().gcs_address).rpartition(":")
         self.doors = (head, int(port)), (here["NodeManagerAddress"], here["NodeManagerPort"])
         probes = self.opened.enter_context(_probes(self.spec.folders))
-        self.lines = ray.remote(_Log).options(num_cpus=0, scheduling_strategy=self._on(self._here())).remote()
-        self.opened.callback(self._end_log)
-        self.heard = self.lines.heard.remote()
         self.nodes = self._wait_for_nodes()
         self.cpus = processors_a_job([node.cpus for node in self.nodes], self.spec.count, gpus=self.spec.gpus)
         share = Share(threads=self.cpus, device=self.spec.devices[0].partition(":")[0])
@@ -201,7 +197,6 @@ class RayProcesses(Crew):
             self.begin,
             share,
             (str(Path.cwd()), probes, __version__, option("cache_dir")),
-            self.lines,
         )
         self.looked = self.ready_since = time.monotonic()
 
@@ -240,10 +235,10 @@ class RayProcesses(Crew):
         self._check_answers()
         at = {worker.reference: worker for worker in self.workers if worker.reference is not None}
         wait = REFRESH_SECONDS if seconds is None else min(REFRESH_SECONDS, seconds or 0.01)
-        listened = [] if self.heard is None else [self.heard]
-        done, _ = self.ray.wait([*at, *listened], timeout=wait) if at or listened else ([], [])
-        if done and done[0] == self.heard:
-            self.heard = self.lines.heard.remote() if self._listen(self.heard) else None
+        if at:
+            self.ray.wait(list(at), timeout=wait)
+        else:
+            time.sleep(wait)
         done, _ = self.ray.wait(list(at), num_returns=len(at), timeout=0) if at else ([], [])
         if any(worker.ready for worker in self.workers):
             self.ready_since = time.monotonic()
@@ -254,10 +249,12 @@ class RayProcesses(Crew):
 
     def _message(self, worker: _Actor) -> Message:
         try:
-            kind, value = self.ray.get(worker.reference)
+            kind, value, logged = self.ray.get(worker.reference)
         except self.ray.exceptions.RayError as error:
-            kind, value = "ended", error
+            kind, value, logged = "ended", error, []
         worker.reference = None
+        for level, line in logged:
+            self.log(level, line)
         if kind == "ready":
             self.unready.pop(worker.node.id, None)
         return Message(worker=worker, kind=kind, value=value)
@@ -352,21 +349,6 @@ class RayProcesses(Crew):
         if self.unready[node.id] == TRIES:
             self._leave_out(node, WorkerError(f"its processes end before they are ready: {_line(str(error))}"))
 
-    def _end_log(self) -> None:
-        if self.lost:
-            return
-        self._listen(self.lines.so_far.remote())
-        self._kill(self.lines)
-
-    def _listen(self, reference: Any) -> bool:
-        """Log what was said; return whether more can come."""
-        try:
-            for level, line in self.ray.get(reference, timeout=ANSWER_SECONDS):
-                self.log(level, line)
-        except self.ray.exceptions.RayError:  # the process that gathers it is gone
-            return False
-        return True
-
 
 def processors_a_job(nodes: Sequence[int], workers: int | None, *, gpus: int = 0) -> int:
     """Return how many processors each job gets, so that as many as are requested, by default one a node, find room.
@@ -406,48 +388,27 @@ def _take_over(folder: str, probes: Mapping[Path, str], version: str, cache_dir:
         os.chdir(folder)
 
 
-class _Log:
-    """What the processes log."""
-
-    def __init__(self) -> None:
-        self.lines: list[tuple[int, str]] = []
-        self.some = asyncio.Event()
-
-    async def say(self, level: int, line: str) -> None:
-        self.lines.append((level, line))
-        self.some.set()
-
-    async def heard(self) -> list[tuple[int, str]]:
-        """Wait until something is logged, and return it."""
-        await self.some.wait()
-        return await self.so_far()
-
-    async def so_far(self) -> list[tuple[int, str]]:
-        """Return what was logged since."""
-        self.some.clear()
-        lines, self.lines = self.lines, []
-        return lines
+Answered = tuple[str, Any, list[tuple[int, str]]]
+"""The kind of a message, its value, and what was logged meanwhile: levels and lines."""
 
 
 class _Served:
     """A process of the crew."""
 
-    def start(
-        self, setting: Any, begin: Begin, share: Share, here: tuple[str, dict[Path, str], str, str], log: Any
-    ) -> tuple[str, Any]:
-        import ray
-
-        def send(level: int, line: str) -> None:
-            with contextlib.suppress(ray.exceptions.RayError):
-                ray.get(log.say.remote(level, line))  # before the answer to the job
+    def start(self, setting: Any, begin: Begin, share: Share, here: tuple[str, dict[Path, str], str, str]) -> Answered:
+        self._logged: list[tuple[int, str]] = []
+        forward_logs(lambda level, line: self._logged.append((level, line)))
 
         def begun() -> None:
             _take_over(*here)
             self._work = begin(setting, share)
 
-        forward_logs(send)
         kind, value = attempt(begun)
-        return ("ready", None) if kind == "answer" else (kind, value)
+        return self._answered(*(("ready", None) if kind == "answer" else (kind, value)))
 
-    def work(self, job: Any) -> tuple[str, Any]:
-        return attempt(self._work, job)
+    def work(self, job: Any) -> Answered:
+        return self._answered(*attempt(self._work, job))
+
+    def _answered(self, kind: str, value: Any) -> Answered:
+        logged, self._logged = self._logged, []
+        return kind, value, logged
