@@ -12,6 +12,7 @@ from operator import index
 from typing import Any
 
 from layerprobe.errors import DataError, MissingPackageError
+from layerprobe.names import some
 
 S = typing.TypeVar("S")
 MOST_NUMBERS, MOST_SEEDS = 10_000, 1000
@@ -57,26 +58,31 @@ def check_fields(value: Any, expected: Mapping[str, object]) -> None:
         raise DataError(f"expected {' and '.join(wrong)}, got {type(value).__name__}({', '.join(changed)})")
 
 
-def read_numbers(text: str) -> tuple[int, ...]:
+def read_numbers(text: str, *, last: int | None = None) -> tuple[int, ...]:
     """Return the whole numbers of a list such as 3,6,9-12, in its order; raise DataError if it is none.
+
+    Those below 0 are taken where there is a `last` one, which is -1; further ones than that has stay as they are.
 
     Examples:
         >>> read_numbers("3,6,9-12")
         (3, 6, 9, 10, 11, 12)
+        >>> read_numbers("-1,1,-3--2", last=6)
+        (6, 1, 4, 5)
     """
     numbers: list[int] = []
+    number, size = r"\d{1,19}" if last is None else r"-?\d{1,19}", (last or 0) + 1
     for part in (part.strip() for part in text.split(",")):
         if ".." in part:
             raise DataError(f"expected a range such as 6-8, got {part!r}: give {re.sub(r'[.]+', '-', part)}")
-        ends = re.fullmatch(r"(\d{1,19})(?:-(\d{1,19}))?", part)
+        ends = re.fullmatch(rf"({number})(?:-({number}))?", part)
         if ends is None:
             raise DataError(f"expected whole numbers such as 3 or 1,5,6 or 2-5, got {text!r}")
-        first, last = int(ends[1]), int(ends[2] or ends[1])
-        if first > last:
+        first, final = (end + size * (-size <= end < 0) for end in (int(ends[1]), int(ends[2] or ends[1])))
+        if first > final:
             raise DataError(f"expected a range such as 2-5, the lower number first, got {part!r}")
-        if last - first > MOST_NUMBERS:
+        if final - first > MOST_NUMBERS:
             raise DataError(f"expected a range of {MOST_NUMBERS:,} numbers at most, got {part!r}")
-        numbers.extend(range(first, last + 1))
+        numbers.extend(range(first, final + 1))
     return tuple(numbers)
 
 
@@ -220,24 +226,44 @@ def check_count(seeds: Seeds) -> int:
     return len(numbers)
 
 
-def as_layers(layers: object) -> list[int]:
-    """Return layers that were given as numbers, as a text such as 3,6,9-12, or as results that choose one."""
+def as_layers(layers: object, n_blocks: int | None = None, *, of: str = "the model") -> list[int]:
+    """Return layers that were given as numbers, as a text such as 3,6,9-12 or -1, or as results that choose one.
+
+    Layers below 0 count from the last one, -1, of a model with `n_blocks`; where that is not known they stay below 0.
+
+    Raises:
+        DataError: If they are no layers, or the model has no such layer.
+    """
+    numbers = _layer_numbers(layers, -1 if n_blocks is None else n_blocks)
+    if n_blocks is None:
+        return numbers
+    size = n_blocks + 1
+    if wrong := [number for number in numbers if not -size <= number < size]:
+        raise DataError(f"expected layers from 0 to {n_blocks} of {of}, got {some(wrong)}")
+    return [number % size for number in numbers]
+
+
+def _layer_numbers(layers: object, last: int) -> list[int]:
     if isinstance(layers, str):
-        return sorted(set(read_numbers(layers))) if layers else []
+        return sorted(set(read_numbers(layers, last=last))) if layers else []
     for name in ("kept_layer", "best_layer", "recommended_layer"):
         if hasattr(layers, name):
             return [getattr(layers, name)]
     try:
         if isinstance(layers, Iterable):
-            return [number for item in layers for number in as_layers(item)]
+            return [number for item in layers for number in _layer_numbers(item, last)]
         return [index(layers)]  # type: ignore[arg-type]
     except TypeError:
         raise DataError(f"expected layers as whole numbers, or a result that chooses one, got {layers!r}") from None
 
 
-def one_layer(layer: object) -> int:
-    """Return the layer that was given as a number or as a result that chooses it; raise DataError for several."""
-    layers = as_layers(layer)
+def one_layer(layer: object, n_blocks: int | None = None, *, of: str = "the model") -> int:
+    """Return the layer that was given as a number or as a result that chooses it, as `as_layers` does.
+
+    Raises:
+        DataError: If there are several, or the model has no such layer.
+    """
+    layers = as_layers(layer, n_blocks, of=of)
     if len(layers) != 1:
         raise DataError(f"expected one layer, got {layers}")
     return layers[0]

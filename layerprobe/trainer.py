@@ -20,7 +20,7 @@ import torch
 
 from layerprobe.checks import check_choice, check_extra, one_layer
 from layerprobe.context import current, settings
-from layerprobe.encoders.architecture import check_layer, refusal
+from layerprobe.encoders.architecture import count_blocks, refusal
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.first_use import look
 from layerprobe.encoders.in_memory import is_loaded, parts_of
@@ -191,7 +191,7 @@ class LayerEvaluator(BaseEvaluator):
         """
         (inner, _), modules = parts_of(model), list(model)
         if not isinstance(self.primary, str):
-            check_layer(inner.config, self.primary)
+            self.primary = one_layer(self.primary, count_blocks(inner.config))
         key = inner.config.to_json_string(), [type(module) for module in modules]
         if self._known is None or self._known[0] != key:
             self._known = key, _looked_at(model).stack
@@ -246,10 +246,9 @@ def truncate(model: SentenceTransformer, layer: OneLayer, *, heads: Heads = "las
     """
     _check_installed("truncate")
     check_choice(heads, Heads, name="heads")
-    number = one_layer(layer)
     with _left_as_it_was(model) as dim:
         inner, whole = parts_of(model)[0], cast(Any, model[0]).auto_model
-        check_layer(inner.config, number)
+        number = one_layer(layer, count_blocks(inner.config))
         encoder = _looked_at(model)
         cut = TruncatedEncoder(encoder, number)
         cut.check_runs_alone()

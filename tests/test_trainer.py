@@ -18,6 +18,7 @@ import torch
 import layerprobe as lp
 from layerprobe import trainer
 from layerprobe.encoders.architecture import refusal
+from layerprobe.encoders.in_memory import parts_of
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, MissingPackageError, ModelError, UnsupportedArchitectureError
 from layerprobe.stats.crossed import crossed
@@ -583,13 +584,20 @@ def test_wrong_tasks(tmp_path: Path) -> None:
             LayerEvaluator(toy_task_of("classification"), split=split)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("layer", [-1, N_BLOCKS + 1])
+@pytest.mark.parametrize("layer", [-N_BLOCKS - 2, N_BLOCKS + 1])
 def test_layers_that_are_not_there(layer: int, task: Task, model: Any) -> None:
-    words = rf"expected a layer from 0 to {N_BLOCKS}, got {layer}$"
-    with pytest.raises(ModelError, match=words):
+    words = rf"expected layers from 0 to {N_BLOCKS} of the model, got {layer}$"
+    with pytest.raises(DataError, match=words):
         truncate(model, layer)
-    with pytest.raises(ModelError, match=words):
+    with pytest.raises(DataError, match=words):
         LayerEvaluator(task, primary=layer)(model)
+
+
+def test_layers_below_0_count_from_the_last_one(task: Task, model: Any) -> None:
+    assert len(parts_of(truncate(model, -2))[0].encoder.layer) == N_BLOCKS - 1
+    evaluator = LayerEvaluator(task, primary=-1)
+    evaluator(model)
+    assert evaluator.primary_metric.startswith(f"layer_{N_BLOCKS}_")
 
 
 @pytest.mark.parametrize("layer", [1.0, "x", None, [1, 2]])

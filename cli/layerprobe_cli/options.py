@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from layerprobe.checks import as_layers, check_extra, check_seeds
+from layerprobe.checks import MOST_NUMBERS, as_layers, check_extra, check_seeds, read_numbers
 from layerprobe.encoders.backends.backend import backend_names, check_installed
 from layerprobe.encoders.model import Model, declared_blocks
 from layerprobe.errors import DataError, ModelError
@@ -596,21 +596,24 @@ def finite(value: float | None) -> float | None:
 
 def layers_of_model(context: typer.Context, text: str) -> str:
     """Return a list of layers as it was given; one that a local model lacks is reported before torch is loaded."""
-    layers = () if text == "all" else usage(as_layers, text)
-    if layers and not context.resilient_parsing:
-        check_depth(context.params.get("name"), layers[-1])
+    if text not in ("", "all") and not context.resilient_parsing:
+        usage(read_numbers, text, last=MOST_NUMBERS)
+        check_depth(context.params.get("name"), text)
     return text
 
 
-def check_depth(model: object, layer: int) -> None:
+def check_depth(model: object, layers: int | str) -> None:
     """Raise DataError if the config.json of a local model says that there is no such layer."""
-    if not isinstance(model, str):  # several: each has layers of its own
-        return
-    n_blocks = declared_blocks(Path(model))
-    if n_blocks is not None and layer > n_blocks:  # others are reported once the model is known
-        raise DataError(f"expected layers from 0 to {n_blocks} of {model}, got {layer}")
+    # of several, each has layers of its own; others are reported once the model is known
+    if isinstance(model, str) and (n_blocks := declared_blocks(Path(model))) is not None:
+        as_layers(layers, n_blocks, of=model)
 
 
 Layers = Annotated[
-    str, option("Fine-tuning", callback=layers_of_model, help="Layers to fine-tune, such as 3,6,9-12 or all.")
+    str,
+    option(
+        "Fine-tuning",
+        callback=layers_of_model,
+        help="Layers to fine-tune, such as 3,6,9-12, -1 for the last one, or all.",
+    ),
 ]

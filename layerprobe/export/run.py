@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from layerprobe.checks import one_layer
-from layerprobe.encoders.architecture import auto_class, check_layer, count_blocks, declared_dtype
+from layerprobe.encoders.architecture import auto_class, count_blocks, declared_dtype
 from layerprobe.encoders.backends.int8 import check_int8
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import load
@@ -53,8 +53,8 @@ def export_model(
             of a joint run, any layer can be had. Pooling, length and prompt are the model's; a run has its own. Or what
             a search found whose runs kept their weights.
         out: The folder to write.
-        layer: Blocks kept, 0 .. n_blocks, or a result that chooses a layer, such as a prediction or a finding; a run of
-            TMFT has its own.
+        layer: Blocks kept, 0 .. n_blocks or -1 for all, or a result that chooses a layer, such as a prediction or a
+            finding; a run of TMFT has its own.
         finding: Evidence for the card, of the same model.
         made: How the model was made and what was measured of it, for the card.
         dense: Of a run, the folder of a map of its embeddings to fewer dimensions, such as `Shrunk.dense`.
@@ -100,7 +100,7 @@ def export_model(
         checkpoint = _resolved(model, out)
         check_target(out, overwrite=overwrite, source=source)
         encoder = load(checkpoint)
-        check_layer(encoder.model.config, layer)
+        layer = one_layer(layer, count_blocks(encoder.model.config), of=checkpoint.label)
         pooling, max_length, prompt = checkpoint.pooling, checkpoint.max_length, checkpoint.prompt
         if asked.prompt is None and not prompt:
             query_prompt, document_prompt = checkpoint.recipe.retrieval_prompts or ("", "")
@@ -260,7 +260,7 @@ def _of_finding(finding: Finding, layer: int | None) -> tuple[Path, int | None]:
         raise DataError(
             f"expected a layer worth keeping. {finding.kept} Give the model's name and a layer to export it"
         )
-    if layer not in (None, finding.best_layer):
+    if layer is not None and one_layer(layer, finding.model.n_blocks, of=finding.model.name) != finding.best_layer:
         raise DataError(f"expected no other layer than {finding.best_layer}, the one that was found, got {layer}")
     return Path(weights.directory), finding.best_layer if weights.scan else None
 
@@ -305,7 +305,7 @@ def _needs_code(name: str) -> ModelError:
 def _check_options_agree(run: FineTuningRun, origin: RunOrigin, layer: int | None, asked: Model) -> None:
     """Raise DataError if an option contradicts the run."""
     pairs = {
-        "layer": (run.layer, layer),
+        "layer": (run.layer, None if layer is None else one_layer(layer, origin.model.n_blocks, of=origin.model.name)),
         "pooling": (run.protocol.pooling, asked.pooling),
         "max_length": (run.protocol.max_length, asked.max_length),
         "prompt": (origin.prompt, asked.prompt),

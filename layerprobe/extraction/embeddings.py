@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.checks import one_layer
 from layerprobe.context import part
 from layerprobe.encoders.backends.backend import TORCH
 from layerprobe.encoders.backends.choice import graph_of
@@ -155,7 +156,7 @@ class Embeddings:
         return self
 
     def layer(self, layer: int) -> NDArray[np.float32]:
-        """Return one layer, (text, feature), read-only."""
+        """Return one layer, (text, feature), read-only; -1 is the last one."""
         values = self.stored.layer(layer)
         return values if self._places is None else values[self._places]
 
@@ -165,7 +166,7 @@ class Embeddings:
 
     def nearest(self, layer: int) -> int:
         """Return a layer, or the nearest one that is not left out."""
-        return min(max(layer, self.layers[0]), self.layers[-1])
+        return min(max(one_layer(layer, self.n_layers - 1), self.layers[0]), self.layers[-1])
 
     def rows(self, texts: Iterable[str]) -> NDArray[np.int64]:
         """Return the row of every text, the first of several.

@@ -14,6 +14,7 @@ from typing import Any
 
 import transformers
 
+from layerprobe.checks import one_layer
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import (
@@ -229,6 +230,8 @@ def load_saved_run(directory: Path, layer: int | None = None) -> tuple[FineTunin
         ) from error
     if len(runs) > 1 and layer is None:
         raise DataError(f"expected a layer to truncate the scan at: give {option('layer')}, 0 to {len(runs) - 1}")
+    if len(runs) > 1:
+        layer = one_layer(layer, len(runs) - 1, of=f"the scan {directory}")
     run = next((run for run in runs if len(runs) == 1 or run.layer == layer), None)
     if run is None or run.error:
         why = f"layer {layer}: {run.error}" if run else layer

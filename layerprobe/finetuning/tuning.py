@@ -88,7 +88,8 @@ def finetune(
     Args:
         model: A name, a folder, or a `Model`; or a list of different ones.
         task: What to learn; or a list of tasks.
-        layers: Numbers, a text such as 3,6,9-12 or all, or results that choose one, such as a prediction or a finding.
+        layers: Numbers, below 0 from the last one, a text such as 3,6,9-12 or all, or results that choose one, such as
+            a prediction or a finding.
         seeds: How many, or which; by default five, one with `scan`.
         protocol: How to fine-tune; the paper's by default.
         scan: Whether one run a seed has a loss at every layer.
@@ -341,10 +342,7 @@ def check_layers(checkpoint: Resolved, layers: object) -> list[int]:
     """Return layers of a model, `all` or as `as_layers` takes them; raise DataError if it has no such layer."""
     n_blocks = count_blocks(checkpoint.config)
     every = isinstance(layers, str) and layers == "all"  # an array is compared by element
-    chosen = list(range(n_blocks + 1)) if every else as_layers(layers)
-    if wrong := [str(layer) for layer in chosen if not 0 <= layer <= n_blocks]:
-        raise DataError(f"expected layers from 0 to {n_blocks} of {checkpoint.label}, got {', '.join(wrong)}")
-    return chosen
+    return list(range(n_blocks + 1)) if every else as_layers(layers, n_blocks, of=checkpoint.label)
 
 
 def with_prompts(task: Task, model: Resolved) -> Task:

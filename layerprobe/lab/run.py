@@ -211,7 +211,6 @@ class _Recipe:
         if recipe.of(AdaptStep):
             check_masked_lm(checkpoint)
         layers = self.layers(model.name, checkpoint)
-        check_layers(checkpoint, layers)
         if model.reference is not None:
             try:
                 reference = resolve(model.reference, like=self.options, items=self.tasks[0].readable)
@@ -229,7 +228,7 @@ class _Recipe:
     def layers(self, name: str, checkpoint: Resolved) -> tuple[int, ...]:
         """Return the layers to fine-tune a model at."""
         layers = self.recipe.layers_of(self.models[name])
-        return tuple(range(count_blocks(checkpoint.config) + 1)) if layers is None else layers
+        return tuple(check_layers(checkpoint, "all" if layers is None else layers))
 
     def failed(self, what: str, error: Exception | str) -> None:
         """Note what is left out."""

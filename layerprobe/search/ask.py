@@ -185,7 +185,7 @@ class LayerSearch:
         evidence = begun_evidence(
             _whole(n_blocks, "n_blocks"),
             readings or {},
-            start=None if start is None else one_layer(start),
+            start=None if start is None else one_layer(start, _whole(n_blocks, "n_blocks")),
             first_layer=_whole(first_layer, "first_layer"),
             n_folds=_whole(folds, "folds"),
         )
@@ -249,7 +249,7 @@ class LayerSearch:
         """
         with self._open() as state:
             evidence, of_run = state.models[0], f"layer {layer}, seed {seed}"
-            layer, seed = _whole(layer, "layer"), _whole(seed, "seed")
+            layer, seed = one_layer(layer, evidence.n_blocks), _whole(seed, "seed")
             if layer not in evidence.choices or seed < 0:
                 layers = f"a layer from {evidence.first_layer} to {evidence.n_blocks}"
                 raise DataError(f"expected {layers} and a seed of 0 or more, got {of_run}")
@@ -280,6 +280,7 @@ class LayerSearch:
             DataError: If it is no pending run.
         """
         with self._open() as state:
+            layer = one_layer(layer, state.models[0].n_blocks)
             if (layer, seed) not in map(tuple, state.waiting):
                 raise DataError(f"expected a run that was asked for and not told, got layer {layer}, seed {seed}")
             self._keep(state.without(layer, seed))

@@ -75,9 +75,7 @@ class StoredEmbeddings:
         return StoredLayer(self._parts(layer))
 
     def _parts(self, layer: int) -> list[_Part]:
-        layer = one_layer(layer)
-        if not 0 <= layer < self.n_layers:
-            raise DataError(f"expected a layer from 0 to {self.n_layers - 1}, got {layer}")
+        layer = one_layer(layer, self.n_layers - 1)
         check_files(self.directory, self.manifest)
         _, dtype = _STORED[self.manifest.key.store_dtype]
         return [

@@ -409,7 +409,7 @@ class _ModelRuns:
         self.begun = begun_evidence(
             self.n_blocks,
             {name: _with_collapse(name, curve) for name, curve in read.items()},
-            start=start,
+            start=None if start is None else one_layer(start, self.n_blocks, of=checkpoint.label),
             n_items=sum(len(fold.validation) for fold in folds),
             n_folds=len(folds),
             first_layer=1 if unsaved else first_layer,

@@ -31,12 +31,16 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def test_layers_that_do_not_exist(bert: Path, tmp_path: Path) -> None:
-    for layer in (-1, N_BLOCKS + 1):
-        with pytest.raises(ModelError, match=f"expected a layer from 0 to 3, got {layer}"):
+    for layer in (-N_BLOCKS - 2, N_BLOCKS + 1):
+        with pytest.raises(DataError, match=f"expected layers from 0 to 3 of .*, got {layer}"):
             export_model(bert, tmp_path / "out", layer=layer)
     with pytest.raises(DataError, match="expected a layer to truncate at"):
         export_model(bert, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_layer_below_0_counts_from_the_last_one(bert: Path, tmp_path: Path) -> None:
+    assert export_model(bert, tmp_path / "out", layer=-2).layer == N_BLOCKS - 1
 
 
 def test_architectures_that_cannot_be_truncated(tmp_path: Path) -> None:

@@ -209,10 +209,19 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
         LayerSearch(tmp_path)
 
 
+def test_layers_below_0_count_from_the_last_one() -> None:
+    search = LayerSearch(n_blocks=N_BLOCKS, start=-1)
+    assert tuple(search.ask() or ()) == (N_BLOCKS, 0)
+    search.release(-1, 0)
+    search.tell(-1, 0, 0.5)
+    with pytest.raises(DataError, match=f"layer {N_BLOCKS}, seed 0 was told before"):
+        search.tell(N_BLOCKS, 0, 0.5)
+
+
 WRONG: list[tuple[str, Any, str]] = [
-    ("tell", (9, 0, 0.5), "expected a layer from 0 to 6 and a seed of 0 or more, got layer 9, seed 0"),
+    ("tell", (9, 0, 0.5), "expected layers from 0 to 6 of the model, got 9"),
     ("tell", (1, -1, 0.5), "got layer 1, seed -1"),
-    ("tell", (1.5, 0, 0.5), "expected layer as a whole number, got 1.5"),
+    ("tell", (1.5, 0, 0.5), "expected layers as whole numbers, or a result that chooses one, got 1.5"),
     ("tell", (4, 0, right(4, 0)), "layer 4, seed 0 was told before"),
     (
         "tell",
@@ -248,7 +257,7 @@ def test_a_wrong_call_is_one_line_and_changes_nothing(name: str, arguments: Any,
         ({"n_blocks": 0}, "expected a model with at least one block"),
         ({"n_blocks": "8"}, "expected n_blocks as a whole number, got '8'"),
         ({"n_blocks": 6, "budget": 0.01}, "expected a budget for at least one run"),
-        ({"n_blocks": 6, "start": 9}, "expected layers 0 to 6, got 9"),
+        ({"n_blocks": 6, "start": 9}, "expected layers from 0 to 6 of the model, got 9"),
         ({"n_blocks": 6, "folds": 0}, "expected at least one fold"),
         ({"n_blocks": 6, "readings": {"InfoNCE": [1.0]}}, "expected InfoNCE at 7 layers, 0 to 6, got 1 numbers"),
         ({"n_blocks": 6, "readings": [1.0]}, "expected readings as numbers by layer under their names"),

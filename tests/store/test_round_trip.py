@@ -76,10 +76,15 @@ def test_layers_are_read_only_and_a_single_shard_is_mapped(tmp_path, texts, fill
         layer[0, 0] = 1
 
 
-@pytest.mark.parametrize("layer", [-1, 3])
+@pytest.mark.parametrize("layer", [-4, 3])
 def test_there_are_no_other_layers(store, texts, fill, layer):
-    with pytest.raises(DataError, match=f"expected a layer from 0 to 2, got {layer}"):
+    with pytest.raises(DataError, match=f"expected layers from 0 to 2 of the model, got {layer}"):
         fill(store, texts).layer(layer)
+
+
+def test_layers_below_0_count_from_the_last_one(store, texts, fill):
+    stored = fill(store, texts)
+    np.testing.assert_array_equal(stored.layer(-1), stored.layer(2))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 100])

@@ -34,7 +34,7 @@ def export(
     call: Call,
     model: Exported,
     out: Annotated[Path, {"argument": True, "callback": new_folder}],
-    layer: Annotated[int | None, {"callback": _in_depth, "min": 0}] = None,
+    layer: Annotated[int | None, {"callback": _in_depth}] = None,
     finding: Path | None = None,
     int8: Annotated[list[str] | None, {"metavar": "[onnx|openvino]"}] = None,
     overwrite: bool = False,
@@ -48,7 +48,7 @@ def export(
 
     Args:
         out: The folder to write.
-        layer: Blocks kept; 0 for the embeddings alone. By default that of a fine-tuning run.
+        layer: Blocks kept; 0 for the embeddings alone, -1 for all blocks. By default that of a fine-tuning run.
         finding: What `layerprobe find --json` printed: evidence for the model card.
         int8: Also write it in 8 bits for this backend; again: both.
     """

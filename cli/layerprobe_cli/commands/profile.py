@@ -36,7 +36,7 @@ def profile(
 
     Args:
         other: Another model, side by side.
-        layers: Layers to truncate at, such as 3,6,9-12 or all.
+        layers: Layers to truncate at, such as 3,6,9-12 or -1, or all.
         train: Also measure the memory of a step of fine-tuning each batch.
         lora: With --train: by adapters of this rank.
         gradient_checkpointing: With --train: activations are computed again.
