@@ -6,7 +6,7 @@ READY := .venv/ready
 # Tests begin many processes: each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint types imports unit docs notebooks package test-slow bench bench-gpu attack clean
+.PHONY: demo test lint types imports unit docs notebooks test-elsewhere package test-slow bench bench-gpu attack clean
 
 demo: $(READY)
 	$(BIN)/layerprobe demo --out demo
@@ -41,6 +41,31 @@ notebooks: $(patsubst notebooks/%.ipynb,notebook-%,$(wildcard notebooks/*.ipynb)
 
 notebook-%: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python notebooks/execute.py $*.ipynb
+
+# A tenth of the tests, the same ones each time, as they are started elsewhere: by a script in the background, by a
+# service that wants colours, with what Python has for developers, and from a checkout that cannot be written.
+test-elsewhere: lint elsewhere-background elsewhere-colours elsewhere-developers elsewhere-readonly
+
+TENTH := OMP_NUM_THREADS=1 $(CURDIR)/$(BIN)/python -m pytest -n auto --one-in 10
+
+elsewhere-background: $(READY)
+	trap '' INT; $(TENTH)
+
+elsewhere-colours: $(READY)
+	CI=true GITHUB_ACTIONS=true FORCE_COLOR=1 $(TENTH)
+
+elsewhere-developers: $(READY)
+	PYTHONDEVMODE=1 $(TENTH)
+
+# Modes stop the superuser, too, without that capability.
+STOPPED := $(if $(filter 0,$(shell id -u)),setpriv --bounding-set -dac_override)
+READONLY := $(CURDIR)/build/readonly
+elsewhere-readonly: $(READY)
+	mkdir -p $(READONLY) && chmod -R u+w $(READONLY) && rm -rf $(READONLY)/*
+	git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents --target-directory $(READONLY)
+	chmod -R a-w $(READONLY)
+	cd $(READONLY) && export PYTHONPATH=$(READONLY):$(READONLY)/cli && $(STOPPED) sh -c '$(TENTH)'; \
+	    code=$$?; chmod -R u+w $(READONLY); exit $$code
 
 # ---- the release ----------------------------------------------------------------------------------------
 

@@ -3,6 +3,8 @@ import gc
 import hashlib
 import logging
 import os
+import signal
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,14 +12,58 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 from numpy.typing import NDArray
 
 from layerprobe.errors import ON_COMMAND_LINE
 
-settings.register_profile("few", deadline=None, max_examples=25)  # no deadline: a busy machine is no failure
-settings.register_profile("many", deadline=None, max_examples=200)
+OUTSIDE = (
+    "CI",
+    "GITHUB_ACTIONS",
+    "FORCE_COLOR",
+    "NO_COLOR",
+    "PY_COLORS",
+    "TTY_COMPATIBLE",
+    "TTY_INTERACTIVE",
+    "COLUMNS",
+)
+"""Variables by which a machine changes what is printed; a test that is about one sets it."""
+for variable in {*OUTSIDE, *(name for name in os.environ if name.startswith("LAYERPROBE_"))}:
+    os.environ.pop(variable, None)  # here, as some are read on import
+
+checkout = Path(__file__).parents[1]
+examples = DirectoryBasedExampleDatabase(checkout / ".hypothesis/examples") if os.access(checkout, os.W_OK) else None
+settings.register_profile("few", deadline=None, max_examples=25, database=examples)  # a busy machine is no failure
+settings.register_profile("many", deadline=None, max_examples=200, database=examples)
 settings.load_profile("few")
 ON_COMMAND_LINE.set(True)  # messages are tested as they are written; tests/test_words.py has those of Python
+
+
+SENSITIVE = ("tests/cli/test_start.py", "tests/cli/test_stderr.py")
+"""Tests of signals and of what is printed."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--one-in", type=int, default=1, metavar="N", help="run one test in N, the same ones each time, and SENSITIVE"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    n = config.getoption("--one-in")
+    items[:] = [i for i in items if i.nodeid.startswith(SENSITIVE) or zlib.crc32(i.nodeid.encode()) % n == 0]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals_are_those_of_a_terminal() -> Iterator[None]:
+    """Jobs that a script starts in the background ignore interruptions, and so would processes that tests start."""
+    earlier = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    for number, handler in earlier.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

@@ -47,7 +47,8 @@ def _open_streams() -> None:
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(opened, opened == number)
-            setattr(sys, name, open(opened, "w" if number else "r"))  # noqa: PTH123, SIM115 - as long as the process
+            mode = "w" if number else "r"
+            setattr(sys, name, open(opened, mode, closefd=False))  # noqa: SIM115 - as long as the process
 
 
 @contextlib.contextmanager

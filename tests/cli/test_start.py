@@ -59,7 +59,8 @@ from layerprobe_cli import start
 main = types.ModuleType("layerprobe_cli.main")
 def run():
     print("lost")
-    print(open(os.devnull).fileno() > 2, file=sys.stderr)
+    with open(os.devnull) as file:
+        print(file.fileno() > 2, file=sys.stderr)
 main.main = run
 sys.modules["layerprobe_cli.main"] = main
 start.main()
