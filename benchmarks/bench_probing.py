@@ -30,8 +30,10 @@ from frozen_cases import Case
 from numpy.typing import NDArray
 
 from layerprobe.comparison.arrays import Layer, as_layers
+from layerprobe.errors import DegenerateLayerError
 from layerprobe.probing.probes import UNITS, Problem
 from layerprobe.probing.run import Board
+from layerprobe.probing.scaling import scaled
 from layerprobe.probing.targets import as_groups, as_targets
 from layerprobe.probing.values import ProbeSettings
 from layerprobe.stats.best import state
@@ -40,6 +42,14 @@ from layerprobe.stats.crossed import item_covariance, item_units, least_variance
 Array = NDArray[np.float64]
 SETTINGS = ProbeSettings(foldings=1)
 HALF = 0.5
+
+
+def scaled_or_none(layer: Layer, *, shifted: bool) -> Layer | None:
+    """Return a layer on one scale; None where it is the same in all rows."""
+    try:
+        return scaled(layer, shifted=shifted)[0]
+    except DegenerateLayerError:
+        return None
 
 
 class Halves:
@@ -55,7 +65,8 @@ class Halves:
         if case.kind in ("pairs", "queries"):  # nothing is fitted: outputs of all items are those of halves
             problem = self._problem(self.rows, fitted=False)
             self.outputs = [
-                problem.outputs(layer).outputs[0] if not layer.constant() else np.empty(0) for layer in self.layers
+                np.empty(0) if varies is None else problem.outputs(varies).outputs[0]
+                for varies in (scaled_or_none(layer, shifted=False) for layer in self.layers)
             ]
 
     def halved(self, rng: np.random.Generator) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -86,8 +97,8 @@ class Halves:
             if self.outputs is not None:
                 if len(self.outputs[number]):
                     board.add(layer.name, number, layer.shape[1], [self.outputs[number][items]])
-            elif not layer.constant():
-                fitted = problem.outputs(layer.taken(items))
+            elif (varies := scaled_or_none(layer.taken(items), shifted=True)) is not None:
+                fitted = problem.outputs(varies)
                 board.add(layer.name, number, layer.shape[1], fitted.outputs, swayed=fitted.swayed)
         return board
 

@@ -38,11 +38,12 @@ class Layer:
     """The number in its name, where all layers have one; None where its place counts."""
 
     def rows(self, rows: Rows) -> NDArray[Any]:
-        """Return rows as floating-point numbers; raise DegenerateLayerError if one is not finite."""
+        """Return rows in float32, or in float64 where that holds more; raise DegenerateLayerError for NaN."""
         values = as_array(self.read(rows), name=self.name)
         check_shape(values.shape, values.dtype, name=self.name)
         check_finite([values], name=self.name)
-        return values if values.dtype in (np.float32, np.float64) else values.astype(np.float32)
+        exact = values.dtype == np.float32 or values.dtype.itemsize <= 2
+        return values.astype(np.float32 if exact else np.float64, copy=False)
 
     @property
     def pieces(self) -> Iterator[slice]:
@@ -59,13 +60,6 @@ class Layer:
     def taken(self, chosen: NDArray[np.intp]) -> Layer:
         """Return the layer of some rows, in their order."""
         return Layer(name=self.name, shape=(len(chosen), self.shape[1]), read=lambda rows: self.read(chosen[rows]))
-
-    def constant(self) -> str | None:
-        """Return an error message if all rows are the same; reading stops at the first that differs."""
-        first = self.rows(slice(0, 1))
-        if all((block == first).all() for _, block in self.blocks()):
-            return f"it is the same for all {self.shape[0]:,} samples"
-        return None
 
     def unusable(self) -> str | None:
         """Return an error message that counts the rows with NaN or infinite values, None where there are none."""

@@ -43,30 +43,25 @@ def jackknife(problem: Problem, layer: Layer, fitted: Fitted, metric: str) -> Ar
     n, sides = problem.n_items, () if problem.links is None else problem.links.sides
     if problem.kind not in ("scores", "classes") or n * layer.shape[1] > NUMBERS or len(sides) > 1:
         return None
-    folds, rows = problem.foldings[0], layer.rows(slice(0, n))
+    rows = layer.rows(slice(0, n))
     units = np.arange(n) if not sides else np.unique(sides[0], return_inverse=True)[1]
     sizes = np.bincount(units)
     order = np.arange(len(sizes)) if len(sizes) <= SETS else np.random.default_rng(0).permutation(len(sizes))
-    influences = np.zeros(n)
+    influences, sets = np.zeros(n), np.array_split(order, min(len(sizes), SETS))
+    kept = np.stack([~np.isin(units, chosen) for chosen in sets])
     try:
         smooth = _bandwidth(fitted.outputs[0], problem.targets) if problem.kind == "classes" else None
-        score = problem.scores(fitted.outputs[0])[metric]
-        for chosen in np.array_split(order, min(len(sizes), SETS)):
-            left_out, outputs = np.isin(units, chosen), fitted.outputs[0].copy()
-            for fold in np.flatnonzero(np.bincount(folds[~left_out], minlength=problem.n_folds)):
-                train, inside = np.flatnonzero(~left_out & (folds != fold)), folds == fold
-                if (left_out & ~inside).any():
-                    outputs[inside] = problem.refitted(rows[train], train, rows[inside], fitted.penalties[0, fold])
-            left = replace(problem, targets=problem.targets[~left_out])
+        score = problem.score(fitted.outputs[0], metric)
+        for chosen, items, outputs in zip(sets, kept, problem.refitted(rows, kept, fitted), strict=True):
+            left = replace(problem, targets=problem.targets[items])
             if smooth is None:
-                change = score - left.scores(outputs[~left_out])[metric]
+                change = score - left.score(outputs[items], metric)
             else:
                 before, after = (
-                    _smoothed(values[~left_out], left.targets, metric, smooth)
-                    for values in (fitted.outputs[0], outputs)
+                    _smoothed(values[items], left.targets, metric, smooth) for values in (fitted.outputs[0], outputs)
                 )
                 change = before - after
-            influences[left_out] = (len(sizes) - len(chosen)) * change / np.sqrt(len(chosen))
+            influences[~items] = (len(sizes) - len(chosen)) * change / np.sqrt(len(chosen))
     except DataError:
         return None
     scored = 0.0 if smooth is None else problem.influences(fitted.outputs[0], metric)

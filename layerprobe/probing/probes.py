@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.comparison.arrays import NUMBERS, Layer
-from layerprobe.errors import DataError, DegenerateLayerError
+from layerprobe.errors import DataError
 from layerprobe.kinds.retrieval.metrics import closest_documents
-from layerprobe.metrics.correlation import DIGITS, cosine_scores
+from layerprobe.metrics.correlation import cosine_scores, spearman
 from layerprobe.metrics.influence import decision_influences
 from layerprobe.metrics.scores import decision_scores
 from layerprobe.probing.ridge import Array, refitted, ridge_outputs
+from layerprobe.probing.scaling import Scale, standard
 from layerprobe.probing.values import ProbeSettings, TargetKind
 from layerprobe.process import without_warnings
 from layerprobe.scoring.probes import LOGIT_VARIANCE, STEPS
@@ -97,8 +98,10 @@ class Problem:
 
     def folded(self, groups: Folds | None, settings: ProbeSettings) -> Problem:
         """Return the problem with folds of the items, which divide no group, and with the links that groups make."""
-        foldings, links = self._foldings(groups, settings), self._links(groups)
-        return replace(self, foldings=foldings, links=links)
+        foldings, links, targets = self._foldings(groups, settings), self._links(groups), self.targets
+        if self.kind in ("scores", "pairs"):
+            targets = Scale.of(lambda: [targets[:, None]])(targets[:, None])[:, 0]
+        return replace(self, foldings=foldings, links=links, targets=targets)
 
     def _links(self, groups: Folds | None) -> Links | None:
         """Return which items are not independent: those of one group, and pairs that share a row; None where none."""
@@ -201,10 +204,12 @@ class Problem:
             notes.append(f"logistic regression is fitted on {most}")
         return tuple(notes)
 
+    def score(self, outputs: NDArray[Any], metric: str) -> float:
+        """Return one metric x 100 of outputs for all items."""
+        return 100 * spearman(outputs, self.targets) if metric == "spearman" else self.scores(outputs)[metric]
+
     def outputs(self, layer: Layer) -> Fitted:
-        """Return the outputs of one layer for every folding."""
-        if constant := layer.constant():
-            raise DegenerateLayerError(constant)
+        """Return the outputs of one layer, see `scaled`, for every folding."""
         return self._fitted(layer, self.foldings, range(self.n_folds))
 
     def combined(self, layer_of: LayerOf) -> Fitted:
@@ -241,16 +246,29 @@ class Problem:
             penalties=np.zeros((len(foldings), self.n_folds, 1)),
         )
 
-    def refitted(self, rows: NDArray[Any], items: NDArray[np.intp], others: NDArray[Any], penalties: Array) -> Any:
-        """Refit a probe on rows of items with the penalties chosen before; return its outputs for other rows."""
-        if self.kind == "scores":
-            return refitted(rows, self.targets[items], others, penalties[0])
-        n_classes, columns = 2 if self.kind == "labels" else int(self.targets.max()) + 1, []
-        for targets, variance in zip(self.targets[items].reshape(len(items), -1).T, penalties, strict=True):
-            model = _Logistic.of(rows, targets, None, variance)
-            columns.append(np.zeros((len(others), n_classes)))
-            columns[-1][:, model.classes] = model.probabilities(others)
-        return columns[0] if self.kind == "classes" else np.stack([column[:, 1] for column in columns], axis=-1)
+    def refitted(self, rows: Array, kept: NDArray[np.bool_], fitted: Fitted) -> NDArray[Any]:
+        """Return the outputs of the first folding, (sets, n, ...), of probes that are fitted on some items at a time.
+
+        Args:
+            rows: (n, d).
+            kept: (sets, n) items that probes of scores or classes are fitted on.
+            fitted: On all items: penalties are those chosen there.
+        """
+        outputs = np.stack([fitted.outputs[0]] * len(kept))
+        for fold, penalties in enumerate(fitted.penalties[0]):
+            inside = self.foldings[0] == fold
+            changed = np.flatnonzero((~kept & ~inside).any(axis=1))
+            if self.kind == "scores":
+                of_train, targets = kept[changed][:, ~inside], self.targets[~inside]
+                new = refitted(rows[~inside], of_train, targets, rows[inside], penalties[0])
+                outputs[np.ix_(changed, inside)] = new
+                continue
+            for place in changed:
+                train = kept[place] & ~inside
+                model = _Logistic.of(rows[train], self.targets[train], None, penalties[0])
+                outputs[place, inside] = 0
+                outputs[np.ix_([place], inside, model.classes)] = model.probabilities(rows[inside])
+        return outputs
 
     def _cosines(self, layer: Layer) -> Array:
         """Return (n,) cosines of pairs of rows; nothing is fitted."""
@@ -324,8 +342,7 @@ class _Logistic:
         """Fit rows with a penalty that is chosen by those that are not `inner`, or with the one that is given."""
         from sklearn.linear_model import LogisticRegression  # takes a second to load
 
-        mean, spread = rows.mean(axis=0), rows.std(axis=0)
-        spread[spread <= 1e-6 * np.abs(mean)] = 1.0  # a feature that is the same everywhere says nothing
+        mean, spread = standard(rows)
         rows, present, loss = (rows - mean) / spread, np.unique(classes), np.inf
         if len(present) < 2:
             return cls(mean=mean, spread=spread, model=None, classes=present, variance=chosen)
@@ -356,11 +373,3 @@ def _log_loss(model: Any, rows: NDArray[Any], classes: NDArray[np.intp]) -> floa
     place = np.searchsorted(model.classes_, classes).clip(max=len(model.classes_) - 1)
     of_true = np.where(model.classes_[place] == classes, probabilities[np.arange(len(rows)), place], 0)
     return float(-np.log(np.maximum(of_true, 1e-6)).mean())
-
-
-def normalised(rows: NDArray[Any]) -> NDArray[Any]:
-    """Return rows of mean 0 and variance 1 each; those that are the same in all features are 0."""
-    centred = rows - rows.mean(axis=1, keepdims=True)
-    deviation = centred.std(axis=1, keepdims=True)
-    scaled: NDArray[Any] = np.divide(centred, deviation, out=np.zeros_like(centred), where=deviation > 10.0**-DIGITS)
-    return scaled

@@ -20,9 +20,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dposv
 
 from layerprobe.comparison.arrays import Layer
+from layerprobe.errors import DataError
+from layerprobe.probing.scaling import CONSTANT
 from layerprobe.scoring.probes import PENALTIES
 
 Array = NDArray[np.float64]
@@ -30,11 +32,13 @@ Folds = NDArray[np.intp]
 """(n,) the fold of each row, from 0."""
 FLOAT32_FROM = 100_000
 """Rows from which products within a block are made in float32; their sums are in float64 always."""
+REFITTED = 2**19
+"""Numbers of the rows of fits that are made at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sums:
-    """Sums over rows of features x and targets y, both less a shift that is the same for all."""
+    """Sums over rows of features x and targets y, which are near 0 and 1, see `layerprobe.probing.scaling`."""
 
     n: float
     x: Array
@@ -63,8 +67,8 @@ class Sums:
         return float((self.yy + quadratic - 2 * linear + self.n * bias**2).sum())
 
 
-def fold_sums(layer: Layer, targets: Array, foldings: NDArray[np.intp], n_folds: int) -> tuple[list[list[Sums]], Array]:
-    """Return the sums of every fold of every folding, from one pass over the rows, and the shift of the features.
+def fold_sums(layer: Layer, targets: Array, foldings: NDArray[np.intp], n_folds: int) -> list[list[Sums]]:
+    """Return the sums of every fold of every folding, from one pass over the rows.
 
     Args:
         layer: (n, d).
@@ -75,12 +79,9 @@ def fold_sums(layer: Layer, targets: Array, foldings: NDArray[np.intp], n_folds:
     n, width = layer.shape
     shape, m = (len(foldings), n_folds), targets.shape[1]
     dtype: type[np.floating[Any]] = np.float64 if n < FLOAT32_FROM else np.float32
-    shift, xx = np.zeros(width), np.zeros((*shape, width, width))
-    x, xy = np.zeros((*shape, width)), np.zeros((*shape, width, m))
+    x, xx, xy = np.zeros((*shape, width)), np.zeros((*shape, width, width)), np.zeros((*shape, width, m))
     for where, block in layer.blocks():
-        if where.start == 0:
-            shift = block.mean(axis=0, dtype=np.float64)
-        rows, block_targets = (block - shift).astype(dtype), targets[where]
+        rows, block_targets = block.astype(dtype, copy=False), targets[where]
         for place in np.ndindex(shape):
             chosen = foldings[place[0], where] == place[1]
             part = rows[chosen]
@@ -103,11 +104,11 @@ def fold_sums(layer: Layer, targets: Array, foldings: NDArray[np.intp], n_folds:
                 for fold, chosen in enumerate(inside)
             ]
         )
-    return sums, shift
+    return sums
 
 
 def solved(sums: Sums, penalties: Iterable[float] = PENALTIES, pull: Array | None = None) -> list[tuple[Array, Array]]:
-    """Return weights of the shifted features, (d, m), and bias, (m,), by penalty.
+    """Return weights of the features, (d, m), and bias, (m,), by penalty.
 
     With another `pull`, (d, m), than the products with the targets, the weights are what the same matrix makes of it.
     """
@@ -115,17 +116,16 @@ def solved(sums: Sums, penalties: Iterable[float] = PENALTIES, pull: Array | Non
     products = sums.xx - sums.n * np.outer(mean_x, mean_x)
     pull = sums.xy - sums.n * np.outer(mean_x, mean_y) if pull is None else pull
     deviation = np.sqrt(np.maximum(np.diagonal(products), 0) / sums.n)
-    nothing = deviation <= 1e-6 * np.sqrt(
-        np.diagonal(sums.xx) / sums.n + 1e-300
-    )  # the same everywhere but for rounding
-    scale = np.where(nothing, np.inf, deviation)
+    scale = np.where(deviation <= CONSTANT * np.sqrt(np.diagonal(sums.xx) / sums.n), np.inf, deviation)
     products, pull = products / scale / scale[:, None], pull / scale[:, None]
     fits = []
     for penalty in penalties:
         curvature = products.copy()
-        curvature[np.diag_indices_from(curvature)] += penalty
-        factor = cho_factor(curvature, overwrite_a=True, check_finite=False)
-        weights = cho_solve(factor, pull, check_finite=False) / scale[:, None]
+        curvature.ravel()[:: len(curvature) + 1] += penalty
+        _, solution, failed = dposv(curvature.T, pull, overwrite_a=True)  # it is its own transpose, in Fortran's order
+        if failed:
+            raise DataError(f"ridge regression with penalty {penalty:g} has no solution")
+        weights = solution / scale[:, None]
         fits.append((weights, mean_y - mean_x @ weights))
     return fits
 
@@ -220,7 +220,7 @@ def ridge_outputs(
         penalties.
     """
     centre = targets.mean(axis=0)
-    sums, shift = fold_sums(layer, targets - centre, foldings, n_folds)
+    sums = fold_sums(layer, targets - centre, foldings, n_folds)
     shape, (n, m) = (len(foldings), n_folds), targets.shape
     penalties = np.full(shape, np.nan)
     weights, bias = np.zeros((*shape, layer.shape[1], m)), np.full((*shape, m), np.nan)
@@ -235,11 +235,11 @@ def ridge_outputs(
     flat = weights.transpose(2, 0, 1, 3).reshape(layer.shape[1], -1)
     outputs, swayed = np.empty((len(foldings), n, m)), np.zeros((len(foldings), n))
     for where, block in layer.blocks():
-        rows, block_targets = block - shift, targets[where] - centre
-        values = (rows @ flat).reshape(len(block), *bias.shape) + bias
+        block_targets = targets[where] - centre
+        values = (block @ flat).reshape(len(block), *bias.shape) + bias
         if m == 1:
             residuals = block_targets[:, None] - np.nan_to_num(values[..., 0])
-            through = residuals * (np.einsum("nd,skd->nsk", rows, of_x, optimize=True) + constants)
+            through = residuals * (np.einsum("nd,skd->nsk", block, of_x, optimize=True) + constants)
             trained = foldings[:, where].T[..., None] != np.arange(n_folds)
             swayed[:, where] = n * (through * trained).sum(axis=2).T
         for folding, folds in enumerate(foldings):
@@ -248,16 +248,33 @@ def ridge_outputs(
     return outputs, swayed, penalties
 
 
-def refitted(rows: NDArray[Any], targets: Array, others: NDArray[Any], penalty: float) -> Array:
-    """Fit ridge regression of (n,) targets on (n, d) rows as `ridge_outputs` does; return outputs for other rows."""
-    rows, others = rows.astype(np.float64), others.astype(np.float64)
-    mean, spread = rows.mean(axis=0), rows.std(axis=0)
-    spread[spread <= 1e-6 * np.abs(mean)] = np.inf
-    rows, others = (rows - mean) / spread, (others - mean) / spread
+def refitted(rows: Array, kept: NDArray[np.bool_], targets: Array, others: Array, penalty: float) -> Array:
+    """Fit ridge regression as `ridge_outputs` does, on some of the rows at a time.
+
+    Args:
+        rows: (n, d).
+        kept: (fits, n) rows that each is fitted on.
+        targets: (n,).
+        others: (m, d).
+        penalty: Of all of them.
+
+    Returns:
+        (fits, m) outputs for the other rows.
+    """
+    step = max(1, REFITTED // rows.size)
+    if len(kept) > step:
+        parts = (kept[start : start + step] for start in range(0, len(kept), step))
+        return np.concatenate([refitted(rows, part, targets, others, penalty) for part in parts])
+    shares = kept / kept.sum(axis=1, keepdims=True)
+    mean, centre = shares @ rows, shares @ targets
+    spread = np.sqrt(np.maximum(shares @ rows**2 - mean**2, 0))
+    spread[spread <= CONSTANT * np.abs(mean)] = np.inf
+    z = (rows - mean[:, None]) / spread[:, None] * kept[..., None]
+    y, flipped = ((targets - centre[:, None]) * kept)[..., None], z.swapaxes(1, 2)
     wide = rows.shape[1] > len(rows)
-    products = rows @ rows.T if wide else rows.T @ rows
-    products[np.diag_indices_from(products)] += penalty
-    centred = targets - targets.mean()
-    solution = cho_solve(cho_factor(products, overwrite_a=True), centred if wide else rows.T @ centred)
-    outputs: Array = targets.mean() + others @ (rows.T @ solution if wide else solution)
+    products = z @ flipped if wide else flipped @ z
+    products.reshape(len(kept), -1)[:, :: products.shape[1] + 1] += penalty
+    weights = flipped @ np.linalg.solve(products, y) if wide else np.linalg.solve(products, flipped @ y)
+    weights = weights[..., 0] / spread
+    outputs: Array = weights @ others.T + (centre - np.einsum("sd,sd->s", mean, weights))[:, None]
     return outputs

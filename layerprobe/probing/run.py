@@ -15,13 +15,14 @@ from scipy import stats
 
 from layerprobe.checks import settings_or_default
 from layerprobe.comparison.arrays import Layer, as_layers
-from layerprobe.context import current, report
+from layerprobe.context import current, part, report
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.interval import Interval
 from layerprobe.metrics.correlation import fisher_ends
 from layerprobe.metrics.influence import mean_influences
 from layerprobe.probing.jackknife import jackknife
 from layerprobe.probing.probes import UNITS, Problem
+from layerprobe.probing.scaling import scaled
 from layerprobe.probing.targets import as_groups, as_targets
 from layerprobe.probing.values import METHODS, WEIGHTED_SUM, ProbedLayer, ProbeSettings, Probing, TargetKind
 from layerprobe.probing.weighted_sum import weighted_sum as sum_of_layers
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 CORRELATIONS = ("spearman", "pearson")
+COSINES = ("pairs", "queries")
+"""Targets for which nothing is fitted."""
 SUMMED = 2**30
 """Numbers of all layers up to which their weighted sum is compared by default: they are read many times for it."""
 
@@ -280,26 +283,29 @@ def probe_layers(
     )
     name, first = about["name"], len(board.left_out)
     scored: list[Layer] = []
+    whole = len(layers) * (1 if weighted_sum is False or problem.kind in COSINES else 2) + 1
     places = [first + place if layer.number is None else layer.number for place, layer in enumerate(layers)]
-    for place, (number, layer) in enumerate(zip(places, layers, strict=True)):
+    for place, (number, given) in enumerate(zip(places, layers, strict=True)):
         try:
+            layer, _ = scaled(given, shifted=problem.kind not in COSINES)
             fitted = problem.outputs(layer)
         except MisalignedSamplesError:
             raise
         except DataError as error:
-            broken = layer.unusable() if isinstance(error, DegenerateLayerError) else None
-            board.left_out[layer.name] = f"it {broken}" if broken else str(error)
+            broken = given.unusable() if isinstance(error, DegenerateLayerError) else None
+            board.left_out[given.name] = f"it {broken}" if broken else str(error)
         else:
             again = functools.partial(jackknife, problem, layer, fitted)
             board.add(layer.name, number, layer.shape[1], fitted.outputs, swayed=fitted.swayed, again=again)
             if layer.name not in board.left_out:
                 scored.append(layer)
-        report(f"probing {name}", place + 1, len(layers) + 1)
+        report(f"probing {name}", place + 1, whole)
     if not scored:
         reason = next(iter(board.left_out.values()))
         raise DataError(f"no layer can be scored: {reason}")
     if weighted_sum is not False and len(scored) > 1:
-        _add_weighted_sum(board, problem, scored, anyway=bool(weighted_sum))
+        with part(start=len(layers), share=len(layers), whole=whole):
+            _add_weighted_sum(board, problem, scored, anyway=bool(weighted_sum))
     return board.result(last=places[-1], notes=problem.notes(scored))
 
 
@@ -307,7 +313,7 @@ def _add_weighted_sum(board: Board, problem: Problem, layers: Sequence[Layer], *
     """Score the learned weighted sum; say why where that cannot be, of cosines where somebody asks for it."""
     widths, size = {layer.shape[1] for layer in layers}, sum(layer.shape[0] * layer.shape[1] for layer in layers)
     reason = ""
-    if problem.kind in ("pairs", "queries"):
+    if problem.kind in COSINES:
         if not anyway:
             return
         reason = "cosines have no probe to learn weights with"
@@ -319,7 +325,7 @@ def _add_weighted_sum(board: Board, problem: Problem, layers: Sequence[Layer], *
         board.left_out[WEIGHTED_SUM] = reason
         return
     try:
-        fitted, weights = sum_of_layers(problem, layers)
+        fitted, weights = sum_of_layers(problem, layers, lambda done: report("the weighted sum of layers", done, 1))
     except MisalignedSamplesError:
         raise
     except DataError as error:  # the layers by themselves have their scores

@@ -13,7 +13,7 @@ from safetensors.torch import save_file as save_torch
 import layerprobe as lp
 from layerprobe.comparison.arrays import as_layers
 from layerprobe.comparison.compare import compare
-from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
+from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.similarity.maps import layer_similarity
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.registry import MEASURES
@@ -174,14 +174,6 @@ def test_text_is_no_embedding(tmp_path: Path) -> None:
     np.save(tmp_path / "objects.npy", np.array([{}, {}], dtype=object), allow_pickle=True)
     with pytest.raises(DataError, match="is no whole array of numbers"):
         as_layers(tmp_path / "objects.npy")
-
-
-def test_a_layer_knows_whether_it_is_constant() -> None:
-    first, second = as_layers([np.ones((5, 2)), E[:5, 0]])
-    assert first.constant() == "it is the same for all 5 samples"
-    assert second.constant() is None
-    with pytest.raises(DegenerateLayerError, match="NaN"):
-        as_layers([np.full((5, 2), np.nan)])[0].constant()
 
 
 @pytest.mark.parametrize("member", [b"", b"no array", b"\x93NUMPY\x01\x00"])

@@ -35,7 +35,13 @@ def test_ridge_is_fitted_again_as_scikit_learn_does(width: int) -> None:
     embeddings, signal = layered(25, width=width, strengths=(1.0,))
     rows, targets = 5 + 2 * embeddings[:, 0], signal[:, 0]
     expected = make_pipeline(StandardScaler(), Ridge(alpha=3.0)).fit(rows[:20], targets[:20]).predict(rows[20:])
-    np.testing.assert_allclose(refitted(rows[:20], targets[:20], rows[20:], 3.0), expected, rtol=1e-9)
+    kept = np.ones((2, 20), dtype=bool)
+    kept[1, 3] = False
+    found = refitted(rows[:20], kept, targets[:20], rows[20:], 3.0)
+    np.testing.assert_allclose(found[0], expected, rtol=1e-9)
+    less = np.flatnonzero(kept[1])
+    expected = make_pipeline(StandardScaler(), Ridge(alpha=3.0)).fit(rows[less], targets[less]).predict(rows[20:])
+    np.testing.assert_allclose(found[1], expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -60,14 +66,16 @@ def test_influences_are_those_of_explicit_fits_without_items_or_groups(size: int
 
 def test_logistic_regression_is_fitted_again_with_the_penalty_that_was_chosen() -> None:
     problem = problem_of(np.where(SCORES > 0, "high", "low"))
-    rows, train, variance = EMBEDDINGS[:, 0], np.arange(20), np.array([10.0])
-    model = LogisticRegression(C=10.0 / 6, max_iter=1000).fit(
-        StandardScaler().fit_transform(rows[:20]), SCORES[:20] < 0
-    )
-    others = StandardScaler().fit(rows[:20]).transform(rows[20:])
-    np.testing.assert_allclose(
-        problem.refitted(rows[:20], train, rows[20:], variance), model.predict_proba(others), atol=1e-4
-    )
+    fitted, rows, fold = problem.outputs(LAYER), EMBEDDINGS[:, 0], problem.foldings[0]
+    kept = np.ones((1, N), dtype=bool)
+    kept[0, np.flatnonzero(fold == 1)[0]] = False
+    (again,) = problem.refitted(rows, kept, fitted)
+    train, inside = kept[0] & (fold != 0), fold == 0
+    scaler = StandardScaler().fit(rows[train])
+    model = LogisticRegression(C=fitted.penalties[0, 0, 0] / 6, max_iter=1000)
+    model.fit(scaler.transform(rows[train]), SCORES[train] < 0)
+    np.testing.assert_allclose(again[inside], model.predict_proba(scaler.transform(rows[inside])), atol=1e-4)
+    np.testing.assert_array_equal(again[fold == 1], fitted.outputs[0][fold == 1])
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "macro f1"])

@@ -8,7 +8,7 @@ import pytest
 import layerprobe as lp
 from layerprobe.comparison import arrays
 from layerprobe.kinds.retrieval.kind import RetrievalItems
-from layerprobe.probing import jackknife, models, probes
+from layerprobe.probing import jackknife, models, probes, scaling
 from layerprobe.probing.values import ProbeSettings
 from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.kind import KINDS
@@ -129,6 +129,7 @@ def test_embeddings_in_the_store_are_read_in_parts(
     rows_read.clear()
     monkeypatch.setattr(probes, "NUMBERS", 64 * 16)
     monkeypatch.setattr(arrays, "NUMBERS", 64 * 16)
+    monkeypatch.setattr(scaling, "NUMBERS", 64 * 16)
     monkeypatch.setattr(jackknife, "NUMBERS", 0)  # which reads small layers whole
     lp.probe(MODEL, task, settings=FEW, weighted_sum=False)
     assert max(rows_read) <= 16

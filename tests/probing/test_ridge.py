@@ -131,7 +131,7 @@ def test_a_training_row_sways_the_correlation_as_if_it_were_weighted() -> None:
             outputs[~train] = model.predict(scaled[~train])
         return float(np.corrcoef(outputs, targets)[0, 1])
 
-    sums, _ = ridge.fold_sums(as_layers([rows])[0], targets[:, None] - targets.mean(), folds[None], 5)
+    sums = ridge.fold_sums(as_layers([rows])[0], targets[:, None] - targets.mean(), folds[None], 5)
     penalties = {fold: fit.penalty for fold, fit in ridge.chosen_fits(sums[0], range(5)).items()}
     step = 1e-4
     for row in (3, 40, 77, 149):

@@ -1,0 +1,88 @@
+"""Layers less the means of their features, over powers of two: neither shift nor unit is left. Knows arrays alone."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.comparison.arrays import NUMBERS, Layer
+from layerprobe.errors import DegenerateLayerError
+
+Array = NDArray[np.float64]
+CONSTANT = 1e-6
+"""Deviation of a feature over its root mean square, up to which it is the same in all rows but for rounding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Scale:
+    """What is taken off (n, d) rows, and what they are divided by: nothing over- or underflows on the way.
+
+    Multiplications with powers of two are exact, so that rows and rows times a power of two are the same afterwards.
+    """
+
+    exponents: NDArray[np.intc]
+    """(d,): values over 2 to these are between -1 and 1."""
+    mean: Array
+    """(d,) of these."""
+    spreads: NDArray[np.intc]
+    """(d,): deviations from the means over 2 to these are between -1 and 1."""
+
+    @classmethod
+    def of(cls, parts: Callable[[], Iterable[NDArray[Any]]]) -> "Scale":
+        """Return the scale of parts of rows, which are read twice; DegenerateLayerError if all rows are the same."""
+        ends = np.array([(part.min(axis=0), part.max(axis=0)) for part in parts()], dtype=np.float64)
+        low, high = ends[:, 0].min(axis=0), ends[:, 1].max(axis=0)
+        exponents = np.frexp(np.maximum(np.abs(low), np.abs(high)))[1]
+        low, high = np.ldexp(low, -exponents), np.ldexp(high, -exponents)
+        counts, sums = 0, np.zeros(len(low))
+        for part in parts():
+            sums += np.ldexp(part.astype(np.float64), -exponents).sum(axis=0)
+            counts += len(part)
+        if (low == high).all():
+            raise DegenerateLayerError(f"it is the same for all {counts:,} samples")
+        mean = np.where(low == high, low, sums / counts)
+        return cls(exponents=exponents, mean=mean, spreads=np.frexp(np.maximum(high - mean, mean - low))[1])
+
+    @property
+    def unshifted(self) -> "Scale":
+        """The same for all features, with nothing taken off: cosines stay what they are."""
+        largest = np.full_like(self.exponents, self.exponents.max())
+        return replace(self, exponents=largest, mean=np.zeros_like(self.mean), spreads=np.zeros_like(self.spreads))
+
+    def __call__(self, rows: NDArray[Any]) -> Array:
+        """Return (n, d) rows in float64, each deviation between -1 and 1."""
+        values = rows.astype(np.float64)
+        np.ldexp(values, -self.exponents, out=values)
+        values -= self.mean
+        return np.ldexp(values, -self.spreads, out=values)
+
+    def undone(self, mean: Array, spread: Array) -> tuple[Array, Array]:
+        """Return (d,) means and standard deviations of scaled rows in the unit of the rows."""
+        raw = np.ldexp(self.mean + np.ldexp(mean, self.spreads), self.exponents)
+        return raw, np.ldexp(spread, self.spreads + self.exponents)
+
+
+def scaled(layer: Layer, *, shifted: bool) -> tuple[Layer, Scale]:
+    """Return a layer whose rows are brought to one scale as they are read, and are kept where they are few.
+
+    Args:
+        layer: (n, d).
+        shifted: Whether the means of the features are taken off, too.
+
+    Raises:
+        DegenerateLayerError: If all rows are the same, or a value is not finite.
+    """
+    scale = Scale.of(lambda: (block for _, block in layer.blocks()))
+    scale = scale if shifted else scale.unshifted
+    n, width = layer.shape
+    if n * width <= NUMBERS:
+        return replace(layer, read=scale(layer.rows(slice(0, n))).__getitem__), scale
+    return replace(layer, read=lambda rows: scale(layer.rows(rows))), scale
+
+
+def standard(rows: Array) -> tuple[Array, Array]:
+    """Return the (d,) means and standard deviations of scaled rows; infinite for a feature that is the same in all."""
+    mean, spread = rows.mean(axis=0), rows.std(axis=0)
+    return mean, np.where(spread <= CONSTANT * np.abs(mean), np.inf, spread)
