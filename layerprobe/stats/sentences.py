@@ -590,14 +590,45 @@ def stop_reason(stop: str, *, tolerance: float, seeds: int, several: bool = Fals
     return reasons[stop]
 
 
-def judged_by(n_items: int, unit: str, *, n_folds: int) -> str:
-    """Return by how many items a run of a search is scored, and what more labels bring: docs/results/statements.md."""
-    of = f", one of {n_folds} parts of the labels" if n_folds > 1 else ""
+def data_use_sentence(
+    sizes: tuple[int, int, int],
+    fold: tuple[int, int],
+    unit: str,
+    *,
+    n_folds: int,
+    epochs: int,
+    few: int | None = None,
+) -> str:
+    """Return what the runs of a search train on, what chooses the layer and what tests it.
+
+    Args:
+        sizes: Items to train, to validate and to test of the task.
+        fold: Items that a run trains on and is scored on.
+        unit: What an item is called.
+        n_folds: Of cross-validation; 1 where all runs share the validation split.
+        epochs: Of a run.
+        few: Validation items below which cross-validation is chosen; None where it was asked for.
+    """
+    (train, validation, test), (fitted, scored), items = sizes, fold, plural(unit)
+    split, trains = "", f"trains for {counted(epochs, 'epoch')} on"
+    runs = f"Each run {trains} {train:,} {items} and is scored on {validation:,} validation {items}, which choose"
+    if n_folds > 1:
+        why = "" if few is None else f" (fewer than {few:,} {items} are for validation)"
+        split = (
+            f"The layer is chosen by cross-validation{why}: the {train:,} training and {validation:,} validation "
+            f"{items} are divided into {n_folds} folds. "
+        )
+        runs = f"Each run {trains} all but one of them, about {fitted:,} {items}, and is scored on that one, {scored:,}"
+    return f"{split}{runs}. The {test:,} test {items} score what was chosen."
+
+
+def more_labels(unit: str) -> str:
+    """Return what more labels bring to a search: docs/results/statements.md."""
     items = plural(unit)
     return (
-        f"Each run is scored on about {n_items:,} {items}{of}. With twice as many, its error over {items} is 0.71 "
-        "times as large; in a replay of 40 recorded encoders at 15 % of a sweep, 3,200 labels instead of 1,600 kept "
-        "layers 0.20 instead of 0.35 points below the best."
+        f"With twice as many to be scored on, the error of a run over {items} is 0.71 times as large; in a replay of "
+        "40 recorded encoders at 15 % of a sweep, 3,200 labels instead of 1,600 kept layers 0.20 instead of 0.35 "
+        "points below the best."
     )
 
 

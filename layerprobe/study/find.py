@@ -68,7 +68,7 @@ from layerprobe.search.values import (
     SearchAnswer,
     SearchSettings,
 )
-from layerprobe.stats.sentences import judged_by, layer_span, not_trained_lines
+from layerprobe.stats.sentences import data_use_sentence, layer_span, more_labels, not_trained_lines
 from layerprobe.stats.values import TOLERANCE, Floor
 from layerprobe.store.store import Store
 from layerprobe.study.predict import DEFAULT_RULE, References, as_models, default_rule, drop_of_curves
@@ -852,10 +852,15 @@ def plan_find(
         return min(most, settings.full_sweep(n_blocks) + others) + further + final_run
 
     plans = [plan_tuning(model, fold, block_steps=block_steps, seeds=seeds, protocol=protocol) for model in resolved]
-    notes = [judged_by(len(fold.validation), KINDS[task.kind].unit, n_folds=len(folds))]
+    unit, n_folds, few = KINDS[task.kind].unit, len(folds), SMALL_VALIDATION if cross_validation is None else None
+    sizes = len(task.train), len(task.validation), len(task.test)
+    fold_sizes = len(fold.train), len(fold.validation)
+    epochs = agreed(protocol, resolved[0])[0].epochs
+    used = data_use_sentence(sizes, fold_sizes, unit, n_folds=n_folds, epochs=epochs, few=few)
+    notes = [used, more_labels(unit)]
     if final:
         notes.append(
             f"Then the layer to keep is fine-tuned once more, on all {n_labelled:,} training and validation examples."
         )
-    plans = [replace(plan, details=(*plan.details, *notes)) for plan in plans]
+    plans = [*(replace(plan, details=()) for plan in plans[:-1]), replace(plans[-1], details=tuple(notes))]
     return plans[0] if len(plans) == 1 else together(plans, "They share this budget, about {} together.")

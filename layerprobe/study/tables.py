@@ -277,9 +277,11 @@ def _outcome_columns(outcomes: Sequence[LayerOutcome], primary: str, n_layers: i
 
 
 def _search_note(finding: Finding) -> str:
-    near = finding.answer.settings.tolerance
+    near, split = finding.answer.settings.tolerance, "on the validation split"
+    if finding.n_folds > 1:
+        split = f"by cross-validation ({finding.n_folds} folds of the training and validation examples)"
     return (
-        f"{metric_title(finding.primary)} x 100 on the validation split, except the test columns. expected: predicted "
+        f"{metric_title(finding.primary)} x 100 {split}, except the test columns. expected: predicted "
         "score after fine-tuning at that layer, for new data and seeds. chance best: chance of being the best layer. "
         f"within {near:g}: chance of being at most {near:g} points below the best."
     )
