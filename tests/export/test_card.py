@@ -53,26 +53,6 @@ def test_front_matter() -> None:
     assert {"sentence-transformers", "layerprobe"} <= set(data["tags"])
 
 
-def test_scores_of_the_weights_are_in_the_form_of_the_hub() -> None:
-    origin = dataclasses.replace(ORIGIN, task="/home/someone/stsb")
-    tuned = dataclasses.replace(RUN, test={"spearman": 70.12345, "pearson": 69.0})
-    (entry,) = ModelCard(card(described("org/encoder"), 2, LAYOUT, run=tuned, origin=origin)).data.to_dict()[
-        "model-index"
-    ]
-    assert entry["name"] == "encoder-layer-2"
-    (result,) = entry["results"]
-    assert result["task"] == {"type": "sentence-similarity"}
-    assert result["dataset"] == {"type": "stsb", "name": "stsb", "split": "test"}
-    assert result["metrics"] == [
-        {"type": "spearmanr", "value": 70.1235, "name": "Spearman x 100"},
-        {"type": "pearsonr", "value": 69.0, "name": "Pearson x 100"},
-    ]
-    classes = dataclasses.replace(RUN, test={"macro f1": 55.0})
-    (entry,) = front_matter(card(described("org/model"), 2, LAYOUT, run=classes, origin=ORIGIN))["model-index"]
-    assert entry["results"][0]["task"]["type"] == "feature-extraction"
-    assert entry["results"][0]["metrics"][0]["type"] == "macro_f1"
-
-
 def test_the_base_model_of_random_weights_is_the_one_that_was_named() -> None:
     model = described("org/model@v1 (random init 3)", random_init=3)
     assert front_matter(card(model, 2, LAYOUT))["base_model"] == "org/model"
