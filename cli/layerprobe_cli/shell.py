@@ -96,24 +96,30 @@ class Call:
         texts: Sequence[str] | None = None,
         split: TextSplit = "all",
         max_length: int | None = None,
+        learns: bool = True,
     ) -> None:
         """Print notes and warnings about a task or texts before the work; the page shows them, too.
 
         With several data sets, `of` is the name of the one that a line is about, which a line may begin with. With
-        `texts`, these are looked at alone: nothing is scored.
+        `texts`, these are looked at alone: nothing is scored. What splits share is not said where nothing `learns`
+        from one of them: neither the command, nor scores of the kind of task.
         """
 
         def named(line: str) -> str:
             return line if line.partition(":")[0].endswith(of) else f"{of}: {line}"
 
         from layerprobe.extraction.readability import data_quality
+        from layerprobe.tasks.kind import KINDS
+        from layerprobe.tasks.splitting import about_splits
         from layerprobe.tasks.values import Task
 
         examples = (data if isinstance(data, Task) else data.texts) if texts is None else texts
         models = model if isinstance(model, list) else [model]
         found = (data_quality(each, examples, split=split, max_length=max_length) for each in models)
         read = (line for quality in found for line in quality.warnings)
-        warnings = list(map(named, dict.fromkeys((*data.warnings, *read))))
+        idle = isinstance(data, Task) and not learns and not KINDS[data.kind].fits
+        left_out = about_splits(data) if idle else ()
+        warnings = [named(line) for line in dict.fromkeys((*data.warnings, *read)) if line not in left_out]
         self.notes([named(note) for note in data.notes], warnings)
         self.reported += warnings
 

@@ -238,15 +238,22 @@ def spoilt_items(task: Task) -> int:
     return sum(key in test for key in task.validation.alike) + sum(key in test | choosing for key in task.train.alike)
 
 
+def about_splits(task: Task) -> tuple[str, ...]:
+    """Return those of a task's warnings that say nothing where no split is learnt from."""
+    return with_counts(without_overlaps(replace(task, warnings=()))).warnings
+
+
 def with_counts(task: Task) -> Task:
-    """Return a task whose warnings also say how many halves of items its splits have in common."""
+    """Return a task whose warnings also say how many halves of items its splits have in common, and what to do."""
     warnings, unit = [], KINDS[task.kind].unit
     for split, later in PAIRS:
         (name, ours), (_, theirs) = task.split(later).parts, task.split(split).parts
         if n := len(set(ours) & set(theirs)):
             of = f"{n:,} of {counted(len(set(ours)), name)} of the {later} split"
-            other = "" if task.keep_overlaps else f" (other {plural(unit)})"
-            warnings.append(f"{of} are in the {split} split too{other}")
+            other = "" if task.keep_overlaps else f" in other {plural(unit)},"
+            warnings.append(f"{of} are in the {split} split too,{other} and stay there")
+    if warnings:
+        warnings[0] += f": scores on new {plural(name)} may be lower; for these, give splits that share none"
     return replace(task, warnings=(*task.warnings, *warnings)) if warnings else task
 
 

@@ -106,3 +106,17 @@ def test_the_best_layer_is_that_of_the_study(layerprobe: Layerprobe, pair: Pair,
     best = predicted["prediction"]["baselines"]["best zero-shot layer"]
     assert by_layer[best] == max(by_layer)
     assert scores["split"] == "validation"
+
+
+def test_what_splits_share_is_said_where_something_is_learnt_from_one(
+    layerprobe: Layerprobe, pair: Pair, tmp_path: Path
+) -> None:
+    words = [f"{a} {b}" for a in "abcdef" for b in "abcdef"]
+    rows = [f"{words[i]},{words[(7 * i + k) % 36]},{(i * k) % 6}" for i in range(36) for k in (1, 2)]
+    (data := tmp_path / "pairs.csv").write_text("\n".join(["sentence1,sentence2,score", *rows]))
+    scored = layerprobe("score", pair[0], "-t", data)
+    assert "note: all 72 are scored, whatever their split, as nothing is trained" in scored.err
+    assert "split too" not in scored.err
+    planned = layerprobe("find", pair[0], "-t", data, "--dry-run")
+    assert "split too, in other pairs, and stay there: scores on new texts may be lower; for these, give" in planned.err
+    assert "are scored" not in planned.err

@@ -86,7 +86,7 @@ def compare(
     asked = [Model(name, random_init=seed, end_token=model.end_token).like(model) for name, seed in seeded]
     checkpoint, *checkpoints = resolve_all([*o.resolved(model), *asked])
     items, groups = source.items(data), source.group_of(data)
-    call.data(checkpoint, data, texts=items.texts)
+    call.data(checkpoint, data, texts=items.texts, learns=False)
     tested, *bases = (extract(model, items) for model in (checkpoint, *checkpoints))
     how: dict[str, Any] = {"intervals": intervals, "groups": groups}
     measured = [compare_all(tested, bases or [tested], device=model.device, **how, **setting) for setting in settings]

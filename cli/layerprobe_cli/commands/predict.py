@@ -45,7 +45,7 @@ def predict(
     (checkpoint,) = o.resolved(model)
     if readings:
         return _read(checkpoint, source, data)
-    call.data(checkpoint, data, split=source.split)
+    call.data(checkpoint, data, split=source.split, learns=False)
     prediction = lp.predict(
         checkpoint,
         data,

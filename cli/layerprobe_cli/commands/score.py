@@ -87,13 +87,18 @@ def score(
 
     # only now: an error in the data needs no torch
     from layerprobe.profiling.run import milliseconds
+    from layerprobe.scoring.score import default_split
     from layerprobe.scoring.score import score as score_layers
 
     checkpoints = o.resolved(model, names[1:])
     chosen: Any = split
     for name, task in zip(distinct_names([task.name for task in tasks]), tasks, strict=True):
         of = name if len(tasks) > 1 and not collection else ""
-        call.data(checkpoints, task, of=of, texts=task.texts() if collection else None)
+        scored = chosen or ("test" if several else default_split(task, len(checkpoints)))
+        texts = task.texts() if collection else None
+        call.data(checkpoints, task, of=of, texts=texts, split=scored, learns=False)
+        if scored == "all" and task.one_piece:
+            call.notes([f"all {len(task.split('all')):,} are scored, whatever their split, as nothing is trained"])
     result = score_layers(
         checkpoints,
         tasks if several else tasks[0],
