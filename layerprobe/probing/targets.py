@@ -20,7 +20,7 @@ from layerprobe.probing.probes import Problem
 from layerprobe.probing.values import TargetKind
 from layerprobe.similarity.checks import as_array
 from layerprobe.tasks.tables import open_parquet, read_table
-from layerprobe.tasks.targets import is_number
+from layerprobe.tasks.targets import is_number, spelled_alike
 
 CLASSES = 20
 """Whole numbers with up to so many different values are taken for classes."""
@@ -69,7 +69,9 @@ def as_targets(
         )
     if values.dtype == object:
         check_present(values[:, 0] if values.ndim == 2 else values, name="a target")
-        if all(isinstance(value, Real | Decimal) for value in values.flat):
+        kinds_of_cells = {type(value) for value in values.flat}
+        mixed = bool in kinds_of_cells and len(kinds_of_cells) > 1  # True is 1 for Python alone
+        if not mixed and all(issubclass(one, Real | Decimal) for one in kinds_of_cells):
             values = values.astype(np.float64)
     if kind == "labels" and values.ndim == 1:
         values = values[:, None]
@@ -120,9 +122,12 @@ def as_groups(given: object, n: int) -> Folds | None:
 
 
 def _classes(values: NDArray[Any], notes: tuple[str, ...] = ()) -> Problem:
-    names, numbers = np.unique(values.astype(str) if values.dtype == object else values, return_inverse=True)
+    values = values.astype(str) if values.dtype == object else values
+    names, numbers, counts = np.unique(values, return_inverse=True, return_counts=True)
     if len(names) < 2:
         raise DataError(f"expected at least two classes, got {str(names[0])!r} for all {len(values):,} samples")
+    if values.dtype.kind == "U":
+        notes += spelled_alike(dict(zip(names.tolist(), counts.tolist(), strict=True)))
     return Problem(kind="classes", targets=numbers, remarks=notes)
 
 

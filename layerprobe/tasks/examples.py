@@ -11,7 +11,15 @@ from layerprobe.tasks.columns import plain_name
 from layerprobe.tasks.kind import KINDS, LABEL_COLUMNS, detect_kind
 from layerprobe.tasks.splitting import MIN_EXAMPLES, SPLITS, with_all_splits
 from layerprobe.tasks.tables import Table
-from layerprobe.tasks.targets import check_range, class_names, label_cell, parse_score, scale
+from layerprobe.tasks.targets import (
+    check_range,
+    class_names,
+    label_cell,
+    parse_score,
+    read_as_one,
+    scale,
+    spelled_alike,
+)
 from layerprobe.tasks.texts import Cleaner, LeftOut, UnusableRowError
 from layerprobe.tasks.values import Examples, Task
 
@@ -163,7 +171,10 @@ def task_of(
         _check_split(kind, role, splits[role], seed=seed if at_random else None, rare=_rare(whole) if drawn else "")
     labels: tuple[str, ...] = ()
     if KINDS[kind].labelled:
-        labels, scale_note = _classes(kind, splits)
+        rows = [row for role in SPLITS for row in splits[role]]
+        alike = spelled_alike(Counter(row.label for row in rows))
+        labels, scale_note = _classes(kind, splits, alike)
+        notes, warnings = (*notes, *read_as_one((row.label, row.cell) for row in rows)), (*warnings, *alike)
     else:
         score_range, scale_note = _score_range(kind, [row for role in SPLITS for row in splits[role]], score_range)
     number = {label: i for i, label in enumerate(labels)}
@@ -206,7 +217,7 @@ def _check_split(kind: str, role: str, rows: Sequence[Row], *, seed: int | None,
         )
 
 
-def _classes(kind: str, splits: Mapping[str, Sequence[Row]]) -> tuple[tuple[str, ...], str]:
+def _classes(kind: str, splits: Mapping[str, Sequence[Row]], alike: Sequence[str]) -> tuple[tuple[str, ...], str]:
     """Return the labels of the train split in their order, and a note of how often each is there."""
     train, *others = (splits[role] for role in SPLITS)
     counts = Counter(row.label for row in train)
@@ -224,7 +235,7 @@ def _classes(kind: str, splits: Mapping[str, Sequence[Row]]) -> tuple[tuple[str,
             raise TaskError(
                 f"{counted(len(unknown), 'label')} of the {role} split {'is' if len(unknown) == 1 else 'are'} not in "
                 f"the train split: {', '.join(repr(name[:40]) for name in names)} (first: {unknown[0].place}); "
-                f"the train split has {', '.join(label[:40] for label in labels[:20])}"
+                f"the train split has {'; '.join((', '.join(label[:40] for label in labels[:20]), *alike))}"
             )
     classes = ", ".join(f"{counts[label]} {label[:40]}" for label in labels[:20])
     more = f" and {len(labels) - 20} more classes" if len(labels) > 20 else ""

@@ -3,6 +3,8 @@
 import json
 import math
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -126,6 +128,68 @@ def class_names(labels: Iterable[str]) -> tuple[str, ...]:
     if all(map(is_number, distinct)):
         return tuple(sorted(distinct, key=lambda label: (float(label), label)))
     return tuple(sorted(distinct))
+
+
+def spelled_alike(counts: Mapping[str, int], what: str = "classes") -> tuple[str, ...]:
+    """Return a warning of classes that may be one class in several spellings, and how to merge them; none without any.
+
+    Alike are those that differ in case, white space, hyphens, forms of Unicode or the way a number is written, and
+    true and 1, false and 0.
+
+    Examples:
+        >>> spelled_alike({"yes": 20, "Yes": 3, "no": 9})[0][:53]
+        "2 classes may be spellings of 1: 'yes' (20), 'Yes' (3"
+    """
+    by_form: dict[str | float, list[str]] = {}
+    for label in sorted(counts, key=lambda label: (-counts[label], label)):
+        by_form.setdefault(_form(label), []).append(label)
+    groups = [labels for labels in by_form.values() if len(labels) > 1]
+    if not groups:
+        return ()
+    shown = groups[:_SHOWN]
+    listed = "; ".join(", ".join(f"{_visible(label)} ({counts[label]:,})" for label in group) for group in shown)
+    pairs = ((label.strip(), group[0].strip()) for group in shown for label in group[1:])
+    to_first = ", ".join(f"{_visible(label)}: {_visible(first)}" for label, first in pairs if label != first)
+    more = ", ..." if len(groups) > len(shown) else ""
+    merged = f".replace({{{to_first}{more}}})" if to_first else ""
+    return (
+        f"{sum(map(len, groups))} {what} may be spellings of {len(groups)}: {listed}{more}; they stay separate: to "
+        f"merge them, give pandas.Series(labels).astype(str).str.strip(){merged}",
+    )
+
+
+def read_as_one(cells: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Return a note of labels with the cells that were read as each, where these differ; none where none do.
+
+    Examples:
+        >>> read_as_one([("1", "1"), ("1", "1.0"), ("2", "2")])
+        ("cells that were read as one label: '1' (1), '1.0' (1)",)
+    """
+    by_label: dict[str, Counter[str]] = {}
+    for label, cell in cells:
+        by_label.setdefault(label, Counter())[cell] += 1
+    several = [written for written in by_label.values() if len(written) > 1]
+    groups = [[f"{_visible(cell)} ({n:,})" for cell, n in written.most_common(_SHOWN)] for written in several[:_SHOWN]]
+    return (f"cells that were read as one label: {'; '.join(map(', '.join, groups))}",) if groups else ()
+
+
+_SHOWN = 5
+
+
+def _form(label: str) -> str | float:
+    """Return what the spellings of one class have in common: the number that they are, or a text."""
+    plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", label).casefold())
+    plain = "".join(sign for sign in plain if unicodedata.category(sign) != "Cf")  # such as of no width
+    plain = BINARY.get(plain.strip(), plain.strip())
+    if is_number(plain) and math.isfinite(float(plain)):
+        return int(plain) if plain.isdecimal() else float(plain)  # floats make some large numbers equal
+    return re.sub(r"(?<=\w)[\s_\-‐‑–]+(?=\w)", " ", plain)
+
+
+def _visible(label: str) -> str:
+    """Return a label in quotes, with escapes where two forms of it would look the same."""
+    written = label if len(label) <= 40 else f"{label[:37]}..."
+    return repr(written) if unicodedata.is_normalized("NFC", written) else ascii(written)
 
 
 def written_names(metadata: Mapping[bytes, bytes] | None, column: str) -> tuple[str, ...]:

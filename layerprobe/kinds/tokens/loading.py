@@ -21,7 +21,7 @@ from layerprobe.tasks.kind import Kind
 from layerprobe.tasks.loading import TaskSource, load_rows
 from layerprobe.tasks.splitting import SPLITS
 from layerprobe.tasks.tables import CONLL_SUFFIXES, Table, check_format, encoding_of, read_json_lines, read_lines
-from layerprobe.tasks.targets import class_names
+from layerprobe.tasks.targets import class_names, spelled_alike
 from layerprobe.tasks.texts import UnusableRowError
 from layerprobe.tasks.values import Task
 
@@ -250,6 +250,7 @@ def _labels(kind: Kind, parts: Mapping[str, Sequence[Tagged]], warnings: list[st
             f"{counted(sum(unseen.values()), 'word')} of the other splits have tags that the train split lacks: "
             f"{', '.join(sorted(unseen)[:5])}"
         )
+    warnings += spelled_alike(Counter(tag for part in parts.values() for _, tags in part for tag in tags), "tags")
     first = OUTSIDE if OUTSIDE in counts else max(sorted(counts), key=counts.__getitem__)
     labels = (first, *class_names({*counts, *unseen} - {first}))
     listed = ", ".join(f"{counts[label]:,} {label[:40]}" for label in labels[:20])

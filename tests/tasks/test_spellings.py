@@ -1,0 +1,109 @@
+"""One class in several spellings: the classes stay separate, and one line says so, with counts and how to merge."""
+
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import layerprobe as lp
+from layerprobe.errors import TaskError
+from layerprobe.probing.targets import as_targets
+from layerprobe.tasks.targets import spelled_alike
+
+N = 120
+ONE_CLASS: list[tuple[Any, Any]] = [
+    (True, "1"),
+    ("yes", "Yes"),
+    ("caf\u00e9", "cafe\u0301"),
+    ("New York", "New\u00a0York"),
+    ("sci-fi", "Sci_Fi"),
+    ("01", "1"),
+    ("\uff11", "1"),
+    ("a\u200bb", "ab"),
+]
+SEPARATE = [
+    ("A", "A-"),
+    ("c", "c++"),
+    ("9007199254740993", "9007199254740992"),
+    ("1", "-1"),
+    ("1e999", "1e998"),
+    ("-", "_"),
+]
+
+
+def frame(*labels: Any) -> pd.DataFrame:
+    texts = [f"word {i} and {i * 7 % 13}" for i in range(N)]
+    return pd.DataFrame({"text": texts, "label": [labels[i % len(labels)] for i in range(N)]}, dtype=object)
+
+
+def merged(warning: str, labels: pd.Series) -> pd.Series:
+    """Return labels as the line says."""
+    line = warning.partition("to merge them, give ")[2]
+    result: pd.Series = eval(line, {"pandas": pd, "labels": labels})
+    return result
+
+
+@pytest.mark.parametrize(("first", "second"), ONE_CLASS)
+def test_spellings_are_said_and_merged_as_the_line_says(first: Any, second: Any, tmp_path: Path) -> None:
+    rows = frame(first, second, "none")
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    for source in (rows, tmp_path / "rows.csv"):
+        task = lp.load_task(source, kind="classification")
+        assert len(task.labels) == 3
+        (warning,) = task.warnings
+        assert warning.startswith("2 classes may be spellings of 1: ")
+        assert warning.count(f"({N // 3})") == 2
+        rows["label"] = merged(warning, rows["label"])
+        again = lp.load_task(rows, kind="classification")
+        assert (len(again.labels), again.warnings) == (2, ())
+        rows = frame(first, second, "none")
+
+
+@pytest.mark.parametrize(("first", "second"), [*ONE_CLASS, ("yes", "yes "), ("yes", "yes\u00a0")])
+def test_targets_of_probe_are_said_too(first: Any, second: Any) -> None:
+    labels = frame(first, second, "none")["label"]
+    (note,) = as_targets(labels, N, kind="classes").remarks
+    assert note.startswith("2 classes may be spellings of 1: ")
+    assert as_targets(merged(note, labels), N, kind="classes").remarks == ()
+
+
+def test_true_among_numbers_is_no_1_in_silence() -> None:
+    labels = np.array([True, 1, False, 0] * (N // 4), dtype=object)
+    assert "4 classes may be spellings of 2" in as_targets(labels, N).remarks[0]
+
+
+@pytest.mark.parametrize(("first", "second"), SEPARATE)
+def test_what_is_no_spelling_is_not_said(first: str, second: str) -> None:
+    assert spelled_alike({first: 3, second: 2}) == ()
+
+
+def test_tags_are_said_too(tmp_path: Path) -> None:
+    tags = ("B-PER", "B-Per", "B-LOC")
+    file = tmp_path / "tags.conll"
+    file.write_text("".join(f"word{i} O\nname{i} {tags[i % 3]}\n\n" for i in range(N)))
+    assert any(
+        "2 tags may be spellings of 1: 'B-PER' (40), 'B-Per' (40)" in line for line in lp.load_task(file).warnings
+    )
+
+
+def test_cells_that_are_read_as_one_label_are_said() -> None:
+    task = lp.load_task(frame("yes", " yes", "no"), kind="classification")
+    assert task.labels == ("no", "yes")
+    assert "cells that were read as one label: 'yes' (40), ' yes' (40)" in task.notes
+    assert not any(
+        "read as one label" in note for note in lp.load_task(frame("yes", "no"), kind="classification").notes
+    )
+
+
+def test_a_label_of_another_spelling_in_the_test_split_says_so() -> None:
+    with pytest.raises(TaskError, match=r"'Yes' .*the train split has no, yes; 2 classes may be spellings of 1"):
+        lp.load_task(frame("yes", "no"), test=frame("Yes", "no"), kind="classification")
+
+
+def test_forms_of_unicode_that_look_alike_are_escaped() -> None:
+    composed, decomposed = unicodedata.normalize("NFC", "e\u0301"), "e\u0301"
+    (warning,) = spelled_alike({composed: 2, decomposed: 1})
+    assert r"'\u00e9' (2), 'e\u0301' (1)".replace(r"\u00e9", composed) in warning
