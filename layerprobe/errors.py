@@ -3,6 +3,7 @@
 An argument is named by `option`: as an option where a command runs, as a keyword where Python is called.
 """
 
+import re
 import shlex
 from contextvars import ContextVar
 
@@ -34,8 +35,43 @@ def another_folder() -> str:
     return f"choose another folder with {option('cache_dir')} or LAYERPROBE_CACHE"
 
 
+LONGEST = 1200
+"""Characters of a message; of a word a third."""
+COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Characters that command a terminal, or turn the direction of its text."""
+
+
+def printable(text: str) -> str:
+    r"""Return a text without characters that command a terminal or turn its direction: they are written as escapes.
+
+    Examples:
+        >>> print(printable("a\x1b[2Jb"))
+        a\x1b[2Jb
+    """
+    return COMMANDS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text, of which the middle is left out where it has more characters than `most`."""
+    return text if len(text) <= most else f"{text[: most * 2 // 3]} ... {text[-(most // 4) :]}"
+
+
+def as_message(text: str) -> str:
+    """Return a text in one line, escaped and shortened in the middle, whatever a file that it quotes has put into it.
+
+    Examples:
+        >>> as_message("no key a" + "b" * 5000 + ": name it")[-30:]
+        'bbbbbbbbbbbbbbbbbbbbb: name it'
+    """
+    words = printable(text.strip()).split()
+    return shortened(" ".join(shortened(word, LONGEST // 3) for word in words), LONGEST)
+
+
 class LayerProbeError(Exception):
     """Root of all expected failures; the command line prints it as one line and exits with 1."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(as_message(message))
 
 
 class ModelError(LayerProbeError):

@@ -6,6 +6,8 @@ import posixpath
 import re
 from collections.abc import Iterable, Sequence
 
+from layerprobe.errors import shortened
+
 _GENERIC = re.compile(r"model|checkpoint(-\d+)?|best|final|output", re.IGNORECASE)
 
 
@@ -80,13 +82,13 @@ def times_as_fast(speed: tuple[float, float, float]) -> str:
 
 
 def some(names: Sequence[object], most: int = 5, *, between: str = ", ") -> str:
-    """Return the first of some names, with dots where there are more.
+    """Return the first of some names, with dots where there are more; the middle of a long one is left out.
 
     Examples:
         >>> some(["a", "b"]), some([1, 2, 3], 2)
         ('a, b', '1, 2, ...')
     """
-    return between.join([*map(str, names[:most]), *(["..."] if len(names) > most else [])])
+    return between.join([*(shortened(str(name), 80) for name in names[:most]), *(["..."] if len(names) > most else [])])
 
 
 def quoted(value: object, most: int = 80) -> str:
@@ -94,10 +96,9 @@ def quoted(value: object, most: int = 80) -> str:
 
     Examples:
         >>> quoted("a\nb"), quoted("a" * 100, 12)
-        ("'a\\nb'", "'aaaaa ... aa'")
+        ("'a\\nb'", "'aaaaaaa ... aa'")
     """
-    text = repr(value)
-    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-(most // 4) :]}"
+    return shortened(repr(value), most)
 
 
 def listed(things: Sequence[object], word: str = "and") -> str:
@@ -175,5 +176,5 @@ def nearest(name: str, names: Iterable[str]) -> str:
         ''
     """
     lower = {candidate.lower(): candidate for candidate in names}
-    near = difflib.get_close_matches(str(name).lower(), lower, n=1)
+    near = difflib.get_close_matches(str(name)[:80].lower(), lower, n=1)
     return f"; did you mean {lower[near[0]]!r}?" if near else ""

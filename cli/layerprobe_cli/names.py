@@ -95,13 +95,13 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Call a command; what is wrong with its call is said without characters that command a terminal."""
-        from layerprobe.errors import LayerProbeError
-        from layerprobe_cli.output import fail, fail_as_json, printable
+        from layerprobe.errors import LayerProbeError, as_message
+        from layerprobe_cli.output import fail, fail_as_json
 
         try:
             return super().invoke(ctx)
         except UsageError as error:
-            error.message = printable(error.message)
+            error.message = as_message(error.message)
             fail_as_json(error.format_message(), "UsageError")
             raise
         except LayerProbeError as error:  # of an option that was looked at before the command began

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
+from layerprobe.errors import COMMANDS, as_message, printable
 from layerprobe.results.terminal import NARROWEST, wrapped
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ ERRORS_AS_JSON = ContextVar("ERRORS_AS_JSON", default=False)
 """Whether errors are printed as JSON, too: --json is among the words of the command line."""
 LINE_EVERY = 30
 """Seconds from one line of progress to the next where stderr is no terminal."""
-_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def print_json(value: Any) -> None:
@@ -32,7 +31,7 @@ def print_json(value: Any) -> None:
 
     ERRORS_AS_JSON.set(False)  # stdout has one value
     # of what commands a terminal, JSON lets C1 through
-    typer.echo(_COMMANDS.sub(lambda match: f"\\u{ord(match[0]):04x}", to_json(value)).encode())
+    typer.echo(COMMANDS.sub(lambda match: f"\\u{ord(match[0]):04x}", to_json(value)).encode())
 
 
 def fail(message: str, kind: str) -> None:
@@ -85,16 +84,6 @@ def leave_stdout() -> None:
     """Let what is left in the buffer of stdout, which fails again when Python ends, go to nothing."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def printable(text: str) -> str:
-    r"""Return a text without characters that command a terminal or turn its direction: they are written as escapes.
-
-    Examples:
-        >>> print(printable("a\x1b[2Jb"))
-        a\x1b[2Jb
-    """
-    return _COMMANDS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 # ---- as wide as the terminal -----------------------------------------------------------------------------
@@ -173,7 +162,7 @@ def log_to_stderr(*, quiet: bool) -> None:
     lines = set[tuple[str, str]]()
 
     def is_new(record: logging.LogRecord) -> bool:
-        line = record.levelname.lower(), printable(record.getMessage())
+        line = record.levelname.lower(), as_message(record.getMessage())
         new = line not in lines
         lines.add(line)
         record.levelname, record.msg, record.args = *line, ()

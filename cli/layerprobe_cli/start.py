@@ -31,6 +31,9 @@ def main() -> None:
     """Run the command line."""
     _open_streams()
     with _answered(_leave):
+        if sys.flags.optimize > 1:
+            os.write(2, b"error: the help is read from docstrings, which PYTHONOPTIMIZE=2 removes: set it to 1\n")
+            sys.exit(1)
         try:
             Path.cwd()
         except OSError as error:  # of a folder that was removed, where libraries abort

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError, MisalignedSamplesError
+from layerprobe.names import some
 from layerprobe.similarity.checks import as_array, check_finite, check_shape, not_finite
 
 Rows = slice | NDArray[np.intp]
@@ -124,9 +125,8 @@ def _stored(array: Any, name: str) -> _Stored:
     """Return an array in memory, without copying it; data frames, which index columns, are converted."""
     if hasattr(array, "to_numpy"):
         array = array.to_numpy()
-    if not (hasattr(array, "shape") and hasattr(array, "__getitem__")):
-        array = np.asarray(array)
-    if isinstance(array, np.ma.MaskedArray):
+    in_parts = all(hasattr(type(array), name) for name in ("shape", "__getitem__", "__array__"))
+    if not in_parts or hasattr(array, "detach") or isinstance(array, np.ma.MaskedArray):
         array = as_array(array, name=name)
     return _Stored(tuple(array.shape), array.__getitem__)
 
@@ -141,7 +141,7 @@ def _matrix(name: str, array: Any) -> Layer:
 
 
 def _of_array(array: Any, name: str) -> list[Layer]:
-    if not hasattr(array, "shape"):
+    if not hasattr(type(array), "shape"):  # of the type: a nested tensor raises for its own
         raise DataError(f"expected embeddings as an array, a list of arrays or a file, got a {type(array).__name__}")
     stored = _stored(array, "layer 0")
     if len(stored.shape) == 2:
@@ -156,7 +156,7 @@ def _named(what: object, arrays: Mapping[str, _Stored]) -> list[Layer]:
     arrays = {name: array for name, array in arrays.items() if len(array.shape) != 1} or arrays
     whole = [array for array in arrays.values() if len(array.shape) == 3]
     if whole and len(arrays) > 1:
-        raise DataError(f"expected one array or an array a layer in {what}, got {', '.join(arrays)}")
+        raise DataError(f"expected one array or an array a layer in {what}, got {some(list(arrays))}")
     if whole:
         return whole[0].layers
     for name, array in arrays.items():

@@ -152,7 +152,7 @@ def _is_array(value: object) -> bool:
         return Path(value).suffix in SUFFIXES
     if isinstance(value, list | tuple) and value:
         value = value[0]
-    return isinstance(value, Mapping) or (hasattr(value, "shape") and hasattr(value, "__array__"))
+    return isinstance(value, Mapping | list | float) or hasattr(type(value), "shape")
 
 
 def _compare_arrays(model: Any, reference: Any, measure: Measure, *, intervals: bool, device: str) -> SimilarityMap:
@@ -168,6 +168,7 @@ def _compare_arrays(model: Any, reference: Any, measure: Measure, *, intervals: 
 
 def _layers_of(given: Any) -> Sequence[NDArray[Any]]:
     """Return the layers of arrays; raise DataError if an array has no more samples than layers."""
+    read = as_layers(given)
     shape: tuple[int, ...] = tuple(getattr(given, "shape", ()))
     if len(shape) == 3 and shape[0] <= shape[1] and not isinstance(given, Embeddings):
         n, layers, _ = shape
@@ -176,7 +177,7 @@ def _layers_of(given: Any) -> Sequence[NDArray[Any]]:
             "samples, pass list(array), a list of layers; if not, "
             "[array[:, i] for i in range(array.shape[1])]"
         )
-    return [as_array(layer.read(slice(None)), name=layer.name) for layer in as_layers(given)]
+    return [as_array(layer.read(slice(None)), name=layer.name) for layer in read]
 
 
 def compare_all(

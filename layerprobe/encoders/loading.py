@@ -625,8 +625,8 @@ def split_name(name: str) -> tuple[str, str | None]:
     """
     if name.endswith(tuple(TOWERS)):
         name = name.rpartition(":")[0]
-    if name.startswith("~"):
-        name = str(from_home(name))
+    path = from_home(name)
+    name = str(path) if name.startswith("~") else name
     if Path(name).is_dir():
         return name, None
     source, _, revision = name.partition("@")

@@ -58,11 +58,20 @@ def readable_size(n_bytes: int) -> str:
 def from_home(path: str | Path) -> Path:
     """Return a path with ~ as the user's home; ~name stays as it is where there is no such user.
 
+    Raises:
+        DataError: If it is a path that no system takes: with a NUL in it, or a name that is too long.
+
     Examples:
         >>> from_home("~nobody-of-that-name/x.toml").as_posix()
         '~nobody-of-that-name/x.toml'
     """
-    return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for unknown users
+    found = Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for unknown users
+    try:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            found.lstat()
+    except (OSError, ValueError) as error:
+        raise DataError(f"expected a path, got {path}: {getattr(error, 'strerror', None) or error}") from error
+    return found
 
 
 def inside(root: Path, path: Path) -> Path:

@@ -89,7 +89,10 @@ def read_document(path: Path, limit: Limit | None = RECORD) -> bytes:
 
 def open_regular(path: Path) -> io.BufferedReader:
     """Open a regular file or a link to one; raise OSError for a pipe, a device or a folder, without waiting for it."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except ValueError as error:  # of a NUL
+        raise OSError(errno.EINVAL, str(error), str(path)) from error
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from layerprobe.errors import DataError, FormatError
-from layerprobe.names import nearest
+from layerprobe.names import nearest, some
 from layerprobe.versions import FORMAT_VERSION
 
 T = TypeVar("T")
@@ -280,7 +280,7 @@ def check_keys(data: Iterable[str], names: Collection[str], *, key: str = "") ->
     if unknown := [name for name in data if name not in names]:
         where = f"{key}: " if key else ""
         expected = ", ".join(names) or "none"
-        raise DataError(f"{where}unknown key {', '.join(unknown)}, expected {expected}{nearest(unknown[0], names)}")
+        raise DataError(f"{where}unknown key {some(unknown)}, expected {expected}{nearest(unknown[0], names)}")
 
 
 def _items(kind: Any, items: list[Any], key: str) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from layerprobe.checks import check_choice, check_present
 from layerprobe.comparison.arrays import NAMED, arrays_of, opened
 from layerprobe.errors import DataError, MisalignedSamplesError
+from layerprobe.files.atomic import from_home
 from layerprobe.files.inputs import text_lines
 from layerprobe.names import nearest, some
 from layerprobe.probing.probes import Problem
@@ -110,7 +111,7 @@ def as_groups(given: object, n: int) -> Folds | None:
         return None
     if isinstance(given, str | Path):
         path, _, column = str(given).rpartition(":")
-        whole = Path(given).exists() or not path
+        whole = from_home(given).exists() or not path
         values, _ = _read(Path(given), None, "group") if whole else _read(Path(path), column, "group")
     else:
         values = as_array(given, name="groups")  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.files import serialisation
 from layerprobe.files.atomic import write_file
 from layerprobe.files.inputs import read_document
+from layerprobe.names import some
 from layerprobe.registry import Registry
 from layerprobe.results.shown import IMAGES, Shown
 from layerprobe.results.table import FILES
@@ -76,7 +77,7 @@ def read_result(text: str) -> Any:
     for result in _classes():
         if isinstance(data, dict) and _is_of(result, data):
             return serialisation.from_json(result, text)
-    keys = ", ".join(data) if isinstance(data, dict) else type(data).__name__
+    keys = some(list(data), 12) if isinstance(data, dict) else type(data).__name__
     raise DataError(f"expected a result as JSON, such as lp.save writes, got {keys or 'nothing'}")
 
 

@@ -1,5 +1,6 @@
 """Checks of arrays before they are compared. Knows the names that arrays are reported by; knows no kernels."""
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any, TypeAlias, TypeVar
 
@@ -27,13 +28,31 @@ def check_same_samples(n: int, expected: int, *, name: str, other: str) -> None:
 
 
 def as_array(X: ArrayLike, *, name: str) -> NDArray[Any]:
-    """Return an array or a torch tensor as an array; raise DataError for a masked array, whose mask would be lost."""
+    """Return an array, a data frame or a torch tensor, also of a dtype that NumPy does not have, as an array.
+
+    Raises:
+        DataError: If it is none in memory: ragged, sparse, nested, without data, or with a mask, which would be lost.
+    """
+    given: Any = unmasked(X, name=name)
+    array = np.asarray(None)
+    with contextlib.suppress(TypeError, ValueError, RuntimeError, NotImplementedError):
+        if hasattr(given, "detach"):
+            given = given.detach().cpu()
+            short = given.is_floating_point() and given.element_size() < 4 and str(given.dtype) != "torch.float16"
+            given = given.float() if short else given
+        array = np.asarray(given)
+    if array.ndim == 0 and array.dtype == object:
+        raise DataError(
+            f"{name} is a {type(X).__name__} that is no array of numbers: expected rows of one length, dense "
+            "(.toarray() or .to_dense() of what is sparse) and in memory"
+        )
+    return array
+
+
+def in_parts(X: Any, *, name: str) -> Any:
+    """Return what reads its rows from files as it is, and anything else as by `as_array`."""
     X = unmasked(X, name=name)
-    tensor: Any = X
-    if hasattr(X, "detach"):
-        tensor = tensor.detach().cpu()
-        X = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
-    return np.asarray(X)
+    return X if isinstance(getattr(X, "dtype", None), np.dtype) and hasattr(X, "__array__") else as_array(X, name=name)
 
 
 def unmasked(X: Given, *, name: str) -> Given:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from layerprobe.checks import LEVEL, check_level
+from layerprobe.checks import LEVEL, check_level, settings_or_default
 from layerprobe.errors import DataError
 from layerprobe.interval import Interval
 from layerprobe.lazy import cached_property
@@ -103,7 +103,7 @@ def cka_interval(
         >>> debiased.interval[0] < debiased.value < debiased.interval[1], debiased.doubtful
         (True, False)
     """
-    measure = measure or CKA()
+    measure = settings_or_default(measure, CKA)
     if measure.estimator != "debiased":
         raise DataError(
             f"expected the debiased estimator for an interval, got {measure.title}: biased values have none"

@@ -22,8 +22,8 @@ from layerprobe.similarity.checks import (
     check_samples,
     check_shape,
     constant_layer,
+    in_parts,
     rounding,
-    unmasked,
 )
 from layerprobe.similarity.values import LayerDiagnostics
 
@@ -81,9 +81,7 @@ def diagnose(
         >>> round(layer.effective_rank, 1), layer.constant_features, round(layer.chance_cka, 3)
         (7.9, 56, 0.016)
     """
-    # what reads its rows from files is not read as a whole
-    array: Any = unmasked(layer, name=name)
-    array = array if isinstance(getattr(array, "dtype", None), np.dtype) else as_array(array, name=name)
+    array = in_parts(layer, name=name)
     check_shape(array.shape, array.dtype, name=name)
     n, d = array.shape
     check_samples(n, name=name)

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from layerprobe.checks import as_declared
+from layerprobe.checks import as_declared, check_choice
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.files.images import Readable, prompted, readable_as
@@ -248,7 +248,8 @@ class Task:
         return f"<Task {self.name}: {self.kind}; {sizes}>"
 
     def split(self, name: TextSplit) -> Items:
-        """Return the items of a split, or of all."""
+        """Return the items of a split, or of all; raise DataError for another."""
+        check_choice(name, TextSplit, name="split")
         items: Items = self.train.join(self.validation).join(self.test) if name == "all" else getattr(self, name)
         return items
 

@@ -26,7 +26,7 @@ def test_files_of_the_demo_that_cannot_be_written_are_one_line(layerprobe: Layer
     (tmp_path / "taken").write_text("")
     refused = layerprobe("demo", "--files", tmp_path / "taken")
     assert refused.code == 2
-    assert "taken is a file" in " ".join(refused.err.replace("│", " ").split())
+    assert "taken is not a folder" in " ".join(refused.err.replace("│", " ").split())
 
 
 @pytest.mark.slow

@@ -41,6 +41,13 @@ def test_while_a_command_runs(number: signal.Signals, code: int, word: str) -> N
     assert signal.getsignal(number) == earlier
 
 
+def test_a_python_without_docstrings_is_one_line() -> None:
+    command = [sys.executable, "-OO", "-c", "import layerprobe_cli.start as s; s.main()", "--help"]
+    ended = subprocess.run(command, cwd=CLI, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == "error: the help is read from docstrings, which PYTHONOPTIMIZE=2 removes: set it to 1\n"
+
+
 @pytest.mark.skipif(os.name == "nt", reason="a folder that is used cannot be removed there")
 def test_a_working_directory_that_is_gone_is_one_line(tmp_path: Path) -> None:
     (gone := tmp_path / "gone").mkdir()

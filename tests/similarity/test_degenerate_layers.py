@@ -5,10 +5,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 from layerprobe.comparison.compare import compare
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
-from layerprobe.similarity.cka import estimate_cka, linear_cka
+from layerprobe.probing.run import probe
+from layerprobe.similarity.checks import as_array
+from layerprobe.similarity.cka import cka_interval, estimate_cka, linear_cka
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.measures.rsa import RSA
@@ -103,6 +106,57 @@ def test_what_is_no_real_number_is_refused(cka: Callable, dtype: type, X: np.nda
 def test_integers_are_real_numbers() -> None:
     X = np.arange(12).reshape(6, 2) ** 2
     assert linear_cka(X, X.astype(float)) == pytest.approx(1, abs=1e-12)
+
+
+NESTED = [torch.ones(3, 2), torch.ones(4, 2)]
+
+
+@pytest.mark.parametrize(
+    ("what", "make"),
+    [
+        ("list", lambda X: [[1.0, 2.0], [3.0]] * (len(X) // 2)),
+        ("csr_array", sparse.csr_array),
+        ("coo_matrix", sparse.coo_matrix),
+        ("Tensor", lambda X: torch.tensor(X).to_sparse()),
+        ("Tensor", lambda X: torch.empty(X.shape, device="meta")),
+        ("Tensor", lambda X: torch.nested.nested_tensor(NESTED)),
+        ("NestedTensor", lambda X: torch.nested.nested_tensor(NESTED, layout=torch.jagged)),
+        ("dict", lambda X: {"layer 0": X}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_what_is_no_array_is_one_line_however_layers_are_given(what: str, make: Callable, X: np.ndarray) -> None:
+    odd = make(X)
+    calls: list[Callable[[], object]] = [
+        lambda: linear_cka(odd, X),
+        lambda: cka_interval(X, odd),
+        lambda: estimate_cka([("a", [odd]), ("b", [X])]),
+        lambda: diagnose(odd, name="a", norm="none"),
+        lambda: probe(X[:, None], odd),
+        lambda: probe(X[:, None], X[:, 0], groups=odd),
+    ]
+    if what not in ("list", "dict"):  # which may be layers
+        calls += [
+            lambda: compare([odd], [X]),
+            lambda: compare([X], [odd], measure=RSA()),
+            lambda: probe([odd], X[:, 0]),
+        ]
+        calls += [lambda: compare(odd, X)]
+    for call in calls:
+        with pytest.raises(DataError, match=rf"is a {what} that is no array of numbers: expected rows of one length"):
+            call()
+
+
+def test_short_floating_point_numbers_of_torch_are_read() -> None:
+    X = torch.arange(12.0).reshape(6, 2) ** 2 % 7
+    for dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float16):
+        assert as_array(X.to(dtype), name="X").dtype == (np.float16 if dtype == torch.float16 else np.float32)
+        assert linear_cka(X.to(dtype), X) == pytest.approx(1, abs=1e-6)
+
+
+def test_a_measure_by_its_name_is_one_line(X: np.ndarray) -> None:
+    with pytest.raises(DataError, match=r"expected settings as CKA\(\.\.\.\), got 'cka'"):
+        cka_interval(X, X, measure="cka")
 
 
 def test_masked_values_are_refused_however_layers_are_given(X: np.ndarray) -> None:

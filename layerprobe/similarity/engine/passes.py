@@ -12,7 +12,7 @@ from layerprobe.context import part
 from layerprobe.errors import DataError
 from layerprobe.process import check_fork
 from layerprobe.rng import exact_products, without_autocast
-from layerprobe.similarity.checks import unmasked
+from layerprobe.similarity.checks import in_parts
 from layerprobe.similarity.engine.grams import NARROW, Gram, NeedsFloat64Error, linear_gram, rbf_grams
 from layerprobe.similarity.engine.paths import feature_sums, products_of, tile_sums
 from layerprobe.similarity.engine.rows import FEW_SAMPLES, CentredLayer, Rows, centred_layers
@@ -33,7 +33,7 @@ def named_layers(name: str, layers: Sequence[Rows]) -> NamedLayers:
     if not len(layers):
         raise DataError(f"{name} has no layers, expected at least one")
     names = [f"layer {i} of {name}" for i in range(len(layers))]
-    return [(layer_name, unmasked(layer, name=layer_name)) for layer_name, layer in zip(names, layers, strict=True)]
+    return [(layer_name, in_parts(layer, name=layer_name)) for layer_name, layer in zip(names, layers, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
