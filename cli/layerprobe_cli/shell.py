@@ -152,6 +152,18 @@ class Call:
         """Return a command that comes next; none where options were given that it would need to have as well."""
         return [] if self.given(without) else [command(*map(str, words))]
 
+    def same(self, *words: object, names: str) -> str:
+        """Return another command with those options of this call that have one of some names."""
+        parameters = {flag: each for each in self.context.command.params for flag in (*each.opts, *each.secondary_opts)}
+        line, following = list(map(str, words)), iter(sys.argv[1:])
+        for word in following:
+            flag, glued, _ = word.partition("=")
+            if (parameter := parameters.get(flag)) is None or not flag.startswith("-"):
+                continue
+            whole = [word] if glued or getattr(parameter, "is_flag", False) else [word, next(following, "")]
+            line += whole if parameter.name in names.split() else []
+        return command(*line)
+
     def finish(self, done: Done) -> None:
         """Print notes, write the page, print the result, and name the next commands."""
         notes, warnings = (

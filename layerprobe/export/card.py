@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from layerprobe.encoders.backends.int8 import FLOATS
 from layerprobe.encoders.model import ModelDescription, Pooling
-from layerprobe.export.layout import Int8File, Layout
+from layerprobe.export.layout import Int8File, Layout, parameters_phrase
 from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.saved import RunOrigin
 from layerprobe.finetuning.values import FineTuningRun
@@ -86,8 +86,7 @@ def card(
         on_hub=_is_on_hub(model),
         layer=layer,
         blocks=_blocks(model, layer),
-        before=before,
-        after=model.parameters[layer],
+        parameters=parameters_phrase(model.parameters[layer], before),
         saved=1 - model.parameters[layer] / before if before else 0.0,
         vocabulary=model.vocabulary and tokens_phrase(model.vocabulary),
         layout=layout,
@@ -178,6 +177,8 @@ def _blocks(model: ModelDescription, layer: int) -> str:
     if layer and model.blocks is not None:
         n_blocks = len(model.whole_parameters or model.parameters) - 1
         return f"and block{'s' * (layer > 1)} {', '.join(map(str, model.blocks[:layer]))} of {n_blocks}"
+    if layer == model.n_blocks > 1:
+        return f"and all {layer} blocks"
     return ("alone", "and the first block")[layer] if layer < 2 else f"and the first {layer} blocks"
 
 

@@ -50,6 +50,16 @@ class Int8File:
         )
 
 
+def parameters_phrase(n: int, whole: int) -> str:
+    """Return how many parameters a model has, and the whole one.
+
+    Examples:
+        >>> parameters_phrase(300, 4000), parameters_phrase(4000, 4000)
+        ('300 instead of 4,000', '4,000, those of the whole model')
+    """
+    return f"{n:,} instead of {whole:,}" if n != whole else f"{n:,}, those of the whole model"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportResult:
     """A truncated encoder on disk, whose embeddings were compared with the model's own."""
@@ -97,7 +107,7 @@ class ExportResult:
             "model": self.model,
             "revision": self.revision,
             "layer": f"{self.layer} of {self.n_blocks}",
-            "parameters": f"{self.parameters:,} instead of {self.whole_parameters:,}",
+            "parameters": parameters_phrase(self.parameters, self.whole_parameters),
             "pooling": self.pooling,
             **({"modules": ", ".join(self.modules)} if len(self.modules) > 1 else {}),
             **({} if self.max_length is None else {"max length": self.max_length}),

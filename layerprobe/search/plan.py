@@ -427,7 +427,7 @@ def _doubt(evidence: Evidence, beliefs: Posterior, settings: SearchSettings) -> 
     others = [layer for layer in folds if layer != best and folds[layer]]
     if not others or not folds[best]:
         return None
-    rival = max(others, key=lambda layer: (chances[layer], -layer))
+    rival = max(others, key=lambda layer: (chances[layer], beliefs.means[layer], -layer))
     contrast = np.zeros(len(chances))
     contrast[[best, rival]] = 1.0, -1.0
     on_same_items = not set(folds[best]).isdisjoint(folds[rival])

@@ -4,6 +4,7 @@ Every result uses these, so that one thing is said in one way; a language would 
 them, with examples of every case, stand in `tests/stats/sentences.txt`.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from layerprobe.context import duration
@@ -666,7 +667,7 @@ def doubt_sentence(
     items_needed: int | None,
     more_seeds: bool,
 ) -> str:
-    """Return how far two layers are known to differ, and what it would take to know it to within the tolerance.
+    """Return how far two layers are known to differ, and, where that is unclear, what it would take to know it.
 
     Args:
         layers: The best and its rival, ascending; both have runs.
@@ -680,11 +681,11 @@ def doubt_sentence(
     """
     errors = [f"±{items:.1f} over {plural(unit)}"] * (items > 0) + [f"±{seeds:.1f} over seeds"]
     sentence = f"Layers {listed(layers)} differ by {abs(difference):.1f} points, {' and '.join(errors)}"
-    needs = []
-    if items > tolerance:
+    needs, unclear = [], abs(difference) <= tolerance + math.hypot(items, seeds)
+    if unclear and items > tolerance:
         number = "more" if items_needed is None else f"about {int(float(f'{items_needed:.1e}')):,}"
         needs.append(f"{number} {plural(unit)}")
-    if more_seeds and seeds > tolerance:
+    if unclear and more_seeds and seeds > tolerance:
         needs.append("more seeds at these layers")
     return f"{sentence}. Resolving {points(tolerance)} would need {' and '.join(needs)}." if needs else f"{sentence}."
 
@@ -753,7 +754,9 @@ def layer_span(layers: Sequence[int]) -> str:
 def not_compared(best: int, last: int) -> str:
     """Return why the layer to keep was not compared with the last one."""
     if best == last:
-        return "The layer to keep is already the last one: there is nothing to compare it with."
+        return (
+            "The layer to keep is already the last one: `shrink` takes blocks out of a model that is good as a whole."
+        )
     return f"Layer {best} was not compared with the last layer, {last}, on the test split."
 
 

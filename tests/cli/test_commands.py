@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,8 +21,10 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json
 from layerprobe.results.terminal import spelled
-from layerprobe.study.values import Finding
+from layerprobe.stats.values import Floor
+from layerprobe.study.values import Finding, Weights
 from tests.few import few
+from tests.report.conftest import FINDINGS
 
 from .conftest import QUICK, Layerprobe, Outcome, Pair
 
@@ -115,7 +118,12 @@ def test_the_next_commands_write_the_model_that_was_found(
     monkeypatch.chdir(tmp_path)
     lines = layerprobe(*command, pair[0], "-t", pairs_file, *QUICK).out.splitlines()
     commands = [shlex.split(line)[1:] for line in lines[lines.index("Next:") + 1 :]]
+    if "ll 3 layers" in lines[0]:
+        assert commands.pop(0)[0] == "shrink"
+        names = names if "--final" in command else []
     assert [name for name, *_ in commands] == names
+    if not commands:
+        return
     for each in commands:
         done = layerprobe(*each)
         assert done.code == 0, done.err
@@ -124,6 +132,25 @@ def test_the_next_commands_write_the_model_that_was_found(
     kept = re.search(r"(?:[Ll]ayer (\d) of 3|[Aa]ll (3) layers)", lines[0])
     assert kept, lines[0]
     assert config["num_hidden_layers"] == int(kept[1] or kept[2])
+
+
+def test_what_keeps_all_blocks_names_shrink_with_its_command(
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = replace(FINDINGS["found, no drop"](), weights=Weights(directory="run", kept=True))
+    assert whole.best_layer == whole.last_layer
+    monkeypatch.setattr(lp, "find", lambda *_, **__: whole)
+    read = ("--columns", "0,1,2", "--split-seed=3", "--max-length", "16")
+    done = layerprobe("find", pair[0], str(pairs_file), *read, *QUICK, "--seeds", "2")
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    (following,) = lines[lines.index("Next:") + 1 :]
+    assert shlex.split(following) == ["layerprobe", "shrink", str(pair[0]), "-t", str(pairs_file), "--tune", *read]
+    planned = layerprobe(*shlex.split(following)[1:], "--size", "2", "--dry-run")
+    assert planned.code == 0, planned.err
+    on_floor = replace(whole, floor=Floor(value=99.0, by="always naming the largest class"))
+    monkeypatch.setattr(lp, "find", lambda *_, **__: on_floor)
+    assert "Next:" not in layerprobe("find", pair[0], str(pairs_file), *QUICK).out
 
 
 def test_find_prints_the_table_and_the_answer(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
@@ -135,7 +162,7 @@ def test_find_prints_the_table_and_the_answer(layerprobe: Layerprobe, pair: Pair
     best = finding.best_layer
     assert lines[11] == spelled(finding.untrained_sentence, None)
     assert lines[12] == (
-        "The layer to keep is already the last one: there is nothing to compare it with."
+        "The layer to keep is already the last one: `shrink` takes blocks out of a model that is good as a whole."
         if best == 3
         else f"Layer {best} was not compared with the last layer, 3, on the test split."
     )

@@ -236,6 +236,7 @@ def of_searches() -> Iterator[Line]:
         "two are ruled out": replace(settled, candidates=tuple(range(2, 9))),
         "no budget": stopped,
         "no run of the rival": replace(stopped, layers=bare, doubt=None),
+        "far apart": replace(stopped, doubt=replace(doubt, difference=29.0)),
         "two are left out, one without a run": replace(settled, candidates=(1, 2, *range(4, 9))),
         "more seeds are no gain": replace(
             stopped, decision=replace(over, stop="gain"), doubt=replace(doubt, items_needed=None)

@@ -95,7 +95,12 @@ def find(
         )
         beside.append(equal_size)
         parts += ["", equal_size.table, equal_size.sentence]
-    again = command(*sys.argv[1:], "--final")
+    if finding.best_layer < finding.last_layer:
+        following = [export_found(finding) if finding.weights.kept else command(*sys.argv[1:], "--final")]
+    else:
+        name = [model.name, *others][finding.place]
+        following = [call.same("shrink", name, "-t", source.source, "--tune", names=f"{o.READ} {o.EMBEDDING}")]
+        following += [] if finding.final is None else [export_found(finding)]
     return Done(
         result=finding,
         parts=parts,
@@ -103,7 +108,7 @@ def find(
         warnings=finding.failures,
         notes=notes,
         page={"of": (finding, *beside)},
-        next=[export_found(finding) if finding.weights.kept else again],
+        next=[] if finding.on_floor or finding.answer.spoilt else following,
     )
 
 
