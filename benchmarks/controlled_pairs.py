@@ -43,6 +43,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from rival_readings import READINGS as RIVALS
 from torch import nn
 from transformers.utils import logging as transformers_logging
 
@@ -54,7 +55,6 @@ from layerprobe.encoders.model import Model
 from layerprobe.files.folders import new_folder
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.lab.dropbench.rivals import RIVALS
 from layerprobe.lab.pretraining.models import build_encoder, build_objective, masking_of
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
 from layerprobe.readings.registry import INFONCE, READINGS

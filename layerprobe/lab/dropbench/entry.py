@@ -16,7 +16,6 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.outputs import RunOutputs, read_outputs
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import FineTuningRun, Protocol, Weighting
-from layerprobe.lab.dropbench.rivals import RIVALS
 from layerprobe.lab.dropbench.zoo import ItemErrors, RunName, ScanScores, TunedLayers, ZooEntry
 from layerprobe.metrics.names import Split
 from layerprobe.readings.frozen import layer_curve
@@ -60,7 +59,7 @@ def zoo_entry(
 
     References go by the names that entries have in common, such as "mlm twin, same seed"; budgets are protocols of
     fine-tuning, with a run a layer for each of the seeds, and scans by weighting, with their seeds. Name, family, size,
-    seed and corpus are those of the entry. Readings are all that are registered, and those of rivals.
+    seed and corpus are those of the entry. Readings are all that are registered.
     """
     task = checked_task(task)
     checkpoint = resolve(model, items=task.readable)
@@ -77,8 +76,7 @@ def zoo_entry(
     compared = compare_all(tested, bases, device=checkpoint.asked.device).comparisons if bases else ()
     curves = {what: layer_curve(comparison.curve) for what, comparison in zip(references, compared, strict=True)}
     names = [name for name, reading in READINGS.usable().items() if reading.needs != "reference"]
-    read = read_curves(checkpoint, texts, names, task=task, views=views, others=RIVALS)
-    readings = READINGS.usable() | RIVALS
+    read = read_curves(checkpoint, texts, names, task=task, views=views)
     tuned = {
         budget: tuned_layers(checkpoint, task, protocol, seeds=seeds, scans=scans)
         for budget, protocol in budgets.items()
@@ -94,8 +92,8 @@ def zoo_entry(
         n_blocks=n_blocks,
         budgets=tuned,
         cka=rounded_curves(curves),
-        metrics=rounded_curves({what: curve for what, curve in read.items() if readings[what].alone}),
-        labelled=rounded_curves({what: curve for what, curve in read.items() if readings[what].labelled}),
+        metrics=rounded_curves({what: curve for what, curve in read.items() if READINGS[what].alone}),
+        labelled=rounded_curves({what: curve for what, curve in read.items() if READINGS[what].labelled}),
     )
 
 

@@ -15,11 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from scipy import linalg, optimize, stats
 
-from layerprobe.encoders.model import Model
-from layerprobe.errors import DegenerateLayerError
-from layerprobe.extraction.embeddings import extract
-from layerprobe.lab.dropbench.rivals import (
-    RIVALS,
+from benchmarks.rival_readings import READINGS as OF_RIVALS
+from benchmarks.rival_readings import (
     dataset_entropy,
     decay,
     dime,
@@ -30,9 +27,12 @@ from layerprobe.lab.dropbench.rivals import (
     lidar,
     loes,
     log_evidence,
-    published_rules,
     retention,
 )
+from layerprobe.encoders.model import Model
+from layerprobe.errors import DegenerateLayerError
+from layerprobe.extraction.embeddings import extract
+from layerprobe.lab.dropbench.rivals import RIVALS, published_rules
 from layerprobe.prediction.rule import ModelCurves, Rule
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import READINGS
@@ -319,7 +319,7 @@ def test_a_layer_without_variance_is_named() -> None:
 
 
 def only(*names: str) -> dict[str, Reading]:
-    return {name: RIVALS[name] for name in names}
+    return {name: OF_RIVALS[name] for name in names}
 
 
 def test_without_layer_0_the_first_that_retains_is_layer_2(tmp_path: Path) -> None:
@@ -336,9 +336,9 @@ def test_they_are_read_beside_those_that_are_registered(tmp_path: Path) -> None:
     assert not set(RIVALS) & set(READINGS)
     model, options = str(save_tiny("bert", tmp_path / "bert")), Model(device="cpu", cache_dir=tmp_path / "cache")
     task = toy_task_of("sts", train=48, validation=8, test=8)
-    curves = read_curves(given(model, options), TEXTS, ["mean cosine"], task=task, others=RIVALS)
-    undefined = {"alpha-ReQ", "LinMSE", "kNN", "contrastive loss"}  # no decay of so few features; those recorded alone
-    assert list(curves) == ["mean cosine", *(name for name in RIVALS if name not in undefined)]
+    curves = read_curves(given(model, options), TEXTS, ["mean cosine"], task=task, others=OF_RIVALS)
+    # no decay of so few features
+    assert list(curves) == ["mean cosine", *(name for name in OF_RIVALS if name != "alpha-ReQ")]
     assert {len(curve.values) for curve in curves.values()} == {N_BLOCKS + 1}
     embedded = extract(given(model, options), list(dict.fromkeys(TEXTS)))
     for layer in range(N_BLOCKS + 1):
