@@ -1,12 +1,14 @@
 """Tiny checkpoints of many architectures, built from a configuration on the spot and saved with a tokenizer."""
 
 import dataclasses
+import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import WordPiece
 from transformers import (
@@ -164,3 +166,20 @@ def given(model: Any, options: Model) -> Model | Resolved:
     if isinstance(model, Resolved):
         return dataclasses.replace(model, asked=model.asked.like(options))
     return (model if isinstance(model, Model) else Model(model)).like(options)
+
+
+def store_as(folder: Path, dtype: str, *, norms: str | None = None) -> str:
+    """Store the weights of a model in a dtype, which its configuration then names, and those of norms in another."""
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    dtypes = {name: getattr(torch, norms if norms and "Norm" in name else dtype) for name in weights}
+    save_file({name: weight.to(dtypes[name]) for name, weight in weights.items()}, path, metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"dtype": dtype}))
+    return str(folder)
+
+
+def stored_bytes(folder: Path) -> int:
+    """Return the bytes of the weights in the files of a folder, without the headers of these."""
+    contents = [file.read_bytes() for file in folder.rglob("*.safetensors")]
+    return sum(len(content) - 8 - int.from_bytes(content[:8], "little") for content in contents)

@@ -138,6 +138,13 @@ def kept_dtype(encoder: Encoder, declared: str) -> str:
     return declared if all(same) else "float32"
 
 
+def written_bytes(encoder: Encoder, declared: str) -> int:
+    """Return the bytes of the weights that an export of all layers writes, without the header of its file."""
+    width = (DTYPES[kept_dtype(encoder, declared)] or torch.float32).itemsize
+    tensors = {(t.data_ptr(), t.shape): t for t in with_pooler(encoder.model).state_dict().values()}  # shared ones once
+    return sum(t.numel() * (width if t.is_floating_point() else t.element_size()) for t in tensors.values())
+
+
 def _write_model(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> None:
     truncated = TruncatedEncoder(encoder, layer)
     truncated.model = with_pooler(truncated.model)

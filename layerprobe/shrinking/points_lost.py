@@ -25,6 +25,7 @@ from layerprobe.encoders.loading import Resolved
 from layerprobe.encoders.timing import median_range
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import MissingPackageError, ModelError
+from layerprobe.export.checkpoint import written_bytes
 from layerprobe.finetuning.losses import Criterion, criterion_of, prepared_sides
 from layerprobe.finetuning.outputs import ScoredSplit, outputs_in, run_items
 from layerprobe.finetuning.tuning import finetune, with_prompts
@@ -259,6 +260,7 @@ def served(
     held_out: Taught,
     texts: Sequence[str],
     dimensions: Sequence[int],
+    declared: str,
     *,
     trained: bool,
     timed: bool,
@@ -266,7 +268,8 @@ def served(
     """Yield size and loss of models of the same blocks and tokens, one a seed, in torch and in 8 bits.
 
     Where it is `timed`, also their time, and the first of them by every backend. Maps to fewer dimensions are fitted on
-    embeddings of some texts; time and agreement are measured on the texts held out, the loss on the task.
+    embeddings of some texts; time and agreement are measured on the texts held out, the loss on the task. An export
+    keeps weights in the `declared` dtype where they are of it.
     """
     first, graphs = models[0], [_graphs(model, every=timed and model is models[0]) for model in models]
     encoder, dtype, times = first.encoder, first.checkpoint.dtype, dict[str, tuple[float, float, float]]()
@@ -274,12 +277,12 @@ def served(
         opened = {name: graph for name, (graph, _) in graphs[0].items()}
         lengths, seconds = timed_rounds(encoder, opened, first.checkpoint, held_out.texts)
         times = {name: median_range([1e3 * one / len(lengths) for one in seconds[name]]) for name in seconds}
-    width, of_float = encoder.description.hidden_size, 4 * encoder.description.parameters[-1]
+    width, of_float = encoder.description.hidden_size, written_bytes(encoder, declared)
     fitted = [embedder(model)(tokenized(model, texts)) for model in models if min(dimensions) < width]
     scored = compared if compared is not None and has_untrained_outputs(compared.task.kind) else None
     for name in (TORCH, *graphs[0]):
         run = [
-            (model, of.get(name, (None, of_float)))
+            (model, of.get(name, (None, None)))
             for model, of in zip(models, graphs, strict=True)
             if name in (TORCH, *of)
         ]
@@ -302,7 +305,7 @@ def served(
                 dimensions=size,
                 run_by=name if dtype == "float32" or "int8" in name else f"{name} {dtype}",
                 seeds=len(run) if trained else 0,
-                weights=run[0][1][1] + (0 if size == width else 4 * size * width),
+                weights=(run[0][1][1] or of_float) + (0 if size == width else 4 * size * width),
                 milliseconds=times[name][0] if timed else None,
                 interval=times[name][1:] if timed else None,
                 agreement=100 * fmean(agreed),
@@ -312,15 +315,14 @@ def served(
             )
 
 
-def _graphs(model: SharedModel, *, every: bool) -> dict[str, tuple[Graph, int]]:
-    """Return the model in 8 bits, and as a graph of every backend, with their bytes; failures are logged."""
+def _graphs(model: SharedModel, *, every: bool) -> dict[str, tuple[Graph, int | None]]:
+    """Return the model in 8 bits with its bytes, and as a graph of every backend; failures are logged."""
     # of its own: an export may change a model
-    encoder, graphs = load(model.checkpoint), dict[str, tuple[Graph, int]]()
-    size = 4 * encoder.description.parameters[-1]
+    encoder, graphs = load(model.checkpoint), dict[str, tuple[Graph, int | None]]()
     for name, engine in BACKENDS.usable().items() if every else ():
         with _logged():
             engine.check(encoder.device.type, model.checkpoint.dtype)
-            graphs[name] = open_graph(engine, encoder, model.checkpoint)[0], size
+            graphs[name] = open_graph(engine, encoder, model.checkpoint)[0], None
     with _logged():
         graphs |= int8_graphs(encoder, model.checkpoint.pooling, every=every)
     return graphs

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import Seeds, check_seeds, settings_or_default
 from layerprobe.context import part, report
-from layerprobe.encoders.architecture import count_blocks, count_parameters
+from layerprobe.encoders.architecture import count_blocks, count_parameters, declared_dtype
 from layerprobe.encoders.backends.choice import MEASURED_TEXTS, SECONDS
 from layerprobe.encoders.backends.choice import ROUNDS as TIMING_ROUNDS
 from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
@@ -433,7 +433,7 @@ class _Work:
             # a step that changes nothing, for a run like any other
             few = Taught.of(taught.train.texts[: protocol.batch_size], taught.train.gold[: protocol.batch_size])
             taught = replace(taught, train=few)
-            protocol = replace(protocol, epochs=1, evaluations=1, learning_rate=1e-30)
+            protocol = replace(protocol, epochs=1, evaluations=1, learning_rate=1e-60)
         return run_set(SharedModel(model, workers=self.workers), taught, protocol, save_models=True)
 
     def trained(self, k: int, seeds: Sequence[int]) -> list[FineTuningRun]:
@@ -465,6 +465,7 @@ class _Work:
         These have fewer blocks, tokens, dimensions and bits, as they are and where they were trained before.
         """
         width, texts = self.description.hidden_size, self.taught.train.texts
+        declared = declared_dtype(self.checkpoint.whole or self.checkpoint.config)
         scored = self.compared is not None and has_untrained_outputs(self.compared.task.kind)
         narrow = self.dimensions or (max(1, width // 3) if scored else width)
         blocks, models = self.kept | {self.n_blocks: self.every_block}, [(self.checkpoint, self.n_blocks)]
@@ -481,7 +482,8 @@ class _Work:
             for made, timed in ((untrained, is_whole), (self._finished(k, one), is_chosen)):
                 if made and (scored or timed):
                     fitted = texts[: FITTED if timed else FITTED_SIZES]
-                    measured_on = self.compared, cast(Taught, self.taught.test), fitted, sorted({width, narrow})[::-1]
+                    held_out, dimensions = cast(Taught, self.taught.test), sorted({width, narrow}, reverse=True)
+                    measured_on = self.compared, held_out, fitted, dimensions, declared
                     yield from served(made, blocks[k], *measured_on, trained=made is not untrained, timed=timed)
                 for model in made:
                     model.forget()

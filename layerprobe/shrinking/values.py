@@ -283,7 +283,7 @@ class Served:
     seeds: int
     """Of its training; 0: it is as the blocks and tokens of the whole model are."""
     weights: int
-    """Bytes of the model."""
+    """Bytes of the weights that `export` writes, which all backends read; of 8 bits those of the graph."""
     milliseconds: float | None
     """A text, those held out in batches of an extraction; None where it was not timed."""
     interval: tuple[float, float] | None
@@ -596,7 +596,8 @@ class Shrunk(Shown):
             title=f"{'Score' if metric else 'Agreement'} against size and time",
             charts=(replace(cost, name="sizes", x="bytes"), time) if metric else (time,),
             notes=(
-                f"Size: the model and {VECTORS:,} embeddings in float32; of 8 bits (int8), the table of tokens has 32. "
+                f"Size: the weights that export writes and {VECTORS:,} embeddings in float32; of 8 bits (int8), the "
+                "graph, whose table of tokens has 32. "
                 "Front: no other is as small, or surely as fast, and "
                 f"{'scores higher on validation' if metric else 'agrees more'}.",
                 *(["Losses are points below the whole model in torch."] if metric else []),

@@ -43,7 +43,7 @@ from layerprobe.tasks.values import Task
 from tests.encoders import vocabularies
 from tests.few import few
 from tests.images import digit_folder, save_vision
-from tests.models import save_tiny
+from tests.models import save_tiny, store_as, stored_bytes
 from tests.shown import assert_shows_itself
 from tests.toy_task import toy_task_of
 
@@ -622,12 +622,18 @@ def test_what_needs_no_training_is_timed_beside_the_whole_model(
 ) -> None:
     monkeypatch.setattr(points_lost, "_graphs", lambda *_, **__: {})
     monkeypatch.setattr(choice, "SECONDS", 0.0)
-    whole, small = of_sentences(families(tmp_path), vocabulary="corpus", front=True).front
+    folder = store_as(Path(families(tmp_path)), "float16")
+    result = of_sentences(folder, vocabulary="corpus", front=True)
+    whole, small = result.front
     assert whole.milliseconds is not None
     assert small.milliseconds is not None
     assert (whole.seeds, small.seeds) == (0, 1)
     assert (small.blocks, small.tokens < whole.tokens, small.weights < whole.weights) == (whole.blocks, True, True)
     assert small.agreement == pytest.approx(100)
+    for model, way in ((folder, whole), (result.folder, small)):
+        out = tmp_path / f"of {way.seeds} seeds"
+        assert export_model(model, out, layer=2).dtype == "float16"
+        assert way.weights == stored_bytes(out)
 
 
 def test_a_smaller_vocabulary_is_healed_with_the_blocks(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def measured(folder: str, models: list[SharedModel], blocks: tuple[int, ...], ta
     compared = Compared(whole=models[0], task=task, tuning=None, margin=1.0)
     texts = task.texts("train")
     held_out = Taught.of(texts[:4], np.asarray(extract(folder, texts[:4]).layer(4)))
-    return [*served(models[-1:], blocks, compared, held_out, texts, (16, 4), trained=False, timed=False)]
+    return [*served(models[-1:], blocks, compared, held_out, texts, (16, 4), "float32", trained=False, timed=False)]
 
 
 @pytest.mark.parametrize("kind", ["sts", "paraphrase", "classification"])
@@ -124,7 +124,9 @@ def test_what_is_measured_is_the_score_of_the_model(folder: str, kind: str, monk
     assert wide.score_interval is not None
     assert wide.score_interval[0] <= wide.score <= wide.score_interval[1]
     assert (narrow.dimensions, narrow.weights - wide.weights) == (4, 4 * 4 * 16)
-    assert wide.weights == 4 * few.encoder.description.parameters[-1]
+    assert wide.weights == 4 * (few.encoder.description.parameters[-1] + 16 * 17), (
+        "expected the pooler, as in an export"
+    )
     assert (wide.run_by, wide.seeds, wide.milliseconds) == ("torch", 0, None)
     whole = measured(folder, [SharedModel(model)], ALL, task)[0]
     assert whole.loss is not None

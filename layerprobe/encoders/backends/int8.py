@@ -59,9 +59,10 @@ def int8_graphs(encoder: Encoder, pooling: Pooling, *, every: bool = True) -> di
         graphs[f"{ONNX.name} {WEIGHTS}"] = compile_onnx(weights), of_weights
         with contextlib.suppress(MissingPackageError):
             OPENVINO.check("cpu", "float32")
+            written = _write_openvino(weights, weights.with_suffix(".xml"))
             for name, group in ((WEIGHTS, 0), (BOTH, _GROUP)):
                 graph = compile_graph(weights, "float32", **{_ROUNDS: group})
-                graphs[f"{OPENVINO.name} {name}"] = graph, of_weights
+                graphs[f"{OPENVINO.name} {name}"] = graph, written
         return graphs
 
 
@@ -77,13 +78,19 @@ def write_int8(encoder: Encoder, folder: Path, backends: Sequence[str]) -> int:
             file.parent.mkdir(exist_ok=True)
             if file.suffix == ".onnx":
                 shutil.copyfile(both, file)
-                continue
-            import openvino
-
-            graph = openvino.Core().read_model(weights)
-            graph.set_rt_info(str(_GROUP), ["runtime_options", _ROUNDS])  # whoever reads the file rounds so
-            openvino.save_model(graph, file, compress_to_fp16=False)
+            else:
+                _write_openvino(weights, file)
         return products
+
+
+def _write_openvino(weights: Path, file: Path) -> int:
+    """Write a graph with `WEIGHTS` as OpenVINO's, by which activations are rounded, too; return its bytes."""
+    import openvino
+
+    graph = openvino.Core().read_model(weights)
+    graph.set_rt_info(str(_GROUP), ["runtime_options", _ROUNDS])  # whoever reads the file rounds so
+    openvino.save_model(graph, file, compress_to_fp16=False)
+    return sum(part.stat().st_size for part in (file, file.with_suffix(".bin")))
 
 
 def read_int8(folder: Path, backend: str) -> Graph:
