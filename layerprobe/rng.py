@@ -4,6 +4,7 @@ Knows devices; knows no model.
 """
 
 import contextlib
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from layerprobe.lazy import cached_property
 from layerprobe.process import while_needed
 
 _CASTING = ("cpu", "cuda", "mps", "xpu")
@@ -98,6 +100,44 @@ class Undrawn(TorchFunctionMode):
         if func is torch.tensor and sys._getframe(1).f_code.co_name == _ASKING:
             return torch.empty(0, device="meta")
         return func(*args, **kwargs)
+
+
+_LARGE = 2**22
+"""Entries of a weight above which it is no memory of its own, see `SharedWeights`."""
+
+
+class SharedWeights(TorchFunctionMode):
+    """Within it, in this thread, models are made with random weights of which large ones are views of one small tensor.
+
+    So models of any size take little memory and time. No two rows or columns of a weight are equal. As in `Undrawn`,
+    models of transformers do not initialise weights.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs, name = dict(kwargs or {}), getattr(func, "__name__", "")
+        written = args[0] if args else kwargs.get("tensor")
+        if name in _DRAWS or ((name == "__setitem__" or re.fullmatch("[a-z].*_", name)) and self._is_shared(written)):
+            return written
+        if func is torch.empty:
+            empty = torch.empty(*args, **{**kwargs, "device": "meta"})
+            if empty.is_floating_point():
+                strides = (17, 13, 11, 7, 1)[-empty.ndim :]
+                large = empty.numel() > _LARGE
+                return self._numbers.as_strided(empty.shape, strides) if large else 0.02 * torch.randn(empty.shape)
+        if func is torch.tensor and sys._getframe(1).f_code.co_name == _ASKING:
+            return torch.empty(0, device="meta")
+        return func(*args, **kwargs)
+
+    @cached_property
+    def _numbers(self) -> Tensor:
+        return 0.02 * torch.randn(2 * _LARGE)
+
+    def _is_shared(self, tensor: Any) -> bool:
+        if not isinstance(tensor, Tensor) or tensor.device.type != "cpu" or "_numbers" not in self.__dict__:
+            return False
+        return tensor.untyped_storage().data_ptr() == self._numbers.untyped_storage().data_ptr()
 
 
 @contextlib.contextmanager

@@ -52,10 +52,10 @@ from layerprobe.encoders.recipe import (
     Recipe,
     SentenceModel,
     configured_recipe,
+    default_recipe,
     encoder_folder,
     in_lower_case,
     loaded_recipe,
-    reads_left_to_right,
     with_end_token,
 )
 from layerprobe.encoders.stack import check_blocks, config_of_blocks, find_stack, of_blocks
@@ -354,8 +354,8 @@ def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
         if reads == "image":
             tokenizer = load_image_processor(name, source, pinned)
         else:
-            causal = reads_left_to_right(config, trust_remote_code=trust_remote_code)
-            tokenizer, recipe = _text_reader(model, source, root, pinned, causal=causal)
+            default = default_recipe(config, trust_remote_code=trust_remote_code)
+            tokenizer, recipe = _text_reader(model, source, root, pinned, default)
     if getattr(config, "vision_use_head", False):
         config.vision_use_head = False  # a pooler by another name
     return Resolved(
@@ -382,7 +382,8 @@ def _with_adapter(model: Model, root: str, folder: Path, adapted: tuple[str, str
     tokenizer, recipe = bare.tokenizer, bare.recipe
     if (folder / "tokenizer_config.json").is_file():
         pinned = {**bare.pinned, "revision": None}
-        tokenizer, recipe = _text_reader(model, str(folder), root, pinned, causal=recipe.causal)
+        default = default_recipe(bare.config, trust_remote_code=model.trust_remote_code)
+        tokenizer, recipe = _text_reader(model, str(folder), root, pinned, default)
     return replace(
         bare,
         asked=_named(model, root),
@@ -410,13 +411,13 @@ def _content_of(source: str, commit: str | None, adapter: Path | None = None) ->
     return revision if adapter is None else adapted_revision(revision, adapter)
 
 
-def _text_reader(model: Model, source: str, root: str, pinned: dict[str, Any], *, causal: bool) -> tuple[Any, Recipe]:
+def _text_reader(model: Model, source: str, root: str, pinned: dict[str, Any], default: Recipe) -> tuple[Any, Recipe]:
     """Return the tokenizer in a folder or a repository, and the recipe of the configuration next to it."""
     name = model.full_name
     tokenizer = _load_tokenizer(name, source, pinned)
     read_whole(tokenizer, partial(_beside, source, pinned["revision"]))
     configured = configured_recipe(partial(_beside, root, pinned["revision"]), name)
-    tokenizer, recipe = _by_recipe(tokenizer, configured, causal=causal, end_token=model.end_token)
+    tokenizer, recipe = _by_recipe(tokenizer, configured, default, end_token=model.end_token)
     if model.end_token and not recipe.end_token:
         last, bare = (tokenizer("a", add_special_tokens=special)["input_ids"][-1:] for special in (True, False))
         if last == bare:
@@ -452,10 +453,11 @@ def _beside(source: str, commit: str | None, file: str) -> Path | None:
 
 
 def _by_recipe(
-    tokenizer: Any, configured: Recipe | None, *, causal: bool, end_token: bool | None
+    tokenizer: Any, configured: Recipe | None, default: Recipe, *, end_token: bool | None
 ) -> tuple[Any, Recipe]:
     """Return the tokenizer as the model is used, and how its states become embeddings by default."""
-    recipe, end = replace(configured or Recipe(pooling="last" if causal else "mean"), causal=causal), ""
+    causal, end = default.causal, ""
+    recipe = replace(configured or default, causal=causal)
     if causal and tokenizer.padding_side != "right":
         # what stands behind a text changes nothing of it; before it, it would shift its positions
         tokenizer.padding_side = "right"
@@ -479,8 +481,8 @@ def _resolved_in_memory(asked: Model) -> Resolved:
     recipe = Recipe()
     if reads == "text":
         configured = None if isinstance(asked.name, tuple) else loaded_recipe(asked.name)
-        causal = reads_left_to_right(model.config, trust_remote_code=has_own_code(model.config))
-        tokenizer, recipe = _by_recipe(_usable(name, tokenizer), configured, causal=causal, end_token=None)
+        default = default_recipe(model.config, trust_remote_code=has_own_code(model.config))
+        tokenizer, recipe = _by_recipe(_usable(name, tokenizer), configured, default, end_token=None)
     return Resolved(
         asked=replace(asked, name=name, blocks=None, tokens=None),
         source=IN_MEMORY,

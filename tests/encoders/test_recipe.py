@@ -11,16 +11,28 @@ from tokenizers import Tokenizer, pre_tokenizers, processors
 from tokenizers.models import BPE
 from transformers import AutoConfig, AutoModel, AutoTokenizer, BertTokenizer, GPTNeoXTokenizer, PreTrainedTokenizerFast
 
-from layerprobe.encoders import encoder, recipe
+from layerprobe.encoders import encoder, loading
+from layerprobe.encoders import recipe as recipes
 from layerprobe.encoders.loading import load_encoder, resolve, resolve_all
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.recipe import reads_left_to_right, with_end_token
+from layerprobe.encoders.recipe import default_recipe, with_end_token
 from layerprobe.errors import ModelError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.check import check_model
 from layerprobe.extraction.embeddings import extract
-from tests.few import few_architectures
-from tests.models import ARCHITECTURES, N_BLOCKS, ROTARY, SIZES, TEXTS, VOCABULARY, given, save_tiny, tiny_tokenizer
+from tests.few import few, few_architectures
+from tests.models import (
+    ARCHITECTURES,
+    N_BLOCKS,
+    ROTARY,
+    SIZES,
+    TEXTS,
+    VOCABULARY,
+    given,
+    save_tiny,
+    tiny_config,
+    tiny_tokenizer,
+)
 
 WORDS = {word: i for i, word in enumerate(VOCABULARY)}
 CAUSAL = {"gpt2", "llama", "qwen3"}
@@ -65,31 +77,81 @@ def sentence_transformer(model: Path, pooling: str, **settings: object) -> Path:
 @pytest.mark.parametrize("name", few_architectures(sorted(ARCHITECTURES)))
 def test_decoders_are_told_by_how_they_read(name: str) -> None:
     kind, settings = ARCHITECTURES[name]
-    assert reads_left_to_right(AutoConfig.for_model(kind, **settings)) == (name in CAUSAL)
+    assert default_recipe(AutoConfig.for_model(kind, **settings)).causal == (name in CAUSAL)
 
 
 @pytest.mark.parametrize("kind", DECODERS)
 def test_decoders_of_other_shapes(kind: str) -> None:
-    assert reads_left_to_right(AutoConfig.for_model(kind, **DECODERS[kind]))
+    assert default_recipe(AutoConfig.for_model(kind, **DECODERS[kind])).causal
 
 
-@pytest.mark.parametrize("name", few_architectures(sorted(ARCHITECTURES)))
-def test_a_large_block_is_not_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    kind, settings = ARCHITECTURES[name]
-    monkeypatch.setattr(recipe, "_MOST_WEIGHTS", 0)
-    monkeypatch.setattr(recipe, "is_causal", lambda _: pytest.fail("it was made"))
-    afresh = reads_left_to_right.__wrapped__  # type: ignore[attr-defined]  # without what is kept of other tests
-    assert afresh(AutoConfig.for_model(kind, **settings)) == (name in CAUSAL)
+LARGE = {
+    "bloom": ({"hidden_size": 4096, "n_layer": 30, "n_head": 32, "vocab_size": 250880}, True),
+    "qwen3": (
+        {"hidden_size": 2560, "intermediate_size": 9728, "num_attention_heads": 32, "num_key_value_heads": 8}
+        | {"head_dim": 128, "num_hidden_layers": 36, "is_causal": False},
+        False,
+    ),
+    "falcon_mamba": ({"hidden_size": 4096, "num_hidden_layers": 64}, True),
+    "mamba2": ({"hidden_size": 4096, "num_heads": 128, "n_groups": 8, "num_hidden_layers": 64}, True),
+    "mpt": ({"d_model": 4096, "n_heads": 32, "n_layers": 32}, True),
+    "codegen": ({"n_embd": 6144, "n_layer": 34, "n_head": 24, "rotary_dim": 64}, True),
+    "llama": ({"hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64}, True),
+    "mistral": ({"hidden_size": 4096, "intermediate_size": 14336, "is_causal": False}, False),
+    "mixtral": ({"hidden_size": 4096, "intermediate_size": 14336}, True),
+    "xlm-roberta-xl": ({"hidden_size": 4096, "intermediate_size": 16384, "num_hidden_layers": 48}, False),
+}
 
 
-def test_a_large_vocabulary_is_not_made() -> None:
-    config = AutoConfig.for_model("llama", **SIZES | ROTARY | {"vocab_size": 10**12, "pad_token_id": 10**11})
-    assert reads_left_to_right(config)
+@pytest.mark.parametrize(
+    ("kind", "settings", "causal"),
+    few([(kind, *row) for kind, row in LARGE.items()], lambda c: c[0] in ("bloom", "qwen3")),
+)
+def test_a_large_block_is_tried(kind: str, settings: dict[str, object], causal: bool) -> None:
+    config = AutoConfig.for_model(kind, **settings)
+    recipe = default_recipe(config)
+    assert (recipe.causal, recipe.untried) == (causal, "")
+
+
+@pytest.mark.parametrize("size", [3, 4, 7, 16])
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_a_small_vocabulary_is_tried(name: str, size: int) -> None:
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1}
+    recipe = default_recipe(tiny_config(name, vocab_size=size, **special))
+    assert (recipe.causal, recipe.untried) == (name in CAUSAL, "")
+
+
+def test_every_kind_of_block_is_tried() -> None:
+    """The first blocks of a model may read from left to right where a later one does not."""
+    sizes = SIZES | ROTARY | {"conv_L_cache": 3, "num_hidden_layers": 4}
+    config = AutoConfig.for_model("lfm2", **sizes, layer_types=["conv", "conv", "full_attention", "conv"])
+    assert recipes._blocks_of_all_kinds(config) == 3
+    assert default_recipe(config).causal
+
+
+def test_what_cannot_be_tried_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        raise MemoryError("no room for it")
+
+    folder = save_tiny("gpt2", tmp_path / "model")
+    with monkeypatch.context() as patch:
+        patch.setattr(recipes, "empty_model", no_room)
+        patch.setattr(loading, "default_recipe", default_recipe.__wrapped__)  # type: ignore[attr-defined]
+        checkpoint = resolve(Model(folder, cache_dir=tmp_path / "store"))
+    assert (checkpoint.pooling, checkpoint.recipe.causal) == ("mean", False)
+    (warning,) = extract(checkpoint, list(TEXTS)).warnings
+    assert warning.endswith("mean pooling, as the trial of its reading direction failed (no room for it)")
+    assert extract(Model(folder, pooling="last", cache_dir=tmp_path / "store"), list(TEXTS)).pooling == "last"
+
+
+def test_a_large_vocabulary_takes_little() -> None:
+    config = AutoConfig.for_model("llama", **SIZES | ROTARY | {"vocab_size": 10**6, "pad_token_id": 10**5})
+    assert default_recipe(config).causal
 
 
 def test_a_bert_that_is_a_decoder_is_one() -> None:
-    assert not reads_left_to_right(AutoConfig.for_model("bert", **SIZES))
-    assert reads_left_to_right(AutoConfig.for_model("bert", **SIZES, is_decoder=True))
+    assert not default_recipe(AutoConfig.for_model("bert", **SIZES)).causal
+    assert default_recipe(AutoConfig.for_model("bert", **SIZES, is_decoder=True)).causal
 
 
 def test_the_end_token_is_appended_once() -> None:
@@ -270,7 +332,7 @@ def test_a_decoder_in_memory_is_one_while_it_is_trained(tmp_path: Path) -> None:
 def test_attention_of_a_gpu_alone_is_no_matter() -> None:
     config = AutoConfig.for_model("llama", **SIZES, **ROTARY)
     config._attn_implementation = "flash_attention_2"
-    assert reads_left_to_right(config)
+    assert default_recipe(config).causal
 
 
 def test_the_end_token_is_part_of_what_a_model_is(tmp_path: Path) -> None:
