@@ -109,8 +109,7 @@ _LARGE = 2**22
 class SharedWeights(TorchFunctionMode):
     """Within it, in this thread, models are made with random weights of which large ones are views of one small tensor.
 
-    So models of any size take little memory and time. No two rows or columns of a weight are equal. As in `Undrawn`,
-    models of transformers do not initialise weights.
+    So models of any size take little memory and time. No two rows or columns of a weight are equal.
     """
 
     def __torch_function__(
@@ -118,16 +117,15 @@ class SharedWeights(TorchFunctionMode):
     ) -> Any:
         kwargs, name = dict(kwargs or {}), getattr(func, "__name__", "")
         written = args[0] if args else kwargs.get("tensor")
-        if name in _DRAWS or ((name == "__setitem__" or re.fullmatch("[a-z].*_", name)) and self._is_shared(written)):
+        if (name == "__setitem__" or re.fullmatch("[a-z].*_", name)) and self._is_shared(written):
             return written
-        if func is torch.empty:
-            empty = torch.empty(*args, **{**kwargs, "device": "meta"})
-            if empty.is_floating_point():
+        if func is torch.linalg.qr:  # what orthogonal weights are drawn by takes minutes
+            return args[0], torch.ones(2 * args[0].shape[-1:])
+        if func in (torch.empty, torch.randn):
+            empty = func(*args, **{**kwargs, "device": "meta"})
+            if empty.is_floating_point() and empty.numel() > _LARGE:
                 strides = (17, 13, 11, 7, 1)[-empty.ndim :]
-                large = empty.numel() > _LARGE
-                return self._numbers.as_strided(empty.shape, strides) if large else 0.02 * torch.randn(empty.shape)
-        if func is torch.tensor and sys._getframe(1).f_code.co_name == _ASKING:
-            return torch.empty(0, device="meta")
+                return self._numbers.as_strided(empty.shape, strides)
         return func(*args, **kwargs)
 
     @cached_property

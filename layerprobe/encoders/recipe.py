@@ -21,3 +21,351 @@ from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.atomic import is_below
 from layerprobe.rng import SharedWeights, drawing
+
+MODULES = "modules.json"
+SETTINGS = "config_sentence_transformers.json"
+INPUT = "sentence_bert_config.json"
+_OLD_INPUTS = tuple(
+    f"sentence_{kind}_config.json" for kind in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+"""What early versions of sentence-transformers called it, in the order in which it looks for them."""
+POOLING = "1_Pooling/config.json"
+MODES: dict[Pooling, str] = {
+    "cls": "pooling_mode_cls_token",
+    "mean": "pooling_mode_mean_tokens",
+    "max": "pooling_mode_max_tokens",
+    "last": "pooling_mode_lasttoken",
+}
+"""Keys of sentence-transformers up to 5; 6 has `pooling_mode`, and reads these."""
+_NEW_MODES: dict[str, Pooling] = {"cls": "cls", "mean": "mean", "max": "max", "lasttoken": "last"}
+_OTHER_SIMILARITIES = {"dot": "dot products", "euclidean": "Euclidean distances", "manhattan": "Manhattan distances"}
+_CHANGES_NOTHING = ("Transformer", "Pooling", "Normalize", "Dropout")
+"""Modules that a cosine between embeddings does not need, or that are done here."""
+_LOOKED_AT = 64
+"""Token ids from which those are taken that test the reading direction."""
+_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SentenceModel:
+    """The settings of a sentence-transformers folder besides its encoder."""
+
+    find: Callable[[str], Path | None]
+    """The path of a file in it, None where there is no such file."""
+    rows: tuple[dict[str, str], ...]
+    """Its modules, the encoder first."""
+    pooling: dict[str, Any]
+    """How token states are pooled."""
+    settings: dict[str, Any]
+    """Prompts and similarity."""
+    reading: dict[str, Any]
+    """Length and lower case."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The classes of its modules."""
+        return tuple(row["type"].rpartition(".")[2] for row in self.rows)
+
+    @property
+    def pooled(self) -> str:
+        """How it pools: in our word, or in those of sentence-transformers."""
+        modes = _modes(self.pooling) or ["mean"]
+        return _NEW_MODES.get(modes[0], modes[0]) if len(modes) == 1 else " and ".join(modes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """A model's default way to turn texts into embeddings."""
+
+    pooling: Pooling = "mean"
+    """How token states become one embedding."""
+    max_length: int | None = None
+    """Tokens at which texts are cut."""
+    prompt: str = ""
+    """Put before every text."""
+    prompts: dict[str, str] = field(default_factory=dict)
+    """All prompts of the configuration, by name: query and document are those of retrieval."""
+    configured: bool = False
+    """Whether a configuration of sentence-transformers says so."""
+    left_out: tuple[str, ...] = ()
+    """What else it says, which is not done here."""
+    causal: bool = False
+    """Whether a token's state depends on no later token, as in decoders."""
+    untried: str = ""
+    """Why that could not be tried; it is read as an encoder then."""
+    end_token: str = ""
+    """What is appended to every text, as its tokenizer does not do so itself."""
+    kinds: tuple[str, ...] = ()
+    """The modules of that configuration."""
+    source: Any = field(default=None, compare=False, repr=False)
+    """Where it is from: a `SentenceModel` or a loaded `SentenceTransformer`."""
+
+    @property
+    def retrieval_prompts(self) -> tuple[str, str] | None:
+        """Those before queries and before documents, empty ones too; None where no configuration says so."""
+        if not self.configured:
+            return None
+        # sentence-transformers adds an empty "document", before which it does not get to "passage" and "corpus"
+        return self.prompts.get("query", ""), self.prompts.get("document", "")
+
+    def notes(self, pooling: Pooling, prompt: str) -> list[str]:
+        """Return what of it is used and other models do not have, as ends of a sentence that names the model."""
+        taken = [f"{pooling} pooling"] if pooling == self.pooling != "mean" else []
+        taken += [f"the prompt {prompt!r}"] if prompt in (self.prompt, *self.prompts.values()) and prompt else []
+        end = [f"the end token {self.end_token!r} after every text"] if self.end_token else []
+        if self.configured:
+            notes = [f"{' and '.join(taken)}, as its sentence-transformers configuration says"] if taken else []
+            return [*notes, *end, *self.left_out]
+        why = ", as it reads from left to right" if self.causal else ""
+        notes = [f"{' and '.join(taken + end)}{why}"] if taken + end else []
+        if self.untried and pooling == self.pooling:
+            notes.append(f"{pooling} pooling, as the trial of its reading direction failed ({self.untried})")
+        return notes
+
+
+def configured_recipe(find: Callable[[str], Path | None], name: str) -> Recipe | None:
+    """Return the recipe of a sentence-transformers configuration; None without one.
+
+    Args:
+        find: The path of a file that lies next to the model, None where there is no such file.
+        name: Of the model, for errors.
+    """
+    try:
+        source = sentence_model(find)
+        if source is None:
+            return None
+        settings, pooling = source.settings, source.pooling
+        prompts = {key: text for key, text in (settings.get("prompts") or {}).items() if text}
+        prompt = prompts.get(settings.get("default_prompt_name") or "", "")
+        recipe = _recipe(source.kinds, _modes(pooling), pooling.get("include_prompt"), prompts, prompt, settings)
+        return replace(recipe, source=source, max_length=int(source.reading.get("max_seq_length") or 0) or None)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(
+            f"the sentence-transformers configuration of {name} cannot be read: "
+            f"{type(error).__name__}: {error}; mend or remove {MODULES}"
+        ) from error
+
+
+def sentence_model(find: Callable[[str], Path | None]) -> SentenceModel | None:
+    """Return the settings of a sentence-transformers folder; None for other folders."""
+    path = find(MODULES)
+    if path is None:
+        return None
+
+    def settings_of(file: str) -> dict[str, Any]:
+        path = find(file)
+        return {} if path is None else dict(_read(path))
+
+    rows = _read(path)
+    if not isinstance(rows, list) or not rows or not all(map(_is_module, rows)):
+        raise DataError("expected a list of modules, each with a type and a path below the model's folder")
+    folder = next((row["path"] for row in rows if row["type"].endswith(".Pooling")), None)
+    inputs = (settings_of(f"{rows[0]['path']}/{name}".lstrip("/")) for name in (INPUT, *_OLD_INPUTS))
+    return SentenceModel(
+        find=find,
+        rows=tuple(rows),
+        pooling={} if folder is None else settings_of(f"{folder}/config.json"),
+        settings=settings_of(SETTINGS),
+        reading=next(filter(None, inputs), {}),
+    )
+
+
+def _is_module(row: Any) -> bool:
+    typed = isinstance(row, dict) and isinstance(row.get("type"), str) and isinstance(row.get("path"), str)
+    return typed and is_below(row["path"])
+
+
+def encoder_folder(folder: Path) -> Path:
+    """Return where the encoder of a local model lies: in `0_Transformer`, or so, of an old sentence-transformers."""
+    if (folder / "config.json").is_file():
+        return folder
+    held = sentence_model(lambda file: path if (path := folder / file).is_file() else None)
+    if held is not None and held.kinds[:1] != ("Transformer",):
+        raise ModelError(
+            f"{folder} begins with a {', a '.join(held.kinds)}: expected a Transformer, with blocks to cut"
+        )
+    return folder if held is None else folder / held.rows[0]["path"]
+
+
+def loaded_recipe(model: Any) -> Recipe:
+    """Return the recipe of a loaded `SentenceTransformer`."""
+    kinds = [type(module).__name__ for module in model]
+    pooling = next((module for module in model if type(module).__name__ == "Pooling"), None)
+    config = {} if pooling is None else pooling.get_config_dict()
+    prompts = {key: text for key, text in (getattr(model, "prompts", None) or {}).items() if text}
+    default = getattr(model, "default_prompt_name", None)
+    settings = {name: getattr(model, name, None) for name in ("truncate_dim", "similarity_fn_name")}
+    recipe = _recipe(
+        kinds, _modes(config), config.get("include_prompt"), prompts, prompts.get(default or "", ""), settings
+    )
+    return replace(recipe, source=model)
+
+
+def _recipe(
+    kinds: Sequence[str],
+    modes: list[str],
+    include_prompt: bool | None,
+    prompts: dict[str, str],
+    prompt: str,
+    settings: dict[str, Any],
+) -> Recipe:
+    supported = len(modes) == 1 and modes[0] in _NEW_MODES
+    left_out = [f"no module {kind}, which its configuration has" for kind in kinds if kind not in _CHANGES_NOTHING]
+    if not supported:
+        left_out.append(f"mean pooling, where its configuration has {' and '.join(modes) or 'none'}")
+    if prompts and include_prompt is False:
+        left_out.append("the prompt's tokens in the embedding, which its configuration leaves out")
+    if "document" not in prompts and (name := next(filter(prompts.get, ("passage", "corpus")), None)):
+        left_out.append(f"no prompt before documents: sentence-transformers does not use its {name!r} prompt for them")
+    left_out += [f"{ours}, where its configuration has {theirs}" for theirs, ours in other_scores(settings, kinds)]
+    return Recipe(
+        pooling=_NEW_MODES[modes[0]] if supported else "mean",
+        prompt=prompt,
+        prompts=prompts,
+        configured=True,
+        left_out=tuple(left_out),
+        kinds=tuple(kinds),
+    )
+
+
+def other_scores(settings: dict[str, Any], kinds: Sequence[str]) -> list[tuple[str, str]]:
+    """Return what a configuration makes of embeddings before they are compared and how it does that, with what we do.
+
+    Dot products and Euclidean distances of embeddings of the length 1 are in the order of their cosines.
+    """
+    scores, similarity = [], settings.get("similarity_fn_name")
+    if dim := settings.get("truncate_dim"):
+        scores.append((f"the first {dim} features", "all features"))
+    if similarity in _OTHER_SIMILARITIES and (similarity == "manhattan" or "Normalize" not in kinds):
+        scores.append((_OTHER_SIMILARITIES[similarity], "cosines"))
+    return scores
+
+
+def _modes(config: dict[str, Any]) -> list[str]:
+    mode = config.get("pooling_mode")
+    if mode is not None:
+        return [mode] if isinstance(mode, str) else list(mode)
+    prefix = "pooling_mode_"
+    names = {old: next(new for new, ours in _NEW_MODES.items() if ours == pooling) for pooling, old in MODES.items()}
+    return [names.get(key, key.removeprefix(prefix)) for key, on in config.items() if key.startswith(prefix) and on]
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def in_lower_case(tokenizer: Any) -> None:
+    """Make a tokenizer read lower case, as sentence-transformers does."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    normalizer = "" if backend is None else json.dumps(json.loads(backend.to_str())["normalizer"])
+    if backend is not None and '"Lowercase"' not in normalizer and '"lowercase": true' not in normalizer:
+        steps = [] if backend.normalizer is None else [backend.normalizer]
+        backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *steps])
+
+
+# ---- decoders --------------------------------------------------------------------------------------------
+
+
+@kept_by_text
+def default_recipe(config: PreTrainedConfig, *, trust_remote_code: bool = False) -> Recipe:
+    """Return how a model is read of which no configuration says how, by whether it reads from left to right.
+
+    That is tried on a model of its first blocks, as many as it has kinds of, with random weights: how tokens see each
+    other is no matter of weights.
+    """
+    if count_blocks(config) == 0:
+        return Recipe()
+    problems, kinds, whole = list[str](), _blocks_of_all_kinds(config), count_blocks(config)
+    for n_blocks in dict.fromkeys((kinds, min(kinds + 1, whole), whole)):  # what few blocks are too few for
+        try:
+            small = next(truncated_configs(config, n_blocks))
+            small._attn_implementation = small._experts_implementation = "eager"  # others can be of a GPU alone
+            small.use_cache = False
+            for name in {"num_local_experts", "num_experts"} & vars(small).keys():  # some copy the weights of all
+                setattr(small, name, max(2, getattr(small, "num_experts_per_tok", None) or 0))
+            with drawing(0), SharedWeights():
+                model = empty_model(small, trust_remote_code=trust_remote_code).train(False)
+                for weight in model.parameters():
+                    if weight.ndim > 1:  # as drawn, some are so large that attention is to one token, or are 0
+                        weight.data.mul_(0.1).add_(torch.randn(weight.shape), alpha=0.02)
+            return recipe_of(is_causal(model))
+        except Exception as error:  # models raise anything
+            problems.append(first_sentence(error))
+    return Recipe(untried=problems[0])
+
+
+def recipe_of(causal: bool) -> Recipe:
+    """Return how a model is read of which no configuration says how."""
+    return Recipe(pooling="last" if causal else "mean", causal=causal)
+
+
+def _blocks_of_all_kinds(config: PreTrainedConfig) -> int:
+    """Return how many blocks from the first have one of each kind that a list of kinds by block names."""
+    n_blocks = count_blocks(config)
+    lists = (value for value in config.to_dict().values() if isinstance(value, list) and len(value) == n_blocks)
+    kinds = (value for value in lists if all(isinstance(kind, str) for kind in value))
+    return max((1 + max(map(value.index, value)) for value in kinds if value), default=1)
+
+
+@torch.inference_mode()
+def is_causal(model: PreTrainedModel) -> bool:
+    """Return whether a change of the last token changes no state before it, and one of the first those behind it.
+
+    Raises:
+        ModelError: If no change of a token changes another one's state.
+    """
+    plain = plain_tokens(model.config)
+    text = [plain[place % len(plain)] for place in range(6)]
+    ids = torch.tensor([text[:5], [*text[:4], text[5]], [text[1], *text[1:5]]], device=model.device)
+    states = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state.float()
+    before, behind = (states[0] - states[1])[:-1].abs().max(), (states[0] - states[2])[1:].abs().max()
+    if not max(before, behind) > 0:
+        raise ModelError("no token's state depends on another token")
+    return bool(behind > 0 and before <= _TOLERANCE * behind)
+
+
+def plain_tokens(config: PreTrainedConfig) -> list[int]:
+    """Return some of the token ids that a model knows, without those of special tokens where it has two others."""
+    n_known = getattr(config, "vocab_size", None)
+    ids = range(min(n_known, _LOOKED_AT) if isinstance(n_known, int) else _LOOKED_AT)
+    settings = (value for name, value in config.to_dict().items() if name.endswith("_token_id"))
+    special = {token for value in settings for token in (value if isinstance(value, list) else [value])}
+    plain = [token for token in ids if token not in special]
+    return plain[-5:] if len(plain) > 1 else list(ids)
+
+
+def with_end_token(tokenizer: Any) -> tuple[Any, str]:
+    """Return a tokenizer that appends its end token to every text, and that token.
+
+    One that appends a special token already comes back as it is, with an empty text: so does one without an end token.
+    """
+    end = tokenizer.eos_token
+    ids, bare = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (True, False))
+    at = next((i for i in range(len(ids) - len(bare) + 1) if ids[i : i + len(bare)] == bare), None)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if end is None or backend is None or at is None or ids[at + len(bare) :]:
+        return tokenizer, ""
+    ended = copy.deepcopy(tokenizer)
+    ended.backend_tokenizer.post_processor = _appending(backend.post_processor, str(end), tokenizer.eos_token_id)
+    return (ended, str(end)) if ended("a")["input_ids"] == [*ids, tokenizer.eos_token_id] else (tokenizer, "")
+
+
+def _appending(rules: Any, end: str, number: int) -> Any:
+    """Return what a tokenizer does with tokens at the end, and after it a token at the end of texts and of pairs."""
+    bare = Tokenizer(BPE())
+    if rules is not None:
+        bare.post_processor = rules
+    whole = json.loads(bare.to_str())
+    processor = whole["post_processor"]
+    steps = [] if processor is None else processor["processors"] if processor["type"] == "Sequence" else [processor]
+    template = next((step for step in steps if step["type"] == "TemplateProcessing"), None)
+    if template is None:
+        first, second = ({"Sequence": {"id": text, "type_id": i}} for i, text in enumerate("AB"))
+        template = {"type": "TemplateProcessing", "single": [first], "pair": [first, second], "special_tokens": {}}
+        steps = [*steps, template]
+    for part in (template["single"], template["pair"]):
+        (last,) = part[-1].values()
+        part.append({"SpecialToken": {"id": end, "type_id": last["type_id"]}})
+    template["special_tokens"][end] = {"id": end, "ids": [number], "tokens": [end]}
+    whole["post_processor"] = {"type": "Sequence", "processors": steps} if len(steps) > 1 else template
+    return Tokenizer.from_str(json.dumps(whole)).post_processor
