@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from layerprobe.context import report
-from layerprobe.encoders.batching import Batch, collate, token_batches
+from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.device import float64_device
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import Resolved
 from layerprobe.encoders.model import Model, Pooling
 from layerprobe.errors import DataError
+from layerprobe.extraction.token_states import token_states
 from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.losses import Criterion, PreparedItems
 from layerprobe.kinds.answers.kind import Questions
@@ -121,15 +120,8 @@ def answer_probe(checkpoint: Resolved, task: Task, *, split: Split) -> LayerScor
     spans = [(part, cast(Questions, task.split(name)).spans) for name, part in windows.items()]
     if warning := cut_questions_warning(spans, encoder.limit(checkpoint.max_length)):
         logger.warning("%s", warning)
-    done, total = 0, sum(len(part.pairs) for part in windows.values())
-
-    def passed(n: int) -> None:
-        nonlocal done
-        done += n
-        report(f"probing {checkpoint.label}", done, total)
-
-    weights = _fitted(encoder, windows["train"], cast(Questions, task.train), options, passed)
-    outputs = {name: _spans(encoder, windows[name], weights, options, passed) for name in dict.fromkeys(names[1:])}
+    weights = _fitted(encoder, windows["train"], cast(Questions, task.train), options)
+    outputs = {name: _spans(encoder, windows[name], weights, options) for name in dict.fromkeys(names[1:])}
     gold = cast(Questions, task.split(split)).gold
     by_layer = []
     for layer, of_layer in enumerate(outputs[split]):
@@ -146,34 +138,17 @@ def _windowed(encoder: Encoder, items: Questions, model: Resolved) -> Windows:
 
 
 @torch.inference_mode()
-def _read(encoder: Encoder, windows: Windows, options: Model, use: Use, passed: Callable[[int], None]) -> None:
-    """Run all windows through the model, and every layer through `use`; a batch that does not fit is halved."""
-    budget = options.batch_tokens or BATCH_TOKENS
-    batches = token_batches(windows.texts.lengths, budget=budget, same_length=not encoder.padding_invariant)
-    waiting = list(batches)[::-1]
-    while waiting:
-        rows = waiting.pop()
-        batch = collate(windows.texts, rows, encoder.device)
-        real = batch["attention_mask"].bool()
-        try:
-            with encoder.precision():
-                by_layer = [states[real] for states in encoder.layer_states(batch)]
-        except (RuntimeError, MemoryError) as error:
-            if len(rows) == 1 or not is_out_of_memory(error):
-                raise
-            half = len(rows) // 2
-            waiting += [rows[half:], rows[:half]]
-            torch.cuda.empty_cache()
-            continue
-        with without_autocast():
-            for layer, states in enumerate(by_layer):
-                use(rows, layer, states.float())
-        passed(len(rows))
+@without_autocast()
+def _read(encoder: Encoder, windows: Windows, options: Model, use: Use) -> None:
+    """Run all windows through the model, and every layer through `use`."""
+    lengths = np.array(windows.texts.lengths)
+    for rows, states in token_states(encoder, windows.texts, batch_tokens=options.batch_tokens or BATCH_TOKENS):
+        inside = np.arange(states.shape[2]) < lengths[rows, None]
+        for layer, values in enumerate(states):
+            use(rows, layer, torch.from_numpy(values[inside]).to(encoder.device))
 
 
-def _fitted(
-    encoder: Encoder, windows: Windows, items: Questions, options: Model, passed: Callable[[int], None]
-) -> Tensor:
+def _fitted(encoder: Encoder, windows: Windows, items: Questions, options: Model) -> Tensor:
     """Return the weights of first and last tokens at every layer, (layer, width, 2)."""
     targets = windows.targets(items.spans)
     if (targets[:, 1] == windows.null).all():
@@ -188,7 +163,7 @@ def _fitted(
         covariances[layer] += sums[0].to(place)
         pulls[layer] += sums[1].to(place)
 
-    _read(encoder, windows, options, add, passed)
+    _read(encoder, windows, options, add)
     return torch.stack([newton_step(*system, n=len(windows.pairs)) for system in zip(covariances, pulls, strict=True)])
 
 
@@ -228,9 +203,7 @@ def newton_step(covariance: Tensor, pull: Tensor, *, n: int) -> Tensor:
     return weights
 
 
-def _spans(
-    encoder: Encoder, windows: Windows, weights: Tensor, options: Model, passed: Callable[[int], None]
-) -> list[NDArray[np.float64]]:
+def _spans(encoder: Encoder, windows: Windows, weights: Tensor, options: Model) -> list[NDArray[np.float64]]:
     """Return the best spans of all questions by every layer, (question, 4) each."""
     logits: list[list[NDArray[np.float64]]] = [[np.zeros((0, 2))] * len(windows.pairs) for _ in weights]
 
@@ -240,5 +213,5 @@ def _spans(
         for row, scores in zip(rows, np.split(values, ends[:-1]), strict=True):
             logits[layer][row] = scores
 
-    _read(encoder, windows, options, keep, passed)
+    _read(encoder, windows, options, keep)
     return [windows.spans(layer) for layer in logits]
