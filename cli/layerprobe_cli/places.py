@@ -1,7 +1,10 @@
 """Files and folders that a command will write: what is in their way is reported before the work and not after it."""
 
 import contextlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import typer
 
@@ -34,6 +37,28 @@ def report_file(path: Path | None) -> Path | None:
     elif path is not None and path.suffix.lower() not in (".html", ".htm"):
         raise typer.BadParameter(f"expected a file that ends in .html, {', '.join(IMAGES)}, got {path}")
     return file_to_write(path)
+
+
+KEEP_NOTHING = ("predict", "score", "compare", "probe", "profile", "check", "export")
+"""Commands whose results are wanted alone, and not what the store keeps of the work."""
+
+
+@contextlib.contextmanager
+def usable_cache(command: str, cache_dir: object) -> Iterator[str]:
+    """Let a command that keeps nothing use a folder of its own where the usual cache cannot be written; say so."""
+    with contextlib.ExitStack() as own:
+        if command in KEEP_NOTHING and not cache_dir and not os.environ.get("LAYERPROBE_CACHE"):
+            from layerprobe.store.store import Store
+
+            root = Store().root
+            with contextlib.suppress(OSError):
+                if reason := obstacle(root / "locks"):
+                    folder = own.enter_context(TemporaryDirectory(prefix="layerprobe-"))
+                    own.callback(os.environ.pop, "LAYERPROBE_CACHE")
+                    os.environ["LAYERPROBE_CACHE"] = folder
+                    yield f"nothing is kept for the next command, as {root} cannot be written: {reason}"
+                    return
+        yield ""
 
 
 def new_folder(folder: Path | None) -> Path | None:

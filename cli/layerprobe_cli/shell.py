@@ -22,7 +22,7 @@ from layerprobe.process import limit_advice
 from layerprobe.results.terminal import fitted, spelled
 from layerprobe_cli.derive import option
 from layerprobe_cli.output import echo, fail, log_to_stderr, print_json, progress_bar, say, stdout_errors, width_of
-from layerprobe_cli.places import report_file
+from layerprobe_cli.places import report_file, usable_cache
 from layerprobe_cli.start import Ended, interruptible
 
 if TYPE_CHECKING:
@@ -294,7 +294,9 @@ def run(command: Callable[..., Any], context: typer.Context, values: dict[str, A
         from layerprobe.context import settings
 
         level = values.get("level")
-        with interruptible():
+        cache_dir = context.params.get("cache_dir")
+        with interruptible(), usable_cache(context.info_name or "", cache_dir) as note:
+            call.notes([note] if note else [])
             with progress_bar(quiet=call.quiet) as progress, settings(progress=progress, level=level):
                 done = command(**values)
             if done is not None:

@@ -18,9 +18,15 @@ from layerprobe.errors import DataError, LayerProbeError, StoreError, another_fo
 from layerprobe.files.inputs import open_regular
 from layerprobe.process import limit_advice
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 TEMPORARY = ".tmp-"
 """What the names of files and folders begin with while they are written."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ESTALE)
 _UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
@@ -31,7 +37,7 @@ def store_errors(doing: str, path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         advice = f"free space, or {another_folder()}" if error.errno in _FULL else another_folder()
-        if error.errno == errno.ENOLCK:
+        if doing == "lock" and error.errno in _NO_LOCKS:
             advice = f"the file system has no locks: {advice}, on a local disk"
         elif limit := limit_advice(error):
             advice = limit
@@ -139,10 +145,6 @@ def make_directory(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
 
-FIRST_WAIT = 5.0
-"""Seconds that a lock is waited for before it is asked whether its file could be made."""
-
-
 @contextlib.contextmanager
 def locked(root: Path, path: Path, *, wait: bool = False) -> Iterator[bool]:
     """Hold the lock that is a file below `root`; yields False where another process has it and is not waited for."""
@@ -151,12 +153,9 @@ def locked(root: Path, path: Path, *, wait: bool = False) -> Iterator[bool]:
     lock = FileLock(inside(root, path))
     make_directory(path.parent)
     with store_errors("lock", path):
+        _check_lockable(path)
         with contextlib.suppress(Timeout):
-            lock.acquire(timeout=FIRST_WAIT if wait else 0)
-        if wait and not lock.is_locked:
-            if not path.exists():  # filelock tries for ever where no file can be made
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-            lock.acquire(timeout=-1)
+            lock.acquire(timeout=-1 if wait else 0)
     if not lock.is_locked:
         yield False
         return
@@ -164,6 +163,22 @@ def locked(root: Path, path: Path, *, wait: bool = False) -> Iterator[bool]:
         yield True
     finally:
         lock.release()
+
+
+def _check_lockable(path: Path) -> None:
+    """Raise OSError where a file cannot be made or locked, for which filelock may wait for ever."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        with contextlib.suppress(BlockingIOError):
+            flock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def flock(descriptor: int) -> None:
+    """Lock an open file or folder where the platform can; raise BlockingIOError where another process has it."""
+    if fcntl is not None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def write_whole(path: Path, data: bytes) -> None:

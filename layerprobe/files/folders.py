@@ -21,14 +21,9 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from layerprobe.errors import DamagedStoreError, DataError, FormatError, StoreError, another_folder
-from layerprobe.files.atomic import TEMPORARY, inside, problem_with, sha256_of, store_errors, sync, write_whole
+from layerprobe.files.atomic import TEMPORARY, flock, inside, problem_with, sha256_of, store_errors, sync, write_whole
 from layerprobe.files.inputs import read_document
 from layerprobe.files.serialisation import Checksum, from_dict, parse_json, sealed, unsealed
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 T = TypeVar("T")
 
@@ -179,11 +174,11 @@ def _lock(folder: Path) -> int | None:
         BlockingIOError: Another process has it.
         FileNotFoundError: It was removed meanwhile.
     """
-    if fcntl is None:
+    if os.name == "nt":  # folders cannot be opened there
         return None
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flock(descriptor)
         folder.stat()
     except (BlockingIOError, FileNotFoundError):
         os.close(descriptor)

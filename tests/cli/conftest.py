@@ -44,7 +44,7 @@ Layerprobe = Callable[..., Outcome]
 Pair = tuple[Path, Path]
 
 
-def call(cache: Path, *arguments: str | Path) -> Outcome:
+def call(cache: str | Path, *arguments: str | Path) -> Outcome:
     """Run a command in this process."""
     environment, words = {"LAYERPROBE_CACHE": str(cache), "COLUMNS": "200"}, [str(argument) for argument in arguments]
     with pytest.MonkeyPatch.context() as patch:

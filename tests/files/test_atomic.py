@@ -14,7 +14,15 @@ import pytest
 import layerprobe as lp
 from layerprobe.errors import LayerProbeError, StoreError
 from layerprobe.files import atomic as files
-from layerprobe.files.atomic import make_directory, problem_with, remove_leftovers, sha256_of, store_errors, write_whole
+from layerprobe.files.atomic import (
+    locked,
+    make_directory,
+    problem_with,
+    remove_leftovers,
+    sha256_of,
+    store_errors,
+    write_whole,
+)
 from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.kinds.sentences.word_similarity import load_word_similarity
 from layerprobe.lab.pretraining.run import ADAPTED
@@ -159,6 +167,44 @@ def test_an_unknown_trouble_gets_general_advice(tmp_path: Path) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
     with pytest.raises(StoreError, match=r"cannot read .*: no reason: check the disk"), store_errors("read", tmp_path):
         raise OSError("no reason")
+
+
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ESTALE)
+
+
+@pytest.mark.skipif(files.fcntl is None, reason="locks are others there")
+@pytest.mark.parametrize("wait", [False, True])
+@pytest.mark.parametrize("number", [*NO_LOCKS, errno.EACCES, errno.EPERM, errno.EIO])
+def test_a_lock_that_cannot_be_is_one_line_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, wait: bool
+) -> None:
+    monkeypatch.setattr(files.fcntl, "flock", fails_with(number))
+    advice = "the file system has no locks: choose another folder" if number in NO_LOCKS else "c"
+    with (
+        pytest.raises(StoreError, match=rf"cannot lock .*a\.lock: {os.strerror(number)}: {advice}"),
+        locked(tmp_path, tmp_path / "a.lock", wait=wait),
+    ):
+        pytest.fail("expected no lock")
+
+
+def test_a_lock_that_cannot_be_made_is_one_line_at_once(tmp_path: Path) -> None:
+    (tmp_path / "a.lock").mkdir()
+    with (
+        pytest.raises(StoreError, match=r"cannot lock .*: Is a directory"),
+        locked(tmp_path, tmp_path / "a.lock", wait=True),
+    ):
+        pytest.fail("expected no lock")
+
+
+def test_a_lock_is_for_one_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock"
+    with locked(tmp_path, path) as first:
+        with locked(tmp_path, path) as second:
+            assert (first, second) == (True, False)
+        with locked(tmp_path, tmp_path / "b.lock") as other:
+            assert other
+    with locked(tmp_path, path, wait=True) as again:
+        assert again
 
 
 def test_what_is_wrong_with_a_file(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from typing import Literal
 import numpy as np
 import torch
 import transformers
-from filelock import FileLock
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -26,7 +25,7 @@ from layerprobe.encoders.failures import first_sentence, is_out_of_memory
 from layerprobe.encoders.loading import Resolved
 from layerprobe.encoders.model import Pooling
 from layerprobe.errors import ModelError, another_folder, option
-from layerprobe.files.atomic import inside, make_directory, store_errors
+from layerprobe.files.atomic import inside, locked, make_directory
 from layerprobe.files.folders import SUMS, folder_errors, folder_problems, new_folder
 from layerprobe.files.serialisation import digest
 from layerprobe.process import silence, while_needed, without_warnings
@@ -173,8 +172,7 @@ def open_graph(engine: Engine, encoder: Encoder, model: Resolved) -> Opened:
     """
     root = Store(model.asked.cache_dir).root
     folder = _folder(engine, encoder, model, root)
-    make_directory(root / "locks")
-    with _OPENING, store_errors("lock", root / "locks"), FileLock(root / "locks" / f"{folder.name}.lock"):
+    with _OPENING, locked(root, root / "locks" / f"{folder.name}.lock", wait=True):
         problems = list(folder_problems(folder))
         for problem in problems:
             logger.warning("%s: making the graph again", problem)
