@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
 
 from huggingface_hub import ModelCardData
@@ -48,7 +48,6 @@ def card(
     run: FineTuningRun | None = None,
     origin: RunOrigin | None = None,
     runs: Sequence[FineTuningRun] = (),
-    beside: Mapping[str, float] | None = None,
     finding: Finding | None = None,
     made: str = "",
     int8: Sequence[Int8File] = (),
@@ -65,7 +64,6 @@ def card(
         run: The run of fine-tuning that it is of.
         origin: What that run started from; given with it.
         runs: Those of this layer with every seed that is available, that one among them.
-        beside: Test scores to compare with, by what they are of.
         finding: Evidence for the choice of the layer.
         made: How it was made and what was measured of it.
         int8: Its graphs with products of 8 bits.
@@ -104,7 +102,6 @@ def card(
         made=made,
         run=run,
         **tuned,
-        beside=[(label, f"{value:.2f}") for label, value in (beside or {}).items()],
         finding=finding,
         finding_data=finding and shown_name(finding.task),
         layers=finding and finding_table(finding),

@@ -76,9 +76,14 @@ def export_model(
     """
     backends = check_int8(int8)
     out, layer = Path(out), None if layer is None else one_layer(layer)
-    beside, of_part = dict[str, float](), ""
+    of_part: list[str] = []
     if isinstance(model, Finding):
-        beside, of_part = _beside(model)
+        finding = finding or model
+        if not model.weights.n_train:
+            of_part = [
+                "these weights are of one run of the search, which saw a part of the labels: "
+                "find(..., final=True) uses all"
+            ]
         model, layer = _of_finding(model, layer)
     source = _folder_of(model)
     saved = None if source is None or isinstance(model, Resolved) else load_saved_run(source, layer)
@@ -134,7 +139,7 @@ def export_model(
         normalize = "Normalize" in kinds
         if left := [kind for kind in kinds if kind not in ("Transformer", *FOR_ANY_LAYER)]:
             notes = [f"the run was trained without {' and '.join(left)} of the model, and its export has none"]
-        notes += [of_part] if of_part else []
+        notes += of_part
     same = "revision", "random_init", "architecture", "n_blocks", "blocks"
     if finding is not None and any(getattr(finding.model, name) != getattr(described, name) for name in same):
         raise DataError(f"expected a finding of {_which(described)}, got one of {_which(finding.model)}")
@@ -169,7 +174,6 @@ def export_model(
             run=None if saved is None else saved[0],
             origin=None if saved is None else saved[1],
             runs=() if saved is None else runs_of_layer(saved[0]),
-            beside=beside,
             finding=finding,
             made=made,
             changes=changes,
@@ -320,12 +324,3 @@ def _check_options_agree(run: FineTuningRun, origin: RunOrigin, layer: int | Non
 def _which(model: ModelDescription) -> str:
     blocks = f"all {model.n_blocks} blocks" if model.blocks is None else f"blocks {', '.join(map(str, model.blocks))}"
     return f"{model.name} at revision {model.revision} with {blocks}"
-
-
-def _beside(finding: Finding) -> tuple[dict[str, float], str]:
-    """Return the test scores that stand beside a found model, and a note where its run learnt from a part of labels."""
-    untrained = finding.untrained[finding.best_layer] if finding.untrained else None
-    scores = {"this layer without fine-tuning": untrained, "runs of the search, mean over seeds": finding.tested}
-    note = "these weights are of one run of the search, which saw a part of the labels: find(..., final=True) uses all"
-    known = {name: score for name, score in scores.items() if score is not None}
-    return known, "" if finding.weights.n_train else note

@@ -161,7 +161,7 @@ def test_hostile_names_stay_text() -> None:
     finding = finding_of(model, reference=HOSTILE, sentence=HOSTILE)
     origin = dataclasses.replace(ORIGIN, task=HOSTILE)
     layout = Layout(pooling="mean", width=16, max_length=64, prompt=HOSTILE + "\n```\n")
-    text = card(model, 2, layout, run=RUN, origin=origin, beside={HOSTILE: 1.0}, finding=finding)
+    text = card(model, 2, layout, run=RUN, origin=origin, finding=finding)
     assert front_matter(text)["base_model"] == HOSTILE.partition("@")[0]
     assert ModelCard(text).data.library_name == "sentence-transformers"
     body = text.split("---\n", 2)[2]

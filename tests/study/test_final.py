@@ -76,15 +76,14 @@ def test_the_untrained_scores_come_first(model: lp.Model, finding: Finding) -> N
     assert untrained_sentence(1, {1: 60.0, 2: 68.7}, 63.4).endswith("fine-tuning may not be needed.")
 
 
-def test_its_export_says_what_it_learnt_from_and_what_stands_beside_it(finding: Finding, tmp_path: Path) -> None:
+def test_its_export_says_what_it_learnt_from_and_why_it_has_this_layer(finding: Finding, tmp_path: Path) -> None:
     export_model(finding, tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     assert "40 examples to train on, those for training and those for validation together, for " in card
     assert "as many as validation chose in the search; 16 others to score" in card
     assert "validation Spearman" not in card
-    untrained = finding.untrained[finding.best_layer]
-    assert f"| this layer without fine-tuning | {untrained:.2f} |" in card
-    assert "| runs of the search, mean over seeds |" in card
+    assert "## Why this layer" in card
+    assert f" {finding.untrained[finding.best_layer]:.2f} |" in card
 
 
 def test_a_run_of_the_search_that_is_exported_is_called_one(model: lp.Model, tmp_path: Path) -> None:
