@@ -37,7 +37,6 @@ from layerprobe.export.layout import (
     Layout,
     check_activations,
     fetch_modules,
-    read_layout,
     write_layout,
 )
 from layerprobe.files.atomic import from_home
@@ -207,7 +206,7 @@ def _verify(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> float
             f"got {loaded.n_blocks} and {loaded.parameters[-1]}: nothing was exported"
         )
     before = _embeddings_of_layer(encoder, layer, layout)
-    after = _embeddings_of_folder(written, read_layout(folder) if layout.source is None else layout, written.probes)
+    after = _embeddings_of_folder(written, layout, written.probes)
     difference = float(np.abs(after - before).max())
     if not difference <= TOLERANCE:  # NaN, too
         raise ModelError(

@@ -18,7 +18,7 @@ import transformers
 
 from layerprobe.encoders.model import Pooling
 from layerprobe.encoders.recipe import INPUT, MODES, MODULES, POOLING, SETTINGS, Recipe, SentenceModel, sentence_model
-from layerprobe.errors import DataError, ModelError
+from layerprobe.errors import ModelError
 from layerprobe.files.serialisation import RARE
 from layerprobe.names import short_name
 from layerprobe.results.table import Table, named_values
@@ -288,28 +288,6 @@ def check_activations(source: SentenceModel, *, name: str) -> None:
             activation = str(_read(file).get("activation_function", "torch."))
             if not activation.startswith("torch."):
                 raise ModelError(f"{name} has a Dense with {activation}: expected an activation of torch.nn")
-
-
-def read_layout(folder: Path) -> Layout:
-    """Return what `write_layout` wrote."""
-    try:
-        if (folder / IMAGES).is_file():
-            config = _read(folder / IMAGES)
-            width, n_extra = int(config["width"]), int(config["tokens_before"])
-            return Layout(pooling=config["pooling"], width=width, max_length=0, prompt="", n_extra=n_extra)
-        pooling, settings = _read(folder / POOLING), _read(folder / SETTINGS)
-        (mode,) = (mode for mode, key in MODES.items() if pooling[key])
-        name, prompts = settings["default_prompt_name"], settings["prompts"]
-        return Layout(
-            pooling=mode,
-            width=int(pooling["word_embedding_dimension"]),
-            max_length=int(_read(folder / INPUT)["max_seq_length"]),
-            prompt=prompts[name] if name else "",
-            query_prompt="" if name else prompts.get("query", ""),
-            document_prompt="" if name else prompts.get("document", ""),
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"expected the folder of an exported model at {folder}: {error}") from error
 
 
 def _write(path: Path, value: Any) -> None:

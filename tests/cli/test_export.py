@@ -4,9 +4,9 @@ import pytest
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 
-from layerprobe.export.layout import read_layout
 from layerprobe.files.serialisation import from_json
 from layerprobe.study.values import Finding
+from tests.export.judges import read_layout
 
 from .conftest import QUICK, Layerprobe, Outcome, Pair
 

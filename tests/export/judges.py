@@ -1,5 +1,6 @@
 """What others make of an exported folder, and what layerprobe has of the layer."""
 
+import json
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ from transformers import AutoModel, AutoModelForTextEncoding, AutoTokenizer
 
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Pooling
+from layerprobe.encoders.recipe import INPUT, MODES, POOLING, SETTINGS
+from layerprobe.export.layout import Layout
 from layerprobe.extraction.embed import embed_layers
 from tests.models import TEXTS
 
@@ -58,3 +61,18 @@ def transformers_mean(folder: Path, *, texts: Sequence[str] = TEXTS, together: b
         mask = inputs["attention_mask"].unsqueeze(-1)
         rows.append((model(**inputs).last_hidden_state * mask).sum(1) / mask.sum(1))
     return torch.cat(rows).numpy()
+
+
+def read_layout(folder: Path) -> Layout:
+    """Return what `write_layout` wrote of a model of texts."""
+    pooling, settings, reading = (json.loads((folder / file).read_text()) for file in (POOLING, SETTINGS, INPUT))
+    (mode,) = (mode for mode, key in MODES.items() if pooling[key])
+    name, prompts = settings["default_prompt_name"], settings["prompts"]
+    return Layout(
+        pooling=mode,
+        width=pooling["word_embedding_dimension"],
+        max_length=reading["max_seq_length"],
+        prompt=prompts[name] if name else "",
+        query_prompt="" if name else prompts.get("query", ""),
+        document_prompt="" if name else prompts.get("document", ""),
+    )

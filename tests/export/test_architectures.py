@@ -10,12 +10,12 @@ from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import UnsupportedArchitectureError
-from layerprobe.export.layout import ExportResult, read_layout
+from layerprobe.export.layout import ExportResult
 from layerprobe.export.run import export_model
 from tests.few import USUAL_ARCHITECTURES, few
 from tests.models import ARCHITECTURES, HIDDEN, MIXES_PADDING, N_BLOCKS, save_tiny
 
-from .judges import layerprobe_embeddings, sentence_transformers_embeddings, transformers_mean
+from .judges import layerprobe_embeddings, read_layout, sentence_transformers_embeddings, transformers_mean
 
 NEEDS_A_BLOCK = frozenset({"deberta-v2", "deberta-v3", "deberta-v2-conv", "modernbert"})
 CASES = [(name, layer) for name in ARCHITECTURES for layer in (0, 1, N_BLOCKS) if layer or name not in NEEDS_A_BLOCK]
