@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.probing.run import probe
-from layerprobe.probing.values import ProbeSettings, Probing
+from layerprobe.probing.values import Probing
 
 Array = NDArray[np.float64]
 
@@ -37,8 +37,8 @@ def fitted(
     embeddings[:, :, :4] += signal[:, None]
     scores = signal.sum(axis=1) + noise
     targets = scores if kind == "scores" else np.where(scores > 0, "a", "b")
-    settings = ProbeSettings(foldings=3 if kind == "scores" else 1, seed=seed)
-    return probe(embeddings, targets, groups=groups, weighted_sum=False, settings=settings)
+    foldings = 3 if kind == "scores" else 1
+    return probe(embeddings, targets, groups=groups, weighted_sum=False, foldings=foldings, random_state=seed)
 
 
 def pairs(seed: int, *, n: int, layers: int, tails: float | None = None, better: float = 0.0) -> Probing:
@@ -52,8 +52,7 @@ def pairs(seed: int, *, n: int, layers: int, tails: float | None = None, better:
     embeddings[:n, :, 0] = 1
     embeddings[n:] = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
     targets = np.column_stack([np.arange(n), n + np.arange(n), gold])
-    settings = ProbeSettings(foldings=1, folds=3)
-    return probe(embeddings, targets, kind="pairs", weighted_sum=False, settings=settings)
+    return probe(embeddings, targets, kind="pairs", weighted_sum=False, foldings=1, cv=3)
 
 
 CASES: dict[str, Callable[[int], Probing]] = {

@@ -47,6 +47,7 @@ PYTHON = {
     "measure": "an option of compare alone, as rules are fitted to CKA",
     "start enough on_plan timing command dense made groups": "for calls from code",
     "column": "--target",
+    "cv random_state n_jobs": "scikit-learn's words, of lp.probe: --folds and --seed",
 }
 """Keywords that are no options."""
 

@@ -78,7 +78,12 @@ def metric_title(metric: str) -> str:
         >>> metric_title("f1")
         'F1'
     """
-    return METRICS[metric].title
+    return metric_of(metric).title
+
+
+def metric_of(name: str) -> Metric:
+    """Return a metric by name; of one that is not registered, such as a scorer of scikit-learn, nothing but that."""
+    return METRICS[name] if name in METRICS else Metric(title=name)
 
 
 def points(metric: str, split: str = "") -> Quantity:
@@ -93,7 +98,7 @@ def bounded(metric: str, ends: tuple[float, float], *, difference: bool = False)
         >>> bounded("accuracy", (95.0, 103.0)), bounded("spearman", (-230.0, 3.0), difference=True)
         ((95.0, 100.0), (-200.0, 3.0))
     """
-    low, high = METRICS[metric].low, METRICS[metric].high
+    low, high = metric_of(metric).low, metric_of(metric).high
     if difference:
         low, high = low - high, high - low
     return min(max(ends[0], low), high), max(min(ends[1], high), low)

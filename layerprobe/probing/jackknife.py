@@ -37,11 +37,12 @@ def jackknife(problem: Problem, layer: Layer, fitted: Fitted, metric: str) -> Ar
     which that would take for error: of classes, what items add as ones to train on is that to a smoothed score.
 
     Returns:
-        None where targets are no scores or classes, there are more numbers than `NUMBERS`, items belong to several
-        groups, or the score of some of the items is not defined.
+        None where targets are no scores or classes, these have another metric than accuracy and macro F1, there are
+        more numbers than `NUMBERS`, items belong to several groups, or the score of some of the items is not defined.
     """
     n, sides = problem.n_items, () if problem.links is None else problem.links.sides
-    if problem.kind not in ("scores", "classes") or n * layer.shape[1] > NUMBERS or len(sides) > 1:
+    smoothed = problem.kind == "classes" and metric in ("accuracy", "macro f1")
+    if not (smoothed or problem.kind == "scores") or n * layer.shape[1] > NUMBERS or len(sides) > 1:
         return None
     rows = layer.rows(slice(0, n))
     units = np.arange(n) if not sides else np.unique(sides[0], return_inverse=True)[1]

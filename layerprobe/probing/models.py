@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from layerprobe.comparison.arrays import Layer, Rows
 from layerprobe.context import part
 from layerprobe.encoders.loading import Resolved, resolve
+from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract_items, left_out_layers
 from layerprobe.metrics.names import split_title
+from layerprobe.probing.fits import FEATURES
 from layerprobe.probing.probes import SCORED_AS, Problem
-from layerprobe.probing.run import Board, probe_layers
-from layerprobe.probing.values import ProbeSettings, Probing
+from layerprobe.probing.run import Board, How, probe_layers
+from layerprobe.probing.values import Probing
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.zero_shot import score_by_item
 from layerprobe.stats.links import Links, joined
@@ -30,7 +32,7 @@ EMBEDDED = 0.7
 """Of the progress."""
 
 
-def probe_model(model: Any, task: Task, *, settings: ProbeSettings, weighted_sum: bool | None) -> Probing:
+def probe_model(model: Any, task: Task, how: How) -> Probing:
     """Embed the items of a task at every layer, or take that from the store, and say which layer to use.
 
     Kinds with a probe of whole embeddings are predicted across folds of all their items; others are scored as
@@ -39,14 +41,16 @@ def probe_model(model: Any, task: Task, *, settings: ProbeSettings, weighted_sum
     task = checked_task(task)
     checkpoint, kind = resolve(model, items=task.readable), KINDS[task.kind]
     split = probed_split(task)
-    about: dict[str, Any] = {"settings": settings, "name": checkpoint.label, "task": task.name, "n_groups": None}
+    about: dict[str, Any] = {"name": checkpoint.label, "task": task.name, "n_groups": None}
     about["notes"] = (f"scored on {split_title(split)}",)
     by_rows = kind.zero_shot == "probe" or (kind.zero_shot == "cosine" and kind.threshold is None)
     if not (by_rows or task.kind == SCORED_AS["queries"]):
-        return _by_outputs(checkpoint, task, split, about)
+        if how.scoring is not None or how.splits is not None:
+            raise DataError(f"expected no splits and no scoring: tasks of kind {task.kind} are scored as by score")
+        return _by_outputs(checkpoint, task, split, {"settings": how.settings, **about})
     with part(start=0, share=EMBEDDED, whole=1):
         items, embeddings = extract_items(checkpoint, task.split(split), task=task)
-    return _by_rows(items, embeddings, task, about, weighted_sum=weighted_sum)
+    return _by_rows(items, embeddings, task, about, how)
 
 
 def probed_split(task: Task) -> TextSplit:
@@ -54,10 +58,8 @@ def probed_split(task: Task) -> TextSplit:
     return "all" if KINDS[task.kind].zero_shot == "probe" else task.scored
 
 
-def _by_rows(
-    items: Items, embeddings: Embeddings, task: Task, about: dict[str, Any], *, weighted_sum: bool | None
-) -> Probing:
-    kind, settings = KINDS[task.kind], about["settings"]
+def _by_rows(items: Items, embeddings: Embeddings, task: Task, about: dict[str, Any], how: How) -> Probing:
+    kind, pairs = KINDS[task.kind], None
     given = range(embeddings.first_layer, embeddings.n_layers)  # a constant one behind is noticed by the probes
     layers = [
         Layer(name=f"layer {number}", shape=stored.shape, read=stored.__getitem__)
@@ -66,20 +68,28 @@ def _by_rows(
     links = links_of(items)
     if kind.zero_shot == "probe":
         sides = [embeddings.rows(side) for side in items.sides]
-        layers = [_features(layer, kind.load("probe"), sides) for layer in layers]
+        probe = kind.load("probe")
+        layers = [_features(layer, probe, sides) for layer in layers]
+        pairs = next((name for name, features in FEATURES.items() if features is probe.features), None)
+        pairs = pairs if len(sides) > 1 else ""
         values = np.array(items.gold, dtype=np.intp if kind.labelled else np.float64)
-        problem = Problem(kind="classes" if kind.labelled else "scores", targets=values)
-        groups, notes = _kept_together(items, links, settings.folds)
-        about["notes"] += notes
+        names = np.array(task.labels) if kind.labelled else None
+        problem = Problem(kind="classes" if kind.labelled else "scores", targets=values, names=names)
+        groups, notes = _kept_together(items, links, how.settings.folds)
+        if how.splits is None:
+            about["notes"] += notes
+        else:
+            groups = None
     elif task.kind == SCORED_AS["queries"]:
         problem, groups = _searched(items, embeddings), None
     else:
         rows = np.stack([embeddings.rows(side) for side in items.sides], axis=1)
         problem, groups = Problem(kind="pairs", targets=np.array(items.gold), rows=rows), None
-    problem = replace(problem.folded(groups, settings), links=links, scored_as=task.kind)
+    problem = replace(problem, scored_as=task.kind)
+    problem = replace(problem.folded(groups, how.settings, how.splits), links=links)
     with part(start=EMBEDDED, share=1 - EMBEDDED, whole=1):
         about["model"] = embeddings.model
-        return probe_layers(layers, problem, about, weighted_sum=weighted_sum, left_out=_left_out(embeddings, given))
+        return probe_layers(layers, problem, about, how, pairs=pairs, left_out=_left_out(embeddings, given))
 
 
 def _kept_together(items: Items, links: Links | None, folds: int) -> tuple[NDArray[np.intp] | None, tuple[str, ...]]:

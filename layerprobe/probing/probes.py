@@ -13,13 +13,17 @@ from layerprobe.comparison.arrays import NUMBERS, Layer
 from layerprobe.errors import DataError
 from layerprobe.kinds.retrieval.metrics import closest_documents
 from layerprobe.metrics.correlation import cosine_scores, spearman
-from layerprobe.metrics.influence import decision_influences
+from layerprobe.metrics.influence import decision_influences, jackknife_influences
 from layerprobe.metrics.scores import decision_scores
-from layerprobe.probing.ridge import Array, refitted, ridge_outputs
+from layerprobe.names import quoted
+from layerprobe.probing.fits import Fit
+from layerprobe.probing.folds import folds_of
+from layerprobe.probing.ridge import Array, fold_sums, refitted, ridge_outputs, solved
 from layerprobe.probing.scaling import Scale, standard
+from layerprobe.probing.scorers import predicting, scorer_of
 from layerprobe.probing.values import ProbeSettings, TargetKind
 from layerprobe.process import without_warnings
-from layerprobe.scoring.probes import LOGIT_VARIANCE, STEPS
+from layerprobe.scoring.probes import LOGIT_VARIANCE, NEVER, STEPS
 from layerprobe.stats.floors import (
     NAMING_THE_MEAN,
     RANDOM_ORDER,
@@ -34,6 +38,8 @@ from layerprobe.stats.links import Links, joined
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 
+COSINES = ("pairs", "queries")
+"""Targets for which nothing is fitted."""
 SCORED_AS = {"scores": "regression", "classes": "classification", "pairs": "sts", "queries": "retrieval"}
 """Which kind of task has the metrics of these targets."""
 UNITS = {"scores": "sample", "classes": "sample", "labels": "sample", "pairs": "pair", "queries": "query"}
@@ -61,7 +67,13 @@ class Fitted:
     swayed: Array
     """(foldings, n) influences x 100 of the items as ones to train on; 0 where they are not known."""
     penalties: Array
-    """(foldings, folds, labels) that were chosen; nothing where nothing is fitted."""
+    """(foldings, folds, labels) that were chosen; 0 where nothing is fitted."""
+
+    @property
+    def usual_penalties(self) -> Array:
+        """(labels,) the median over foldings and folds."""
+        median: Array = np.quantile(self.penalties, 0.5, axis=(0, 1), method="lower")
+        return median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,6 +97,14 @@ class Problem:
     """The kind of task that has the metrics, where it is another than that of the targets."""
     remarks: tuple[str, ...] = ()
     """What was taken for granted of the targets."""
+    names: NDArray[Any] | None = None
+    """(classes,) what class numbers, or 0 and 1 of labels, stand for; None for other targets."""
+    unit: Scale | None = None
+    """How targets were brought to one scale; None where they are as they were given."""
+    primary: str = ""
+    """The metric that layers are compared by, where it is not the usual one."""
+    scorer: Callable[[Any, Any, Any], float] | None = None
+    """What computes it, where it is none of the kind: (estimator, rows, targets) -> the score, higher is better."""
 
     @property
     def n_items(self) -> int:
@@ -96,12 +116,62 @@ class Problem:
         """Of each folding."""
         return int(self.foldings.max()) + 1
 
-    def folded(self, groups: Folds | None, settings: ProbeSettings) -> Problem:
-        """Return the problem with folds of the items, which divide no group, and with the links that groups make."""
-        foldings, links, targets = self._foldings(groups, settings), self._links(groups), self.targets
+    def folded(self, groups: Folds | None, settings: ProbeSettings, splits: Any = None) -> Problem:
+        """Return the problem with folds of the items, which divide no group, and with the links that groups make.
+
+        Folds are those of the settings, or of splits, see `folds_of`.
+        """
+        foldings = self._foldings(groups, settings) if splits is None else self._given_foldings(groups, splits)
+        links, targets, unit = self._links(groups), self.targets, None
         if self.kind in ("scores", "pairs"):
-            targets = Scale.of(lambda: [targets[:, None]])(targets[:, None])[:, 0]
-        return replace(self, foldings=foldings, links=links, targets=targets)
+            unit = Scale.of(lambda: [targets[:, None]])
+            targets = unit(targets[:, None])[:, 0]
+        return replace(self, foldings=foldings, links=links, targets=targets, unit=unit)
+
+    def _given_foldings(self, groups: Folds | None, splits: Any) -> NDArray[np.intp]:
+        if self.kind in COSINES:
+            raise DataError(f"expected no splits for {self.kind}, which are scored by cosines: leave cv out")
+        foldings = folds_of(splits, self.targets, groups)
+        if groups is not None and any(len(np.unique([groups, of], axis=1).T) > groups.max() + 1 for of in foldings):
+            raise DataError("expected splits that divide no group, as GroupKFold makes, got a group in two folds")
+        return foldings
+
+    def scored_by(self, scoring: Any) -> Problem:
+        """Return the problem with another primary metric: one of its own, or a scorer of scikit-learn by name or as is.
+
+        Raises:
+            DataError: If it is none.
+        """
+        if scoring is None:
+            return self
+        macro = "f1" if self.kind == "labels" else RARE_PRIMARY
+        name = scoring if isinstance(scoring, str) else getattr(scoring, "__name__", str(scoring))
+        same = macro if name == "f1_macro" else name.replace("_", " ")
+        if isinstance(scoring, str) and same in self.metrics:
+            return replace(self, primary=same)
+        scorer = scorer_of(scoring, usual=self.metrics)
+        return replace(self, primary=name, scorer=scorer)
+
+    def in_units(self, values: Array) -> Array:
+        """Return targets or outputs of items in the unit that targets were given in."""
+        return values if self.unit is None else self.unit.undone(values, values)[0]
+
+    def _predicting(self, outputs: NDArray[Any]) -> Any:
+        unit = self.unit if self.kind == "scores" else None  # cosines have none
+        return predicting(outputs, labels=self.kind == "labels", classes=self.names, unit=unit)
+
+    def _by_scorer(self, outputs: NDArray[Any], items: NDArray[np.intp]) -> float:
+        """Return the score x 100 of outputs for some items, by the scorer."""
+        assert self.scorer is not None
+        targets = self.in_units(self.targets[items])
+        targets = targets if self.names is None else self.names[targets]
+        try:
+            score = float(self.scorer(self._predicting(outputs), items[:, None], targets))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise DataError(f"{self.primary} cannot be computed: {quoted(str(error), 200)}") from error
+        if not np.isfinite(score):
+            raise DataError(f"{self.primary} is {score}, expected a finite number")
+        return 100 * score
 
     def _links(self, groups: Folds | None) -> Links | None:
         """Return which items are not independent: those of one group, and pairs that share a row; None where none."""
@@ -114,8 +184,6 @@ class Problem:
         return Links(sides=(groups if self.rows is None else groups[self.rows],))
 
     def _foldings(self, groups: Folds | None, settings: ProbeSettings) -> NDArray[np.intp]:
-        from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
-
         n, units = len(self.targets), self._units(groups, settings.folds)
         n_units = n if units is None else len(np.unique(units))
         if n_units < settings.folds:
@@ -123,14 +191,17 @@ class Problem:
             message = f"expected at least as many {what} as folds, got {n_units} for {settings.folds}"
             raise DataError(f"{message}: use fewer folds{finer}")
         classes = self.targets if self.kind == "classes" else None
-        splitters: dict[tuple[bool, bool], Any] = {
-            (False, False): KFold,
-            (True, False): StratifiedKFold,
-            (False, True): GroupKFold,
-            (True, True): StratifiedGroupKFold,
-        }
-        splitter = splitters[classes is not None, units is not None]
         result = np.empty((settings.foldings, n), dtype=np.intp)
+        if classes is None and units is None:  # as KFold has it, which takes a second to load
+            for folding, folds in enumerate(result):
+                order = np.random.RandomState(settings.seed + folding).permutation(n)
+                for fold, inside in enumerate(np.array_split(order, settings.folds)):
+                    folds[inside] = fold
+            return result
+        from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, StratifiedKFold
+
+        grouped = GroupKFold if classes is None else StratifiedGroupKFold
+        splitter: Any = StratifiedKFold if units is None else grouped
         for folding, folds in enumerate(result):
             seed = settings.seed + folding
             with without_warnings():  # of a class with fewer samples than folds
@@ -176,16 +247,28 @@ class Problem:
         of_order = zero_floors("spearman", "pearson", by=RANDOM_ORDER)
         return of_order if self.kind == "pairs" else {**of_order, **zero_floors("r2", by=NAMING_THE_MEAN)}
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Those of the kind of targets, the usual primary one first."""
+        names = LABEL_METRICS if self.kind == "labels" else KINDS[self.scored_as or SCORED_AS[self.kind]].metrics
+        return tuple(dict.fromkeys((RARE_PRIMARY, *names))) if self.has_rare_class else names
+
     def scores(self, outputs: NDArray[Any]) -> dict[str, float]:
         """Return the metrics x 100 of outputs for all items, the primary one first."""
-        if self.kind != "labels":
+        if self.kind == "labels":
+            by_label = [decision_scores(*columns, 0.5) for columns in zip(outputs.T, self.targets.T, strict=True)]
+            metrics = {metric: 100 * float(np.mean([one[metric] for one in by_label])) for metric in LABEL_METRICS}
+        else:
             metrics = evaluate_outputs(self.scored_as or SCORED_AS[self.kind], outputs, self.targets).metrics
-            return {RARE_PRIMARY: metrics[RARE_PRIMARY], **metrics} if self.has_rare_class else metrics
-        by_label = [decision_scores(*columns, 0.5) for columns in zip(outputs.T, self.targets.T, strict=True)]
-        return {metric: 100 * float(np.mean([one[metric] for one in by_label])) for metric in LABEL_METRICS}
+        if self.scorer is not None:
+            metrics[self.primary] = self._by_scorer(outputs, np.arange(self.n_items))
+        primary = self.primary or self.metrics[0]
+        return {primary: metrics[primary], **metrics}
 
     def influences(self, outputs: NDArray[Any], metric: str) -> Array:
         """Return (n,) influences of the items on a metric x 100."""
+        if self.scorer is not None and metric == self.primary:
+            return jackknife_influences(lambda items: self._by_scorer(outputs, items), self.n_items)
         if self.kind != "labels":
             return item_influences(self.scored_as or SCORED_AS[self.kind], outputs, self.targets, metric=metric)
         psi = [decision_influences(*columns, 0.5)[metric] for columns in zip(outputs.T, self.targets.T, strict=True)]
@@ -206,7 +289,47 @@ class Problem:
 
     def score(self, outputs: NDArray[Any], metric: str) -> float:
         """Return one metric x 100 of outputs for all items."""
+        if self.scorer is not None and metric == self.primary:
+            return self._by_scorer(outputs, np.arange(len(outputs)))
         return 100 * spearman(outputs, self.targets) if metric == "spearman" else self.scores(outputs)[metric]
+
+    def fit(self, layer: Layer, penalties: Array) -> Fit:
+        """Return a probe of a scaled layer, fitted on all rows, for targets in their own unit.
+
+        Args:
+            layer: (n, d).
+            penalties: (labels,) as they were chosen.
+        """
+        n, width = layer.shape
+        if self.kind == "scores":
+            ((sums,),) = fold_sums(layer, self.targets[:, None], np.zeros((1, n), np.intp), 1)
+            ((weights, bias),) = solved(sums, penalties)
+            mean = sums.x / sums.n
+            spread = np.sqrt(np.maximum(np.diagonal(sums.xx) / sums.n - mean**2, 0))
+            bias, weights = bias + mean @ weights, weights * spread[:, None]
+            if self.unit is not None:
+                bias, weights = self.unit.undone(bias, weights)
+        else:
+            most = max(FIT_NUMBERS // width, 2)
+            train = np.arange(n) if n <= most else np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+            rows = layer.rows(train)
+            labels = self.targets.reshape(n, -1).T
+            models = [Logistic.of(rows, of[train], None, v) for of, v in zip(labels, penalties, strict=True)]
+            mean, spread = models[0].mean, models[0].spread
+            weights = np.concatenate([each.weights(width) for each in models], axis=1)
+            bias, penalties = np.concatenate([each.bias for each in models]), penalties / width
+        known = np.isfinite(spread) & (spread > 0)
+        names = np.empty(0) if self.names is None else self.names
+        if self.kind == "classes":
+            names = names[models[0].classes]
+        return Fit(
+            mean=mean,
+            scale=np.where(known, spread, 1),
+            weights=np.where(known[:, None], weights, 0),
+            bias=bias,
+            penalties=penalties,
+            classes=names,
+        )
 
     def outputs(self, layer: Layer) -> Fitted:
         """Return the outputs of one layer, see `scaled`, for every folding."""
@@ -214,16 +337,17 @@ class Problem:
 
     def combined(self, layer_of: LayerOf) -> Fitted:
         """Return the outputs of features that differ by held-out fold."""
-        outputs, swayed = [], np.zeros((len(self.foldings), self.n_items))
+        outputs, swayed, penalties = [], np.zeros((len(self.foldings), self.n_items)), []
         for folding, folds in enumerate(self.foldings):
             result: NDArray[Any] = np.empty(0)
             for fold in range(self.n_folds):
                 fitted, here = self._fitted(layer_of(folding, fold), folds[None], [fold]), folds == fold
                 swayed[folding] += fitted.swayed[0]
+                penalties.append(fitted.penalties[:, fold])
                 result = result if result.size else fitted.outputs[0].copy()
                 result[here] = fitted.outputs[0][here]
             outputs.append(result)
-        return Fitted(outputs=np.stack(outputs), swayed=swayed, penalties=np.zeros(0))
+        return Fitted(outputs=np.stack(outputs), swayed=swayed, penalties=np.stack(penalties))
 
     def _fitted(self, layer: Layer, foldings: NDArray[np.intp], predicted: Collection[int]) -> Fitted:
         nothing = np.zeros((len(foldings), self.n_items))
@@ -265,7 +389,7 @@ class Problem:
                 continue
             for place in changed:
                 train = kept[place] & ~inside
-                model = _Logistic.of(rows[train], self.targets[train], None, penalties[0])
+                model = Logistic.of(rows[train], self.targets[train], None, penalties[0])
                 outputs[place, inside] = 0
                 outputs[np.ix_([place], inside, model.classes)] = model.probabilities(rows[inside])
         return outputs
@@ -309,7 +433,7 @@ def logistic_outputs(
             if len(train) > most:
                 train = np.sort(np.random.default_rng(folding).choice(train, most, replace=False))
             inner = folds[train] != (fold + 1) % n_folds
-            model = _Logistic.of(layer.rows(train), classes[train], inner)
+            model = Logistic.of(layer.rows(train), classes[train], inner)
             variances[folding, fold] = model.variance
             here = np.flatnonzero(folds == fold)
             step = max(1, NUMBERS // layer.shape[1])
@@ -320,7 +444,7 @@ def logistic_outputs(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Logistic:
+class Logistic:
     """A fitted logistic regression."""
 
     mean: NDArray[Any]
@@ -338,7 +462,7 @@ class _Logistic:
         classes: NDArray[np.intp],
         inner: NDArray[np.bool_] | None,
         chosen: float = VARIANCES[0],
-    ) -> _Logistic:
+    ) -> Logistic:
         """Fit rows with a penalty that is chosen by those that are not `inner`, or with the one that is given."""
         from sklearn.linear_model import LogisticRegression  # takes a second to load
 
@@ -358,6 +482,15 @@ class _Logistic:
             # not from weights of fewer classes
             model = LogisticRegression(C=chosen / rows.shape[1], max_iter=STEPS).fit(rows, classes)
         return cls(mean=mean, spread=spread, model=model, classes=present, variance=chosen)
+
+    def weights(self, width: int) -> Array:
+        """Return (d, logits) of standard features; of two classes the second one's logit alone."""
+        return np.zeros((width, 1)) if self.model is None else self.model.coef_.T
+
+    @property
+    def bias(self) -> Array:
+        """(logits,): of a single class as large as that class is certain."""
+        return np.array([-NEVER * (2 * self.classes[0] - 1)]) if self.model is None else self.model.intercept_
 
     def probabilities(self, rows: NDArray[Any]) -> Array:
         """Return (n, classes that it knows)."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
+import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,23 +17,35 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from layerprobe.checks import settings_or_default
 from layerprobe.comparison.arrays import Layer, as_layers
 from layerprobe.context import current, part, report
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.interval import Interval
 from layerprobe.metrics.correlation import fisher_ends
 from layerprobe.metrics.influence import mean_influences
+from layerprobe.metrics.names import METRICS
+from layerprobe.names import quoted
+from layerprobe.probing.fits import Fit
 from layerprobe.probing.jackknife import jackknife
-from layerprobe.probing.probes import UNITS, Problem
-from layerprobe.probing.scaling import scaled
+from layerprobe.probing.probes import COSINES, UNITS, Fitted, Problem
+from layerprobe.probing.scaling import Scale, scaled
 from layerprobe.probing.targets import as_groups, as_targets
-from layerprobe.probing.values import METHODS, WEIGHTED_SUM, ProbedLayer, ProbeSettings, Probing, TargetKind
+from layerprobe.probing.values import (
+    FOLDINGS,
+    FOLDS,
+    METHODS,
+    WEIGHTED_SUM,
+    ProbedLayer,
+    ProbeSettings,
+    Probing,
+    TargetKind,
+)
+from layerprobe.probing.weighted_sum import fit_of_sum
 from layerprobe.probing.weighted_sum import weighted_sum as sum_of_layers
 from layerprobe.stats.best import compared_with_best, of_highest
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance, score_ends
 from layerprobe.stats.links import Links
-from layerprobe.stats.values import AgainstBest
+from layerprobe.stats.values import TOLERANCE, AgainstBest
 
 if TYPE_CHECKING:
     from layerprobe.encoders.loading import ModelLike
@@ -38,8 +54,6 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 CORRELATIONS = ("spearman", "pearson")
-COSINES = ("pairs", "queries")
-"""Targets for which nothing is fitted."""
 SUMMED = 2**30
 """Numbers of all layers up to which their weighted sum is compared by default: they are read many times for it."""
 
@@ -78,7 +92,7 @@ class Board:
         outputs: Iterable[Any],
         *,
         swayed: Array | float = 0.0,
-        again: Callable[[str], Array | None] = lambda metric: None,
+        again: Array | None = None,
         note: str = "",
     ) -> None:
         """Score the outputs of a layer, or of the weighted sum, by folding; leave it out where that cannot be done."""
@@ -93,11 +107,13 @@ class Board:
         metrics = {metric: float(np.mean([scores[metric] for scores in scored])) for metric in scored[0]}
         self.primary = self.primary or next(iter(metrics))
         values = np.array([scores[self.primary] for scores in scored])
+        # a metric from outside is computed again without each item
+        outputs = outputs if self.primary in METRICS else outputs[:1]
         psi = np.mean([self.influences(output, self.primary) for output in outputs], axis=0)
         psi = mean_influences(psi + np.mean(np.atleast_2d(swayed), axis=0))
         self.by_folding.append(values)
         self.psi.append(psi.astype(np.float32))
-        self.again.append(again(self.primary))
+        self.again.append(again)
         interval = self.error(values, psi if self.again[-1] is None else self.again[-1])
         probed = ProbedLayer(name=name, layer=layer, width=width, metrics=metrics, error=interval, note=note)
         if layer is None:
@@ -116,7 +132,7 @@ class Board:
             links=self.links,
             level=current().level,
             unit=self.about["unit"],
-            metric=self.primary,
+            metric=self.primary if self.primary in METRICS else None,
             difference=difference,
         )
 
@@ -130,7 +146,8 @@ class Board:
         covariance = item_covariance(again if len(again) == count else np.stack(self.psi[:count]), self.links)
         if values.shape[1] > 1:
             covariance = covariance + np.cov(values) / values.shape[1]
-        freedom, least = item_units(n, self.links) - 1, least_variance(n, self.links)
+        freedom = item_units(n, self.links) - 1
+        least = least_variance(n, self.links) if self.primary in METRICS else 0.0
         joint = of_highest(covariance, level=current().level, freedom=freedom, least=least)
         below = np.ones(count)
         below[int(np.argmax(values.mean(axis=1)))] = joint / student(current().level, freedom)
@@ -176,7 +193,7 @@ class Board:
         better = all(gain is not None and gain.interval[0] > 0 for gain in gains.values())
         return replace(self.summed, gain=gains[best], better=better)
 
-    def result(self, *, last: int, notes: Sequence[str] = ()) -> Probing:
+    def result(self, *, last: int, notes: Sequence[str] = (), fits: Mapping[str, Fit] | None = None) -> Probing:
         """Return the result; `last` is the number of the last layer that was given."""
         compared = self.compared()
         numbers = [layer.layer for layer in self.layers if layer.layer is not None]
@@ -188,6 +205,7 @@ class Board:
             layers=tuple(replace(layer, behind=gap) for layer, gap in zip(self.layers, behind, strict=True)),
             summed=self.gained(candidates),
             left_out=self.left_out,
+            fits=dict(fits or {}),
             candidates=tuple(numbers[index] for index in candidates),
             n_items=len(self.psi[0]),
             level=current().level,
@@ -204,7 +222,12 @@ def probe(
     groups: ArrayLike | str | Path | None = None,
     kind: TargetKind | None = None,
     column: str | None = None,
-    settings: ProbeSettings | None = None,
+    cv: Any = FOLDS,
+    foldings: int = FOLDINGS,
+    scoring: str | Callable[[Any, Any, Any], float] | None = None,
+    tolerance: float = TOLERANCE,
+    random_state: Any = 0,
+    n_jobs: int | None = None,
     weighted_sum: bool | None = None,
 ) -> Probing:
     """Say which frozen layer does a task best, which others may, and the smallest that will do.
@@ -221,7 +244,15 @@ def probe(
         groups: (n,) what is never divided between folds, such as speakers, documents or protein families; or a file.
         kind: What the targets are, where it is not to be seen.
         column: Of a file of targets.
-        settings: Folds, foldings, tolerance.
+        cv: Folds that probes are fitted across, 3 to 100; or a splitter of scikit-learn, or (train, test) indices, that
+            test each row equally often and train on all others: of these there are as many foldings as they make.
+        foldings: How often samples are divided into `cv` folds.
+        scoring: What layers are compared by: a metric of the targets, such as "r2", "f1_macro" or "spearman"; or a
+            scorer of scikit-learn, by name or as a callable of (estimator, rows, targets). It is computed once for all
+            items, by folding; its interval comes from leaving items out. By default the first metric of the targets.
+        tolerance: Points of score x 100 that you accept to lose for fewer layers.
+        random_state: Seed of the folds, or a `RandomState`; None for other ones each time.
+        n_jobs: Layers that are probed at a time, by threads; -1 for one a core.
         weighted_sum: Whether a learned weighted sum of the layers is compared, where probes are fitted; by default
             where all layers have at most 2^30 numbers, since they are read many times for it.
 
@@ -229,17 +260,25 @@ def probe(
         The answer. A layer that is constant or has NaN is left out, which `warnings` says.
 
     Raises:
-        DataError: If embeddings, targets or groups cannot be used, or no layer can be scored.
+        DataError: If embeddings, targets, groups, splits or scorer cannot be used, or no layer can be scored.
         MisalignedSamplesError: If they are not of the same samples.
         ModelError: If a model cannot be loaded or truncated.
     """
-    settings = settings_or_default(settings, ProbeSettings)
     from layerprobe.tasks.values import Task
 
+    cv = FOLDS if cv is None else cv
+    splits = None if isinstance(cv, Integral) else cv
+    settings = ProbeSettings(
+        folds=FOLDS if splits is not None else int(cv),
+        foldings=foldings,
+        tolerance=tolerance,
+        seed=seed_of(random_state),
+    )
+    how = How(settings=settings, splits=splits, scoring=scoring, n_jobs=threads_of(n_jobs), weighted_sum=weighted_sum)
     if isinstance(targets, Task):
         from layerprobe.probing.models import probe_model
 
-        return probe_model(embeddings, targets, settings=settings, weighted_sum=weighted_sum)
+        return probe_model(embeddings, targets, how)
     layers = as_layers(embeddings)
     n = layers[0].shape[0]
     if targets is None:
@@ -248,27 +287,72 @@ def probe(
         targets = embeddings
     problem = as_targets(targets, n, kind=kind, column=column, n_layers=len(layers))
     numbers = as_groups(groups, n)
-    problem = problem.folded(numbers, settings)
+    problem = problem.folded(numbers, settings, splits)
     about = {
         "name": str(embeddings) if isinstance(embeddings, str | Path) else "embeddings",
         "task": str(targets) if isinstance(targets, str | Path) else problem.kind,
         "model": None,
-        "settings": settings,
         "n_groups": None if numbers is None else int(numbers.max()) + 1,
     }
-    return probe_layers(layers, problem, about, weighted_sum=weighted_sum)
+    return probe_layers(layers, problem, about, how)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """How layers are probed, by what is not kept of it, too."""
+
+    settings: ProbeSettings
+    splits: Any
+    """Instead of folds, see `probe`."""
+    scoring: Any
+    n_jobs: int
+    weighted_sum: bool | None
+
+
+def seed_of(random_state: Any) -> int:
+    """Return the number that a seed of scikit-learn stands for."""
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    from sklearn.utils import check_random_state
+
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError as error:
+        raise DataError(
+            f"expected random_state as a whole number, None or a RandomState, got {quoted(random_state)}"
+        ) from error
+
+
+def threads_of(n_jobs: Any) -> int:
+    """Return how many threads `n_jobs` stands for: those below 0 count from the number of cores, -1."""
+    jobs = 1 if n_jobs is None else n_jobs
+    if not isinstance(jobs, Integral) or int(jobs) == 0:
+        raise DataError(f"expected n_jobs as a number of threads, or -1 for one a core, got {quoted(n_jobs)}")
+    return int(jobs) if int(jobs) > 0 else max((os.cpu_count() or 1) + 1 + int(jobs), 1)
 
 
 def probe_layers(
     layers: Sequence[Layer],
     problem: Problem,
     about: Mapping[str, Any],
+    how: How,
     *,
-    weighted_sum: bool | None,
+    pairs: str | None = "",
     left_out: Mapping[str, str] | None = None,
 ) -> Probing:
-    """Score every layer, and their weighted sum, by probes or cosines; `about` has what the result says besides."""
+    """Score every layer, and their weighted sum, by probes or cosines.
+
+    Args:
+        layers: Features of the items, or embeddings of which items are pairs or queries.
+        problem: Targets with their folds.
+        about: Fields of the result besides.
+        how: What was asked for.
+        pairs: What the features are of, see `Fit.pairs`; None where that has no name, and no fit is kept.
+        left_out: Layers before these that are not scored, with the reason.
+    """
+    problem, n_folds = problem.scored_by(how.scoring), problem.n_folds
     told = {
+        "settings": replace(how.settings, folds=n_folds, foldings=len(problem.foldings)),
         "kind": problem.kind,
         "method": METHODS[problem.kind],
         "unit": UNITS[problem.kind],
@@ -282,40 +366,84 @@ def probe_layers(
         left_out=dict(left_out or {}),
     )
     name, first = about["name"], len(board.left_out)
-    scored: list[Layer] = []
-    whole = len(layers) * (1 if weighted_sum is False or problem.kind in COSINES else 2) + 1
+    scored: list[Probed] = []
+    whole = len(layers) * (1 if how.weighted_sum is False or problem.kind in COSINES else 2) + 1
     places = [first + place if layer.number is None else layer.number for place, layer in enumerate(layers)]
-    for place, (number, given) in enumerate(zip(places, layers, strict=True)):
-        try:
-            layer, _ = scaled(given, shifted=problem.kind not in COSINES)
-            fitted = problem.outputs(layer)
-        except MisalignedSamplesError:
-            raise
-        except DataError as error:
-            broken = given.unusable() if isinstance(error, DegenerateLayerError) else None
-            board.left_out[given.name] = f"it {broken}" if broken else str(error)
+    probed = in_threads(functools.partial(_probed, problem), layers, how.n_jobs)
+    for place, (number, given, done) in enumerate(zip(places, layers, probed, strict=True)):
+        if isinstance(done, str):
+            board.left_out[given.name] = done
         else:
-            again = functools.partial(jackknife, problem, layer, fitted)
-            board.add(layer.name, number, layer.shape[1], fitted.outputs, swayed=fitted.swayed, again=again)
-            if layer.name not in board.left_out:
-                scored.append(layer)
+            fitted = done.fitted
+            board.add(given.name, number, given.shape[1], fitted.outputs, swayed=fitted.swayed, again=done.again)
+            if given.name not in board.left_out:
+                scored.append(done)
         report(f"probing {name}", place + 1, whole)
     if not scored:
         reason = next(iter(board.left_out.values()))
         raise DataError(f"no layer can be scored: {reason}")
-    if weighted_sum is not False and len(scored) > 1:
+    fits = {done.layer.name: done.fit for done in scored if done.fit is not None}
+    if how.weighted_sum is not False and len(scored) > 1:
         with part(start=len(layers), share=len(layers), whole=whole):
-            _add_weighted_sum(board, problem, scored, anyway=bool(weighted_sum))
-    return board.result(last=places[-1], notes=problem.notes(scored))
+            fits |= _add_weighted_sum(board, problem, scored, anyway=bool(how.weighted_sum))
+    notes = problem.notes([done.layer for done in scored])
+    fits = {} if pairs is None else {name: replace(fit, pairs=pairs) for name, fit in fits.items()}
+    return board.result(last=places[-1], notes=notes, fits=fits)
 
 
-def _add_weighted_sum(board: Board, problem: Problem, layers: Sequence[Layer], *, anyway: bool) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Probed:
+    """A layer with its probes."""
+
+    layer: Layer
+    """On one scale."""
+    scale: Scale
+    fitted: Fitted
+    again: Array | None
+    """(n,) influences by fitting again, see `jackknife`."""
+    fit: Fit | None
+    """Of all items; None of cosines."""
+
+
+def _probed(problem: Problem, given: Layer) -> Probed | str:
+    """Probe a layer; return why that cannot be where it cannot."""
+    try:
+        layer, scale = scaled(given, shifted=problem.kind not in COSINES)
+        fitted = problem.outputs(layer)
+        again = jackknife(problem, layer, fitted, problem.primary or problem.metrics[0])
+        fit = None
+        if problem.kind not in COSINES:
+            fit = problem.fit(layer, fitted.usual_penalties)
+            mean, deviation = scale.undone(fit.mean, fit.scale)
+            fit = replace(fit, mean=mean, scale=deviation)
+    except MisalignedSamplesError:
+        raise
+    except DataError as error:
+        broken = given.unusable() if isinstance(error, DegenerateLayerError) else None
+        return f"it {broken}" if broken else str(error)
+    return Probed(layer=layer, scale=scale, fitted=fitted, again=again, fit=fit)
+
+
+def in_threads(function: Callable[[Layer], Any], layers: Sequence[Layer], n_jobs: int) -> Iterator[Any]:
+    """Yield the values of a function of layers, in their order, of so many at a time."""
+    if n_jobs == 1:
+        yield from map(function, layers)
+        return
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    contexts = [contextvars.copy_context() for _ in layers]
+    with threadpool_limits(max((os.cpu_count() or 1) // n_jobs, 1)), ThreadPoolExecutor(n_jobs) as pool:
+        yield from pool.map(lambda context, layer: context.run(function, layer), contexts, layers)
+
+
+def _add_weighted_sum(board: Board, problem: Problem, probed: Sequence[Probed], *, anyway: bool) -> dict[str, Fit]:
     """Score the learned weighted sum; say why where that cannot be, of cosines where somebody asks for it."""
+    layers = [done.layer for done in probed]
     widths, size = {layer.shape[1] for layer in layers}, sum(layer.shape[0] * layer.shape[1] for layer in layers)
     reason = ""
     if problem.kind in COSINES:
         if not anyway:
-            return
+            return {}
         reason = "cosines have no probe to learn weights with"
     elif size > SUMMED and not anyway:
         reason = f"the layers have {size:,} numbers, and are read many times for it"
@@ -323,14 +451,15 @@ def _add_weighted_sum(board: Board, problem: Problem, layers: Sequence[Layer], *
         reason = "the layers have different widths"
     if reason:
         board.left_out[WEIGHTED_SUM] = reason
-        return
+        return {}
     try:
         fitted, weights = sum_of_layers(problem, layers, lambda done: report("the weighted sum of layers", done, 1))
     except MisalignedSamplesError:
         raise
     except DataError as error:  # the layers by themselves have their scores
         board.left_out[WEIGHTED_SUM] = str(error)
-    else:
-        highest = np.argsort(-weights)[:3]
-        note = "mean weights " + ", ".join(f"{weights[number]:.2f} of {layers[number].name}" for number in highest)
-        board.add(WEIGHTED_SUM, None, min(widths), fitted.outputs, swayed=fitted.swayed, note=note)
+        return {}
+    highest = np.argsort(-weights)[:3]
+    note = "mean weights " + ", ".join(f"{weights[number]:.2f} of {layers[number].name}" for number in highest)
+    board.add(WEIGHTED_SUM, None, min(widths), fitted.outputs, swayed=fitted.swayed, note=note)
+    return {WEIGHTED_SUM: fit_of_sum(problem, layers, [done.scale for done in probed], fitted.usual_penalties)}

@@ -129,7 +129,7 @@ def _classes(values: NDArray[Any], notes: tuple[str, ...] = ()) -> Problem:
         raise DataError(f"expected at least two classes, got {str(names[0])!r} for all {len(values):,} samples")
     if values.dtype.kind == "U":
         notes += spelled_alike(dict(zip(names.tolist(), counts.tolist(), strict=True)))
-    return Problem(kind="classes", targets=numbers, remarks=notes)
+    return Problem(kind="classes", targets=numbers, remarks=notes, names=names)
 
 
 def _check_text(values: NDArray[Any], kind: TargetKind | None) -> None:
@@ -150,7 +150,7 @@ def _labels(values: NDArray[Any]) -> Problem:
             f"expected samples with and without each label, got label {wrong[0]} for "
             f"{'all' if counts[wrong[0]] else 'none'}: leave it out"
         )
-    return Problem(kind="labels", targets=values.astype(np.intp))
+    return Problem(kind="labels", targets=values.astype(np.intp), names=np.arange(2))
 
 
 def _rows(values: NDArray[Any], n: int, what: str, widths: Sequence[int]) -> NDArray[np.float64]:

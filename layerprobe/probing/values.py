@@ -1,22 +1,29 @@
 """Which frozen layer to use: settings and the answer."""
 
-from dataclasses import dataclass, field
-from typing import Literal
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Literal
 
 from layerprobe.checks import LEVEL, check_tolerance
 from layerprobe.context import duration
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import RARE
+from layerprobe.files.serialisation import IN_MEMORY, RARE, from_json, parse_json, sealed, to_json, unsealed
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title, points
-from layerprobe.names import plural, short_name
+from layerprobe.names import plural, quoted, short_name, some
+from layerprobe.probing.fits import Fit
 from layerprobe.results.charts import Chart, Line
 from layerprobe.results.numbers import capitalised
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, columns_of, interval_title
 from layerprobe.stats.sentences import best_sentence, score_of_best, weighted_sum_sentence
 from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
 
 TargetKind = Literal["scores", "classes", "labels", "pairs", "queries"]
 """scores: a number a sample; classes: one of several; labels: several of 0 and 1; pairs: of rows with a score; queries:
@@ -29,6 +36,8 @@ METHODS = {
     "queries": "the cosines of queries with documents",
 }
 FOLDS, FOLDINGS = 5, 3
+MOST_FOLDS = 100
+"""Penalties are chosen on pairs of them."""
 WEIGHTED_SUM = "weighted sum"
 """What the learned weighted sum of layers is called."""
 
@@ -51,8 +60,8 @@ class ProbeSettings:
     """Seed of the folds."""
 
     def __post_init__(self) -> None:
-        if self.folds < 3:
-            raise DataError(f"expected at least 3 folds, of which one chooses penalties, got {self.folds}")
+        if not 3 <= self.folds <= MOST_FOLDS:
+            raise DataError(f"expected 3 to {MOST_FOLDS} folds, of which one chooses penalties, got {self.folds}")
         if self.foldings < 1 or self.seed < 0:
             raise DataError(f"expected at least one folding and a seed from 0, got {self.foldings} and {self.seed}")
         check_tolerance(self.tolerance)
@@ -123,6 +132,8 @@ class Probing(Shown):
     """Number of the last layer that was given, where it is left out."""
     floors: dict[str, Floor] = field(default_factory=dict, metadata=RARE)
     """By metric, what a trivial answer scores on the same items."""
+    fits: dict[str, Fit] = field(default_factory=dict, compare=False, metadata=IN_MEMORY)
+    """By the name of the layer, the probe that is fitted on all items; JSON has none, see `estimator`."""
 
     @property
     def best(self) -> ProbedLayer:
@@ -134,6 +145,68 @@ class Probing(Shown):
         """Its number."""
         assert self.best.layer is not None
         return self.best.layer
+
+    def estimator(self, layer: int | str | None = None) -> Pipeline:
+        """Return the probe of a layer, fitted on all items: scikit-learn's pipeline of a scaler and a linear model.
+
+        It predicts from (n, features) embeddings as they come; of pairs of texts from both, side by side; of the
+        weighted sum from those of all scored layers, side by side (`embeddings[:, numbers].reshape(n, -1)`). The
+        penalty is the median of those chosen across folds. It can be pickled; `layerprobe.save(result,
+        "probes.safetensors")` keeps all of them, with the result.
+
+        Args:
+            layer: Its number, below 0 from the last one, its name, or "weighted sum"; by default the best layer.
+
+        Raises:
+            DataError: If there is none, as in a result from JSON, or of cosines, for which nothing is fitted.
+        """
+        if not self.fits:
+            reason = "JSON keeps none: probe again, or save results as .safetensors"
+            nothing = f"{self.method} is compared, and nothing is fitted" if not self.folded else reason
+            raise DataError(f"expected a result with fitted probes, got none: {nothing}")
+        number: Any = self.best_layer if layer is None else layer
+        if isinstance(number, int) and number < 0:
+            number += 1 + max(each.layer for each in self.layers if each.layer is not None)
+        names = {each.layer: each.name for each in self.layers} | {name: name for name in self.fits}
+        if number not in names:
+            raise DataError(f"expected a layer that was scored, one of {some(list(names), 40)}, got {quoted(layer)}")
+        return self.fits[names[number]].pipeline(self.kind)
+
+    def as_safetensors(self) -> bytes:
+        """Return the fitted probes with the result in their metadata; `from_safetensors` reads both."""
+        from safetensors.numpy import save
+
+        if not self.fits:
+            self.estimator()
+        tensors = {f"{name}/{part}": array for name, fit in self.fits.items() for part, array in fit.arrays.items()}
+        about = {name: [fit.classes.tolist(), fit.pairs] for name, fit in self.fits.items()}
+        digests = {name: sha256(array.tobytes()).hexdigest() for name, array in tensors.items()}
+        return save(tensors, {"result": sealed(self, files=digests).decode(), "probes": to_json(about)})
+
+    @classmethod
+    def from_safetensors(cls, data: bytes) -> Probing:
+        """Return the result whose probes are in a file.
+
+        Raises:
+            DataError: If it is no such file, or was damaged.
+        """
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        try:
+            tensors = load(data)
+            metadata = parse_json(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
+            _, checksum = unsealed(parse_json(metadata["result"]))
+            digests = {name: sha256(array.tobytes()).hexdigest() for name, array in tensors.items()}
+            if checksum is None or checksum.files != digests:
+                raise DataError("its probes are not those that were written: it was damaged or changed")
+            fits = {
+                name: Fit.of({part: tensors[f"{name}/{part}"] for part in Fit.parts}, *about)
+                for name, about in parse_json(metadata["probes"]).items()
+            }
+        except (SafetensorError, KeyError, TypeError) as error:
+            raise DataError(f"expected probes that layerprobe.save wrote, got {quoted(str(error))}") from error
+        return replace(from_json(cls, metadata["result"]), fits=fits)
 
     @property
     def floor(self) -> Floor | None:

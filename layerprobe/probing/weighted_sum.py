@@ -7,6 +7,7 @@ Source: Peters et al. 2018 (ELMo, NAACL); Yang et al. 2021 (SUPERB, Interspeech)
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 
 from layerprobe.comparison.arrays import NUMBERS, Layer, Rows
+from layerprobe.probing.fits import Fit
 from layerprobe.probing.probes import Fitted, Problem
 from layerprobe.probing.ridge import Array, Sums, solved
-from layerprobe.probing.scaling import standard
+from layerprobe.probing.scaling import Scale, standard
 from layerprobe.scoring.probes import PENALTIES
 
 ROWS, LEARNED = 2000, 2**26
@@ -38,35 +40,65 @@ def weighted_sum(problem: Problem, layers: Sequence[Layer], report: Callable[[fl
     def layer_of(folding: int, fold: int) -> Layer:
         report(len(learned) / (len(problem.foldings) * problem.n_folds))
         train = np.flatnonzero(problem.foldings[folding] != fold)
-        weights, summed = summed_layer(problem, layers, train, seed=[folding, fold])
-        learned.append(weights)
-        return summed
+        summed = Summed.of(problem, layers, train, seed=[folding, fold])
+        learned.append(summed.weights)
+        return summed.layer
 
     return problem.combined(layer_of), np.mean(learned, axis=0)
 
 
-def summed_layer(
-    problem: Problem, layers: Sequence[Layer], train: NDArray[np.intp], *, seed: Sequence[int]
-) -> tuple[Array, Layer]:
-    """Return the weights of layers that are learned on some of the rows, and the sum of their standard features."""
-    most = min(ROWS, max(LEARNED // sum(layer.shape[1] for layer in layers), 10))
-    items = np.random.default_rng(seed).permutation(train)[:most]
-    stack = np.stack([layer.rows(items) for layer in layers])
-    means, spreads = map(np.stack, zip(*map(standard, stack), strict=True))
-    stack -= means[:, None]
-    stack /= spreads[:, None]
-    weights = _weights(problem, stack, items)
-    factors = weights[:, None] / spreads
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Summed:
+    """A weighted sum of scaled layers, whose features are standard in the rows that weights were learned on."""
 
-    def read(rows: Rows) -> NDArray[Any]:
-        total: Array = -(means * factors).sum(axis=0)
-        for layer, factor in zip(layers, factors, strict=True):
-            total = total + factor * layer.rows(rows)
-        return total
+    weights: Array
+    """(layers,)."""
+    means: Array
+    """(layers, d) of the features."""
+    spreads: Array
+    """(layers, d), infinite for a feature that is the same everywhere."""
+    layer: Layer
+    """(n, d)."""
 
-    n, width = layers[0].shape
-    kept = read(slice(0, n)).__getitem__ if n * width <= NUMBERS else read
-    return weights, Layer(name="weighted sum", shape=(n, width), read=kept)
+    @classmethod
+    def of(cls, problem: Problem, layers: Sequence[Layer], train: NDArray[np.intp], *, seed: Sequence[int]) -> "Summed":
+        """Learn the weights on some of the rows."""
+        most = min(ROWS, max(LEARNED // sum(layer.shape[1] for layer in layers), 10))
+        items = np.random.default_rng(seed).permutation(train)[:most]
+        stack = np.stack([layer.rows(items) for layer in layers])
+        means, spreads = map(np.stack, zip(*map(standard, stack), strict=True))
+        stack -= means[:, None]
+        stack /= spreads[:, None]
+        weights = _weights(problem, stack, items)
+        factors = weights[:, None] / spreads
+
+        def read(rows: Rows) -> NDArray[Any]:
+            total: Array = -(means * factors).sum(axis=0)
+            for layer, factor in zip(layers, factors, strict=True):
+                total = total + factor * layer.rows(rows)
+            return total
+
+        n, width = layers[0].shape
+        kept = read(slice(0, n)).__getitem__ if n * width <= NUMBERS else read
+        layer = Layer(name="weighted sum", shape=(n, width), read=kept)
+        return cls(weights=weights, means=means, spreads=spreads, layer=layer)
+
+
+def fit_of_sum(problem: Problem, layers: Sequence[Layer], scales: Sequence[Scale], penalties: Array) -> Fit:
+    """Return a probe of the weighted sum, fitted on all rows, of the features of all layers side by side."""
+    summed = Summed.of(problem, layers, np.arange(problem.n_items), seed=[0, 0])
+    fit = problem.fit(summed.layer, penalties)
+    slopes = fit.weights / fit.scale[:, None]
+    raw = zip(scales, summed.means, np.where(np.isinf(summed.spreads), 0, summed.spreads), strict=True)
+    means, spreads = map(np.concatenate, zip(*(scale.undone(*of) for scale, *of in raw), strict=True))
+    weights = np.concatenate([weight * slopes for weight in summed.weights])
+    return replace(
+        fit,
+        mean=means,
+        scale=np.where(spreads == 0, 1, spreads),
+        weights=np.where(spreads[:, None] == 0, 0, weights),
+        bias=fit.bias - fit.mean @ slopes,
+    )
 
 
 def _weights(problem: Problem, stack: Array, items: NDArray[np.intp]) -> Array:

@@ -30,7 +30,8 @@ def save(result: Shown, path: str | Path) -> Path:
     Args:
         result: What a function of layerprobe returned.
         path: `.json` for all of it, which `load` reads back; `.html` for its page; `.png`, `.svg` or `.pdf` for its
-            first figure, as `plot` returns it; `.csv`, `.parquet` or `.tex` for its table.
+            first figure, as `plot` returns it; `.csv`, `.parquet` or `.tex` for its table; `.safetensors` for all of it
+            with the fitted probes of `probe`, which `load` reads back.
 
     Raises:
         DataError: If it is no result, or the file is named otherwise.
@@ -43,6 +44,8 @@ def save(result: Shown, path: str | Path) -> Path:
         return result.save_html(target)
     if suffix in FILES:
         return result.table.save(target)
+    if suffix == ".safetensors" and hasattr(result, "as_safetensors"):
+        return write_file(target, result.as_safetensors())
     if suffix != ".json":
         raise DataError(
             f"expected a file that ends in .json, .html, {', '.join((*IMAGES, *FILES))}, got {target}: name it so"
@@ -60,7 +63,10 @@ def load(path: str | Path) -> Any:
         raise DataError(f"expected the path of a file that save wrote, got {path!r:.80}")
     file = Path(path)
     try:
-        return read_result(read_document(file, None).decode("utf-8", "replace"))
+        data = read_document(file, None)
+        if file.suffix.lower() == ".safetensors":
+            return next(kind for kind in _classes() if hasattr(kind, "from_safetensors")).from_safetensors(data)
+        return read_result(data.decode("utf-8", "replace"))
     except OSError as error:
         raise DataError(f"cannot read {file}: {error.strerror}") from error
     except DataError as error:
@@ -81,7 +87,7 @@ def read_result(text: str) -> Any:
     raise DataError(f"expected a result as JSON, such as lp.save writes, got {keys or 'nothing'}")
 
 
-def _classes() -> Iterator[type]:
+def _classes() -> Iterator[Any]:
     """Yield the classes of results, each loaded in its turn; one of another package that cannot be is left out."""
     for name in RESULTS:
         try:

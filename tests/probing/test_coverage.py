@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from layerprobe.probing.run import probe
-from layerprobe.probing.values import ProbeSettings, Probing
+from layerprobe.probing.values import Probing
 from layerprobe.stats.best import of_highest, state
 from tests.probing.data import layered, scores_of
 
@@ -18,8 +18,8 @@ def drawn(n: int, *, times: int, kind: str, weighted_sum: bool = False, folds: i
         embeddings, signal = layered(n, width=10, seed=seed, strengths=EQUAL)
         scores = scores_of(signal, seed=10_000 + seed)
         targets = scores if kind == "scores" else np.where(scores > 0, "high", "low")
-        settings = ProbeSettings(foldings=folds, seed=seed)
-        results.append(probe(embeddings, targets, weighted_sum=weighted_sum, settings=settings))
+        how = {"foldings": folds, "random_state": seed}
+        results.append(probe(embeddings, targets, weighted_sum=weighted_sum, **how))
     return results
 
 
@@ -60,7 +60,7 @@ def test_what_several_layers_gain_is_rarely_imagined() -> None:
     for seed in range(60):
         embeddings, signal = layered(120, width=10, seed=seed, strengths=(1.0,))
         copies = np.repeat(embeddings, 3, axis=1) + 1e-6 * np.random.default_rng(seed).random((120, 3, 10))
-        result = probe(copies, scores_of(signal, seed=seed), settings=ProbeSettings(foldings=2, seed=seed))
+        result = probe(copies, scores_of(signal, seed=seed), foldings=2, random_state=seed)
         claimed += result.summed is not None and result.summed.better
     print(f"better by copies: {claimed} of 60")
     assert claimed <= 6

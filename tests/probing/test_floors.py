@@ -10,10 +10,10 @@ from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.probing import jackknife
 from layerprobe.probing.page import probing_page
 from layerprobe.probing.run import probe
-from layerprobe.probing.values import ProbeSettings, Probing
+from layerprobe.probing.values import Probing
 from tests.probing.data import layered
 
-FEW = ProbeSettings(foldings=1)
+FEW = {"foldings": 1}
 LARGEST = "always naming the largest class"
 
 
@@ -30,7 +30,7 @@ def rare(seed: int, *, share: float = 0.03, signal: float = 0.0, n: int = 200) -
     targets[: round(share * n)] = 1
     embeddings = rng.standard_normal((n, 4, 16))
     embeddings[:, 3, 0] += signal * targets
-    return probe(embeddings, targets, weighted_sum=False, settings=FEW)
+    return probe(embeddings, targets, weighted_sum=False, **FEW)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -63,7 +63,7 @@ def test_a_rare_class_that_is_found_is_above_the_floor() -> None:
 def test_classes_of_like_size_keep_accuracy() -> None:
     embeddings, signal = layered(150, strengths=(0.0, 1.5))
     targets = np.argsort(np.argsort(signal[:, 0])) // 50
-    result = probe(embeddings, targets, weighted_sum=False, settings=FEW)
+    result = probe(embeddings, targets, weighted_sum=False, **FEW)
     assert (result.primary, result.best_layer, result.on_floor) == ("accuracy", 1, False)
     assert result.floor is not None
     assert (round(result.floor.value, 1), result.floor.by) == (33.3, LARGEST)
@@ -77,7 +77,7 @@ def test_every_kind_of_target_has_a_floor() -> None:
     queries = np.array([(i, 20 + i) for i in range(20)])
     labels = (signal[:, :2] > 0).astype(int)
     found = {
-        kind: probe(embeddings, targets, kind=kind, weighted_sum=False, settings=FEW).floors  # type: ignore[arg-type]
+        kind: probe(embeddings, targets, kind=kind, weighted_sum=False, **FEW).floors  # type: ignore[arg-type]
         for kind, targets in {"scores": signal[:, 0], "pairs": pairs, "queries": queries, "labels": labels}.items()
     }
     assert {metric: each.value for metric, each in found["scores"].items()} == {"spearman": 0, "pearson": 0, "r2": 0}

@@ -12,16 +12,14 @@ import resource, sys
 from pathlib import Path
 import numpy as np
 from layerprobe.probing.run import probe
-from layerprobe.probing.values import ProbeSettings
 
-once = ProbeSettings(foldings=1)
 rng = np.random.default_rng(0)
-probe(rng.standard_normal((50, 2, 4)), rng.standard_normal(50), settings=once)  # all that is imported is
+probe(rng.standard_normal((50, 2, 4)), rng.standard_normal(50), foldings=1)  # all that is imported is
 targets = np.load(sys.argv[2])
 status = Path("/proc/self/status").read_text()
 before = 1024 * int(status.partition("VmData:")[2].split()[0])
 resource.setrlimit(resource.RLIMIT_DATA, (before + int(sys.argv[3]),) * 2)
-result = probe(sys.argv[1], targets, settings=once, weighted_sum=False)
+result = probe(sys.argv[1], targets, foldings=1, weighted_sum=False)
 print(result.best_layer, len(result.layers))
 try:
     np.array(np.load(sys.argv[1], mmap_mode="r"))

@@ -9,13 +9,12 @@ import layerprobe as lp
 from layerprobe.comparison import arrays
 from layerprobe.kinds.retrieval.kind import RetrievalItems
 from layerprobe.probing import jackknife, models, probes, scaling
-from layerprobe.probing.values import ProbeSettings
 from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Examples, Task
 from tests.few import few
 
-FEW = ProbeSettings(foldings=1)
+FEW = {"foldings": 1}
 MODEL = lp.Model(str(lp.embedded_model("rtd")), device="cpu")
 TASK = lp.embedded_task(train=60, validation=40, test=60)
 COPIES = "only copies of an item are kept in one fold, so that folds share texts"
@@ -55,7 +54,7 @@ def _rows(split: str) -> list[tuple[str, str, float]]:
 @pytest.mark.parametrize("kind", few(["sts", "paraphrase", "triplets", "retrieval"], ("sts", "retrieval").__contains__))
 def test_what_score_scores_is_scored_alike(tmp_path: Path, kind: str) -> None:
     task = TASK if kind == "sts" else task_of(tmp_path, kind)
-    result, scores = lp.probe(MODEL, task, settings=FEW), lp.score(MODEL, task)
+    result, scores = lp.probe(MODEL, task, **FEW), lp.score(MODEL, task)
     assert [each.metrics[result.primary] for each in result.layers] == pytest.approx(scores.scores)
     assert result.kind in (kind, {"sts": "pairs", "retrieval": "queries"}.get(kind))
     assert result.n_items == len(task.split(task.scored))
@@ -75,7 +74,7 @@ def test_a_query_that_is_a_document_does_not_find_itself(tmp_path: Path) -> None
         for split, each in items.items()
     }
     task = replace(task, **found)
-    result, scores = lp.probe(MODEL, task, settings=FEW, weighted_sum=False), lp.score(MODEL, task)
+    result, scores = lp.probe(MODEL, task, **FEW, weighted_sum=False), lp.score(MODEL, task)
     assert [each.metrics[result.primary] for each in result.layers] == pytest.approx(scores.scores)
 
 
@@ -83,7 +82,7 @@ def test_a_query_that_is_a_document_does_not_find_itself(tmp_path: Path) -> None
 def test_texts_are_predicted_across_folds_of_all(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jackknife, "NUMBERS", 0)  # which takes most of the time
     task = task_of(tmp_path, kind, ("train",))
-    result = lp.probe(MODEL, task, settings=FEW, weighted_sum=False)
+    result = lp.probe(MODEL, task, **FEW, weighted_sum=False)
     assert result.primary == KINDS[kind].metrics[0]
     assert result.n_items == len(task.split("all"))
     assert len(result.layers) == 9
@@ -96,7 +95,7 @@ def test_pairs_that_are_all_linked_are_probed(tmp_path: Path) -> None:
     rows = [("the same text", b, "near" if target > 0.5 else "far") for _, b, target in _rows("train")]
     path = tmp_path / "linked.tsv"
     path.write_text("\n".join(["first\tsecond\tlabel", *map("\t".join, rows)]) + "\n")
-    result = lp.probe(MODEL, lp.load_task(str(path), kind="entailment"), settings=FEW, weighted_sum=False)
+    result = lp.probe(MODEL, lp.load_task(str(path), kind="entailment"), **FEW, weighted_sum=False)
     assert len(result.layers) == 9
     assert result.notes[1].endswith(COPIES)
 
@@ -115,7 +114,7 @@ def test_copies_of_an_item_are_in_one_fold() -> None:
 
 def test_a_first_layer_that_is_the_same_everywhere_is_left_out(tmp_path: Path) -> None:
     model = lp.Model(str(lp.embedded_model("rtd")), device="cpu", pooling="cls")
-    result = lp.probe(model, TASK, settings=FEW, weighted_sum=False)
+    result = lp.probe(model, TASK, **FEW, weighted_sum=False)
     assert [each.layer for each in result.layers] == list(range(1, 9))
     assert "the same for all texts" in result.left_out["layer 0"]
 
@@ -131,5 +130,5 @@ def test_embeddings_in_the_store_are_read_in_parts(
     monkeypatch.setattr(arrays, "NUMBERS", 64 * 16)
     monkeypatch.setattr(scaling, "NUMBERS", 64 * 16)
     monkeypatch.setattr(jackknife, "NUMBERS", 0)  # which reads small layers whole
-    lp.probe(MODEL, task, settings=FEW, weighted_sum=False)
+    lp.probe(MODEL, task, **FEW, weighted_sum=False)
     assert max(rows_read) <= 16

@@ -12,7 +12,7 @@ from layerprobe.comparison.arrays import as_layers
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.probing.run import probe
 from layerprobe.probing.scaling import scaled
-from layerprobe.probing.values import ProbeSettings, Probing
+from layerprobe.probing.values import Probing
 from tests.probing.data import layered, scores_of
 
 N = 90
@@ -30,7 +30,7 @@ def few_sets() -> Iterator[None]:
 
 
 def probed(embeddings: Any, targets: Any, **how: Any) -> Probing:
-    return probe(embeddings, targets, settings=ProbeSettings(foldings=1, folds=3), **how)
+    return probe(embeddings, targets, foldings=1, cv=3, **how)
 
 
 def numbers(result: Probing) -> list[float]:

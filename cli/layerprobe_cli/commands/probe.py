@@ -38,6 +38,7 @@ def probe(
         Literal["scores", "classes", "labels", "pairs", "queries"] | None, "Probing", {"metavar": "KIND"}
     ] = None,
     target: Annotated[str | None, "Probing", {"metavar": "COLUMN"}] = None,
+    scoring: Annotated[str | None, "Probing", {"metavar": "METRIC"}] = None,
     weighted_sum: Annotated[bool | None, "Probing"] = None,
     level: o.Level = LEVEL,
 ) -> Done:
@@ -58,6 +59,8 @@ def probe(
         groups: What is never divided between folds, one a row: speakers, documents, protein families.
         targets_are: scores, classes, labels, pairs or queries: what the targets are. By default detected.
         target: Column of the targets; a,b,c are labels. By default detected.
+        scoring: Metric that layers are compared by: one of the targets, such as r2 or spearman, or a scorer of
+            scikit-learn by name. By default the first metric of the targets.
         weighted_sum: Also compare a learned weighted sum of the layers, where probes are fitted. By default up to 2^30
             numbers.
     """
@@ -71,13 +74,21 @@ def probe(
     if source is None:
         call.refuse(call.given(o.TASK), "without --task")
     task = o.load(source) if source else None
+    how: dict[str, Any] = {
+        "cv": settings.folds,
+        "foldings": settings.foldings,
+        "tolerance": settings.tolerance,
+        "random_state": settings.seed,
+        "scoring": scoring,
+        "weighted_sum": weighted_sum,
+    }
     if task is None:
         about: dict[str, Any] = {"groups": groups, "kind": targets_are, "column": target}
-        result = lp.probe(embeddings.name, targets, settings=settings, weighted_sum=weighted_sum, **about)
+        result = lp.probe(embeddings.name, targets, **how, **about)
     else:
         (checkpoint,) = o.resolved(embeddings)
         call.data(checkpoint, task)
-        result = lp.probe(checkpoint, task, settings=settings, weighted_sum=weighted_sum)
+        result = lp.probe(checkpoint, task, **how)
     words = "export", embeddings.name, f"layer-{result.best_layer}", "--layer", result.best_layer
     return Done(
         result=result,

@@ -1,0 +1,210 @@
+"""The fitted probe comes back: scikit-learn's pipeline, equal to what scores were computed with, pickled and saved."""
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load, save
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import layerprobe as lp
+from layerprobe.comparison.arrays import as_layers
+from layerprobe.errors import DataError
+from layerprobe.files.serialisation import from_json, to_json
+from layerprobe.probing.run import probe
+from layerprobe.probing.scaling import scaled
+from layerprobe.probing.targets import as_targets
+from layerprobe.probing.values import ProbeSettings, Probing
+from layerprobe.probing.weighted_sum import Summed
+from layerprobe.scoring.probes import logistic_features
+from tests.probing.data import layered, scores_of
+
+N = 120
+EMBEDDINGS, SIGNAL = layered(N, width=8, strengths=(0.2, 1.0, 0.6))
+NEW, _ = layered(30, width=8, strengths=(0.2, 1.0, 0.6), seed=1)
+SCORES = scores_of(SIGNAL)
+TARGETS: dict[str, Any] = {
+    "scores": 5 + 3 * SCORES,
+    "two": np.where(SCORES > 0, "high", "low"),
+    "three": np.array(["a", "b", "c"])[np.digitize(SCORES, (-1, 1))],
+    "whole": np.digitize(SCORES, (-1, 1)) + 7,
+    "labels": (SIGNAL[:, :2] > 0).astype(int),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_sets() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("layerprobe.probing.jackknife.SETS", 6)
+        yield
+
+
+def probed(embeddings: Any, targets: Any, **how: Any) -> Probing:
+    return probe(embeddings, targets, foldings=1, cv=3, **how)
+
+
+RESULTS = {kind: probed(EMBEDDINGS, targets) for kind, targets in TARGETS.items()}
+
+
+def pickled(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value))  # noqa: S301
+
+
+def outputs_of(pipeline: Any, rows: Any) -> np.ndarray:
+    """Return predictions, or probabilities of the classes."""
+    if not hasattr(pipeline, "predict_proba"):
+        return np.asarray(pipeline.predict(rows))
+    of = pipeline.predict_proba(rows)
+    return np.stack([label[:, 1] for label in of], axis=1) if isinstance(of, list) else np.asarray(of)
+
+
+@pytest.mark.parametrize("kind", ["scores", "two", "three"])
+def test_it_is_what_scikit_learn_fits_on_all_rows(kind: str) -> None:
+    pipeline, rows = RESULTS[kind].estimator(1), EMBEDDINGS[:, 1]
+    expected = clone(pipeline).fit(rows, TARGETS[kind])
+    np.testing.assert_allclose(outputs_of(pipeline, NEW[:, 1]), outputs_of(expected, NEW[:, 1]), rtol=2e-3, atol=2e-3)
+    assert (pipeline.predict(NEW[:, 1]) == expected.predict(NEW[:, 1])).mean() > 0.95 or kind == "scores"
+    np.testing.assert_allclose(pipeline[0].mean_, rows.mean(axis=0))
+    np.testing.assert_allclose(pipeline[0].scale_, rows.std(axis=0))
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_its_predictions_are_those_that_were_scored(kind: str) -> None:
+    """Fitted on the rows of all folds but one, with the penalty chosen there, it predicts the fold as probe does."""
+    problem = as_targets(TARGETS[kind], N).folded(None, ProbeSettings(foldings=1, folds=3))
+    layer, scale = scaled(as_layers(EMBEDDINGS)[1], shifted=True)
+    fitted, inside = problem.outputs(layer), problem.foldings[0] == 0
+    train = np.flatnonzero(~inside)
+    raw = TARGETS[kind][train]
+    alone = as_targets(raw, len(train)).folded(None, ProbeSettings(foldings=1, folds=3))
+    fit = alone.fit(layer.taken(train), fitted.penalties[0, 0])
+    rows = scale(EMBEDDINGS[:, 1][inside])
+    outputs = fitted.outputs[0][inside]
+    expected = problem.in_units(outputs) if kind == "scores" else outputs
+    np.testing.assert_allclose(outputs_of(fit.pipeline(problem.kind), rows), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_it_has_the_names_of_the_classes(kind: str) -> None:
+    pipeline = RESULTS[kind].estimator()
+    predicted = pipeline.predict(EMBEDDINGS[:, RESULTS[kind].best_layer])
+    assert predicted.shape == TARGETS[kind].shape
+    if kind == "scores":
+        assert np.corrcoef(predicted, TARGETS[kind])[0, 1] > 0.6
+    else:
+        assert (predicted == TARGETS[kind]).mean() > 0.6
+        assert set(predicted.ravel().tolist()) <= set(TARGETS[kind].ravel().tolist())
+
+
+@pytest.mark.parametrize("kind", ["scores", "three", "labels"])
+def test_the_weighted_sum_is_a_pipeline_of_all_layers_side_by_side(kind: str) -> None:
+    result = RESULTS[kind]
+    problem = as_targets(TARGETS[kind], N).folded(None, ProbeSettings(foldings=1, folds=3))
+    layers, scales = zip(*(scaled(layer, shifted=True) for layer in as_layers(EMBEDDINGS)), strict=True)
+    summed = Summed.of(problem, layers, np.arange(N), seed=[0, 0])
+    fit = problem.fit(summed.layer, result.fits["weighted sum"].penalties * (1 if kind == "scores" else 8))
+    expected = outputs_of(fit.pipeline(problem.kind), summed.layer.rows(slice(0, N)))
+    found = outputs_of(result.estimator("weighted sum"), EMBEDDINGS.reshape(N, -1))
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+    assert len(scales) == 3
+
+
+@pytest.mark.parametrize(("factor", "shift"), [(1e-300, 0.0), (1.0, 1e6), (1e200, 0.0)])
+def test_it_predicts_from_embeddings_as_they_come(factor: float, shift: float) -> None:
+    for kind in ("scores", "two"):
+        moved = probed(factor * (EMBEDDINGS + shift), TARGETS[kind])
+        for name, rows in ((1, EMBEDDINGS[:, 1]), ("weighted sum", EMBEDDINGS.reshape(N, -1))):
+            found = outputs_of(moved.estimator(name), factor * (rows + shift))
+            np.testing.assert_allclose(found, outputs_of(RESULTS[kind].estimator(name), rows), rtol=1e-3, atol=1e-3)
+
+
+def test_float32_and_one_row_will_do() -> None:
+    pipeline = RESULTS["scores"].estimator(-1)
+    rows = NEW[:, 2].astype(np.float32)
+    np.testing.assert_allclose(pipeline.predict(rows), pipeline.predict(rows.astype(np.float64)), rtol=1e-4)
+    assert pipeline.predict(rows[:1]).shape == (1,)
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_it_can_be_pickled_and_saved_with_its_provenance(tmp_path: Path, kind: str) -> None:
+    result = RESULTS[kind]
+    read = lp.load(lp.save(result, tmp_path / "probes.safetensors"))
+    assert read == result
+    for name in ("weighted sum", 0, 1, 2):
+        pipeline = result.estimator(name)
+        rows = EMBEDDINGS.reshape(N, -1) if name == "weighted sum" else EMBEDDINGS[:, name]
+        for other in (read.estimator(name), pickled(pipeline)):
+            np.testing.assert_array_equal(other.predict(rows), pipeline.predict(rows))
+    assert pickled(result) == result
+
+
+def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
+    whole = lp.save(RESULTS["scores"], tmp_path / "probes.safetensors").read_bytes()
+    changed = bytearray(whole)
+    changed[-3] ^= 1
+    other = save({"a": np.ones(3)})
+    for content, said in (
+        (bytes(changed), "it was damaged or changed"),
+        (whole[:-5], "expected probes that layerprobe.save wrote"),
+        (other, "expected probes that layerprobe.save wrote"),
+        (b"", "expected probes that layerprobe.save wrote"),
+        (save(load(whole), {"result": "{}", "probes": "{}"}), "it was damaged or changed"),
+    ):
+        (tmp_path / "other.safetensors").write_bytes(content)
+        with pytest.raises(DataError, match=said):
+            lp.load(tmp_path / "other.safetensors")
+
+
+def test_where_there_is_none_is_one_line() -> None:
+    result = RESULTS["scores"]
+    with pytest.raises(DataError, match="JSON keeps none: probe again, or save results as"):
+        from_json(Probing, to_json(result)).estimator()
+    with pytest.raises(DataError, match=r"a layer that was scored, one of 0, 1, 2, .*, weighted sum, got 7"):
+        result.estimator(7)
+    with pytest.raises(DataError, match="got -9"):
+        result.estimator(-9)
+    pairs = np.column_stack([np.arange(60), np.arange(60, N), SCORES[:60]])
+    with pytest.raises(DataError, match="the cosine of the two embeddings is compared, and nothing is fitted"):
+        probed(EMBEDDINGS, pairs, kind="pairs").estimator()
+
+
+def test_a_feature_that_is_the_same_everywhere_says_nothing() -> None:
+    rows = EMBEDDINGS.copy()
+    rows[:, 1, 0] = 1e4
+    pipeline = probed(rows, TARGETS["scores"]).estimator(1)
+    other = rows[:, 1].copy()
+    other[:, 0] = 0
+    np.testing.assert_allclose(pipeline.predict(other), pipeline.predict(rows[:, 1]))
+
+
+def test_pairs_of_texts_are_side_by_side() -> None:
+    fit = RESULTS["two"].fits["layer 1"]
+    first, second = NEW[:, 0, :4], NEW[:, 1, :4]
+    features = logistic_features(first, second)
+    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(features, np.arange(30) % 2)
+    as_fit = type(fit)(
+        mean=model[0].mean_,
+        scale=model[0].scale_,
+        weights=model[1].coef_.T,
+        bias=model[1].intercept_,
+        penalties=np.ones(1),
+        classes=np.array([0, 1]),
+        pairs="logistic",
+    )
+    pipeline = pickled(as_fit.pipeline("classes"))
+    found = pipeline.predict_proba(np.concatenate([first, second], axis=1))
+    np.testing.assert_allclose(found, model.predict_proba(features))
+
+
+def test_the_penalty_is_the_median_of_those_chosen() -> None:
+    pipeline = RESULTS["scores"].estimator(0)
+    assert isinstance(pipeline[-1], Ridge)
+    problem = as_targets(TARGETS["scores"], N).folded(None, ProbeSettings(foldings=1, folds=3))
+    fitted = problem.outputs(scaled(as_layers(EMBEDDINGS)[0], shifted=True)[0])
+    assert pipeline[-1].alpha == np.median(fitted.penalties)

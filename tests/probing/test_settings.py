@@ -1,0 +1,195 @@
+"""cv, scoring, random_state and n_jobs mean what they do in scikit-learn."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+from sklearn.metrics import accuracy_score, mean_squared_error, roc_auc_score
+from sklearn.model_selection import (
+    GroupKFold,
+    KFold,
+    LeaveOneOut,
+    PredefinedSplit,
+    RepeatedKFold,
+    ShuffleSplit,
+    StratifiedKFold,
+    TimeSeriesSplit,
+    cross_val_predict,
+)
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from layerprobe.errors import DataError
+from layerprobe.files.serialisation import from_json, to_json
+from layerprobe.probing.run import probe
+from layerprobe.probing.values import Probing
+from tests.probing.data import layered, scores_of
+from tests.shown import assert_shows_itself
+
+N = 90
+EMBEDDINGS, SIGNAL = layered(N, width=6, strengths=(0.2, 1.0, 0.6))
+SCORES = scores_of(SIGNAL)
+CLASSES = np.where(SCORES > 0, "high", "low")
+GROUPS = np.arange(N) // 3
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_sets() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("layerprobe.probing.jackknife.SETS", 6)
+        yield
+
+
+def probed(targets: Any = SCORES, **how: Any) -> Probing:
+    return probe(EMBEDDINGS, targets, **{"weighted_sum": False, "foldings": 1, **how})
+
+
+def scores_by_layer(result: Probing) -> list[float]:
+    return [layer.metrics[result.primary] for layer in result.layers]
+
+
+def test_a_splitter_is_as_its_splits_and_as_the_number_of_its_folds() -> None:
+    splitter = KFold(5, shuffle=True, random_state=0)
+    for cv in (splitter, list(splitter.split(EMBEDDINGS)), splitter.split(EMBEDDINGS)):
+        assert scores_by_layer(probed(cv=cv)) == scores_by_layer(probed(cv=5))
+    stratified = StratifiedKFold(4, shuffle=True, random_state=7)
+    assert scores_by_layer(probed(CLASSES, cv=stratified)) == scores_by_layer(probed(CLASSES, cv=4, random_state=7))
+    assert scores_by_layer(probed(cv=None)) == scores_by_layer(probed(cv=np.int64(5)))
+
+
+def test_repeated_splits_are_foldings() -> None:
+    result = probed(cv=RepeatedKFold(n_splits=4, n_repeats=2, random_state=0))
+    assert (result.settings.folds, result.settings.foldings) == (4, 2)
+    assert "2 x 4 folds" in result.cost
+
+
+def test_groups_are_the_splitters_and_are_not_divided() -> None:
+    result = probed(cv=GroupKFold(4), groups=GROUPS)
+    assert (result.n_groups, result.settings.folds) == (30, 4)
+    assert probed(cv=PredefinedSplit(GROUPS % 5), groups=GROUPS).settings.folds == 5
+    with pytest.raises(DataError, match="splits that divide no group, as GroupKFold makes"):
+        probed(cv=KFold(4, shuffle=True, random_state=0), groups=GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("cv", "said"),
+    [
+        (ShuffleSplit(5), "expected splits that test each row once, or equally often, and train on all others"),
+        (TimeSeriesSplit(5), "expected splits that test each row once"),
+        ([(np.arange(60), np.arange(60, 90))], "got 1 splits of 90 rows that do not"),
+        ([(np.arange(30, 80), np.arange(30)), *KFold(3).split(EMBEDDINGS)][:1], "expected splits that test"),
+        ([*KFold(3).split(EMBEDDINGS), *KFold(4).split(EMBEDDINGS)], "expected splits that test"),
+        ([(np.arange(60), np.arange(60, 99))], "indices of the 90 rows: 'index 90 is out of bounds"),
+        (LeaveOneOut, "a splitter of scikit-learn, or .train, test. indices of the 90 rows"),
+        ("kfold", "Expected `cv` as an integer"),
+        (StratifiedKFold(3), "Supported target types are"),
+        (KFold(200), "Cannot have number of splits n_splits=200"),
+        (2, "expected 3 to 100 folds, of which one chooses penalties, got 2"),
+        (True, "expected 3 to 100 folds"),
+        (KFold(2), "expected 3 to 100 folds"),
+        (2.5, "Expected `cv` as an integer"),
+    ],
+)
+def test_other_splits_are_one_line(cv: Any, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        probed(cv=cv)
+
+
+def test_cosines_have_no_folds() -> None:
+    pairs = np.column_stack([np.arange(45), np.arange(45, 90), SCORES[:45]])
+    with pytest.raises(DataError, match="expected no splits for pairs, which are scored by cosines"):
+        probed(pairs, kind="pairs", cv=KFold(3))
+
+
+@pytest.mark.parametrize(
+    ("targets", "scoring", "primary"),
+    [
+        (SCORES, "r2", "r2"),
+        (SCORES, "pearson", "pearson"),
+        (CLASSES, "f1_macro", "macro f1"),
+        (CLASSES, "accuracy", "accuracy"),
+        ((SIGNAL[:, :2] > 0).astype(int), "f1_macro", "f1"),
+        ((SIGNAL[:, :2] > 0).astype(int), "average_precision", "average precision"),
+    ],
+)
+def test_names_of_scorers_are_the_metrics_they_are(targets: Any, scoring: str, primary: str) -> None:
+    usual, result = probed(targets), probed(targets, scoring=scoring)
+    assert result.primary == primary
+    assert [layer.metrics[primary] for layer in usual.layers] == scores_by_layer(result)
+    assert all(layer.error for layer in result.layers)
+
+
+def test_a_scorer_from_outside_is_that_of_the_outputs(tmp_path: Path) -> None:
+    result = probed(7 + 3 * SCORES, scoring="neg_mean_squared_error", cv=KFold(5))
+    alpha = result.estimator(1)[-1].alpha
+    model = make_pipeline(StandardScaler(), Ridge(alpha=alpha))
+    expected = cross_val_predict(model, EMBEDDINGS[:, 1], 7 + 3 * SCORES, cv=KFold(5))
+    assert scores_by_layer(result)[1] / -100 == pytest.approx(mean_squared_error(7 + 3 * SCORES, expected), rel=0.05)
+    low, high = result.best.error.interval  # type: ignore[union-attr]
+    assert low < result.best.metrics["neg_mean_squared_error"] < high < 0
+    assert result.floor is None
+    assert_shows_itself(result, tmp_path)
+    assert from_json(Probing, to_json(result)) == result
+
+
+def test_a_scorer_has_classes_and_their_probabilities() -> None:
+    seen: dict[str, Any] = {}
+
+    def scorer(estimator: Any, rows: Any, targets: Any) -> float:
+        seen.update(p=estimator.predict_proba(rows)[:, 1], y=targets, predicted=estimator.predict(rows))
+        return float(roc_auc_score(targets == "low", seen["p"]))
+
+    by_name, by_call = probed(CLASSES, scoring="roc_auc"), probed(CLASSES, scoring=scorer)
+    assert by_call.primary == "scorer"
+    assert scores_by_layer(by_name) == pytest.approx(scores_by_layer(by_call))
+    assert set(seen["predicted"]) <= {"high", "low"}
+    assert accuracy_score(seen["y"], seen["predicted"]) > 0.4
+
+
+def test_the_interval_of_a_scorer_is_about_that_of_the_same_metric() -> None:
+    ours, theirs = probed(CLASSES, scoring="accuracy"), probed(CLASSES, scoring="balanced_accuracy")
+    for one, other in zip(ours.layers, theirs.layers, strict=True):
+        assert one.error is not None
+        assert other.error is not None
+        assert other.error.standard_error == pytest.approx(one.error.standard_error, rel=0.5)
+
+
+@pytest.mark.parametrize(
+    ("targets", "scoring", "said"),
+    [
+        (SCORES, "neg_mean_absolut_error", "got 'neg_mean_absolut_error'; did you mean 'neg_mean_absolute_error'"),
+        (SCORES, "accuracy", "no layer can be scored: accuracy cannot be computed"),
+        (SCORES, 3, "it is no name and cannot be called"),
+        (SCORES, mean_squared_error, "looks like it is a metric function rather than a scorer"),
+        (CLASSES, "f1", "f1 cannot be computed: .pos_label=1 is not a valid label"),
+        (SCORES, lambda estimator, rows, targets: float("nan"), "is nan, expected a finite number"),
+    ],
+)
+def test_other_scorers_are_one_line(targets: Any, scoring: Any, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        probed(targets, scoring=scoring)
+
+
+def test_seeds_are_those_of_scikit_learn() -> None:
+    assert probed(random_state=3).settings.seed == 3
+    states = [probed(random_state=np.random.RandomState(1)).settings.seed for _ in range(2)]
+    assert states[0] == states[1]
+    assert probed(random_state=None).settings.seed != probed(random_state=None).settings.seed
+    with pytest.raises(DataError, match="random_state as a whole number, None or a RandomState, got 'x'"):
+        probed(random_state="x")
+
+
+def test_layers_are_the_same_by_threads() -> None:
+    for targets in (SCORES, CLASSES):
+        alone = probed(targets, weighted_sum=True)
+        for n_jobs in (2, -1):
+            assert probed(targets, weighted_sum=True, n_jobs=n_jobs).layers == alone.layers
+    for wrong in (0, "all", 1.5):
+        with pytest.raises(DataError, match="expected n_jobs as a number of threads"):
+            probed(n_jobs=wrong)
+    broken = EMBEDDINGS.copy()
+    broken[3, 1, 2] = np.nan
+    assert "the first in row 3" in probe(broken, SCORES, n_jobs=2).left_out["layer 1"]
