@@ -1,10 +1,12 @@
 """A package from outside that brings something to a registry, made on the spot."""
 
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
+from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.registry import Registry
 
 
@@ -31,3 +33,9 @@ def install(
     monkeypatch.setenv("PYTHONPATH", str(folder), prepend=":")
     monkeypatch.delitem(sys.modules, package, raising=False)
     registry.reload()
+
+
+def register_electric(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the objective of `benchmarks/electric` registered, as where that package is installed."""
+    entry = EntryPoint(name="electric", value="layerprobe_electric:ELECTRIC", group=OBJECTIVES.group)
+    monkeypatch.setitem(OBJECTIVES._entries, "electric", entry)

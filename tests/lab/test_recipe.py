@@ -25,6 +25,7 @@ from layerprobe.lab.recipe import (
 from layerprobe.lab.reproduction.run import RECIPES
 from layerprobe.tasks.values import TaskSettings
 from tests.lab.recipes import PRETRAINING, SMALL, STUDY, study
+from tests.plugins import register_electric
 
 HERE = Path(__file__).parents[2]
 
@@ -123,7 +124,8 @@ def test_a_file_says_what_a_chain_is(tmp_path: Path) -> None:
     ],
     ids=lambda file: file.stem,
 )
-def test_recipes_that_come_with_layerprobe_are_read(file: Path) -> None:
+def test_recipes_that_come_with_layerprobe_are_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    register_electric(monkeypatch)
     assert load_recipe(file).name == file.stem
 
 

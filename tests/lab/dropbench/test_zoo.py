@@ -83,7 +83,7 @@ def test_the_shipped_zoos_have_six_objectives_seeds_and_two_sizes() -> None:
     language = [each for each in read_zoo().entries if each.corpus == LANGUAGE]
     assert len(language) >= 24
     counts = Counter((each.family, each.size) for each in language)
-    assert {family for family, _ in counts} == set(OBJECTIVES) - {"electric"}
+    assert {family for family, _ in counts} == set(OBJECTIVES)
     assert len({size for _, size in counts}) == 2
     assert len(set(counts.values())) == 1, "expected as many seeds of every objective and size"
 

@@ -4,19 +4,20 @@ import dataclasses
 import math
 from typing import Any
 
+import layerprobe_electric as electric
 import pytest
 import torch
+from layerprobe_electric import EnergyBasedCloze, noise_log_odds
 from torch import Tensor
 from torch.testing import assert_close
 
 from layerprobe.errors import DataError
 from layerprobe.lab.pretraining.models import build_encoder, build_objective
-from layerprobe.lab.pretraining.objectives import electric
 from layerprobe.lab.pretraining.objectives.electra import sample
-from layerprobe.lab.pretraining.objectives.electric import EnergyBasedCloze, noise_log_odds
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
 from layerprobe.training.corpus import MaskedBatch, Masking
 from layerprobe.training.objective import ReplacedLogits
+from tests.plugins import register_electric
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3
 VOCAB = 12
@@ -25,6 +26,11 @@ MASKING = Masking(mask_id=MASK, vocab_size=VOCAB, special_ids=(PAD, CLS, SEP, MA
 P = torch.tensor([0.5, 0.25, 0.2, 0.05])
 Q = torch.tensor([0.1, 0.3, 0.25, 0.35])
 """What is true of four words, and noise."""
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    register_electric(monkeypatch)
 
 
 def rng_of(seed: int = 0) -> torch.Generator:

@@ -65,12 +65,6 @@ ALL_TOKENS_MLM = PretrainingObjective(
     builder=f"{_PACKAGE}.electra:AllTokensMLM",
     has_generator=True,
 )
-ELECTRIC = PretrainingObjective(
-    about="trained to tell tokens from samples of a small two-tower model by an energy for each token (Electric)",
-    builder=f"{_PACKAGE}.electric:EnergyBasedCloze",
-    has_generator=True,
-    generator_kept=False,
-)
 RANDOM = PretrainingObjective(about="not trained: its weights are random", builder=None)
 
 OBJECTIVES = Registry(
@@ -83,7 +77,6 @@ OBJECTIVES = Registry(
         "electra-15": f"{__name__}:ELECTRA_15",
         "replace-mlm": f"{__name__}:REPLACE_MLM",
         "all-tokens-mlm": f"{__name__}:ALL_TOKENS_MLM",
-        "electric": f"{__name__}:ELECTRIC",
         "random": f"{__name__}:RANDOM",
     },
 )

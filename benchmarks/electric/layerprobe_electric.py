@@ -1,5 +1,7 @@
 """Electric: an energy for every token, trained by noise-contrastive estimation against a two-tower cloze model.
 
+    pip install ./benchmarks/electric     # then it is an objective of `layerprobe lab pretrain` and of recipes
+
 The encoder gives every token the energy E of its being where it is; without a normaliser, which is taken to be 1,
 p^(token | its context) = exp(-E). Of a text of n tokens k are replaced by noise from q, and the encoder tells noise
 from data by the odds that follow from p^, q and the counts:
@@ -31,9 +33,17 @@ from transformers import ElectraModel
 from layerprobe.errors import DataError
 from layerprobe.lab.pretraining.models import generator_config, with_detection_head
 from layerprobe.lab.pretraining.objectives.electra import sample
+from layerprobe.lab.pretraining.objectives.registry import PretrainingObjective
 from layerprobe.lab.pretraining.values import PretrainingProtocol
 from layerprobe.training.corpus import MaskedBatch, Masking
 from layerprobe.training.objective import Objective, PartOutput, ReplacedLogits, TokenLogits
+
+ELECTRIC = PretrainingObjective(
+    about="trained to tell tokens from samples of a small two-tower model by an energy for each token (Electric)",
+    builder=f"{__name__}:EnergyBasedCloze",
+    has_generator=True,
+    generator_kept=False,
+)
 
 
 class EnergyBasedCloze(Objective):
