@@ -42,6 +42,7 @@ from layerprobe.probing.values import (
 )
 from layerprobe.probing.weighted_sum import fit_of_sum
 from layerprobe.probing.weighted_sum import weighted_sum as sum_of_layers
+from layerprobe.process import without_warnings
 from layerprobe.stats.best import compared_with_best, of_highest
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance, score_ends
 from layerprobe.stats.links import Links
@@ -366,7 +367,8 @@ def probe_layers(
         left_out=dict(left_out or {}),
     )
     name, first = about["name"], len(board.left_out)
-    scored: list[Probed] = []
+    scored: list[tuple[Layer, Scale]] = []
+    fits: dict[str, Fit] = {}
     whole = len(layers) * (1 if how.weighted_sum is False or problem.kind in COSINES else 2) + 1
     places = [first + place if layer.number is None else layer.number for place, layer in enumerate(layers)]
     probed = in_threads(functools.partial(_probed, problem), layers, how.n_jobs)
@@ -377,16 +379,16 @@ def probe_layers(
             fitted = done.fitted
             board.add(given.name, number, given.shape[1], fitted.outputs, swayed=fitted.swayed, again=done.again)
             if given.name not in board.left_out:
-                scored.append(done)
+                scored.append((done.layer, done.scale))
+                fits |= {} if done.fit is None else {given.name: done.fit}
         report(f"probing {name}", place + 1, whole)
     if not scored:
         reason = next(iter(board.left_out.values()))
         raise DataError(f"no layer can be scored: {reason}")
-    fits = {done.layer.name: done.fit for done in scored if done.fit is not None}
     if how.weighted_sum is not False and len(scored) > 1:
         with part(start=len(layers), share=len(layers), whole=whole):
             fits |= _add_weighted_sum(board, problem, scored, anyway=bool(how.weighted_sum))
-    notes = problem.notes([done.layer for done in scored])
+    notes = problem.notes([layer for layer, _ in scored])
     fits = {} if pairs is None else {name: replace(fit, pairs=pairs) for name, fit in fits.items()}
     return board.result(last=places[-1], notes=notes, fits=fits)
 
@@ -432,13 +434,17 @@ def in_threads(function: Callable[[Layer], Any], layers: Sequence[Layer], n_jobs
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     contexts = [contextvars.copy_context() for _ in layers]
-    with threadpool_limits(max((os.cpu_count() or 1) // n_jobs, 1)), ThreadPoolExecutor(n_jobs) as pool:
+    limits = threadpool_limits(max((os.cpu_count() or 1) // n_jobs, 1))
+    # filters of warnings are those of the process: threads would turn them on and off for each other
+    with without_warnings(), limits, ThreadPoolExecutor(n_jobs) as pool:
         yield from pool.map(lambda context, layer: context.run(function, layer), contexts, layers)
 
 
-def _add_weighted_sum(board: Board, problem: Problem, probed: Sequence[Probed], *, anyway: bool) -> dict[str, Fit]:
+def _add_weighted_sum(
+    board: Board, problem: Problem, scored: Sequence[tuple[Layer, Scale]], *, anyway: bool
+) -> dict[str, Fit]:
     """Score the learned weighted sum; say why where that cannot be, of cosines where somebody asks for it."""
-    layers = [done.layer for done in probed]
+    layers, scales = zip(*scored, strict=True)
     widths, size = {layer.shape[1] for layer in layers}, sum(layer.shape[0] * layer.shape[1] for layer in layers)
     reason = ""
     if problem.kind in COSINES:
@@ -462,4 +468,4 @@ def _add_weighted_sum(board: Board, problem: Problem, probed: Sequence[Probed], 
     highest = np.argsort(-weights)[:3]
     note = "mean weights " + ", ".join(f"{weights[number]:.2f} of {layers[number].name}" for number in highest)
     board.add(WEIGHTED_SUM, None, min(widths), fitted.outputs, swayed=fitted.swayed, note=note)
-    return {WEIGHTED_SUM: fit_of_sum(problem, layers, [done.scale for done in probed], fitted.usual_penalties)}
+    return {WEIGHTED_SUM: fit_of_sum(problem, layers, scales, fitted.usual_penalties)}

@@ -3,10 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from sklearn.model_selection import KFold
 
 import layerprobe as lp
 from layerprobe.comparison import arrays
+from layerprobe.errors import DataError
 from layerprobe.kinds.retrieval.kind import RetrievalItems
 from layerprobe.probing import jackknife, models, probes, scaling
 from layerprobe.tasks.evaluation import links_of
@@ -132,3 +135,26 @@ def test_embeddings_in_the_store_are_read_in_parts(
     monkeypatch.setattr(jackknife, "NUMBERS", 0)  # which reads small layers whole
     lp.probe(MODEL, task, **FEW, weighted_sum=False)
     assert max(rows_read) <= 16
+
+
+@pytest.mark.parametrize("kind", ["classification", "entailment", "regression"])
+def test_the_fitted_probe_predicts_new_texts(tmp_path: Path, kind: str) -> None:
+    task = task_of(tmp_path, kind)
+    result = lp.probe(MODEL, task, weighted_sum=False, cv=KFold(3), **FEW)
+    items = task.split("all")
+    sides = [lp.extract(MODEL, side) for side in items.sides]  # type: ignore[attr-defined]
+    rows = np.concatenate([np.asarray(side)[:, result.best_layer] for side in sides], axis=1)
+    found = result.estimator().predict(rows)
+    if kind == "regression":
+        assert np.corrcoef(found, items.gold)[0, 1] > 0.5
+    else:
+        assert set(found) <= set(task.labels)
+        assert (found == np.array(task.labels)[np.array(items.gold, dtype=int)]).mean() > 0.6
+    assert result.settings.folds == 3
+
+
+def test_splits_and_scorers_of_tasks_without_probes_are_refused(tmp_path: Path) -> None:
+    task = task_of(tmp_path, "triplets")
+    for how in ({"cv": KFold(3)}, {"scoring": "accuracy"}):
+        with pytest.raises(DataError, match="expected no splits and no scoring: tasks of kind triplets are scored as"):
+            lp.probe(MODEL, task, **how)  # type: ignore[arg-type]
