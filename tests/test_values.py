@@ -39,6 +39,7 @@ from layerprobe.prediction.values import Decline, DropPrediction, Record, Record
 from layerprobe.probing.values import ProbedLayer, ProbeSettings, Probing
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles, ProfileSettings
 from layerprobe.readings.values import LayerCurve, Views
+from layerprobe.results.shown import LeavesOut
 from layerprobe.scoring.values import ItemScores, LayerScores, Scores, TaskScores
 from layerprobe.search.values import Evidence, Score, SearchSettings
 from layerprobe.shrinking.values import ShrinkSettings
@@ -257,7 +258,9 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
 
 
 def values_with(kind: Any, /, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Any value of a dataclass, some of whose fields are given."""
+    """Any value of a dataclass, some of whose fields are given; JSON has nothing of layers that are left out."""
+    if issubclass(kind, LeavesOut) and "first_layer" in kind.__dataclass_fields__:
+        fields = dict.fromkeys(("first_layer", "collapsed"), st.just(0)) | fields
     hints = typing.get_type_hints(kind)
     others = {field.name for field in dataclasses.fields(kind) if field.metadata != IN_MEMORY} - fields.keys()
     return st.builds(kind, **fields, **{name: values_of(hints[name]) for name in others})

@@ -7,7 +7,7 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.readings.values import DIGITS
 from layerprobe.results import numbers
 from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.shown import Shown, of_layers
+from layerprobe.results.shown import LeavesOut, Shown, of_layers
 from layerprobe.results.table import Column, Table, chance
 from layerprobe.similarity.values import CurveUncertainty
 from layerprobe.stats import sentences
@@ -98,8 +98,10 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class DropPrediction(Shown):
+class DropPrediction(LeavesOut, Shown):
     """Where to look first, and which layers are flagged: they may score lower after fine-tuning, or not."""
+
+    by_layer = ("read",)
 
     drop_layers: tuple[int, ...]
     """The final run of flagged layers; empty where no drop is expected."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.results.charts import Chart, Line
-from layerprobe.results.shown import Shown, brief, of_layers
+from layerprobe.results.shown import LeavesOut, Shown, brief, of_layers
 from layerprobe.results.table import Column, Table
 from layerprobe.similarity.values import CurveUncertainty
 
@@ -43,8 +43,10 @@ DIGITS = ".4g"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class LayerCurve(Shown):
+class LayerCurve(LeavesOut, Shown):
     """A number for every layer with its uncertainty."""
+
+    by_layer = "values", "standard_errors"
 
     values: tuple[float, ...]
     """By layer."""

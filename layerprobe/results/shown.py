@@ -6,10 +6,10 @@ import abc
 import html
 import importlib.util
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import to_json
@@ -190,6 +190,41 @@ def of_layers(layers: Collection[int], values: Sequence[T]) -> list[T | None]:
         [None, 0.5, 0.4, None]
     """
     return [value if layer in layers else None for layer, value in enumerate(values)]
+
+
+class LeavesOut:
+    """A value whose JSON has null for layers that are left out, where it repeats the nearest one that is not."""
+
+    __slots__ = ()
+    first_layer: Any
+    collapsed: Any
+    by_layer: ClassVar[tuple[str, ...]]
+    """Fields, of its own or of its parts, with a value a layer, or several of them by name."""
+
+    def as_plain(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the values as JSON has them."""
+        first, last = self.first_layer, self.collapsed
+        nulls: dict[str, Any] = _changed(values, self.by_layer, lambda v: of_layers(range(first, len(v) - last), v))
+        return nulls
+
+    @classmethod
+    def class_of(cls, data: dict[str, Any]) -> tuple[type, dict[str, Any]]:
+        """Return the fields of JSON."""
+        return cls, _changed(data, cls.by_layer, _repeated)
+
+
+def _changed(value: Any, names: Collection[str], change: Callable[[list[Any]], list[Any]], here: bool = False) -> Any:
+    """Return plain data with the lists of some fields changed, and those by name in a mapping there."""
+    if isinstance(value, dict):
+        return {name: _changed(item, names, change, here or name in names) for name, item in value.items()}
+    if isinstance(value, list):
+        return change(value) if here else [_changed(item, names, change) for item in value]
+    return value
+
+
+def _repeated(values: list[Any]) -> list[Any]:
+    layers = [layer for layer, value in enumerate(values) if value is not None]
+    return [values[min(max(layer, layers[0]), layers[-1])] for layer in range(len(values))] if layers else values
 
 
 def of_cells(layers: tuple[range, range], values: Sequence[Sequence[float]]) -> list[list[float | None]]:

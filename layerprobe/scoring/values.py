@@ -14,7 +14,7 @@ from layerprobe.metrics.names import metric_title, points, split_title
 from layerprobe.names import counted, distinct_names, in_percent, plural, short_name
 from layerprobe.results.blocks import Blocks
 from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.shown import Shown, brief, of_layers
+from layerprobe.results.shown import LeavesOut, Shown, brief, of_layers
 from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
 from layerprobe.stats.sentences import (
     across_models_sentence,
@@ -34,8 +34,10 @@ ScoreMethod = Literal["cosine", "dot", "probe", "centrality"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class LayerScores(Shown):
+class LayerScores(LeavesOut, Shown):
     """How well untrained embeddings of one model do a task, layer by layer."""
+
+    by_layer = "metrics", "influences", "by_item"
 
     split: str
     """validation, test, or all."""
@@ -331,8 +333,10 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ways:
+class Ways(LeavesOut):
     """Several ways to make outputs of embeddings, of which validation chooses one and its layer, beside baselines."""
+
+    by_layer = "validation", "test"
 
     primary: str
     """The metric that chooses way and layer."""
@@ -445,8 +449,10 @@ class Ways:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskScores:
+class TaskScores(LeavesOut):
     """The scores of every layer of a model on a task."""
+
+    by_layer = "by_item", "means", "differences"
 
     task: str
     """As the user gave it."""
@@ -463,6 +469,16 @@ class TaskScores:
     """What else there is of the items, by what it is called, such as documents."""
     items: ItemScores | None = field(default=None, metadata=RARE)
     """Of each item; None where scores are no means over items."""
+
+    @property
+    def first_layer(self) -> int:
+        """As of its scores."""
+        return self.scores.first_layer
+
+    @property
+    def collapsed(self) -> int:
+        """As of its scores."""
+        return self.scores.collapsed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

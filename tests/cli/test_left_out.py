@@ -21,7 +21,7 @@ from layerprobe.scoring.values import LayerScores
 from layerprobe.similarity.cka import estimate_cka, linear_cka
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.study.predict import predict, predict_drop
-from layerprobe.study.values import Finding
+from layerprobe.study.values import Finding, Prediction
 from layerprobe.tasks.loading import load_task
 from tests.models import given, save_tiny
 
@@ -116,6 +116,9 @@ def test_no_rule_recommends_it(pair: Pair, pairs_file: Path, tmp_path: Path) -> 
     prediction = predict(
         given(pair[0], Model(pooling="cls", cache_dir=tmp_path)), load_task(pairs_file), reference=pair[1]
     )
+    plain = json.loads(prediction.to_json())
+    assert all(values[0] is None for values in plain["drops"][0]["read"].values())
+    assert from_json(Prediction, prediction.to_json()) == prediction
     assert prediction.warnings.count(said(pair[0])) == 1
     comparison, scores = prediction.comparison, prediction.zero_shot
     assert scores is not None
@@ -173,9 +176,12 @@ def test_scores_and_metrics_leave_cells_blank(layerprobe: Layerprobe, pair: Pair
     done = layerprobe("score", pair[0], "-t", pairs_file, *CLS)
     assert done.err.count(said(pair[0])) == 1
     assert len(done.table[2].split()) == 3  # layer, parameters
-    scores = from_json(
-        LayerScores, json.dumps(layerprobe("score", pair[0], "-t", pairs_file, *CLS, "--json").json["scores"])
-    )
+    printed = layerprobe("score", pair[0], "-t", pairs_file, *CLS, "--json").json["scores"]
+    for by_layer in printed["metrics"].values():
+        assert [value is None for value in by_layer] == [True, False, False, False]
+    scores = from_json(LayerScores, json.dumps(printed))
+    assert scores.scores[0] == scores.scores[1]
+    assert json.loads(scores.to_json()) == printed
     assert scores.best_layer >= 1
     assert scores.to_pandas().loc[0, "spearman":].isna().all()  # type: ignore[misc]
     done = layerprobe("predict", pair[0], "-t", pairs_file, *CLS, "--readings")
