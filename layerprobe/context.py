@@ -3,25 +3,41 @@
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from html import escape
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 from layerprobe.checks import LEVEL, check_level
 
-
-class Progress(Protocol):
-    """Called with what is being done, how much of it is done, and how much there is."""
-
-    def __call__(self, task: str, done: float, total: float) -> None:
-        """Report that `done` of `total` units of `task` are done."""
+Progress = Callable[[str, float, float], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
 
 
 def silent(task: str, done: float, total: float) -> None:
     """Report nothing."""
+
+
+def pace(clock: Callable[[], float] = time.monotonic) -> Callable[[str, float, float], tuple[float, str]]:
+    """Return what turns reports into the share of a stage that is done, which never falls, and the time left, in words.
+
+    A stage is a label, see `labelled`, and the first word of a task: "TMFT layer 3 seed 0" moves on within one. The
+    time is that of the rest as fast as its reports so far; empty where there is no speed yet.
+    """
+    stages: dict[str, tuple[float, float, float]] = {}
+
+    def at(task: str, done: float, total: float) -> tuple[float, str]:
+        label, colon, name = task.rpartition(": ")
+        stage, now = f"{label}{colon}{name.split(' ', 1)[0]}", clock()
+        share = min(done / total, 1.0) if total else 1.0
+        began, first, highest = stages.get(stage, (now, share, share))
+        stages[stage] = began, first, (share := max(share, highest))
+        left = (now - began) * (1 - share) / (share - first) if share > first else 0.0
+        return share, f"about {duration(left)} left" if left else ""
+
+    return at
 
 
 REFRESHED = 0.2
@@ -37,15 +53,19 @@ class NotebookBar:
     def __init__(self) -> None:
         self._display: Any = None
         self._changed = 0.0
+        self._pace = pace()
 
     def __call__(self, task: str, done: float, total: float) -> None:
         """Show how much of a task is done."""
         shell = _notebook()
-        if shell is None or (self._display is not None and time.monotonic() - self._changed < REFRESHED):
+        if shell is None:
             return
-        share = f"{task}: {done / total:.0%}"
-        bar = f'<progress value="{done:g}" max="{total:g}" style="width: 16em"></progress> {escape(share)}'
-        self._show(shell, {"text/html": bar, "text/plain": share})
+        share, left = self._pace(task, done, total)
+        if self._display is not None and time.monotonic() - self._changed < REFRESHED:
+            return
+        line = ", ".join(filter(None, (f"{task}: {share:.0%}", left)))
+        bar = f'<progress value="{share:g}" style="width: 16em"></progress> {escape(line)}'
+        self._show(shell, {"text/html": bar, "text/plain": line})
 
     def _show(self, shell: Any, content: dict[str, str]) -> None:
         self._changed = time.monotonic()
@@ -61,7 +81,7 @@ class NotebookBar:
         shell = _notebook()
         shell.events.unregister("post_run_cell", self._clear)
         self._display.update({"text/html": "", "text/plain": ""}, raw=True)
-        self._display = None
+        self._display, self._pace = None, pace()
 
 
 notebook_bar = NotebookBar()

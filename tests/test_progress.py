@@ -1,5 +1,6 @@
 """Where progress shows: below the cell of a notebook while it runs."""
 
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from layerprobe.context import DEFAULT_SETTINGS, current, notebook_bar, part, report, settings
+from layerprobe.context import DEFAULT_SETTINGS, current, notebook_bar, pace, part, report, settings
 from layerprobe.errors import DataError
 
 CELL = """
@@ -39,8 +40,9 @@ def test_a_cell_shows_a_bar_while_it_runs_and_nothing_of_it_afterwards(tmp_path:
     client.process_message = watched  # type: ignore[method-assign]
     client.execute()
     texts = [data["text/plain"] for data in shown]
-    assert texts == [*(f"TMFT layer <3>: {share}%" for share in (0, 25, 50)), ""] * 2
-    assert 'max="4"' in shown[1]["text/html"]
+    said = [re.sub(r", about \d+ s left$", ", left", text) for text in texts]
+    assert said == ["TMFT layer <3>: 0%", "TMFT layer <3>: 25%, left", "TMFT layer <3>: 50%, left", ""] * 2
+    assert 'value="0.25"' in shown[1]["text/html"]
     for cell in notebook.cells:
         assert [output["data"] for output in cell.outputs] == [{"text/html": "", "text/plain": ""}]
 
@@ -69,3 +71,13 @@ def test_settings_hold_inside_their_block_alone() -> None:
     assert current() is DEFAULT_SETTINGS
     with pytest.raises(DataError, match="between 0 and 1"), settings(level=95):
         pass
+
+
+def test_shares_never_fall_and_the_time_left_is_said() -> None:
+    """A worker that is lost, or more to do than was known, takes back what was done; a label is of another whole."""
+    seconds = iter([0.0, 10.0, 20.0, 30.0, 40.0, 40.0, 50.0])
+    at = pace(lambda: next(seconds))
+    reports = [("runs a", 0, 4), ("runs b", 1, 4), ("runs c", 1, 8), ("runs c", 2, 4), ("runs c", 9, 4)]
+    left = ["", "about 30 s left", "about 60 s left", "about 30 s left", ""]
+    assert [at(*each) for each in reports] == list(zip([0, 0.25, 0.25, 0.5, 1], left, strict=True))
+    assert [at("model 2 of 3, x: runs", done, 2) for done in (0, 1)] == [(0, ""), (0.5, "about 10 s left")]

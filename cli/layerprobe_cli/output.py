@@ -103,7 +103,7 @@ def width_of(stream: TextIO | None) -> int | None:
 @contextlib.contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[Progress]:
     """Show bars with an estimate on stderr once there is progress, or where that is no terminal a line now and then."""
-    from layerprobe.context import silent
+    from layerprobe.context import pace, silent
 
     if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield silent if quiet else _lines()
@@ -111,6 +111,7 @@ def progress_bar(*, quiet: bool) -> Iterator[Progress]:
     with contextlib.ExitStack() as stack:
         bar_ids: dict[str, Any] = {}
         bars: Any = None
+        at = pace()
 
         def report(task: str, done: float, total: float) -> None:
             nonlocal bars
@@ -118,8 +119,8 @@ def progress_bar(*, quiet: bool) -> Iterator[Progress]:
             # one bar a stage, whose name is the first word: "TMFT layer 3 seed 0" moves on within its bar
             stage = task.split(" ", 1)[0]
             if stage not in bar_ids:
-                bar_ids[stage] = bars.add_task(printable(task), total=total)
-            bars.update(bar_ids[stage], description=printable(task), completed=done, total=total)
+                bar_ids[stage] = bars.add_task(printable(task), total=1.0)
+            bars.update(bar_ids[stage], description=printable(task), completed=at(task, done, total)[0])
 
         yield report
 
@@ -140,16 +141,17 @@ def _bars() -> Any:
 
 def _lines() -> Progress:
     """Return a progress callback that prints a line on stderr every half minute."""
-    from layerprobe.context import duration
+    from layerprobe.context import duration, pace
 
     began = last = time.monotonic()
+    at = pace()
 
     def report(task: str, done: float, total: float) -> None:
         nonlocal last
-        now = time.monotonic()
+        now, (share, left) = time.monotonic(), at(task, done, total)
         if now - last >= LINE_EVERY:
             last = now
-            say(f"{task}: {done / total:.0%} after {duration(now - began)}")
+            say(", ".join(filter(None, (f"{task}: {share:.0%} after {duration(now - began)}", left))))
 
     return report
 

@@ -27,6 +27,7 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve, resolve_all
 from layerprobe.encoders.model import Model
+from layerprobe.encoders.timing import own_and_wall
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError, LayerProbeError, LostWorkerError
 from layerprobe.finetuning.adapters import prepare_model
@@ -384,12 +385,13 @@ def plan_tuning(
     encoder = load(checkpoint)
     prompted, n_blocks = with_prompts(task, checkpoint), encoder.n_layers - 1
     steps, full = block_steps(n_blocks), seeds * (n_blocks + 1) * (n_blocks + 2) // 2
-    run_seconds = seconds_of_run(encoder, prompted, protocol, batch_tokens=options.batch_tokens)
+    run_seconds, slower = seconds_of_run(encoder, prompted, protocol, batch_tokens=options.batch_tokens)
     sweep = duration(run_seconds * full / (n_blocks + 1))
     train, validation, test = sizes = (len(task.train), len(task.validation), len(task.test))
     return Estimate(
         title=f"Fine-tuning {short_name(checkpoint.name)} ({n_blocks} blocks)",
         seconds=run_seconds * steps / (n_blocks + 1),
+        load=slower,
         computed_on=f"{checkpoint.computed_on}, {steps / full:.0%} of a full sweep (every layer with "
         f"{counted(seeds, 'seed')}, about {sweep})",
         details=(
@@ -411,8 +413,13 @@ def plan_tuning(
 
 
 @plain_torch()
-def seconds_of_run(encoder: Encoder, task: Task, protocol: Protocol, *, batch_tokens: int | None = None) -> float:
-    """Estimate how long one fine-tuning run of the whole model takes; the encoder is not changed."""
+def seconds_of_run(
+    encoder: Encoder, task: Task, protocol: Protocol, *, batch_tokens: int | None = None
+) -> tuple[float, float]:
+    """Estimate how long a fine-tuning run of the whole model takes on an idle machine, and how many times as long here.
+
+    The encoder is not changed.
+    """
     model = TruncatedEncoder(encoder, encoder.n_layers - 1)
     prepare_model(model, protocol)
     with seeded(0, encoder.device):
@@ -426,9 +433,7 @@ def seconds_of_run(encoder: Encoder, task: Task, protocol: Protocol, *, batch_to
         rows = np.arange(len(examples))[: (1 + STEPS) * protocol.batch_size]
         batches = np.array_split(rows, max(1, min(1 + STEPS, len(rows))))
         model.train(protocol.dropout)
-        taken = [
-            _seconds(functools.partial(tuner.update, examples, batch), encoder.device) / len(batch) for batch in batches
-        ]
+        taken = [_seconds(functools.partial(tuner.update, examples, batch), encoder.device) for batch in batches]
     model.eval()
     texts = task.validation.texts
     tokens = encoder.tokenize(texts[:: max(1, len(texts) // TEXTS)][:TEXTS], max_length=protocol.max_length)
@@ -442,17 +447,24 @@ def seconds_of_run(encoder: Encoder, task: Task, protocol: Protocol, *, batch_to
     with torch.inference_mode():
         embedding = [_seconds(evaluate, encoder.device) for _ in range(2)]
     # the first time, memory is found
-    an_example, a_text = median(taken[1:] or taken), min(embedding) / len(tokens.lengths)
+    by_example = [own / len(batch) for (own, _), batch in zip(taken, batches, strict=True)]
+    an_example, a_text = median(by_example[1:] or by_example), min(embedding)[0] / len(tokens.lengths)
+    own, wall = map(sum, zip(*taken, *embedding, strict=True))
     evaluated = protocol.epochs * protocol.evaluations * len(task.validation.texts) + len(task.test.texts)
-    return protocol.epochs * len(task.train) * examples_an_item * an_example + evaluated * a_text
+    seconds = protocol.epochs * len(task.train) * examples_an_item * an_example + evaluated * a_text
+    return seconds, wall / own if own else 1.0
 
 
-def _seconds(work: Callable[[], object], device: torch.device) -> float:
+def _seconds(work: Callable[[], object], device: torch.device) -> tuple[float, float]:
+    """Return the seconds of work by the process's own clock, of a GPU by the wall clock, and by the wall clock."""
+    if device.type == "cpu":
+        return own_and_wall(work, threads=torch.get_num_threads())
     start = time.perf_counter()
     work()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    return seconds, seconds
 
 
 def _some(examples: Items, n: int) -> Items:

@@ -62,17 +62,21 @@ def execute(
                 if message.kind == "progress":
                     message.worker.done = message.value
                     if reports:
-                        begun = sum(worker.done * plan.jobs[job] for worker in crew.workers for job in worker.jobs)
-                        report(plan.unit, finished + begun, whole)
+                        report(plan.unit, finished + _begun(plan, crew), whole)
                     continue
                 for job, outcome in queue.taken(message):
                     finished += plan.jobs[job]
                     if reports and not crew.inside:
-                        report(plan.unit, finished, whole)
+                        report(plan.unit, finished + _begun(plan, crew), whole)
                     yield job, outcome
     finally:
         if queue.left:
             crew.close()
+
+
+def _begun(plan: Plan[Any, Any], crew: Crew) -> float:
+    """Return how much is done of the jobs that workers are at."""
+    return sum(worker.done * plan.jobs[job] for worker in crew.workers for job in worker.jobs)
 
 
 def results(plan: Plan[J, A], crew: Crew) -> dict[J, A]:

@@ -14,6 +14,8 @@ FORMS: dict[str, Form] = {
     "cost": lambda share: f"{100 * share:.1f} %",
 }
 TITLES = {"gpu_hours": "GPU hours"}
+BUSY = 2.0
+"""Times as long as on an idle machine from which on that is said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +25,9 @@ class Estimate:
     title: str
     """What is to be done, such as: Fine-tuning electra (3 blocks)."""
     seconds: float | None = None
-    """For all of it, at most; None where that is not known."""
+    """For all of it, at most, on an idle machine; None where that is not known."""
+    load: float = 1.0
+    """How many times as long that takes as busy as the machine is now."""
     computed_on: str = ""
     """Kind of device and precision that the seconds are of."""
     details: tuple[str, ...] = ()
@@ -43,6 +47,8 @@ class Estimate:
         """The work and its estimated time, as a sentence."""
         on = f" on {self.computed_on}" if self.computed_on else ""
         takes = "" if self.seconds is None else f" takes at most about {duration(self.seconds)}{on}"
+        if self.seconds is not None and self.load >= BUSY:
+            takes += f"; this machine is busy, and it may take {self.load:.0f} times as long"
         end = "" if self.jobs or self.details[:1] == ("",) else "."
         return " ".join(filter(None, (f"{self.title}{takes}{end}", *self.details)))
 
@@ -64,7 +70,7 @@ class Estimate:
     @property
     def record(self) -> dict[str, Any]:
         """The estimate as a mapping for JSON."""
-        about = {"title": self.title, "seconds": self.seconds, "computed_on": self.computed_on}
+        about = {"title": self.title, "seconds": self.seconds, "load": self.load, "computed_on": self.computed_on}
         return {**about, **self.numbers, **({"jobs": self.jobs} if self.jobs else {}), "sentence": self.sentence}
 
 

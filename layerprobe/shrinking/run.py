@@ -217,6 +217,7 @@ def plan_shrinking(
     return Estimate(
         title=f"Making {short_name(work.checkpoint.label)} smaller",
         seconds=exporting + sum(plan.seconds or 0.0 for plan in plans),
+        load=max(plan.load for plan in plans),
         computed_on=f"{how}: {n_texts:,} texts are embedded once, and {counted(n_sizes, 'size')} trained with "
         f"{counted(n_seeds, 'seed')}{further}",
         numbers={

@@ -1,6 +1,8 @@
 """What fine-tuning will take: by block-steps, and by the time of a few steps."""
 
+import functools
 import itertools
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,9 @@ from tests.toy_task import toy_task, toy_task_of
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is timed takes one second."""
-    ticks = itertools.count()
-    monkeypatch.setattr(tuning.time, "perf_counter", lambda: float(next(ticks)))  # type: ignore[attr-defined]
+    """Whatever is timed takes a second of a core, and ten as long by the wall clock."""
+    for name, seconds in (("thread_time", 1.0), ("process_time", 1.0), ("perf_counter", 10.0)):
+        monkeypatch.setattr(time, name, functools.partial(next, itertools.count(0.0, seconds)))
 
 
 @pytest.mark.usefixtures("clock")
@@ -34,7 +36,7 @@ def test_time_is_counted_by_examples_and_texts(encoder: Encoder, epochs: int, ev
     a_text = 1 / min(tuning.TEXTS, texts)
     expected = epochs * (64 / 8 + evaluations * texts * a_text) + len(task.test.texts) * a_text
     protocol = Protocol(epochs=epochs, batch_size=8, evaluations=evaluations)
-    assert seconds_of_run(encoder, task, protocol) == pytest.approx(expected)
+    assert seconds_of_run(encoder, task, protocol) == pytest.approx((expected, 10.0))
 
 
 @pytest.mark.parametrize("kind", ["sts", "entailment", "classification"])
@@ -44,7 +46,7 @@ def test_any_kind_and_few_examples_are_timed_and_nothing_changes(encoder: Encode
     state = torch.get_rng_state()
     task = toy_task_of(kind, train=max(train, 3))
     task = replace(task, train=tuning._some(task.train, train))
-    assert seconds_of_run(encoder, task, Protocol()) > 0
+    assert min(seconds_of_run(encoder, task, Protocol())) > 0
     assert torch.equal(torch.get_rng_state(), state)
     for parameter, old in zip(encoder.model.parameters(), before, strict=True):
         assert torch.equal(parameter, old)
@@ -89,9 +91,14 @@ def test_a_search_takes_no_more_than_all_runs_that_there_are(folder: Path, tmp_p
 
 
 def test_the_plan_is_one_sentence(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "seconds_of_run", lambda *_, **__: 90.0)
+    monkeypatch.setattr(tuning, "seconds_of_run", lambda *_, **__: (90.0, 1.0))
     timed = plan_tuning(given(str(folder), Model(cache_dir=tmp_path)), toy_task(), block_steps=lambda n: 2 * (n + 1))
     assert timed.sentence == (
         "Fine-tuning bert (3 blocks) takes at most about 3 min on cpu float32, 16% of a full sweep (every layer with 5 "
         "seeds, about 19 min). Each run is 10 epochs of 64 examples (32 for validation, 32 for the test)."
+    )
+    assert "busy" not in replace(timed, load=1.9).sentence
+    assert (
+        "about 19 min); this machine is busy, and it may take 10 times as long. Each"
+        in replace(timed, load=10.2).sentence
     )

@@ -413,7 +413,7 @@ def test_blocks_that_do_not_exist(folder: str, blocks: list[int]) -> None:
 def test_a_plan_writes_nothing_and_counts_sizes(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model(folder, cache_dir=tmp_path)
     assert plan_shrinking(model, TEXTS, protocol=PROTOCOL).seconds > 0
-    monkeypatch.setattr(tuning, "seconds_of_run", lambda *_, **__: 80.0)
+    monkeypatch.setattr(tuning, "seconds_of_run", lambda *_, **__: (80.0, 1.0))
     planned = plan_shrinking(model, TEXTS, toy_task_of("sts"), tune=TUNING, seeds=3, protocol=PROTOCOL)
     assert (planned["n_texts"], planned["sizes"], planned["seeds"]) == (len(TEXTS), 2, 3)
     assert planned.seconds > plan_shrinking(model, TEXTS, protocol=PROTOCOL).seconds
@@ -423,7 +423,7 @@ def test_a_plan_writes_nothing_and_counts_sizes(folder: str, tmp_path: Path, mon
 
 
 def test_a_plan_counts_the_blocks_that_are_left(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "seconds_of_run", lambda *_, **__: 80.0)
+    monkeypatch.setattr(tuning, "seconds_of_run", lambda *_, **__: (80.0, 1.0))
     texts = len(TEXTS) / (len(TEXTS) - 2 * 21)
     one, three = (plan_shrinking(folder, TEXTS, size=size, protocol=PROTOCOL) for size in ([1], [1, 2, 4]))
     embedding = 5 / 3 / PROTOCOL.epochs
@@ -439,7 +439,7 @@ def test_a_plan_counts_the_blocks_that_are_left(folder: str, monkeypatch: pytest
 
 
 def test_a_plan_counts_what_front_measures(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "seconds_of_run", lambda *_, **__: 80.0)
+    monkeypatch.setattr(tuning, "seconds_of_run", lambda *_, **__: (80.0, 1.0))
     plain, front = (plan_shrinking(folder, TEXTS, **options({"size": [1], "front": front})) for front in (False, True))
     assert front.seconds > plain.seconds + 2 * shrinking.SECONDS
     assert front.sentence.endswith("1 size trained with 1 seed; 2 models are measured for --front.")
