@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.comparison.arrays import SUFFIXES, as_layers
+from layerprobe.comparison.differences import Differences, compare_results
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.context import current, part
 from layerprobe.encoders.device import float64_device, resolve_device
@@ -22,6 +23,7 @@ from layerprobe.files.images import ImageItem, readable_as
 from layerprobe.files.serialisation import digest
 from layerprobe.interval import Interval
 from layerprobe.names import distinct_names
+from layerprobe.results.shown import Shown
 from layerprobe.similarity.cautions import cautions
 from layerprobe.similarity.checks import MIN_SAMPLES, as_array
 from layerprobe.similarity.cka import CKAEstimate, estimate_cka
@@ -49,8 +51,8 @@ Compared = Embeddings | ModelLike | ArrayLike
 
 
 def compare(
-    model: Compared,
-    reference: Compared,
+    model: Compared | Shown,
+    reference: Compared | Shown,
     texts: Sequence[str] | TextFile | Items | Task | None = None,
     *,
     measure: Measure | str | None = None,
@@ -58,11 +60,12 @@ def compare(
     intervals: bool = True,
     groups: Mapping[str, str] | None = None,
     device: str | None = None,
-) -> Comparison | SimilarityMap:
-    """Return the similarity of every layer of a model to every layer of another.
+) -> Comparison | SimilarityMap | Differences:
+    """Return the similarity of every layer of a model to every layer of another, or how two results differ by layer.
 
     Args:
-        model: A model, by any of its names, what `extract` returned for it, or arrays: (samples, features) of one
+        model: A result that is compared with another one of its kind, see `compare_results`; or a model, by any of its
+            names, what `extract` returned for it, or arrays: (samples, features) of one
             layer, (samples, layers, features), a sequence or a mapping of single layers, or a file of them, see
             `layerprobe.comparison.arrays.as_layers`.
         reference: Likewise; arrays with arrays, or with embeddings of the same texts.
@@ -74,7 +77,7 @@ def compare(
         device: cpu, cuda or cuda:1: where CKA is computed; by default that of the first model.
 
     Returns:
-        A `Comparison`, or for arrays the map of layers, a `SimilarityMap`.
+        A `Comparison`; for arrays the map of layers, a `SimilarityMap`; for two results `Differences`.
 
     Raises:
         DataError: If there are no texts to compare models on, both are not of one sort, or an array has no more samples
@@ -88,6 +91,16 @@ def compare(
     """
     how: dict[str, Any] = {"alignment": alignment, "groups": groups}
     of_both: dict[str, Any] = {"measure": measure, "intervals": intervals}
+    if isinstance(model, Shown) or isinstance(reference, Shown):
+        other = reference if isinstance(model, Shown) else model
+        if not isinstance(other, Shown):
+            raise DataError(
+                f"expected two results, got one and {other!s:.80}: lp.load reads a saved result; two models are "
+                "compared on texts"
+            )
+        if texts is not None or measure is not None or any(how.values()):
+            raise DataError("expected no texts, measure, alignment and groups for results, which hold their scores")
+        return compare_results(model, reference)
     if isinstance(model, Embeddings) and isinstance(reference, Embeddings):
         if texts is not None:
             raise DataError("expected no texts for embeddings, which have theirs")

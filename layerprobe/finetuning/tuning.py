@@ -45,6 +45,7 @@ from layerprobe.results.estimate import Estimate
 from layerprobe.results.shown import Layers
 from layerprobe.rng import plain_torch, seeded
 from layerprobe.scoring.score import check_different
+from layerprobe.stats.paired import ItemInfluences
 from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor
 from layerprobe.store.store import Store
 from layerprobe.tasks.kind import KINDS
@@ -245,8 +246,21 @@ class _Work:
             by_layer += curve
             floors.append(floor)
             against.append(compared(runs, curve, items, level=level, tolerance=tolerance, floor=floor))
+        influences = None
+        if len(floors) == 1:
+            of_first_blocks = sorted((run for run in runs if not run.blocks), key=lambda run: run.place)
+            influences = ItemInfluences.of(
+                items.of(of_first_blocks) if of_first_blocks else None,
+                digest=task.items_digest("test"),
+                links=items.links["test"],
+            )
         return TuningResult(
-            level=level, runs=tuple(rows), outcomes=tuple(by_layer), floors=tuple(floors), compared=tuple(against)
+            level=level,
+            runs=tuple(rows),
+            outcomes=tuple(by_layer),
+            floors=tuple(floors),
+            compared=tuple(against),
+            influences=influences,
         )
 
 

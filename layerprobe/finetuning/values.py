@@ -21,6 +21,7 @@ from layerprobe.results.numbers import capitalised
 from layerprobe.results.shown import Shown, clauses
 from layerprobe.results.table import Column, Table, interval_title, layer_columns
 from layerprobe.scoring.values import behind_columns, floor_columns
+from layerprobe.stats.paired import ItemInfluences, ScoredLayers
 from layerprobe.stats.sentences import best_sentence, drawn_anew_in_all, floor_sentence, none_above_floor, with_interval
 from layerprobe.stats.values import AgainstBest, Floor
 from layerprobe.training.values import check_protocol
@@ -152,6 +153,11 @@ class FineTuningRun:
     """Which blocks are kept, from 1; None: the first ones."""
     directory: Path = field(default=Path(), compare=False, metadata=IN_MEMORY)
     """Where it is kept, with its weights in `model/` where these were; not known of a run that was read from JSON."""
+
+    @classmethod
+    def class_of(cls, data: dict[str, Any]) -> tuple[type["FineTuningRun"], dict[str, Any]]:
+        """Return the fields of JSON, in which the command line names the directory."""
+        return cls, {name: value for name, value in data.items() if name != "directory"}
 
     @property
     def choice(self) -> Choice:
@@ -302,6 +308,26 @@ def outcome_columns(outcomes: Sequence[LayerOutcome | None], primary: str | None
     )
 
 
+def scored_layers_of(
+    outcomes: Sequence[LayerOutcome], influences: ItemInfluences | None = None, **names: str
+) -> ScoredLayers:
+    """Return the test scores of fine-tuned layers, the first blocks each, as two results are compared by."""
+    outcomes = [outcome for outcome in outcomes if not outcome.blocks]
+    if not outcomes:
+        raise DataError("expected layers that were fine-tuned to compare, got none of the first blocks")
+    first = outcomes[0]
+    return ScoredLayers(
+        **{"model": first.model, "task": first.task, **names},
+        split="test",
+        primary=first.primary,
+        unit=first.error.unit if first.error else "item",
+        scores={outcome.layer: outcome.scores for outcome in outcomes},
+        seeds={outcome.layer: outcome.seeds for outcome in outcomes},
+        errors={outcome.layer: outcome.error for outcome in outcomes if outcome.error},
+        influences=influences,
+    )
+
+
 def best_by_validation(outcomes: Iterable[LayerOutcome]) -> LayerOutcome:
     """Return that of the layer with the highest mean on the validation split, the earlier one of equals.
 
@@ -413,6 +439,17 @@ class TuningResult(Shown):
     compared: tuple[AgainstBest | None, ...]
     """The test scores of the layers compared with the best of them, of each model and task; None where that cannot be
     said."""
+    influences: ItemInfluences | None = field(default=None, metadata=RARE)
+    """Of the test items on the scores of one model on one task, by layer and seed; None where that was not saved."""
+
+    @property
+    def scored_layers(self) -> ScoredLayers:
+        """What it is compared with another result by; DataError of several models or tasks."""
+        if len(self.floors) != 1:
+            raise DataError(
+                f"expected one model fine-tuned on one task to compare, got {len(self.floors)} pairs of them"
+            )
+        return scored_layers_of(self.outcomes, self.influences)
 
     @property
     def scored(self) -> tuple[FineTuningRun, ...]:

@@ -151,6 +151,7 @@ def _by_outputs(checkpoint: Resolved, task: Task, split: TextSplit, about: dict[
         scores=lambda number: {metric: values[number] for metric, values in scores.metrics.items()},
         influences=lambda number, _: np.array(scores.influences[number]),
         links=links_of(task.split(split)),
+        digest=task.items_digest(split),
         about=about,
         began=began,
         left_out=_left_out(embeddings, scores.layers),

@@ -20,6 +20,7 @@ from scipy import stats
 from layerprobe.comparison.arrays import Layer, as_layers
 from layerprobe.context import current, part, report
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
+from layerprobe.files.serialisation import digest
 from layerprobe.interval import Interval
 from layerprobe.metrics.correlation import fisher_ends
 from layerprobe.metrics.influence import mean_influences
@@ -46,6 +47,7 @@ from layerprobe.process import without_warnings
 from layerprobe.stats.best import compared_with_best, of_highest
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance, score_ends
 from layerprobe.stats.links import Links
+from layerprobe.stats.paired import ItemInfluences
 from layerprobe.stats.values import TOLERANCE, AgainstBest
 
 if TYPE_CHECKING:
@@ -71,6 +73,8 @@ class Board:
     scores: Callable[[Any], dict[str, float]]
     influences: Callable[[Any, str], Array]
     links: Links | None
+    digest: str
+    """Of the items, see `ItemInfluences`."""
     about: Mapping[str, Any]
     """Fields of the result that are known before layers are scored."""
     began: float = field(default_factory=time.perf_counter)
@@ -137,14 +141,19 @@ class Board:
             difference=difference,
         )
 
+    def of_layers(self) -> ArrayLike:
+        """Return (layers, n) influences on the scores of single layers, by fitting again where that was done of all."""
+        count = len(self.layers)
+        again = [psi for psi in self.again[:count] if psi is not None]
+        return again if len(again) == count else np.stack(self.psi[:count])
+
     def compared(self) -> AgainstBest | None:
         """Return the layers compared with the best of them; sets all intervals. None where nothing is known."""
         n, count = len(self.psi[0]), len(self.layers)
         if self.links is not None and self.links.units <= 1:
             return None
         values = np.stack(self.by_folding[:count])
-        again = [psi for psi in self.again[:count] if psi is not None]
-        covariance = item_covariance(again if len(again) == count else np.stack(self.psi[:count]), self.links)
+        covariance = item_covariance(self.of_layers(), self.links)
         if values.shape[1] > 1:
             covariance = covariance + np.cov(values) / values.shape[1]
         freedom = item_units(n, self.links) - 1
@@ -212,6 +221,7 @@ class Board:
             level=current().level,
             seconds=time.perf_counter() - self.began,
             last=None if last == numbers[-1] else last,
+            influences=ItemInfluences.of(self.of_layers(), digest=self.digest, links=self.links),
             **{**self.about, "notes": (*self.about.get("notes", ()), *notes)},
         )
 
@@ -363,6 +373,7 @@ def probe_layers(
         scores=problem.scores,
         influences=problem.influences,
         links=problem.links,
+        digest=digest([problem.kind, np.asarray(problem.targets).tolist()]),
         about={**told, **about},
         left_out=dict(left_out or {}),
     )

@@ -19,6 +19,7 @@ from layerprobe.results.charts import Chart, Line
 from layerprobe.results.numbers import capitalised
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, columns_of, interval_title
+from layerprobe.stats.paired import ItemInfluences, ScoredLayers
 from layerprobe.stats.sentences import best_sentence, score_of_best, weighted_sum_sentence
 from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor
 
@@ -134,6 +135,23 @@ class Probing(Shown):
     """By metric, what a trivial answer scores on the same items."""
     fits: dict[str, Fit] = field(default_factory=dict, compare=False, metadata=IN_MEMORY)
     """By the name of the layer, the probe that is fitted on all items; JSON has none, see `estimator`."""
+    influences: ItemInfluences | None = field(default=None, metadata=RARE)
+    """Of the items on the scores of single layers; None where that was not saved."""
+
+    @property
+    def scored_layers(self) -> ScoredLayers:
+        """What it is compared with another result by."""
+        numbered = {layer.layer: layer for layer in self.layers if layer.layer is not None}
+        return ScoredLayers(
+            model=self.name,
+            task=self.task,
+            split="all",
+            primary=self.primary,
+            unit=self.unit,
+            scores={number: (layer.metrics[self.primary],) for number, layer in numbered.items()},
+            errors={number: layer.error for number, layer in numbered.items() if layer.error is not None},
+            influences=self.influences,
+        )
 
     @property
     def best(self) -> ProbedLayer:

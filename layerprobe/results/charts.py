@@ -124,7 +124,8 @@ class Chart:
         if self.floor and any(table.column(self.floor).values):
             parts.append(f"Dashed line: {floor_by(table.column(self.floor))}.")
         if self.limit is not None:
-            parts.append(f"Dotted line: the {self.limit:g} that you allowed.")
+            limit = f"the {self.limit:g} that you allowed" if self.limit else "no difference"
+            parts.append(f"Dotted line: {limit}.")
         ring, diamonds = ("Green", "Orange") if self.kind == "bars" else ("Ring", "Diamonds")
         if "chosen" in table.marks:
             parts.append(f"{ring}: {self.chosen}.")

@@ -27,6 +27,7 @@ from layerprobe.scoring.values import ItemScores, LayerOfModel, LayerScores, Sco
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.stats.best import against_best
 from layerprobe.stats.crossed import crossed, least_variance, score_ends
+from layerprobe.stats.paired import ItemInfluences
 from layerprobe.stats.values import TOLERANCE, AgainstBest, best_of
 from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.explored import ItemSource, LayerOutputs
@@ -162,6 +163,9 @@ def _on_task(
         compared=compared,
         ways=None if kind.ways is None or several or split != "test" else kind.load("ways")(checkpoints[0], task),
         settings=_settings(checkpoints[0], task if kind.prompts else None),
+        influences=None
+        if several
+        else ItemInfluences.of(influences or None, digest=task.items_digest(split), links=links_of(task.split(split))),
         item_source=item_source(checkpoints, task, split, scored),
         warnings=tuple(dict.fromkeys(warning for one in scored for warning in _warnings(one, several))),
     )

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from layerprobe.encoders.model import ModelDescription
-from layerprobe.errors import unreliable
+from layerprobe.errors import DataError, unreliable
 from layerprobe.files.serialisation import IN_MEMORY, RARE
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title, points, split_title
@@ -16,6 +16,7 @@ from layerprobe.results.blocks import Blocks
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import LeavesOut, Shown, brief, of_layers
 from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
+from layerprobe.stats.paired import ItemInfluences, ScoredLayers
 from layerprobe.stats.sentences import (
     across_models_sentence,
     across_sentence,
@@ -527,6 +528,8 @@ class Scores(Shown):
     """How texts were embedded, where that is not the model's own way: pooling, prompts, norm, max_length."""
     warnings: tuple[str, ...] = ()
     """What a reader should know, in plain words, with the task or the model that it is of where there are several."""
+    influences: ItemInfluences | None = field(default=None, metadata=RARE)
+    """Of the items on the scores of the layers of one model on one task; None where that was not saved."""
     item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
     """Whence its page has single items, an `ItemSource`; None of several tasks, and of scores read from a file."""
 
@@ -548,6 +551,22 @@ class Scores(Shown):
         return cls, data
 
     # ---- what there is of each
+
+    @property
+    def scored_layers(self) -> ScoredLayers:
+        """What it is compared with another result by; DataError of several models or tasks."""
+        if len(self.tasks) > 1:
+            raise DataError(f"expected scores of one model on one task to compare, got {len(self.tasks)} pairs of them")
+        scores = self.first
+        return ScoredLayers(
+            model=self.models[0].name,
+            task=self.tasks[0].task,
+            split=scores.split,
+            primary=scores.primary,
+            unit=self.tasks[0].unit,
+            scores={layer: (scores.scores[layer],) for layer in scores.layers},
+            influences=self.influences,
+        )
 
     @property
     def labels(self) -> tuple[str, ...]:

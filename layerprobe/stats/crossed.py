@@ -198,7 +198,7 @@ def crossed(
         if psi.ndim != 2 or len(psi) != n_seeds:
             raise MisalignedSamplesError(f"expected influences for each of {n_seeds} seeds, got {psi.shape}")
         n_items, item_freedom = psi.shape[1], item_units(psi.shape[1], links) - 1
-        of_items = max(_common(item_covariance(psi, links)), least_variance(n_items, links) if metric else 0.0)
+        of_items = max(common_variance(item_covariance(psi, links)), least_variance(n_items, links) if metric else 0.0)
     elif n_seeds < 2:
         return None
     variance = of_seeds + of_items
@@ -279,7 +279,7 @@ def _of_differences(covariance: Array) -> float:
     return 2 * float(np.trace(covariance) - covariance.sum() / k) / (k - 1)
 
 
-def _common(covariance: Array) -> float:
+def common_variance(covariance: Array) -> float:
     """Return the mean covariance of two runs, that of all but themselves; the variance of a single one."""
     runs = len(covariance)
     if runs == 1:

@@ -178,6 +178,54 @@ def error_sources(error: Interval) -> str:
     return f"{over}, most of the error from {items if share > CLOSE else seeds}"
 
 
+def differences_sentence(
+    first: str,
+    second: str,
+    layers: Sequence[int],
+    values: Sequence[float],
+    errors: Sequence[Interval | None],
+    *,
+    metric: str,
+    level: float,
+) -> str:
+    """Return at which layers a result scores higher or lower than another, by errors that hold for all together.
+
+    Args:
+        first: What the one is called.
+        second: What the other is called, whose scores are compared with the first's.
+        layers: That both have.
+        values: The differences by layer, in points.
+        errors: Of them; None where nothing is known of one.
+        metric: What the points are of.
+        level: Of all errors together.
+    """
+    largest = max(range(len(layers)), key=lambda i: abs(values[i]))
+    error = errors[largest]
+    ends = "" if error is None else f" ({range_of(error.interval)})"
+    most = f"layer {layers[largest]}, {metric_title(metric)} {values[largest]:+.2f}{ends}"
+    together = f"{in_percent(level)} for all layers together"
+    signs = {
+        sign: [i for i, error in zip(layers, errors, strict=True) if error and error.sign == sign] for sign in (1, -1)
+    }
+    if not any(errors):
+        return f"Scores of {second} less those of {first}: the largest difference is at {most}; its error is not known."
+    rest = len(layers) - len(signs[1]) - len(signs[-1])
+    if rest == len(layers):
+        among = "at the one layer" if rest == 1 else f"at any of {rest} layers"
+        return f"No significant difference between {first} and {second} {among} ({together}); the largest is at {most}."
+    of = f" scores of {second} than of {first}"
+    shown: list[str] = []
+    for sign, word in ((1, "higher"), (-1, "lower")):
+        if signs[sign]:
+            shown.append(
+                f"{word}{'' if shown else of} at layer{'s' * (len(signs[sign]) > 1)} {listed(spans(signs[sign]))}"
+            )
+    others = (
+        f" No significant difference at the other {counted(rest, 'layer') if rest > 1 else 'layer'}." if rest else ""
+    )
+    return f"{capitalised(', '.join(shown))} ({together}); the largest difference is at {most}.{others}"
+
+
 def gain_in_brackets(gain: Interval | None) -> str:
     """Return the interval of a gain and whether it is one, as the end of a sentence."""
     if gain is None:

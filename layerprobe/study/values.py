@@ -10,7 +10,7 @@ from layerprobe.encoders.model import ModelDescription
 from layerprobe.encoders.timing import Speedup, speedup
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import IN_MEMORY, RARE
-from layerprobe.finetuning.values import FineTuningRun, LayerOutcome
+from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, scored_layers_of
 from layerprobe.interval import ClaimVerdict, Interval
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import distinct_names, times_as_fast
@@ -22,6 +22,7 @@ from layerprobe.results.table import Table, millions
 from layerprobe.scoring.values import LayerScores
 from layerprobe.search.values import SearchAnswer
 from layerprobe.stats import sentences
+from layerprobe.stats.paired import ScoredLayers
 from layerprobe.stats.values import Floor
 from layerprobe.study.tables import finding_table, models_table, prediction_table
 from layerprobe.tasks.quality import DataQuality
@@ -197,6 +198,11 @@ class Finding(Shown):
     def models(self) -> tuple["Finding", ...]:
         """What was found of each model, in the order in which they were given."""
         return (*self.others[: self.place], self, *self.others[self.place :])
+
+    @property
+    def scored_layers(self) -> ScoredLayers:
+        """The layers that were fine-tuned, by which it is compared with another finding."""
+        return scored_layers_of(self.outcomes, model=self.model.name, task=self.task)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -300,6 +300,10 @@ class Task:
         """Return a sha256 of the kind, the labels, and all texts and targets."""
         return digest([self.kind, self.labels, self.train, self.validation, self.test])
 
+    def items_digest(self, split: TextSplit) -> str:
+        """Return a sha256 of the kind, the labels, and the texts and targets of a split."""
+        return digest([self.kind, self.labels, self.split(split)])
+
 
 def check_task(task: object) -> None:
     """Raise DataError unless it is a task, and say how to get one where it is the name of one."""

@@ -15,12 +15,14 @@ import numpy as np
 import pytest
 
 import layerprobe
+from layerprobe.comparison.differences import Differences
 from layerprobe.comparison.values import Comparisons
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.outcomes import outcomes
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, TuningResult
+from layerprobe.interval import Interval
 from layerprobe.names import short_name
 from layerprobe.profiling.run import side_by_side
 from layerprobe.readings.values import LayerCurve
@@ -85,6 +87,29 @@ def retrieval(*names: str, first_layer: int = 0) -> Scores:
         ),
         level=0.95,
     )
+
+
+def differences(name: str = "before") -> Differences:
+    errors = [
+        None if layer == 2 else Interval(value=1.0 - layer, standard_error=0.5, interval=(-layer, 2.0 - layer), **ERROR)
+        for layer in range(4)
+    ]
+    return Differences(
+        results=(name, "after"),
+        task=name,
+        split="test",
+        primary="spearman",
+        unit="pair",
+        n_items=1379,
+        layers=(0, 1, 2, 3),
+        scores=tuple((60.0, 61.0 - layer) for layer in range(4)),
+        errors=tuple(errors),
+        level=0.95,
+        notes=(f"layers of {name} alone are left out: 4",),
+    )
+
+
+ERROR: dict[str, float] = {"level": 0.9875, "freedom": 1378.0}
 
 
 def across() -> Scores:
@@ -230,6 +255,8 @@ CASES: dict[str, Callable[[], Shown]] = {
     "profile": profile,
     "profiles": lambda: side_by_side([profile(), profile("google-bert/bert-base-cased", speed=2.0)]),
     "several tuned": lambda: RESULT,
+    "differences": differences,
+    "differences, hostile": lambda: differences(HOSTILE),
 }
 ELSEWHERE = {"RecipeResult", "Bench", "Probing", "Shrunk"}
 """Results that take training: tested where their tests train."""

@@ -107,6 +107,16 @@ def of_differences() -> Iterator[Line]:
         yield f"{case}: gain", sentences.gain_in_brackets(error)
         yield f"{case}: from the full model", sentences.from_full_model(error)
         yield f"{case}: against the last layer", sentences.against_last(9, 12, error, "spearman")
+    for case, values, errors in (
+        ("higher, lower and neither", (2.0, -2.0, 0.4), [*DIFFERENCES.values()][:3]),
+        ("higher", (2.0,) * 2, [DIFFERENCES["above 0"]] * 2),
+        ("lower", (-2.0,), [DIFFERENCES["below 0"]]),
+        ("neither", (0.4, 0.4), [DIFFERENCES["not shown"]] * 2),
+        ("neither at one layer", (0.4,), [DIFFERENCES["not shown"]]),
+        ("no error", (0.4, -0.1), [None] * 2),
+    ):
+        about = {"metric": "spearman", "level": 0.95}
+        yield case, sentences.differences_sentence("before", "after", range(len(values)), values, errors, **about)  # type: ignore[arg-type]
     yield "no error: gain", sentences.gain_in_brackets(None)
     yield "over all", sentences.drawn_anew_in_all(DIFFERENCES.values())
 

@@ -48,12 +48,18 @@ def compare(
     parquet: Annotated[Path | None, {"callback": file_to_write}] = None,
     fail_below: Annotated[float | None, {"callback": o.finite}] = None,
 ) -> Done:
-    """Compare models layer by layer, by CKA or another measure.
+    """Compare models, or two saved results, layer by layer.
 
-    All are compared on the same texts. Prints one value a layer with its interval; where there are several others,
-    also how their values differ. The page of --report shows all models and measures side by side, with their maps.
+    Models are compared by CKA or another measure on the same texts. Prints one value a layer with its interval; where
+    there are several others, also how their values differ. The page of --report shows all models and measures side by
+    side, with their maps.
+
+    Two files that `score`, `probe`, `finetune` or `find` printed with --json, of one kind, task and metric, are
+    compared by their scores: the difference at each layer, with its interval over the items that both share.
 
     Example:  [bold]layerprobe compare google/electra-base-discriminator google-bert/bert-base-cased -t stsb[/bold]
+
+    Example:  [bold]layerprobe compare before.json after.json[/bold]
 
     Args:
         measure: Measure of similarity: {measures}; --kernel, --estimator and --bandwidth are those of cka. Given again:
@@ -66,6 +72,9 @@ def compare(
         fail_below: Exit with code 3 if a layer is less similar than this.
     """
     against, source = given
+    words = [model.name, *against, *([source.task.source] if source.task else [])]
+    if any(word.lower().endswith(".json") and Path(word).is_file() for word in words):
+        return _results(call, words)
     settings = usage(similarity.all_settings, list(dict.fromkeys(measure or ["cka"])), neighbours=neighbours)
     if show_map and call.json:
         raise typer.BadParameter("expected --map or --json, got both: the JSON has the map")
@@ -108,6 +117,27 @@ def compare(
         page={"of": measured, "show_map": show_map},
         failed=below(fail_below, least, f"the least similarity, at layer {layer}, is {{}}", 4),
     )
+
+
+def _results(call: PageCall, words: Sequence[str]) -> Done:
+    """Compare two saved results."""
+    from layerprobe.comparison.differences import compare_results
+    from layerprobe.results.kept import load
+
+    if len(words) != 2 or not all(word.lower().endswith(".json") for word in words):
+        raise typer.BadParameter(
+            f"expected two files of saved results, or models with data, got {', '.join(words)}: results are compared "
+            "with results alone"
+        )
+    others = {parameter.name for parameter in call.context.command.params if parameter.name} - _OF_RESULTS
+    call.refuse(call.given(*others), "with two saved results")
+    first, second = map(load, words)
+    stems = [Path(word).stem for word in words]
+    return Done(result=compare_results(first, second, names=(stems[0], stems[1]) if len(set(stems)) == 2 else None))
+
+
+_OF_RESULTS = {"name", "others", "level", "json", "quiet", "report", "plotly", "with_texts", "traceback"}
+"""Parameters that say something of two saved results."""
 
 
 def _maps(measured: Sequence[Comparisons]) -> Iterator[Table | str]:

@@ -1,0 +1,291 @@
+"""Two results of one kind -> their differences by layer, with errors. Knows scores by layer, no kind of result."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from layerprobe.context import current
+from layerprobe.errors import DataError
+from layerprobe.interval import Interval
+from layerprobe.metrics.names import METRICS, bounded, metric_title, points, split_title
+from layerprobe.names import counted, distinct_names, in_percent, plural
+from layerprobe.results.charts import Chart, Line, Quantity
+from layerprobe.results.shown import Shown, brief
+from layerprobe.results.table import Column, Table, columns_of
+from layerprobe.stats.crossed import (
+    common_variance,
+    errors_known,
+    item_covariance,
+    item_units,
+    least_variance,
+)
+from layerprobe.stats.links import Links
+from layerprobe.stats.paired import ScoredLayers
+from layerprobe.stats.sentences import differences_sentence, spans
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Differences(Shown):
+    """Two results of one kind compared layer by layer: the scores of the second less those of the first."""
+
+    results: tuple[str, str]
+    """What the two are called."""
+    task: str
+    split: str
+    primary: str
+    unit: str
+    """What an item is called."""
+    n_items: int | None
+    """That both are scored on; None where items were not saved."""
+    layers: tuple[int, ...]
+    """Those that both have."""
+    scores: tuple[tuple[float, float], ...]
+    """By layer, of the first and the second result, x 100."""
+    errors: tuple[Interval | None, ...]
+    """By layer, of the difference, each at its share of the level, so that all hold together; None where nothing is
+    known of the error."""
+    level: float
+    """Of all intervals together."""
+    notes: tuple[str, ...] = ()
+    """What errors are of, and which layers are left out."""
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The differences by layer, in points."""
+        return tuple(second - first for first, second in self.scores)
+
+    @property
+    def different(self) -> tuple[int, ...]:
+        """The layers whose scores differ at the level, which holds for all together."""
+        return tuple(layer for layer, error in zip(self.layers, self.errors, strict=True) if error and error.sign)
+
+    @property
+    def sentence(self) -> str:
+        """Which layers differ, by how much, and how certain that is."""
+        return differences_sentence(
+            *self.results, self.layers, self.values, self.errors, metric=self.primary, level=self.level
+        )
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        return f"{self.task}: {self.sentence} By layer: {brief(self.values, '+.2f')}"
+
+    @property
+    def table(self) -> Table:
+        """A row a layer: both scores, and their difference with its interval."""
+        of_scores, of_errors, title = columns_of(self.scores), columns_of(self.errors), metric_title(self.primary)
+        first, second = self.results
+        quantity, unit = points(self.primary, self.split), f"{title} × 100, {second} less {first}"
+        items = "" if self.n_items is None else f", {counted(self.n_items, self.unit)}"
+        return Table(
+            title="Differences by layer",
+            columns=(
+                Column("layer", self.layers, meaning="Blocks kept."),
+                of_scores("first", lambda pair: pair[0], title=first, form=".2f", quantity=quantity),
+                of_scores("second", lambda pair: pair[1], title=second, form=".2f", quantity=quantity),
+                Column("difference", self.values, form="+.2f", quantity=Quantity(unit, self.split)),
+                of_errors(
+                    "interval",
+                    lambda error: error.interval,
+                    title=f"{in_percent(self.level, ' %')} interval",
+                    form="+.2f",
+                    meaning="Of the difference; all layers share the level.",
+                    interval=True,
+                    over="over all layers together",
+                ),
+                of_errors("flag", lambda error: {1: "higher", -1: "lower", 0: None}[error.sign]),
+            ),
+            notes=(f"{title} x 100 on {split_title(self.split)}{items}; differences are {second} less {first}.",),
+            charts=(
+                Chart(lines=(Line("difference", interval="interval"),), name="differences", limit=0.0),
+                Chart(lines=(Line("first"), Line("second")), name="scores"),
+            ),
+        )
+
+    @property
+    def page(self) -> dict[str, Any]:
+        """What its page has besides its table, see `layerprobe.results.declared`."""
+        return {"kind": "differences of two results", "about": self.task, "account": self.notes}
+
+
+def compare_results(first: object, second: object, *, names: tuple[str, str] | None = None) -> Differences:
+    """Return the differences of two results of one kind by layer: the scores of the second less those of the first.
+
+    Errors are over the items that both share, in pairs, and over seeds: in pairs where both have the same, else
+    independent. All intervals hold together (Bonferroni).
+
+    Args:
+        first: What `score`, `probe` or `finetune` returned for one model on one task, or `find` by the layers that it
+            fine-tuned; `lp.load` reads a saved one.
+        second: Likewise, of the same kind, task, metric and items.
+        names: What to call them; by default by their models.
+
+    Raises:
+        DataError: If they are not two such results.
+    """
+    a, b = map(_scored_layers, (first, second))
+    if type(first) is not type(second):
+        raise DataError(f"expected two results of one kind, got {type(first).__name__} and {type(second).__name__}")
+    for what in ("primary", "split"):
+        if getattr(a, what) != getattr(b, what):
+            name = {"primary": "metric"}.get(what, what)
+            raise DataError(f"expected two results of one {name}, got {getattr(a, what)} and {getattr(b, what)}")
+    items = [(one.influences.digest, one.influences.n) for one in (a, b) if one.influences is not None]
+    known, same_items = len(items) == 2, len(items) == 2 and items[0] == items[1]
+    if not same_items and (known or a.task != b.task):
+        raise DataError(
+            f"expected two results on the same items, got {a.task} and {b.task}"
+            f"{', which hold different items' if known else ''}: score both on one task"
+        )
+    layers = sorted(a.scores.keys() & b.scores.keys())
+    if not layers:
+        raise DataError("expected two results with layers in common, got none")
+    level, names = current().level, names or _names(a.model, b.model)
+    errors = _errors(a, b, layers, 1 - (1 - level) / len(layers), paired=same_items)
+    return Differences(
+        results=names,
+        task=b.task,
+        split=a.split,
+        primary=a.primary,
+        unit=a.unit,
+        n_items=items[0][1] if same_items else None,
+        layers=tuple(layers),
+        scores=tuple((statistics.fmean(a.scores[layer]), statistics.fmean(b.scores[layer])) for layer in layers),
+        errors=tuple(errors),
+        level=level,
+        notes=tuple(_notes(names, a, b, errors, paired=same_items)),
+    )
+
+
+def _scored_layers(result: object) -> ScoredLayers:
+    scored = getattr(result, "scored_layers", None)
+    if not isinstance(scored, ScoredLayers):
+        raise DataError(
+            f"expected two results of score, probe, finetune or find, got a {type(result).__name__}: lp.load reads "
+            "what lp.save or --json wrote"
+        )
+    return scored
+
+
+def _names(first: str, second: str) -> tuple[str, str]:
+    """Return the short names of two models, or which result it is where they are of one."""
+    one, other = ("the first", "the second") if first == second else distinct_names([first, second])
+    return one, other
+
+
+def _by_layer(scored: ScoredLayers) -> dict[int, Array]:
+    """Return the (seeds, n) influences on the scores of each layer."""
+    assert scored.influences is not None
+    rows, n = scored.influences.rows, [len(scores) for scores in scored.scores.values()]
+    if len(rows) != sum(n):
+        raise DataError(f"expected influences on each of {sum(n)} scores of {scored.task}, got {len(rows)}")
+    return dict(zip(scored.scores, np.split(rows, np.cumsum(n)[:-1]), strict=True))
+
+
+def _errors(
+    a: ScoredLayers, b: ScoredLayers, layers: list[int], level: float, *, paired: bool
+) -> list[Interval | None]:
+    """Return the differences of the second less the first, each at a level; None where nothing is known of an error.
+
+    With C the covariance over items of scores by seed, and s^2 the variance over seeds,
+
+        variance = C between different seeds + max(s^2 / S of the layer, its mean over layers),
+
+    which has the degrees of freedom of the items and of the seeds of all layers, by their shares: a few seeds say
+    little of one layer. Without items that both share the variances of the two are added.
+    """
+    links, psi = None, None
+    if paired and a.influences is not None and b.influences is not None:
+        links, psi = a.influences.links or b.influences.links, (_by_layer(a), _by_layer(b))
+    elif any(layer not in one.errors for one in (a, b) for layer in layers):
+        return [None for _ in layers]
+    n_items = [a.errors[layer].n_items if psi is None else len(psi[0][layer][0]) for layer in layers]
+    if psi is not None and not errors_known(n_items[0] or 0, links):
+        return [None for _ in layers]
+    drawn = [_of_seeds(a, b, layer) for layer in layers]
+    seed_freedom, mean_of_seeds = sum(freedom for _, freedom in drawn), statistics.fmean(of for of, _ in drawn)
+    errors: list[Interval | None] = []
+    for layer, n, (own, _) in zip(layers, n_items, drawn, strict=True):
+        if psi is None:
+            of_both = [one.errors[layer] for one in (a, b)]
+            of_items = sum((error.items_error or 0.0) ** 2 for error in of_both)
+            units = float(min(error.n_items or 2 for error in of_both))
+        else:
+            same = a.seeds.get(layer) == b.seeds.get(layer)
+            least = least_variance(n or 0, links) if a.primary in METRICS else 0.0
+            of_items = max(_of_items(psi[0][layer], psi[1][layer], links, same=same), least)
+            units = item_units(n or 0, links)
+        of_seeds = max(own, mean_of_seeds)
+        error = math.sqrt(of_items + of_seeds)
+        value = statistics.fmean(b.scores[layer]) - statistics.fmean(a.scores[layer])
+        share = of_seeds / (of_items + of_seeds) if of_seeds else 0.0
+        freedom = 1 / (share / max(seed_freedom, 1) + (1 - share) / (units - 1))
+        reach = error * float(stats.t.isf((1 - level) / 2, freedom))
+        ends = (value - reach, value + reach)
+        errors.append(
+            Interval(
+                value=value,
+                standard_error=error,
+                interval=bounded(a.primary, ends, difference=True) if a.primary in METRICS else ends,
+                level=level,
+                freedom=freedom,
+                items_error=math.sqrt(of_items) if n else None,
+                seeds_error=math.sqrt(of_seeds) if seed_freedom else None,
+                n_items=n,
+                n_seeds=_n_seeds(a, b, layer),
+                unit=a.unit,
+            )
+        )
+    return errors
+
+
+def _n_seeds(a: ScoredLayers, b: ScoredLayers, layer: int) -> int:
+    """Return how many seeds, or foldings, the one with fewer has."""
+    return min(max(len(one.scores[layer]), one.errors[layer].n_seeds if layer in one.errors else 1) for one in (a, b))
+
+
+def _of_seeds(a: ScoredLayers, b: ScoredLayers, layer: int) -> tuple[float, int]:
+    """Return the variance over seeds of a difference of means, and its degrees of freedom; 0 of none."""
+    if layer in a.seeds and a.seeds[layer] == b.seeds.get(layer):
+        values = [second - first for first, second in zip(a.scores[layer], b.scores[layer], strict=True)]
+        return (statistics.variance(values) / len(values), len(values) - 1) if len(values) > 1 else (0.0, 0)
+    errors = [one.errors[layer] for one in (a, b) if layer in one.errors]
+    known = [(error.seeds_error**2, error.n_seeds - 1) for error in errors if error.seeds_error is not None]
+    return sum(of for of, _ in known), sum(freedom for _, freedom in known)
+
+
+def _of_items(first: Array, second: Array, links: Links | None, *, same: bool) -> float:
+    """Return the variance over items of a difference of means over seeds: what items do to all seeds alike."""
+    if same:
+        return common_variance(item_covariance(second - first, links))
+    covariance, n = item_covariance(np.concatenate([first, second]), links), len(first)
+    between = float(covariance[:n, n:].mean())
+    return common_variance(covariance[:n, :n]) + common_variance(covariance[n:, n:]) - 2 * between
+
+
+def _notes(
+    names: tuple[str, str], a: ScoredLayers, b: ScoredLayers, errors: list[Interval | None], *, paired: bool
+) -> list[str]:
+    """Return what errors are of, and which layers are in one result alone."""
+    notes = []
+    seeds = " and new seeds" if any(error and error.seeds_error for error in errors) else ""
+    if not any(errors):
+        notes.append("nothing is known of the errors: results of this version, of two items or more, say it")
+    elif paired:
+        notes.append(f"errors are over new {plural(a.unit)}{seeds}; both results are of the same {plural(a.unit)}")
+    else:
+        notes.append("errors of the two are taken as independent, as items were not saved with both: they are too wide")
+    for name, one, other in ((names[0], a, b), (names[1], b, a)):
+        if alone := sorted(one.scores.keys() - other.scores.keys()):
+            notes.append(f"layers of {name} alone are left out: {', '.join(spans(alone))}")
+    return notes

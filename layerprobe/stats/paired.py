@@ -1,0 +1,97 @@
+"""Scores of layers by which two saved results are compared, and what every item adds to them. Loads no numpy itself."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from layerprobe.errors import DataError
+from layerprobe.files.serialisation import RARE
+from layerprobe.interval import Interval
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from layerprobe.stats.links import Links
+
+LARGEST = 2**22
+"""Numbers that are saved with a result at most, 11 MB of JSON; of more, results are compared without their items."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemInfluences:
+    """What every item adds to the scores of a result, saved with it, so that two results are compared in pairs."""
+
+    digest: str
+    """sha256 of the items and their targets."""
+    n: int
+    """Number of items."""
+    scale: float
+    """What 1 in `influences` stands for, in points."""
+    influences: str
+    """(scores, n) in base64, as float16: by layer, and of each by seed."""
+    texts: str = field(default="", metadata=RARE)
+    """(sides, n) in base64, as int32: the texts of every item by number, where items share some."""
+
+    @classmethod
+    def of(cls, influences: ArrayLike | None, *, digest: str, links: Links | None) -> ItemInfluences | None:
+        """Return influences, (scores, n), as they are saved; None where there are none that are finite, or more than `LARGEST`."""
+        import numpy as np
+
+        if influences is None or (psi := np.asarray(influences)).size > LARGEST or not np.isfinite(psi).all():
+            return None
+        scale = float(np.abs(psi).max(initial=0.0)) or 1.0
+        texts = "" if links is None else _written(np.stack(links.sides), "<i4")
+        return cls(digest=digest, n=psi.shape[1], scale=scale, influences=_written(psi / scale, "<f2"), texts=texts)
+
+    @property
+    def rows(self) -> NDArray[np.float64]:
+        """(scores, n) influences, in points."""
+        rows: NDArray[np.float64] = self.scale * self._read(self.influences, "<f2").astype("f8")
+        return rows
+
+    @property
+    def links(self) -> Links | None:
+        """Which items share texts; None where none do."""
+        from layerprobe.stats.links import Links
+
+        return Links(sides=tuple(self._read(self.texts, "<i4").astype("i8"))) if self.texts else None
+
+    def _read(self, text: str, dtype: str) -> NDArray[Any]:
+        import numpy as np
+
+        try:
+            read = np.frombuffer(base64.b64decode(text, validate=True), dtype=dtype).reshape(-1, self.n)
+            if not np.isfinite(read).all() or read.min() < (-1 if dtype == "<f2" else 0):
+                raise ValueError("expected finite numbers")
+        except (ValueError, binascii.Error) as error:
+            raise DataError(f"expected influences of {self.n} items as layerprobe saves them: {error}") from error
+        return read
+
+
+def _written(array: NDArray[Any], dtype: str) -> str:
+    return base64.b64encode(array.astype(dtype).tobytes()).decode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredLayers:
+    """The scores of one model on one task by layer, as a result gives them to be compared with those of another."""
+
+    model: str
+    task: str
+    split: str
+    primary: str
+    unit: str
+    """What an item is called."""
+    scores: Mapping[int, tuple[float, ...]]
+    """By layer and seed, x 100."""
+    seeds: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """By layer; none where nothing was trained with one."""
+    errors: Mapping[int, Interval] = field(default_factory=dict)
+    """Of the mean score of a layer, where that is known."""
+    influences: ItemInfluences | None = None
+    """Of the scores, in their order."""

@@ -1,0 +1,51 @@
+"""`compare A.json B.json`: two results that commands printed with --json."""
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import QUICK, Layerprobe, Pair
+
+
+@pytest.mark.parametrize("command", ["score", "probe", "finetune"])
+def test_two_results_are_compared_by_layer(
+    command: str, layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
+) -> None:
+    files = []
+    for name, model in zip(("before", "after"), pair, strict=True):
+        settings = ("--layers", "1,3", *QUICK) if command == "finetune" else ()
+        done = layerprobe(command, model, "-t", pairs_file, *settings, "--json")
+        assert done.code == 0, done.err
+        files.append(tmp_path / f"{name}.json")
+        files[-1].write_text(done.out)
+    compared = layerprobe("compare", *files, "--report", tmp_path / "page.html")
+    assert compared.code == 0, compared.err
+    assert {"before", "after"} < set(compared.table[0].split())
+    assert "differences are after less before" in compared.out
+    assert "(95 % for all layers together)" in compared.out
+    assert "both results are of the same pairs" in compared.err
+    found = layerprobe("compare", *files, "--json").json
+    assert all(error["n_items"] == found["n_items"] for error in found["errors"])
+    n_seeds = {"score": 1, "probe": 1, "finetune": 2}[command]
+    assert {error.get("n_seeds", 1) for error in found["errors"]} == {n_seeds}
+    assert "Differences by layer" in (tmp_path / "page.html").read_text()
+
+
+def test_what_goes_with_no_two_results_is_refused(
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
+) -> None:
+    file, other = tmp_path / "a.json", tmp_path / "b.json"
+    file.write_text(layerprobe("score", pair[0], "-t", pairs_file, "--json").out)
+    other.write_text("{}")
+    for words, message in (
+        ((file, pair[0]), "results are compared with results alone"),
+        ((pair[0], file), "results are compared with results alone"),
+        ((file,), "results are compared with results alone"),
+        ((file, file, "--measure", "rsa"), "expected no --measure with two saved results"),
+        ((file, file, "--map"), "expected no --map with two saved results"),
+        ((file, other), "expected a result as JSON"),
+        ((file, tmp_path / "none.json"), "No such file or directory"),
+    ):
+        refused = layerprobe("compare", *words)
+        assert refused.code in (1, 2)
+        assert message in " ".join(refused.err.replace("│", " ").split())
