@@ -39,7 +39,7 @@ class ItemInfluences:
 
     @classmethod
     def of(cls, influences: ArrayLike | None, *, digest: str, links: Links | None) -> ItemInfluences | None:
-        """Return influences, (scores, n), as they are saved; None where there are none that are finite, or more than `LARGEST`."""
+        """Return influences, (scores, n), as they are saved; None of more than `LARGEST`, or that are not finite."""
         import numpy as np
 
         if influences is None or (psi := np.asarray(influences)).size > LARGEST or not np.isfinite(psi).all():
