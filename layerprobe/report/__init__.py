@@ -11,6 +11,7 @@ PAGES = {
     "Differences": "layerprobe.results.declared:declared_page",
     "Confirmation": "layerprobe.report.tuning:confirmation_page",
     "Finding": "layerprobe.report.tuning:finding_page",
+    "SearchAnswer": "layerprobe.results.declared:declared_page",
     "DropPrediction": "layerprobe.report.prediction:drop_page",
     "Prediction": "layerprobe.report.prediction:prediction_page",
     "Profile": "layerprobe.profiling.page:profile_page",
@@ -37,5 +38,6 @@ RESULTS = {
     "DropPrediction": "layerprobe.prediction.values:DropPrediction",
     "LayerCurve": "layerprobe.readings.values:LayerCurve",
     "LayerScores": "layerprobe.scoring.values:LayerScores",
+    "SearchAnswer": "layerprobe.search.values:SearchAnswer",
 }
 """The classes of results in the order in which JSON is tried to be of them; see `layerprobe.results.kept`."""

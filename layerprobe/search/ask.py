@@ -6,9 +6,11 @@ The state is one JSON file that several processes can share, such as the tasks o
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from operator import index
 from pathlib import Path
 from typing import Any, Self, overload
@@ -41,6 +43,9 @@ from layerprobe.stats.values import TOLERANCE
 
 Array = NDArray[np.float64]
 
+LARGEST = 1e100
+"""Scores as large count as infinite."""
+
 
 def score_errors(scored: Sequence[tuple[int, Array | None]], folds: Sequence[tuple[int, Links | None]]) -> Array:
     """Return (scores, scores): the covariance of errors over items, from the fold and the influences of each score.
@@ -71,6 +76,12 @@ class SearchState:
     """Runs that were asked for and not told, each with who asked; empty where no name was given."""
     influences: tuple[tuple[Any, ...], ...] = ()
     """By model and score: (items,) what each item adds to it, of mean 0, x 100; None where that is not known."""
+    unit: float | None = field(default=None, metadata=RARE)
+    """What counts as a point, as requested; None: what the first score says, see `LayerSearch`."""
+    point: float | None = field(default=None, metadata=RARE)
+    """The same as it was taken; None before the first score."""
+    higher_is_better: bool = field(default=True, metadata=RARE)
+    """Else the evidence has scores times -1."""
     folds: tuple[Any, ...] = field(default=(), metadata=RARE)
     """Of each fold, how many items it has and which of them share texts; empty where the scores say how many."""
 
@@ -136,7 +147,7 @@ class LayerSearch:
     Args:
         path: The JSON file of the search, made if it is not there; None keeps the search in memory.
         n_blocks: Blocks of the whole model: its layers count from 0 to this. Needed for a new search.
-        tolerance: Points of the metric x 100 that you accept to lose for a smaller model.
+        tolerance: Points that you accept to lose for a smaller model; of scores up to 1, a point is 0.01.
         budget: Share of the full sweep, every layer with every seed, that may be spent; 15 % by default, and all of it
             for models of up to 4 blocks.
         seeds: At a layer at most, and of the full sweep.
@@ -146,6 +157,11 @@ class LayerSearch:
         first_layer: The first layer that can be chosen, such as 1 where a model needs a block.
         folds: Parts of cross-validation: seed k is scored on part k modulo this. 1: all seeds are scored on the same
             items. A seed can be above the others, where the last layer is to be scored on one part again.
+        higher_is_better: Whether higher scores are better; else losses, errors or perplexities are told as they are.
+        unit: What counts as a point, in the unit of the scores: tolerance and answers are in points, and before any
+            score is known layers are expected to differ by a few points and seeds by less than one. By default a
+            hundredth of the power of ten above the first score that is told: 0.01 up to 1, as of an accuracy or a
+            correlation, 1 up to 100, as of percentages, 0.1 of a loss of 2.3.
 
     Raises:
         DataError: If a setting is not what it should be, the budget is too small for one run, or the file is damaged,
@@ -164,6 +180,8 @@ class LayerSearch:
         start: OneLayer | None = None,
         first_layer: int = 0,
         folds: int = 1,
+        higher_is_better: bool = True,
+        unit: float | None = None,
     ) -> None:
         if not isinstance(path, str | os.PathLike | None):
             raise DataError(
@@ -189,11 +207,14 @@ class LayerSearch:
             first_layer=_whole(first_layer, "first_layer"),
             n_folds=_whole(folds, "folds"),
         )
+        if unit is not None and not (isinstance(unit, Real) and 0 < unit < np.inf):
+            raise DataError(f"expected unit as a number above 0, what counts as a point such as 0.01, got {unit!r}")
         next_run(evidence, settings)  # a budget that is too small is refused before there is a file
-        begun = SearchState(models=(evidence,), settings=settings)
+        about: dict[str, Any] = {"unit": unit and float(unit), "higher_is_better": bool(higher_is_better)}
+        begun = SearchState(models=(evidence,), settings=settings, **about)
         with self._open(begun) as state:
             fresh = replace(state.models[0], scores=(), item_covariance=(), n_items=None)
-            if (fresh, state.settings) != (evidence, settings):
+            if SearchState(models=(fresh,), settings=state.settings, **{n: getattr(state, n) for n in about}) != begun:
                 raise DataError(f"{path} holds a search with other settings: open it by its path alone")
 
     @classmethod
@@ -239,10 +260,10 @@ class LayerSearch:
         Args:
             layer: Of the model that was trained.
             seed: It was trained with.
-            scores: The metric, higher is better, from -1 to 1; or (items,) its value of each validation item, in the
-                same order in all runs, of which the metric is the mean. Items are independent: a query, not each of
-                its documents. None for a run that failed, or did not train: its loss did not fall, its outputs are all
-                alike, or it scores far less than the untrained model.
+            scores: The metric, in any unit; or (items,) its value of each validation item, in the same order in all
+                runs, of which the metric is the mean. Items are independent: a query, not each of its documents. None
+                for a run that failed, or did not train: its loss did not fall, its outputs are all alike, or it scores
+                far worse than the untrained model.
 
         Raises:
             DataError: If there is no such layer, the run was told before, or the scores are not what they should be.
@@ -258,8 +279,10 @@ class LayerSearch:
             influences, value = None, None
             if scores is not None:
                 values = _finite(scores, of_run)
-                value = 100 * float(values.mean())
-                influences = (100 * (values - values.mean())).tolist() if values.ndim else None
+                state = replace(state, point=_point(state, float(values.mean()), of_run))
+                scale = (1 if state.higher_is_better else -1) / state.point
+                value = scale * float(values.mean())
+                influences = (scale * (values - values.mean())).tolist() if values.ndim else None
                 self._check_alike(state, seed, influences, of_run)
             self._keep(state.told([(Score(layer=layer, seed=seed, value=value), influences)]))
 
@@ -286,7 +309,10 @@ class LayerSearch:
             self._keep(state.without(layer, seed))
 
     def answer(self) -> SearchAnswer:
-        """Return which layer to keep by the scores so far, as `find` does; `sentence` has it in words.
+        """Return which layer to keep by the scores so far, as `find` does: a result, which prints and saves itself.
+
+        Its numbers are in points, a score divided by its `unit`. Where higher scores are better and all are from -1 to
+        1, as accuracies and correlations are, so is what is expected.
 
         Raises:
             DataError: If no score was told.
@@ -294,12 +320,15 @@ class LayerSearch:
         with self._open() as state:
             if not state.models[0].scored:
                 raise DataError("expected the score of at least one run, got none: ask for a run and tell its score")
-            answered = state.answer()
-        layers = []
-        for belief in answered.layers:  # inside what a metric from -1 to 1 can be
-            mean, low, high = np.clip((belief.mean, *belief.interval), -100, 100).tolist()
-            layers.append(replace(belief, mean=mean, interval=(low, high)))
-        return replace(answered, layers=tuple(layers)).worded
+            answered = replace(state.answer(), unit=state.point or 0.01, higher_is_better=state.higher_is_better)
+        told = [abs(score.value) for score in state.models[0].scores if score.value is not None]
+        if state.higher_is_better and answered.unit == 0.01 and max(told) <= 100:
+            layers = []
+            for belief in answered.layers:
+                mean, low, high = np.clip((belief.mean, *belief.interval), -100, 100).tolist()
+                layers.append(replace(belief, mean=mean, interval=(low, high)))
+            answered = replace(answered, layers=tuple(layers))
+        return (answered if state.higher_is_better else _turned(answered)).worded
 
     @property
     def state(self) -> SearchState:
@@ -422,17 +451,48 @@ def _whole(value: object, name: str) -> int:
         raise DataError(f"expected {name} as a whole number, got {value!r}") from None
 
 
+def _point(state: SearchState, score: float, of_run: str) -> float:
+    """Return what counts as a point, by the first score where nothing was requested.
+
+    Raises:
+        DataError: If that was so, and a score is of another size.
+    """
+    if state.unit is not None:
+        return state.unit
+    size = abs(score)
+    point = state.point or 10.0 ** (math.ceil(math.log10(size)) - 2 if size > 1 else -2)
+    if size > 1000 * point:
+        raise DataError(
+            f"expected scores of the size of the first, of which a point is {point:g}, got {score:g} of {of_run}: tell "
+            "all in one unit (divide percentages by 100), None of a run that did not train, or begin with unit=..."
+        )
+    return point
+
+
+def _turned(answered: SearchAnswer) -> SearchAnswer:
+    """Return an answer by scores times -1 in the scores' own direction."""
+
+    def ends(interval: tuple[float, float]) -> tuple[float, float]:
+        return -interval[1], -interval[0]
+
+    layers = (replace(belief, mean=-belief.mean, interval=ends(belief.interval)) for belief in answered.layers)
+    whole, doubt = answered.whole, answered.doubt
+    return replace(
+        answered,
+        layers=tuple(layers),
+        whole=whole and replace(whole, value=-whole.value, interval=ends(whole.interval)),
+        doubt=doubt and replace(doubt, difference=-doubt.difference),
+    )
+
+
 def _finite(scores: ArrayLike, of_run: str) -> Array:
-    """Return one number, or one an item, from -1 to 1; raise DataError for anything else."""
+    """Return one number, or one an item; raise DataError for anything else."""
     try:
         values = np.asarray(scores, dtype=np.float64)
     except (TypeError, ValueError):
         raise DataError(f"expected a number, or one an item, of {of_run}, got {scores!r:.60}") from None
     if values.ndim > 1 or values.size < 1 + values.ndim:
         raise DataError(f"expected a number, or one for each of two or more items, got {values.shape} of {of_run}")
-    if not np.isfinite(values).all():
+    if not (np.abs(values) < LARGEST).all():
         raise DataError(f"expected finite scores of {of_run}, got NaN or infinity: tell None of a run that failed")
-    if np.abs(values).max() > 1:
-        far = values.flat[np.abs(values).argmax()]
-        raise DataError(f"expected scores from -1 to 1 of {of_run}, got {far:g}: divide percentages by 100")
     return values

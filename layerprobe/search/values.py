@@ -4,13 +4,19 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from statistics import NormalDist
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from layerprobe.checks import LEVEL, as_declared, check_level, check_tolerance, read_share
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.interval import Interval
+from layerprobe.results.blocks import Blocks
+from layerprobe.results.charts import Chart, Line, Quantity
+from layerprobe.results.numbers import capitalised
+from layerprobe.results.shown import Shown, of_layers
+from layerprobe.results.table import Column, Table, chance, columns_of, interval_title, layer_columns
 from layerprobe.similarity.values import Matrix
 from layerprobe.stats import sentences
 from layerprobe.stats.values import TOLERANCE, Verdict
@@ -20,6 +26,11 @@ StopReason = Literal["settled", "gain", "seeds", "budget"]
 noticeably improve the choice; seeds: all layers that may be the best have all their seeds; budget: the next run would
 exceed it."""
 
+KEEP = "the layer to keep"
+FLAGGED = {"keep": "chosen", "will do": "enough", "may be best": "candidate", "drop": "drop"}
+"""How rows with a flag are marked."""
+EXPECTED_CHART = Chart(lines=(Line("expected", interval="expected_interval"),), name="models", band=True, chosen=KEEP)
+"""Expected scores by layer."""
 SHARE = 0.15
 """Of the full sweep, which is spent at most."""
 SEEDS = 5
@@ -252,8 +263,8 @@ class Doubt:
     known, or the tolerance is 0."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchAnswer:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SearchAnswer(Shown):
     """Which layer to keep, how certain that is, and at what cost."""
 
     best_layer: int
@@ -287,6 +298,10 @@ class SearchAnswer:
     above the tolerance with the level. None where the last layer is the one to keep, or has no score of a run."""
     spoilt: int = field(default=0, metadata=RARE)
     """Examples that stand in two splits, by which scores are spoilt: nothing is claimed then."""
+    unit: float = field(default=0.01, metadata=RARE)
+    """What counts as a point, in the unit of the scores; 0.01 of scores up to 1."""
+    higher_is_better: bool = field(default=True, metadata=RARE)
+    """Else the best layer has the lowest expected score, and `whole` and `doubt` are below 0 where it is better."""
 
     @property
     def verdict(self) -> Verdict:
@@ -317,17 +332,121 @@ class SearchAnswer:
         """Cost as a share of the full sweep."""
         return self.spent / self.full_sweep
 
+    # ---- as a table -------------------------------------------------------------------------------------
+
+    def flag(self, layer: int) -> str:
+        """Return what follows for a layer: keep, will do, may be best or drop; empty for the others."""
+        if self.spoilt:
+            return ""
+        if layer == self.best_layer:
+            return "keep"
+        if layer == self.smallest_sufficient:
+            return "will do"
+        if layer in self.candidates:
+            return "may be best"
+        return "drop" if layer in self.drop_layers else ""
+
+    def columns(self, quantity: Quantity | None = None) -> tuple[Column, ...]:
+        """Return what is known by layer, empty for those that are left out, and of spoilt scores without claims."""
+        column = columns_of(of_layers(range(self.first_layer, len(self.layers)), self.layers))
+        points = "Points that the best layer is ahead at most; where a layer had no run, if scores change as in other "
+        meaning = f"Score over new items and seeds, {'x 100' if self.unit == 0.01 else 'in points'}."
+        known = (
+            column("runs", form=lambda count: str(count or ""), meaning="Of truncated models."),
+            column(
+                "expected",
+                lambda belief: belief.mean,
+                form=".1f",
+                meaning=meaning,
+                quantity=quantity,
+            ),
+        )
+        claims = (
+            column(
+                "expected_interval",
+                attrgetter("interval"),
+                title=interval_title(self.settings.level),
+                form=".1f",
+                interval=True,
+                over="for new items and new seeds",
+            ),
+            column("chance_best", form=chance),
+            column(
+                "chance_within", title=f"within {self.settings.tolerance:g}", form=chance, meaning="Of the best layer."
+            ),
+            column("behind", title="at most behind", form=".2f", shown=False, meaning=f"{points}encoders."),
+            column("candidate", lambda belief: belief.layer in self.candidates, shown=False),
+            column("found_drop", lambda belief: belief.layer in self.drop_layers, shown=False),
+        )
+        empty = [None] * len(self.layers)
+        return (*known, *(replace(claim, values=empty) if self.spoilt else claim for claim in claims))
+
+    @property
+    def table(self) -> Table:
+        """A row a layer."""
+        layers = range(len(self.layers))
+        flags = [self.flag(layer) for layer in layers]
+        best: Literal["higher", "lower"] = "higher" if self.higher_is_better else "lower"
+        unit = "score" if self.unit == 1 else f"score × {1 / self.unit:g}"
+        return Table(
+            columns=(
+                *layer_columns(layers),
+                *self.columns(Quantity(unit, best=best)),
+                Column("kept", [layer == self.best_layer for layer in layers], shown=False),
+                Column("flag", [flag or None for flag in flags]),
+            ),
+            notes=(sentences.expected_note(unit, self.settings.tolerance),),
+            marks=tuple(map(FLAGGED.get, flags)),
+            charts=(EXPECTED_CHART,),
+        )
+
+    @property
+    def summary(self) -> str:
+        """The answer in one line, without the cost."""
+        return self.headline
+
+    @property
+    def parts(self) -> tuple[Table | str, ...]:
+        """The answer, the table of layers, and the cost with what is uncertain."""
+        return f"{self.headline}\n", self.table, "", " ".join(filter(None, (self.cost(), self.doubts())))
+
+    @property
+    def heading(self) -> str:
+        """Which layer to keep, the start of a sentence."""
+        return self.kept
+
+    @property
+    def rest(self) -> str:
+        """The other sentences."""
+        return capitalised(self.sentence.removeprefix(f"{self.kept}: "))
+
+    @property
+    def blocks(self) -> Blocks | None:
+        """Those below the layer to keep, undecided between layers that may be the best."""
+        return None if self.spoilt else Blocks.upto(self.n_blocks, self.best_layer, self.candidates)
+
+    @property
+    def page(self) -> dict[str, Any]:
+        """What its page has beside its sentences and its table."""
+        return {"kind": "the layer to keep"}
+
     # ---- in words ---------------------------------------------------------------------------------------
 
     @property
     def worded(self) -> Self:
         """The same with its sentence."""
+        parts = (self.headline, self.cost(), self.doubts())
+        return replace(self, sentence=" ".join(filter(None, parts)))
+
+    @property
+    def headline(self) -> str:
+        """Which layer to keep, what it is expected to score, and how certain that is, in sentences."""
         expected = f"{self.kept}: {', '.join(filter(None, (self.expected(), self.against_whole)))}."
         claims = (self.sureness, self.sufficient())
         if self.spoilt:
-            claims = (sentences.spoilt_sentence(self.spoilt), "")
-        parts = (expected, *claims, self.cost(), self.doubts())
-        return replace(self, sentence=" ".join(filter(None, parts)))
+            claims = (sentences.spoilt_sentence(self.spoilt),)
+        unit = sentences.unit_sentence(self.unit, higher_is_better=self.higher_is_better)
+        return " ".join(filter(None, (expected, *claims, unit)))
 
     @property
     def kept(self) -> str:

@@ -559,6 +559,28 @@ def expected_phrase(mean: float, interval: Ends | None, level: float, *, unit: s
     return f"{mean:.1f} ({unit and f'{unit}, '}{in_percent(level)} interval {interval[0]:.1f} to {interval[1]:.1f})"
 
 
+def unit_sentence(unit: float, *, higher_is_better: bool) -> str:
+    """Return what a point is where it is not a hundredth, and that lower scores are better where they are.
+
+    Examples:
+        >>> unit_sentence(0.1, higher_is_better=False), unit_sentence(0.01, higher_is_better=True)
+        ('Lower scores are better. A point is a score of 0.1.', '')
+    """
+    parts = ["Lower scores are better."] * (not higher_is_better) + [f"A point is a score of {unit:g}."] * (
+        unit != 0.01
+    )
+    return " ".join(parts)
+
+
+def expected_note(scores: str, tolerance: float) -> str:
+    """Return what the columns of a search are, of which the scores are so and so."""
+    return (
+        f"{scores}. expected: predicted score after fine-tuning at that layer, for new data and seeds. chance best: "
+        f"chance of being the best layer. within {tolerance:g}: chance of being at most {points(tolerance)} behind the "
+        "best."
+    )
+
+
 def sureness_sentence(
     candidates: Sequence[int],
     layers: Sequence[int],

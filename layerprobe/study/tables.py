@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import accumulate, groupby
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from layerprobe.finetuning.values import outcome_columns
@@ -16,8 +15,10 @@ from layerprobe.metrics.names import metric_title, points
 from layerprobe.results import numbers
 from layerprobe.results.charts import Chart, Line
 from layerprobe.results.shown import of_layers
-from layerprobe.results.table import Column, Table, chance, columns_of, interval_title, layer_columns, stacked
+from layerprobe.results.table import Column, Table, columns_of, layer_columns, stacked
 from layerprobe.scoring.values import floor_columns
+from layerprobe.search.values import EXPECTED_CHART, FLAGGED, KEEP
+from layerprobe.stats.sentences import expected_note
 from layerprobe.stats.values import pareto_front
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 
 
 SCAN = "One run with a loss at every layer; the mean of several."
-UNSPOILT = ("scan", "runs", "expected")
-"""What a search says of layers without a claim: all that is said where scores are spoilt."""
-KEEP = "the layer to keep"
 KINDS_OF_RUN = {"scan": "all layers at once", "TMFT": "truncated"}
 
 
@@ -133,8 +131,7 @@ def _flag(finding: Finding, layer: int) -> str | None:
 
 def expected_charts(by: str = "", *, search: bool = False, floor: bool = False) -> tuple[Chart, ...]:
     """Return expected scores by layer, of one search with its runs, and against size."""
-    expected = Line("expected", interval="expected_interval")
-    first = Chart(lines=(expected,), name="models", by=by, band=True, chosen=KEEP)
+    first = replace(EXPECTED_CHART, by=by)
     if search:
         runs = Line("expected", interval="expected_interval", seeds="validation_by_seed")
         first = replace(
@@ -147,7 +144,7 @@ def expected_charts(by: str = "", *, search: bool = False, floor: bool = False) 
     return (
         first,
         Chart(
-            lines=(expected,),
+            lines=EXPECTED_CHART.lines,
             name="cost",
             heading="Expected score versus size",
             kind="cost",
@@ -210,15 +207,14 @@ def _similarity_columns(comparison: Comparison) -> tuple[Column, ...]:
 def _search_columns(finding: Finding, n_layers: int) -> tuple[Column, ...]:
     """Return the columns of a search, empty for excluded layers."""
     answer = finding.among or finding.answer
-    settings, beliefs = answer.settings, of_layers(range(answer.first_layer, n_layers), answer.layers)
+    beliefs = of_layers(range(answer.first_layer, n_layers), answer.layers)
     by_layer: dict[int, list[float]] = {}
     for run in finding.fine_tuned:
         by_layer.setdefault(run.layer, []).append(run.validation[run.primary])
     quantity = points(finding.primary, "validation")
     part = f" of its own part of the data ({finding.n_folds} parts)" if finding.n_folds > 1 else ""
     column = columns_of(beliefs)
-    within, sure = f"within {settings.tolerance:g}", interval_title(settings.level)
-    columns = (
+    return (
         column(
             "scan",
             lambda belief: finding.scanned(belief.layer),
@@ -235,38 +231,8 @@ def _search_columns(finding: Finding, n_layers: int) -> tuple[Column, ...]:
             meaning="Scores of the truncated models, x 100.",
             over=f"one run per seed, each on {finding.n_items[0]:,} validation examples{part}",
         ),
-        column("runs", form=lambda count: str(count or ""), meaning="Of truncated models."),
-        column(
-            "expected",
-            lambda belief: belief.mean,
-            form=".1f",
-            meaning="Score over new items and seeds, x 100.",
-            quantity=quantity,
-        ),
-        column(
-            "expected_interval",
-            attrgetter("interval"),
-            title=sure,
-            form=".1f",
-            interval=True,
-            over="for new items and new seeds",
-        ),
-        column("chance_best", form=chance),
-        column("chance_within", title=within, form=chance, meaning="Of the best layer."),
-        column(
-            "behind",
-            title="at most behind",
-            form=".2f",
-            shown=False,
-            meaning="Points that the best layer is ahead at most; where a layer had no run, if scores change as in "
-            "other encoders.",
-        ),
-        column("candidate", lambda belief: belief.layer in answer.candidates, shown=False),
-        column("found_drop", lambda belief: belief.layer in finding.drop_layers, shown=False),
+        *answer.columns(quantity),
     )
-    if not answer.spoilt:
-        return columns
-    return tuple(column if column.name in UNSPOILT else replace(column, values=[None] * n_layers) for column in columns)
 
 
 def _outcome_columns(outcomes: Sequence[LayerOutcome], primary: str, n_layers: int) -> Iterator[Column]:
@@ -280,11 +246,4 @@ def _search_note(finding: Finding) -> str:
     near, split = finding.answer.settings.tolerance, "on the validation split"
     if finding.n_folds > 1:
         split = f"by cross-validation ({finding.n_folds} folds of the training and validation examples)"
-    return (
-        f"{metric_title(finding.primary)} x 100 {split}, except the test columns. expected: predicted "
-        "score after fine-tuning at that layer, for new data and seeds. chance best: chance of being the best layer. "
-        f"within {near:g}: chance of being at most {near:g} points below the best."
-    )
-
-
-FLAGGED = {"keep": "chosen", "will do": "enough", "may be best": "candidate", "drop": "drop"}
+    return expected_note(f"{metric_title(finding.primary)} x 100 {split}, except the test columns", near)

@@ -466,15 +466,7 @@ class Finding(Shown):
 
     def flag(self, layer: int) -> str:
         """Return what follows for a layer: keep, will do, may be best or drop; empty for the others."""
-        if self.answer.spoilt or self.on_floor:
-            return ""
-        if layer == self.best_layer:
-            return "keep"
-        if layer == self.answer.smallest_sufficient:
-            return "will do"
-        if layer in self.answer.candidates:
-            return "may be best"
-        return "drop" if layer in self.drop_layers else ""
+        return "" if self.on_floor else self.answer.flag(layer)
 
     @property
     def scans(self) -> tuple[tuple[FineTuningRun, ...], ...]:
@@ -497,9 +489,7 @@ class Finding(Shown):
     @property
     def blocks(self) -> Blocks | None:
         """Those below the layer to keep, undecided between layers that may be the best; None of several models."""
-        if self.answer.spoilt or self.on_floor or self.others:
-            return None
-        return Blocks.upto(self.model.n_blocks, self.best_layer, self.answer.candidates)
+        return None if self.on_floor or self.others else self.answer.blocks
 
     @property
     def rest(self) -> str:

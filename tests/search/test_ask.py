@@ -1,6 +1,7 @@
 """Ask and tell: the search of `find` with scores from outside, in a file that processes share and kills leave whole."""
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from layerprobe.search.plan import answer, next_run
 from layerprobe.search.posterior import layer_steps
 from layerprobe.search.values import Evidence, Score, SearchAnswer, SearchSettings
 from layerprobe.stats.crossed import item_covariance, least_variance, pooled_covariance
+from tests.shown import assert_shows_itself
 
 N_BLOCKS, N_ITEMS = 6, 120
 CURVE = np.array([0.55, 0.6, 0.74, 0.8, 0.81, 0.78, 0.7])
@@ -146,6 +148,82 @@ def test_folds_have_items_of_their_own() -> None:
     assert search.answer().layers[4].runs == 2
 
 
+# ---- any unit and direction -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scale", "shift", "settings", "items"),
+    [
+        (100.0, 0.0, {}, True),  # percentages
+        (-1.0, 0.0, {"higher_is_better": False}, False),
+        (-30.0, 25.0, {"higher_is_better": False, "unit": 0.3}, True),
+        (1e-6, 3.0, {"unit": 1e-8}, False),
+        (1e6, -5e8, {"unit": 1e4}, True),
+    ],
+)
+def test_decisions_are_the_same_in_any_unit_and_direction(
+    scale: float, shift: float, settings: dict[str, Any], items: bool
+) -> None:
+    plain = LayerSearch(n_blocks=N_BLOCKS, tolerance=1, budget="50%", seeds=2)
+    other = LayerSearch(n_blocks=N_BLOCKS, tolerance=1, budget="50%", seeds=2, **settings)
+    while run := plain.ask():
+        assert other.ask() == run
+        scores = right(*run).astype(float)
+        plain.tell(*run, scores if items else scores.mean())
+        other.tell(*run, scale * scores + shift if items else scale * scores.mean() + shift)
+    assert other.ask() is None
+    expected, found = plain.answer(), other.answer()
+    for name in ("best_layer", "candidates", "worse", "smallest_sufficient", "verdict", "spent"):
+        assert getattr(found, name) == getattr(expected, name)
+    means, chances = (
+        [[getattr(each, n) for each in a.layers] for a in (expected, found)] for n in ("mean", "chance_best")
+    )
+    np.testing.assert_allclose(chances[1], chances[0], atol=0.003)
+    point = abs(scale) * 0.01
+    assert found.unit == pytest.approx(point)
+    np.testing.assert_allclose(np.array(means[1]) * point, scale * 0.01 * np.array(means[0]) + shift, rtol=1e-6)
+    if expected.whole is not None and found.whole is not None:
+        assert found.whole.value == pytest.approx(math.copysign(1, scale) * expected.whole.value, rel=1e-4)
+    assert all(low <= mean <= high for mean, (low, high) in ((each.mean, each.interval) for each in found.layers))
+    assert ("Lower scores are better." in found.sentence) == (scale < 0)
+    assert ("A point is a score of" in found.sentence) == (found.unit != 0.01)
+
+
+def test_the_first_score_says_what_a_point_is_and_the_file_keeps_it(tmp_path: Path) -> None:
+    for first, point in ((0.0, 0.01), (1.0, 0.01), (-0.3, 0.01), (2.31, 0.1), (83.1, 1.0), (-235.0, 10.0)):
+        path = tmp_path / f"{first}.json"
+        search = LayerSearch(path, n_blocks=N_BLOCKS, higher_is_better=False)
+        search.tell(3, 0, first)
+        search.tell(4, 0, first + 9 * point)
+        again = LayerSearch(path, n_blocks=N_BLOCKS, higher_is_better=False)
+        assert again.answer().unit == LayerSearch(path).answer().unit == pytest.approx(point)
+        assert again.answer().layers[3].mean == pytest.approx(first / point, abs=2)
+        assert again.answer().best_layer == 3
+        with pytest.raises(DataError, match="holds a search with other settings"):
+            LayerSearch(path, n_blocks=N_BLOCKS)
+
+
+def test_shares_and_correlations_are_expected_between_what_they_can_be() -> None:
+    for scores, most in (((0.99, 0.995), 100), ((0.99, 1.01), 1000)):
+        search = LayerSearch(n_blocks=N_BLOCKS)
+        for layer, score in enumerate(scores, 5):
+            search.tell(layer, 0, score)
+        assert (max(each.interval[1] for each in search.answer().layers) <= 100) == (most == 100)
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_the_answer_is_a_result_as_all_others(tmp_path: Path, *, higher: bool) -> None:
+    search = LayerSearch(n_blocks=N_BLOCKS, budget=0.5, higher_is_better=higher)
+    while run := search.ask():
+        search.tell(*run, right(*run) if higher else 5 * (1 - right(*run)))
+    answered = search.answer()
+    assert_shows_itself(answered, tmp_path)
+    assert lp.load(lp.save(answered, tmp_path / "answer.json")) == answered
+    assert list(answered.to_pandas().kept.to_numpy().nonzero()[0]) == [answered.best_layer]
+    (quantity,) = {column.quantity for column in answered.table.columns if column.quantity}
+    assert (quantity.unit, quantity.best) == (("score × 100", "higher") if higher else ("score × 10", "lower"))
+
+
 # ---- the file -------------------------------------------------------------------------------------------
 
 
@@ -231,7 +309,8 @@ WRONG: list[tuple[str, Any, str]] = [
     ("tell", (1, 0, right(1, 0)[1:]), "got 119 numbers, one an item of layer 1, seed 0"),
     ("tell", (1, 0, np.nan), "expected finite scores of layer 1, seed 0, got NaN or infinity: tell None of a run"),
     ("tell", (1, 0, [0.5, None]), "got NaN or infinity"),
-    ("tell", (1, 0, 83.1), "expected scores from -1 to 1 of layer 1, seed 0, got 83.1: divide percentages by 100"),
+    ("tell", (1, 0, np.full(120, 83.1)), "size of the first, of which a point is 0.01, got 83.1 of layer 1, seed 0: "),
+    ("tell", (1, 0, 1e300), "expected finite scores"),
     ("tell", (1, 0, [[0.5]]), r"expected a number, or one for each of two or more items, got \(1, 1\)"),
     ("tell", (1, 0, [0.5]), r"got \(1,\) of layer 1, seed 0"),
     ("tell", (1, 0, "good"), "expected a number, or one an item, of layer 1, seed 0, got 'good'"),
@@ -261,6 +340,8 @@ def test_a_wrong_call_is_one_line_and_changes_nothing(name: str, arguments: Any,
         ({"n_blocks": 6, "folds": 0}, "expected at least one fold"),
         ({"n_blocks": 6, "readings": {"InfoNCE": [1.0]}}, "expected InfoNCE at 7 layers, 0 to 6, got 1 numbers"),
         ({"n_blocks": 6, "readings": [1.0]}, "expected readings as numbers by layer under their names"),
+        ({"n_blocks": 6, "unit": 0}, "expected unit as a number above 0, what counts as a point such as 0.01, got 0"),
+        ({"n_blocks": 6, "unit": "1%"}, "expected unit as a number above 0, .* got '1%'"),
         ({}, "expected n_blocks="),
     ],
 )

@@ -95,6 +95,7 @@ def find(
         )
         beside.append(equal_size)
         parts += ["", equal_size.table, equal_size.sentence]
+    assert source is not None  # or no task had been loaded
     if finding.best_layer < finding.last_layer:
         following = [export_found(finding) if finding.weights.kept else command(*sys.argv[1:], "--final")]
     else:
