@@ -6,23 +6,51 @@ fits all rules to the zoos that come with layerprobe and writes that file.
 """
 
 import argparse
+import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
 
+from layerprobe.errors import DataError
 from layerprobe.files.atomic import write_whole
 from layerprobe.files.serialisation import sealed
-from layerprobe.lab.dropbench.rules import BUDGET, fittable_rules, fitted_rule, known_models
-from layerprobe.lab.dropbench.zoo import TunedLayers, Zoo, ZooEntry, put_together, read_kept_out, read_zoo
-from layerprobe.prediction.rule import Rule
-from layerprobe.prediction.tuned import FILE, FittedParameters, FittedRule
+from layerprobe.lab.dropbench.bench import known_drops, outcomes_of
+from layerprobe.lab.dropbench.results import RuleOutcome
+from layerprobe.lab.dropbench.rules import BUDGET, as_read, fittable_rules, known_models
+from layerprobe.lab.dropbench.zoo import (
+    TunedLayers,
+    Zoo,
+    ZooEntry,
+    put_together,
+    read_kept_out,
+    read_searched,
+    read_zoo,
+)
+from layerprobe.prediction.rule import KnownDrop, ModelCurves, Rule, fitted, obstacle
+from layerprobe.prediction.tuned import FILE, FittedParameters, FittedRule, TunedRule
+from layerprobe.prediction.values import Record, RecordPart, Truth
 from layerprobe.readings.registry import INFONCE, READINGS, SELF_CKA
+from layerprobe.readings.values import LayerCurve
 from layerprobe.search.posterior import Array, infonce_trend, layer_steps, score_covariances
 from layerprobe.search.values import Evidence, Score
 
+RANDOM = "random"
+"""The family of encoders that were not pretrained."""
+OTHERS = "other pretrained encoders"
+REAL = "sentence encoders of the Hub (all-MiniLM-L6-v2 and all-mpnet-base-v2)"
+REAL_ENCODERS = {
+    "all-MiniLM-L6-v2": ((3.99, 2.76, 2.73, 3.02, 3.07, 3.06, 5.34), (56.4, 58.9, 58.6, 67.9, 69.0, 75.6, 84.9)),
+    "all-mpnet-base-v2": (
+        (5.29, 4.44, 4.21, 4.13, 4.06, 3.91, 3.69, 3.63, 3.84, 3.89, 4.18, 4.40, 5.26),
+        (66.7, 67.0, 67.3, 69.7, 70.4, 72.0, 74.6, 75.2, 79.3, 80.7, 82.5, 84.5, 86.2),
+    ),
+}
+"""InfoNCE and test scores of TMFT on STSB, x 100 (docs/results/dropbench-further.md); the last layer is best."""
 SLOPES, DEVIATIONS = range(11), range(7)
 """Points of the metric x 100 for a nat."""
 
@@ -47,6 +75,78 @@ def _row(rule: Rule) -> FittedRule:
         parameters=dict(rule.choose([case for case in known_models(BUDGET) if rule.reads(case.model)])),
         record=fitted_rule(rule).record,
     )
+
+
+# ---- the record of a rule ------------------------------------------------------------------------------------------
+
+
+def fitted_rule(rule: Rule, *, budget: str = BUDGET) -> TunedRule:
+    """Return a rule fitted to the zoos, with its record on models of families that it was not fitted to."""
+    models = known_models(budget)
+    if reason := obstacle(rule, models):
+        raise DataError(f"the rule {rule.name!r} cannot be fitted to the models of DropBench: {reason}")
+    outcomes, predict = outcomes_of(rule, models), fitted(rule, models)
+    as_tuned = Rule(name=rule.name, curves=rule.curves, make=lambda: predict)
+    read = {
+        encoders: others
+        for encoders, others in {OTHERS: _others(budget), REAL: _real()}.items()
+        if all(rule.reads(encoder.model) for encoder in others)
+    }
+    judged = [*outcomes, *(outcome for others in read.values() for outcome in outcomes_of(as_tuned, others))]
+    sorts = {
+        "pretrained encoders used to choose it": [encoder for encoder in models if encoder.family != RANDOM],
+        "encoders with random weights used to choose it": [encoder for encoder in models if encoder.family == RANDOM],
+        **read,
+    }
+    record = Record(
+        budget=budget,
+        families=len({outcome.family for outcome in outcomes}),
+        median_regret=float(np.median([outcome.regret for outcome in outcomes])),
+        parts=tuple(_part(encoders, sort, judged) for encoders, sort in sorts.items() if sort),
+        **_counts(outcomes),
+    )
+    return TunedRule(rule=rule, predict=predict, record=record)
+
+
+def _part(encoders: str, models: Sequence[KnownDrop], judged: Sequence[RuleOutcome]) -> RecordPart:
+    names = {encoder.name for encoder in models}
+    last = float(np.mean([encoder.regrets[-1] for encoder in models]))
+    counts = _counts([outcome for outcome in judged if outcome.model in names])
+    return RecordPart(encoders=encoders, last_regret=last, **counts)
+
+
+def _counts(outcomes: Sequence[RuleOutcome]) -> dict[str, Any]:
+    return {
+        "models": len(outcomes),
+        "drops": sum(outcome.drop for outcome in outcomes),
+        "caught": sum(outcome.drop and outcome.called > 0 for outcome in outcomes),
+        "false_alarms": sum(not outcome.drop and outcome.called > 0 for outcome in outcomes),
+        "mean_regret": float(np.mean([outcome.regret for outcome in outcomes])),
+    }
+
+
+@functools.cache
+def _others(budget: str) -> list[KnownDrop]:
+    """Return the encoders that no rule was fitted to or chosen on."""
+    models = known_drops(read_searched(unseen=True).entries, budget)
+    return [replace(encoder, model=as_read(encoder.model)) for encoder in models]
+
+
+@functools.cache
+def _real() -> list[KnownDrop]:
+    """Return encoders of the Hub of which only InfoNCE and test scores are recorded."""
+    return [
+        KnownDrop(
+            name=name,
+            family="contrastive",
+            model=ModelCurves(n_blocks=len(scores) - 1, curves={INFONCE: LayerCurve(values=infonce)}),
+            truth=Truth(
+                drop=False, effect=0.0, threshold=0.5, standard_error=None, best_layer=len(scores) - 1, onset=None
+            ),
+            regrets=max(scores) - np.array(scores),
+        )
+        for name, (infonce, scores) in REAL_ENCODERS.items()
+    ]
 
 
 # ---- what a nat of InfoNCE is worth to a search --------------------------------------------------------------------

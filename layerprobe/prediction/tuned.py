@@ -1,13 +1,12 @@
 """Rules with the parameters that they were fitted with -> what they predict of a model, and how far to trust them.
 
-Parameters and records stand in `rules.json`; nothing is fitted here, but rules of other packages, by the lab.
+Parameters and records stand in `rules.json`; nothing is fitted here.
 """
 
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FunctionType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,11 +15,10 @@ from numpy.typing import NDArray
 from layerprobe.errors import DataError
 from layerprobe.files.folders import parsed_as
 from layerprobe.names import nearest
-from layerprobe.prediction.rule import RULES, ModelCurves, Predictor, ReadingPredictor, Rule, rules_for
+from layerprobe.prediction.rule import ModelCurves, Predictor, ReadingPredictor, Rule, rules_for
 from layerprobe.prediction.values import Record
 from layerprobe.readings.registry import reading_of
 from layerprobe.readings.values import LayerCurve
-from layerprobe.registry import Registry
 from layerprobe.similarity.values import Matrix
 from layerprobe.stats.crossed import square_root
 
@@ -116,10 +114,6 @@ def decline_interval(drawn: Array, plateau_layers: Sequence[int], *, level: floa
     return float(low), float(high)
 
 
-FITTERS: Registry[FunctionType] = Registry("layerprobe.fitters", FunctionType, what="way to fit rules", shipped={})
-"""What fits a rule of another package, whose parameters are not in the file: the lab, which adds an entry point."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TunedRule:
     """A rule with its parameters."""
@@ -170,45 +164,25 @@ def rule_names(*, labelled: bool = True) -> tuple[str, ...]:
     Args:
         labelled: Whether those that need labels are among them.
     """
-    rules: tuple[FittedRule | Rule, ...] = (*fitted_parameters().rules, *_outside().values())
-    return tuple(rule.name for rule in rules if labelled or not rule.labelled)
+    return tuple(rule.name for rule in fitted_parameters().rules if labelled or not rule.labelled)
 
 
 def rule_curves(name: str) -> tuple[str, ...]:
     """Return the names of the readings that a rule needs; raise DataError if there is no such rule."""
-    return (fitted_parameters().by_name.get(name) or _outside_rule(name)).curves
+    return _row(name).curves
 
 
 @functools.cache
 def tuned_rule(name: str) -> TunedRule:
     """Return a rule as it was fitted to the zoos, with its record on models of families that it was not fitted to."""
-    if name not in fitted_parameters().by_name:
-        rule = _outside_rule(name)
-        if "zoos" not in FITTERS:
-            raise DataError(
-                f"the rule {name!r} cannot be fitted: the entry point 'zoos' of layerprobe.fitters is missing; install "
-                "layerprobe again"
-            )
-        tuned: TunedRule = FITTERS["zoos"](rule)
-        return tuned
-    row = fitted_parameters().by_name[name]
+    row = _row(name)
     rules = rules_for({reading: reading_of(reading) for reading in row.curves})
     rule = next(rule for rule in rules if rule.name == name)
     return TunedRule(rule=rule, predict=rule.make(**row.parameters), record=row.record)
 
 
-def _outside_rule(name: str) -> Rule:
-    if name not in _outside():
-        names = rule_names()
-        raise DataError(f"expected a rule among {'; '.join(names)}; got {name!r}{nearest(name, names)}")
-    return _outside()[name]
-
-
-@functools.cache
-def _outside() -> dict[str, Rule]:
-    """Return the rules of other packages that read what rules of the file read."""
-    if RULES.keys() <= RULES.shipped.keys():
-        return {}
-    readings = dict.fromkeys(reading for rule in fitted_parameters().rules for reading in rule.curves)
-    rules = rules_for({name: reading_of(name) for name in readings})
-    return {rule.name: rule for rule in rules if rule.curves and rule.name not in fitted_parameters().by_name}
+def _row(name: str) -> FittedRule:
+    rows = fitted_parameters().by_name
+    if name not in rows:
+        raise DataError(f"expected a rule among {'; '.join(rows)}; got {name!r}{nearest(name, rows)}")
+    return rows[name]

@@ -1,24 +1,20 @@
-"""A rule of a user's own is tuned, scored and used as those that come with layerprobe are."""
+"""A rule of a user's own is tuned and scored as those that come with layerprobe are."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from benchmarks.fit_rules import fitted_rule
 from layerprobe.errors import DataError
 from layerprobe.lab.dropbench import rules
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.rules import tuned_rules
-from layerprobe.prediction import tuned
 from layerprobe.prediction.rule import RULES, ModelCurves, Rule, rules_for
-from layerprobe.prediction.tuned import rule_names, tuned_rule
+from layerprobe.prediction.tuned import rule_names
 from layerprobe.readings.registry import reading_of
 from layerprobe.readings.values import LayerCurve
 from tests.lab.dropbench.zoos import DROPPING, RISING, entry, zoo
-from tests.models import save_tiny
 from tests.plugins import install
 
 TOY = """
@@ -52,8 +48,6 @@ NUMBER = 3
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def forget() -> None:
         RULES.reload()
-        tuned.tuned_rule.cache_clear()
-        tuned._outside.cache_clear()
         rules.fittable_rules.cache_clear()
 
     (tmp_path / "plugin").mkdir()
@@ -65,28 +59,20 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("toy")
-def test_it_is_tuned_and_has_a_record() -> None:
+def test_it_is_fitted_and_predict_does_not_have_it() -> None:
     name = "lowest effective rank"
-    assert name in rule_names(labelled=False)
-    assert "lowest zero-shot" not in rule_names()
-    assert name in {rule.name for rule in tuned_rules()}, "expected it in bench-predictors --tuned"
+    by_name = {rule.name: rule for rule in tuned_rules()}
+    assert {name, "either end"} <= by_name.keys(), "expected them in lab bench --tuned"
+    assert name not in rule_names()
     model = ModelCurves(n_blocks=4, curves={"effective rank": LayerCurve(values=(5.0, 4.0, 3.0, 2.0, 6.0))})
-    assert tuned_rule(name)(model) == 3
-    assert tuned_rule(name).record.models == tuned_rule("fall of effective rank").record.models
-    assert tuned_rule("either end")(model) == 4, "expected a layer chosen on the zoos"
-
-
-@pytest.mark.usefixtures("toy")
-def test_the_fitter_is_missing_where_the_package_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuned, "FITTERS", {})
-    with pytest.raises(DataError, match=r"the entry point 'zoos' of .* is missing; install"):
-        tuned_rule("lowest effective rank")
+    assert by_name[name].make()(model) == (3,)
+    assert by_name["either end"].make()(model) == (4,), "expected a layer chosen on the zoos"
 
 
 def test_a_rule_that_cannot_be_fitted_says_why() -> None:
     rule = Rule(name="odd", curves=("unheard of",), make=lambda: lambda model: (0,))
     with pytest.raises(DataError, match=r"the rule 'odd' cannot be fitted .*: no model has unheard of"):
-        rules.fitted_rule(rule)
+        fitted_rule(rule)
 
 
 @pytest.mark.usefixtures("toy")
@@ -101,25 +87,6 @@ def test_dropbench_scores_it_and_chooses_among_it() -> None:
     by_name = {scores.name: scores for scores in budget.rules}
     assert by_name["lowest curvature"].mean_regret.value == 0
     assert by_name["best rule of the other families"].mean_regret.value == 0
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("toy")
-def test_the_command_line_uses_it(tmp_path: Path) -> None:
-    model = save_tiny("bert", tmp_path / "bert")
-    (tmp_path / "texts.txt").write_text("".join(f"{a} {b} c\n" for a in "abc" for b in "def"))
-
-    source = ("--texts", tmp_path / "texts.txt", "--cache-dir", tmp_path / "cache")
-    command = ("predict", model, *source, "--rule", "lowest curvature", "--json")
-    done = subprocess.run(
-        [sys.executable, "-m", "layerprobe_cli.main", *map(str, command)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    )
-    (printed,) = json.loads(done.stdout)
-    assert printed["prediction"]["rule"] == "lowest curvature"
 
 
 def test_rules_read_what_there_is() -> None:
