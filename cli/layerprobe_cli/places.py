@@ -46,19 +46,21 @@ KEEP_NOTHING = ("predict", "score", "compare", "probe", "profile", "check", "exp
 @contextlib.contextmanager
 def usable_cache(command: str, cache_dir: object) -> Iterator[str]:
     """Let a command that keeps nothing use a folder of its own where the usual cache cannot be written; say so."""
-    with contextlib.ExitStack() as own:
-        if command in KEEP_NOTHING and not cache_dir and not os.environ.get("LAYERPROBE_CACHE"):
-            from layerprobe.store.store import Store
+    reason = ""
+    if command in KEEP_NOTHING and not cache_dir and not os.environ.get("LAYERPROBE_CACHE"):
+        from layerprobe.store.store import Store
 
-            root = Store().root
-            with contextlib.suppress(OSError):
-                if reason := obstacle(root / "locks"):
-                    folder = own.enter_context(TemporaryDirectory(prefix="layerprobe-"))
-                    own.callback(os.environ.pop, "LAYERPROBE_CACHE")
-                    os.environ["LAYERPROBE_CACHE"] = folder
-                    yield f"nothing is kept for the next command, as {root} cannot be written: {reason}"
-                    return
+        root = Store().root
+        reason = obstacle(root / "locks" / "any.lock")
+    if not reason:
         yield ""
+        return
+    with TemporaryDirectory(prefix="layerprobe-", ignore_cleanup_errors=True) as folder:
+        os.environ["LAYERPROBE_CACHE"] = folder
+        try:
+            yield f"nothing is kept for the next command, as {root} cannot be written: {reason}"
+        finally:
+            del os.environ["LAYERPROBE_CACHE"]
 
 
 def new_folder(folder: Path | None) -> Path | None:
