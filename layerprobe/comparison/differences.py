@@ -57,16 +57,13 @@ class Differences(Shown):
     """Of all intervals together."""
     notes: tuple[str, ...] = ()
     """What errors are of, and which layers are left out."""
+    warnings: tuple[str, ...] = ()
+    """Those of both results, with their names."""
 
     @property
     def values(self) -> tuple[float, ...]:
         """The differences by layer, in points."""
         return tuple(second - first for first, second in self.scores)
-
-    @property
-    def different(self) -> tuple[int, ...]:
-        """The layers whose scores differ at the level, which holds for all together."""
-        return tuple(layer for layer, error in zip(self.layers, self.errors, strict=True) if error and error.sign)
 
     @property
     def sentence(self) -> str:
@@ -136,10 +133,9 @@ def compare_results(first: object, second: object, *, names: tuple[str, str] | N
     a, b = map(_scored_layers, (first, second))
     if type(first) is not type(second):
         raise DataError(f"expected two results of one kind, got {type(first).__name__} and {type(second).__name__}")
-    for what in ("primary", "split"):
-        if getattr(a, what) != getattr(b, what):
-            name = {"primary": "metric"}.get(what, what)
-            raise DataError(f"expected two results of one {name}, got {getattr(a, what)} and {getattr(b, what)}")
+    for what, one, other in (("metric", a.primary, b.primary), ("split", a.split, b.split)):
+        if one != other:
+            raise DataError(f"expected two results of one {what}, got {one} and {other}")
     items = [(one.influences.digest, one.influences.n) for one in (a, b) if one.influences is not None]
     known, same_items = len(items) == 2, len(items) == 2 and items[0] == items[1]
     if not same_items and (known or a.task != b.task):
@@ -164,6 +160,11 @@ def compare_results(first: object, second: object, *, names: tuple[str, str] | N
         errors=tuple(errors),
         level=level,
         notes=tuple(_notes(names, a, b, errors, paired=same_items)),
+        warnings=tuple(
+            f"{name}: {warning}"
+            for name, result in zip(names, (first, second), strict=True)
+            for warning in getattr(result, "warnings", ())
+        ),
     )
 
 
@@ -278,13 +279,13 @@ def _notes(
 ) -> list[str]:
     """Return what errors are of, and which layers are in one result alone."""
     notes = []
-    seeds = " and new seeds" if any(error and error.seeds_error for error in errors) else ""
+    drawn = f" and new {'seeds' if a.seeds else 'foldings'}" if any(e and e.seeds_error for e in errors) else ""
     if not any(errors):
         notes.append("nothing is known of the errors: results of this version, of two items or more, say it")
     elif paired:
-        notes.append(f"errors are over new {plural(a.unit)}{seeds}; both results are of the same {plural(a.unit)}")
+        notes.append(f"errors are over new {plural(a.unit)}{drawn}; both results are of the same {plural(a.unit)}")
     else:
-        notes.append("errors of the two are taken as independent, as items were not saved with both: they are too wide")
+        notes.append("errors of the two are taken as independent, which is wider, as items were not saved with both")
     for name, one, other in ((names[0], a, b), (names[1], b, a)):
         if alone := sorted(one.scores.keys() - other.scores.keys()):
             notes.append(f"layers of {name} alone are left out: {', '.join(spans(alone))}")

@@ -201,7 +201,9 @@ class Finding(Shown):
 
     @property
     def scored_layers(self) -> ScoredLayers:
-        """The layers that were fine-tuned, by which it is compared with another finding."""
+        """The layers that were fine-tuned, by which it is compared with another finding; DataError of spoilt scores."""
+        if self.answer.spoilt:
+            raise DataError(f"no score of {self.model.name} on {self.task} is claimed: examples stand in two splits")
         return scored_layers_of(self.outcomes, model=self.model.name, task=self.task)
 
     @property

@@ -184,7 +184,8 @@ def test_probings_of_arrays_have_the_errors_of_items_and_foldings() -> None:
     layers = [targets[:, None, None] + spread * of for spread, of in zip((1.0, 2.0), noise, strict=True)]
     found = lp.compare(*(lp.probe(of, targets, weighted_sum=False) for of in layers))
     assert isinstance(found, Differences)
-    assert found.different == (0, 1)
+    assert [error and error.sign for error in found.errors] == [-1, -1]
+    assert "over new samples and new foldings" in found.notes[0]
     assert [error and (error.n_items, error.n_seeds) for error in found.errors] == [(120, 3)] * 2
     other = lp.probe(layers[1], targets[::-1].copy(), weighted_sum=False)
     with pytest.raises(DataError, match="which hold different items"):
