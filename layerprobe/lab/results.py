@@ -11,7 +11,7 @@ from layerprobe.finetuning.values import LayerOutcome, best_by_validation
 from layerprobe.interval import Interval
 from layerprobe.lab.dropbench.truth import truth
 from layerprobe.lab.dropbench.zoo import Zoo
-from layerprobe.lab.effects import Measured, ObjectiveEffect, effects_table
+from layerprobe.lab.effects import ObjectiveEffect, effects_table
 from layerprobe.lab.pretraining.values import Adaptation, Pretraining
 from layerprobe.lab.recipe import AdaptStep, Recipe
 from layerprobe.metrics.names import bounded, metric_title, points
@@ -273,7 +273,7 @@ class RecipeResult(Shown):
     def sentences(self) -> tuple[str, ...]:
         """What objectives change, what the first steps add, how far layers moved, and what averages gain."""
         several = len(self.recipe.tasks) > 1
-        drops = [effect for effect in self.effects if effect.measure == "drop" and not effect.size]
+        drops = [effect for effect in self.effects if not effect.size]
         return (
             *(
                 drop_sentence(
@@ -361,7 +361,6 @@ class RecipeResult(Shown):
         """What its page has besides its table, see `layerprobe.results.declared`."""
         recipe, effects = self.recipe, self.effects
         best = [(rows[0], best_by_validation([row.outcome for row in rows])) for rows in self.last]
-        measures: tuple[tuple[str, Measured], ...] = (("drop", "drop"), ("scores", "score"), ("CKA", "CKA"))
         return {
             "kind": "recipe",
             "about": recipe.name,
@@ -377,11 +376,7 @@ class RecipeResult(Shown):
             "account": self.notes,
             "sections": {
                 "Does the last layer drop?": () if self.zoo is None else (drops_table(self.zoo),),
-                **{
-                    f"What the objective changes: {what}": (effects_table(effects, measure, self.level),)
-                    for what, measure in measures
-                    if effects
-                },
+                "What the objective changes": (effects_table(effects, self.level),) if effects else (),
                 "CKA before and after": (self.cka_table,) if self.cka else (),
                 "Averages": tuple(average.table for average in self.averages),
                 "Adaptation": tuple(one.table for done in self.adaptations.values() for one in done),

@@ -60,7 +60,7 @@ def test_sentences_answer_for_every_objective_and_budget(result: RecipeResult) -
     assert result.sentences[0].endswith(", 2 pairs).")
     page = render(declared_page(result))
     assert "models drop." in page
-    assert "CKA with an MLM model of another seed" in page
+    assert "Differences from the MLM twin" in page
 
 
 def test_a_second_time_nothing_is_made(result: RecipeResult, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
