@@ -125,7 +125,7 @@ def _sums(x: Array, y: Array) -> Sums:
 
 def _fitted_logits(by_layer: Array, targets: Array, logits: Array) -> Array:
     """Return the logits of weights whose sum of the layers' outputs, (n, layers), comes nearest to targets, (n,)."""
-    products, pull, size = by_layer.T @ by_layer, by_layer.T @ targets, float(targets @ targets)
+    products, pull, size = by_layer.T @ by_layer, by_layer.T @ targets, float(targets @ targets) or 1.0
 
     def loss(logits: Array) -> tuple[float, Array]:
         weights = softmax(logits)
