@@ -22,6 +22,7 @@ from layerprobe.checks import MOST_NUMBERS, as_layers, check_extra, check_seeds,
 from layerprobe.encoders.backends.backend import backend_names, check_installed
 from layerprobe.encoders.model import Model, declared_blocks
 from layerprobe.errors import DataError, ModelError
+from layerprobe.files.inputs import DATA, similar_file
 from layerprobe.finetuning.values import LORA_LEARNING_RATE, Protocol, with_rate
 from layerprobe.search.values import SearchSettings
 from layerprobe.tasks.formats import DELIMITERS, Format
@@ -54,6 +55,8 @@ def _no_file(model: str) -> str:
     """Return the name of a model; a file there is data, in the wrong place."""
     if os.path.isfile(model):  # noqa: PTH113 - of any name, too long ones as well
         raise typer.BadParameter(f"expected the model first, got the file {model}: data come after it")
+    if model.lower().endswith(DATA) and not os.path.exists(model):  # noqa: PTH110 - likewise
+        raise typer.BadParameter(f"{model} does not exist: expected a model, with data after it{similar_file(model)}")
     return model
 
 

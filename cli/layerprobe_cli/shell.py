@@ -294,8 +294,8 @@ def run(command: Callable[..., Any], context: typer.Context, values: dict[str, A
         from layerprobe.context import settings
 
         level = values.get("level")
-        cache_dir = context.params.get("cache_dir")
-        with interruptible(), usable_cache(context.info_name or "", cache_dir) as note:
+        cache_dir = next(filter(None, (getattr(value, "cache_dir", None) for value in values.values())), None)
+        with interruptible(), usable_cache(command.__name__, cache_dir) as note:
             call.notes([note] if note else [])
             with progress_bar(quiet=call.quiet) as progress, settings(progress=progress, level=level):
                 done = command(**values)

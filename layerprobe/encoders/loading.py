@@ -73,6 +73,7 @@ from layerprobe.errors import DataError, ModelError, option
 from layerprobe.files.atomic import from_home, is_below, known_sha256, readable_size, sha256_of
 from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.files.images import Modality, Readable
+from layerprobe.files.inputs import DATA, is_path, similar_file
 from layerprobe.files.network import give_up_hub, hub_limits_if, hub_trouble, without_password
 from layerprobe.names import is_generic, quoted, short_name
 from layerprobe.process import MAKING_MODELS, check_fork, silence_if, while_needed
@@ -298,6 +299,8 @@ def _resolved_or_downloaded(model: Model, read_as: Modality | None) -> Resolved:
     """Resolve a model; one of a hub that answers badly is taken from what was downloaded before, if that is whole."""
     source, revision = split_name(model.full_name)
     on_hub = not Path(source).is_dir()
+    if on_hub and is_path(source):
+        raise ModelError(_explanation(model.full_name, FileNotFoundError()))
     with hub_limits_if(on_hub):
         try:
             return _resolved_by_name(model, read_as)
@@ -875,8 +878,10 @@ def _explanation(name: str, error: BaseException) -> str:
             return f"the folder {name} has no config.json{hides}: expected a Hugging Face checkpoint"
         if not any(file for pattern in (*WEIGHT_FILES, "*.index.json") for file in folder.glob(pattern)):
             return f"the folder {name} has no weights: expected model.safetensors or pytorch_model.bin in it"
-    elif source.startswith((".", "/", "~")) or source.count("/") > 1:
-        return f"there is no folder {name}: expected a folder with a checkpoint, or a hub id such as org/name"
+    elif is_path(source):
+        kind = "file" if source.lower().endswith(DATA) else "folder"
+        advice = "expected a folder with a checkpoint, or a hub id such as org/name"
+        return f"there is no {kind} {name}: {advice}{similar_file(source)}"
     elif "RevisionNotFoundError" in kinds:
         return f"{source} has no revision {revision}: expected a branch, tag or commit of the hub repository"
     elif "GatedRepoError" in kinds:

@@ -41,7 +41,7 @@ from layerprobe.errors import (
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.files.atomic import readable_size
 from layerprobe.files.images import captions_of, prompted, readable_as
-from layerprobe.files.inputs import SpooledTexts
+from layerprobe.files.inputs import SpooledTexts, is_path, similar_file
 from layerprobe.files.serialisation import from_dict, to_dict
 from layerprobe.jobs.crew import HERE, Plan, Share, Workers, crew_of
 from layerprobe.jobs.execute import execute
@@ -464,6 +464,9 @@ def texts_in(data: Any) -> Any:
         data = data.split("all")
     if isinstance(data, Items | TextFile):
         return data.texts
+    if isinstance(data, str) and is_path(data) and " " not in data:
+        advice = f"layerprobe.load_texts reads a file{similar_file(data)}"
+        raise DataError(f"expected texts, got the path {data!r}: {advice}")
     if isinstance(data, str):
         raise DataError(f"expected a list of texts, got the single text {data[:60]!r}: put it into a list")
     # `columns` of an Arrow table are the cells

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import difflib
 import errno
 import gzip
 import io
@@ -73,6 +74,34 @@ RECORD = Limit(variable="LAYERPROBE_MAX_RECORD", default=32 * 2**20, unit="bytes
 """Of what is parsed at once: a line, a row of a CSV file, a JSON file."""
 SETTINGS = Limit(variable="LAYERPROBE_MAX_SETTINGS", default=2**20, unit="bytes of settings")
 """Of a TOML file, whose parser is slow."""
+
+
+DATA = (
+    *(".csv", ".tsv", ".txt", ".json", ".jsonl", ".parquet", ".npy", ".npz", ".safetensors"),
+    *(".conll", ".conllu", ".iob", ".bio"),
+)
+"""What names of files of data end in, and no name on the Hub does."""
+
+
+def is_path(word: str) -> bool:
+    """Return whether a word can only be a path, and no name on the Hub.
+
+    Examples:
+        >>> is_path("pairs.csv"), is_path("./pairs"), is_path("a/b/c"), is_path("org/name")
+        (True, True, True, False)
+    """
+    named = word.lower().removesuffix(".gz").endswith(DATA)
+    return named or word.startswith((".", "/", "~")) or word.count("/") > 1 or "\\" in word
+
+
+def similar_file(path: str | Path) -> str:
+    """Return a question that ends a message about a path that is not there; empty where no name there is similar."""
+    missing = Path(path)
+    with contextlib.suppress(OSError, ValueError), os.scandir(missing.parent) as entries:
+        names = {entry.name.partition(".")[0].lower(): entry.name for entry in itertools.islice(entries, 10_000)}
+        near = difflib.get_close_matches(missing.name.partition(".")[0].lower()[:80], names, n=1)
+        return f"; did you mean {names[near[0]]!r}?" if near and not missing.exists() else ""
+    return ""
 
 
 def read_document(path: Path, limit: Limit | None = RECORD) -> bytes:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from layerprobe.errors import TaskError, option
 from layerprobe.files.atomic import from_home
+from layerprobe.files.inputs import is_path, similar_file
 from layerprobe.files.network import hub_trouble, hub_within_limits, without_password
 from layerprobe.tasks.discovery import roles_of, split_role
-from layerprobe.tasks.tables import CONLL_SUFFIXES, SUFFIXES, Table, check_size, table_of_columns
+from layerprobe.tasks.tables import Table, check_size, table_of_columns
 from layerprobe.tasks.targets import by_name
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def is_hub_name(source: str) -> bool:
 def is_on_hub(source: str | Path) -> bool:
     """Return whether a source is the name of a data set and no file."""
     path = from_home(source)
-    return not path.exists() and path.suffix.lower() not in (*SUFFIXES, *CONLL_SUFFIXES) and is_hub_name(str(source))
+    return not path.exists() and not is_path(str(source)) and is_hub_name(str(source))
 
 
 def hub_tables(name: str) -> dict[str, Table]:
@@ -101,7 +102,9 @@ def _hub(name: str) -> Iterator[Any]:
         advice = "check the name, the network and HF_TOKEN, or pass a file"
         if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
             advice = "HF_HUB_OFFLINE is set, so only downloaded data sets are found; unset it or pass a file"
-        raise TaskError(f"cannot load {name!r}, which is no file, from the Hub: {reason}: {advice}") from error
+        raise TaskError(
+            f"cannot load {name!r}, which is no file, from the Hub: {reason}: {advice}{similar_file(name)}"
+        ) from error
 
 
 def _load(repository: str, config: str | None, name: str) -> Mapping[str, Any]:

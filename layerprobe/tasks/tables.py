@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from layerprobe.errors import DataError, TaskError, option
-from layerprobe.files.inputs import BYTES, CELLS, RECORD, open_regular, text_lines
+from layerprobe.files.inputs import BYTES, CELLS, RECORD, open_regular, similar_file, text_lines
 from layerprobe.files.serialisation import parse_json
 from layerprobe.tasks.formats import Format, find_encoding
 from layerprobe.tasks.targets import by_name, is_number, written_names
@@ -210,7 +210,7 @@ def check_file(path: Path, suffixes: Collection[str] = ()) -> None:
     """Raise TaskError unless a file is there and of a known kind: of tables, or one of these."""
     check_regular(path)
     if not path.exists():
-        raise TaskError(f"{path} does not exist: expected a data file")
+        raise TaskError(f"{path} does not exist: expected a data file{similar_file(path)}")
     if not path.is_file():
         raise TaskError(f"{path} is not a file: expected a data file")
     if path.suffix.lower() not in (*SUFFIXES, *suffixes):

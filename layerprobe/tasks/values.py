@@ -15,13 +15,14 @@ from typing import Any, ClassVar, Literal, Self
 from layerprobe.checks import as_declared, check_choice
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
+from layerprobe.files.atomic import from_home
 from layerprobe.files.images import Readable, prompted, readable_as
+from layerprobe.files.inputs import is_path, similar_file
 from layerprobe.files.serialisation import RARE, Reader, digest, from_dict
 from layerprobe.files.toml import Keys, path_from, text
 from layerprobe.metrics.names import Split
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import KINDS, Kind
-from layerprobe.tasks.tables import CONLL_SUFFIXES, SUFFIXES
 from layerprobe.tasks.texts import plain
 
 TextSplit = Literal["all", "train", "validation", "test"]
@@ -309,6 +310,8 @@ def check_task(task: object) -> None:
     """Raise DataError unless it is a task, and say how to get one where it is the name of one."""
     if isinstance(task, (str, Path)):
         name = repr(str(task))
+        if is_path(str(task)) and not from_home(task).exists():
+            raise DataError(f"{task} does not exist: expected a Task, of layerprobe.load_task{similar_file(task)}")
         raise DataError(f"expected a Task, got the text {name}: load it first, task = layerprobe.load_task({name})")
     if not isinstance(task, Task):
         swapped = ": the model comes first, then the task" if isinstance(task, Model) else ""
@@ -454,12 +457,7 @@ def source_from(folder: Path | None, name: str) -> str:
     """Return a file or folder with its path, and anything else, such as a hub id, as it is."""
     if folder is None or not name:
         return name
-    is_path = (
-        name.startswith((".", "~"))
-        or Path(name).suffix.lower() in (*SUFFIXES, *CONLL_SUFFIXES)
-        or (folder / name).exists()
-    )
-    return path_from(folder, name) if is_path else name
+    return path_from(folder, name) if is_path(name) or (folder / name).exists() else name
 
 
 def _columns(value: Any) -> tuple[str, ...]:
