@@ -51,7 +51,7 @@ def check_supported(config: PreTrainedConfig) -> None:
     """Refuse architectures whose blocks cannot be cut off one by one."""
     reason = _refusal(config)
     if reason:
-        raise refusal(config.model_type, reason)
+        raise refusal(config.model_type or type(config).__name__, reason)
 
 
 def refusal(name: str, reason: str) -> UnsupportedArchitectureError:
@@ -242,10 +242,9 @@ def auto_class(config: PreTrainedConfig) -> Any:
 
 def empty_model(config: PreTrainedConfig, *, trust_remote_code: bool = False) -> PreTrainedModel:
     """Return the bare encoder of `config` with fresh float32 weights and, where it may be left out, no pooler."""
-    options = {"trust_remote_code": True} if trust_remote_code else {}
     with silence_if(trust_remote_code), MAKING_MODELS:
         model: PreTrainedModel = auto_class(config).from_config(
-            config, dtype=torch.float32, **pooler_option(known_class(config)), **options
+            config, dtype=torch.float32, **pooler_option(known_class(config)), trust_remote_code=trust_remote_code
         )
     return model
 

@@ -1,18 +1,30 @@
 """Models that the caller has loaded: their parts, digests and copies. Knows no files."""
 
+import contextlib
 import copy
 import hashlib
 import json
-from typing import Any, TypeGuard
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeGuard, cast
 
 import torch
+from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from layerprobe.encoders.adapters import unwrapped
-from layerprobe.encoders.architecture import empty_model, known_class
-from layerprobe.encoders.vision import is_image_processor
+from layerprobe.encoders.architecture import empty_model, has_encoder_alone, known_class
+from layerprobe.encoders.batching import Batch
+from layerprobe.encoders.encoder import reads_token_types
+from layerprobe.encoders.failures import model_errors
+from layerprobe.encoders.recipe import plain_tokens
+from layerprobe.encoders.stack import place_like
+from layerprobe.encoders.vision import is_image_processor, probe_images
 from layerprobe.errors import ModelError
-from layerprobe.rng import drawing
+from layerprobe.rng import Undrawn, drawing, without_autocast
+
+COPY_TOLERANCE = 1e-5
+"""Difference of a loaded model from its copy that is rounding, as a share of the largest state."""
 
 _UNSAID = ("_name_or_path", "transformers_version", "dtype", "architectures")
 """Of a configuration, what no number depends on."""
@@ -72,34 +84,137 @@ def has_own_code(config: PreTrainedConfig) -> bool:
 
 
 def copy_of(model: PreTrainedModel, config: PreTrainedConfig, *, name: str, trust_remote_code: bool) -> PreTrainedModel:
-    """Return the bare encoder of `config` in float32 with the weights of a loaded model, which stays as it is.
-
-    What hooks of the loaded model do to its states is not done.
-    """
-    with drawing():  # weights that are drawn, and then replaced
+    """Return the bare encoder of `config`, in evaluation mode, which shares the weights of a loaded model."""
+    with model_errors(name, "making a copy"), Undrawn():
         fresh = empty_model(config, trust_remote_code=trust_remote_code)
     try:
-        missing = fresh.load_state_dict(model.state_dict(), strict=False).missing_keys
+        missing = fresh.load_state_dict(model.state_dict(), strict=False, assign=True).missing_keys
     except RuntimeError as error:
         raise ModelError(f"the weights of {name} are not those of its configuration: {_line(error)}") from error
-    if getattr(model, "_hf_peft_config_loaded", False):
+    lacking = sorted(key for key in missing if "pooler" not in key.split("."))
+    if lacking and getattr(model, "_hf_peft_config_loaded", False):
         raise ModelError(
             f"the loaded model {name} has adapters: expected one without; save it, with its tokenizer, by "
             "save_pretrained(folder), and give the folder"
         )
-    if lacking := sorted(key for key in missing if "pooler" not in key.split(".")):
+    if lacking:
         raise ModelError(
             f"the loaded model {name} lacks {len(lacking)} of its weights (such as {', '.join(lacking[:3])}): expected "
-            "a whole encoder; save it and give the folder"
+            "a whole encoder without parametrizations, adapters or quantised modules; load it anew"
         )
-    types = {path: type(module).__name__ for path, module in model.named_modules()}
-    for path, module in fresh.named_modules():
-        if path and types.get(path, type(module).__name__) != type(module).__name__:
+    fresh.tie_weights()
+    return fresh.train(False)
+
+
+@without_autocast()
+@torch.no_grad()  # not in inference mode: what the model keeps of a pass is used later
+def check_copy(given: LoadedModel, fresh: PreTrainedModel, batch: Batch, *, name: str) -> str:
+    """Return a digest of what a loaded model makes of a batch; it stays as it is.
+
+    The digest is of few digits, so that rounding seldom changes it. It tells models apart whose configuration and
+    weights are equal, and whose code was changed in a way that the copy shares.
+
+    Raises:
+        ModelError: If a copy with its configuration and weights makes something else of it.
+    """
+    model, _ = parts_of(given)
+    whole: Any = unwrapped(given[0])
+    alone = has_encoder_alone(model.config) and type(model) is not type(fresh)
+    encoder: Any = cast(Any, model).get_encoder() if alone else model
+
+    def as_given() -> None:
+        with contextlib.suppress(Exception):  # what is on top may read more than this, and is not used here
+            whole(**batch) if isinstance(given, tuple) else whole(dict(batch))
+
+    place_like(fresh, model)
+    # of a compiled model, which takes minutes to compile
+    stance = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext()
+    with _restored(whole), stance, model_errors(name, "a forward pass"):
+        whole.train(False)
+        states = _outputs(as_given, {"": encoder}).get("")
+        if states is None:
+            states = _outputs(lambda: encoder(**batch), {"": encoder})[""]
+        expected = _outputs(lambda: fresh(**batch), {"": fresh})[""]
+        error = _difference(states, expected)
+        if error > max(COPY_TOLERANCE, torch.finfo(expected.dtype).eps):
+            theirs, ours = dict(model.named_modules()), dict(fresh.named_modules())
+            computed, copied = _outputs(as_given, theirs), _outputs(lambda: fresh(**batch), ours)
+            wrong = (path for path, out in computed.items() if path in copied and _difference(out, copied[path]) > 0)
+            path = "" if type(model) is not type(fresh) and not alone else next(wrong, "")
+            kind, expected_kind = type(theirs[path]).__name__, type(ours[path]).__name__
+            instead = "" if kind == expected_kind else f" where they say {expected_kind}"
             raise ModelError(
-                f"the loaded model {name} has a {types[path]} as {path}, expected the {type(module).__name__} that its "
-                "configuration says: change the configuration, not the module"
+                f"the loaded model {name} computes something else than its configuration and weights say (by "
+                f"{error:.1g} of the largest state, first in {path or 'its own class'}, a {kind}{instead}): expected "
+                "no hooks, patches or modules of your own, as shorter models are made of configuration and weights; "
+                "save a class of your own with its code, and give the folder with trust_remote_code=True"
             )
-    return fresh
+    return _rough_digest(expected, batch.get("attention_mask"))
+
+
+def _outputs(run: Callable[[], Any], modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """Return what modules give first in a run, in the order in which they end; what is no tensor is left out."""
+    outputs: dict[str, Tensor] = {}
+
+    def note(path: str) -> Any:
+        def leave(module: nn.Module, args: Any, output: Any) -> None:
+            first = output[0] if isinstance(output, tuple) else getattr(output, "last_hidden_state", output)
+            if isinstance(first, Tensor) and first.is_floating_point():
+                outputs.setdefault(path, first)
+
+        return leave
+
+    with contextlib.ExitStack() as hooks, drawing(0):
+        for path, module in modules.items():
+            hooks.enter_context(module.register_forward_hook(note(path)))
+        run()
+    return outputs
+
+
+def _difference(computed: Tensor, expected: Tensor) -> float:
+    """Return by how much tensors differ, as a share of the largest entry or of 1."""
+    if computed.shape != expected.shape:
+        return torch.inf
+    pair = [values.double().nan_to_num() for values in (computed.to(expected.device), expected)]
+    return ((pair[0] - pair[1]).abs().max() / pair[1].abs().max().clamp(min=1)).item()
+
+
+def _rough_digest(states: Tensor, mask: Tensor | None) -> str:
+    """Return 8 digits of a hash of a projection of each row, to 3 digits."""
+    values = states.double().nan_to_num()
+    if mask is not None:
+        values = values * mask.unsqueeze(-1)
+    rows = nn.functional.normalize(values.flatten(1), dim=1)
+    numbers = rows @ torch.arange(rows.shape[1], device=rows.device).double().cos()
+    return hashlib.sha256(repr([round(1000 * number) for number in numbers.tolist()]).encode()).hexdigest()[:8]
+
+
+@contextlib.contextmanager
+def _restored(model: nn.Module) -> Iterator[None]:
+    """Leave modules with the attributes that they had: some are changed by a pass for good, and their mode is."""
+    tables = ("_modules", "_buffers")
+    before = [(module, vars(module) | {name: {**vars(module)[name]} for name in tables}) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, attributes in before:
+            vars(module).clear()
+            vars(module).update(attributes)
+
+
+def batch_for(model: PreTrainedModel, tokenizer: Any) -> Batch:
+    """Return texts of several lengths and unequal tokens that a model knows, or an image, on its device."""
+    if is_image_processor(tokenizer):
+        pixels = tokenizer(images=[probe_images()[0].read()], return_tensors="pt")["pixel_values"]
+        return {"pixel_values": pixels.to(model.device, model.dtype)}
+    plain = plain_tokens(model.config)
+    ids = torch.tensor([[plain[(7 * row + place) % len(plain)] for place in range(8)] for row in range(4)])
+    lengths, places = torch.tensor([[8], [5], [3], [2]]), torch.arange(8)
+    mask = places < lengths if tokenizer.padding_side == "right" else places >= 8 - lengths
+    batch = {"input_ids": ids.where(mask, tokenizer.pad_token_id or 0), "attention_mask": mask.long()}
+    if reads_token_types(model):
+        batch["token_type_ids"] = torch.zeros_like(ids)
+    return {name: values.to(model.device) for name, values in batch.items()}
 
 
 def _line(error: Exception) -> str:

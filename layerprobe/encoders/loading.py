@@ -46,7 +46,16 @@ from layerprobe.encoders.encoder import (
     tokenize_for,
 )
 from layerprobe.encoders.failures import class_names, first_sentence, model_errors
-from layerprobe.encoders.in_memory import LoadedModel, content_digest, copy_of, has_own_code, is_loaded, parts_of
+from layerprobe.encoders.in_memory import (
+    LoadedModel,
+    batch_for,
+    check_copy,
+    content_digest,
+    copy_of,
+    has_own_code,
+    is_loaded,
+    parts_of,
+)
 from layerprobe.encoders.model import DEFAULTS, Model, ModelDescription, Pooling
 from layerprobe.encoders.recipe import (
     Recipe,
@@ -56,6 +65,7 @@ from layerprobe.encoders.recipe import (
     encoder_folder,
     in_lower_case,
     loaded_recipe,
+    recipe_of_model,
     with_end_token,
 )
 from layerprobe.encoders.stack import check_blocks, config_of_blocks, find_stack, of_blocks
@@ -475,25 +485,35 @@ def _by_recipe(
 
 def _resolved_in_memory(asked: Model) -> Resolved:
     model, tokenizer = parts_of(asked.name)
-    name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
+    name, trusted = str(getattr(model.config, "_name_or_path", "") or type(model).__name__), has_own_code(model.config)
     check_supported(model.config)
+    if known_class(model.config) is None and not trusted:
+        config, of_model = type(model.config).__name__, type(model).__name__
+        raise ModelError(
+            f"transformers has no model for the {config} of {name}: make yours known to it first, by "
+            f"AutoModel.register({config}, {of_model}), so that shorter ones can be made"
+        )
     tokenizer, reads = copy.deepcopy(tokenizer), modality(model.config)
     if is_image_processor(tokenizer) != (reads == "image"):
         needed = "an image processor" if reads == "image" else "a tokenizer"
         raise ModelError(f"{name} reads {reads}s: expected {needed} next to it, got a {type(tokenizer).__name__}")
+    tokenizer = tokenizer if reads == "image" else _usable(name, tokenizer)
+    fresh = copy_of(model, copy.deepcopy(model.config), name=name, trust_remote_code=trusted)
+    content = content_digest(model)
+    behaviour = check_copy(asked.name, fresh, batch_for(model, tokenizer), name=name)
     recipe = Recipe()
     if reads == "text":
         configured = None if isinstance(asked.name, tuple) else loaded_recipe(asked.name)
-        default = default_recipe(model.config, trust_remote_code=has_own_code(model.config))
-        tokenizer, recipe = _by_recipe(_usable(name, tokenizer), configured, default, end_token=None)
+        default = recipe_of_model(fresh)
+        tokenizer, recipe = _by_recipe(tokenizer, configured, default, end_token=None)
     return Resolved(
         asked=replace(asked, name=name, blocks=None, tokens=None),
         source=IN_MEMORY,
-        revision=content_digest(model),
+        revision=f"{content}-{behaviour}",
         config=copy.deepcopy(model.config),
         tokenizer=tokenizer,
         tokenizer_digest=processor_digest(tokenizer) if reads == "image" else _tokenizer_digest(tokenizer),
-        pinned={"revision": None, "trust_remote_code": has_own_code(model.config)},
+        pinned={"revision": None, "trust_remote_code": trusted},
         loaded=model,
         modality=reads,
         recipe=recipe,
@@ -706,10 +726,11 @@ def _available_memory() -> int | None:
 def _copy_loaded(checkpoint: Resolved, config: PreTrainedConfig) -> PreTrainedModel:
     """Copy the weights of a model that was given loaded; one that has changed since is an error."""
     assert checkpoint.loaded is not None
-    if content_digest(checkpoint.loaded) != checkpoint.revision:
+    if not checkpoint.revision.startswith(content_digest(checkpoint.loaded)):
         raise ModelError(f"the loaded model {checkpoint.name} was changed after it was resolved: resolve it again")
     trusted = checkpoint.pinned["trust_remote_code"]
-    return copy_of(checkpoint.loaded, config, name=checkpoint.name, trust_remote_code=trusted)
+    shared = copy_of(checkpoint.loaded, config, name=checkpoint.name, trust_remote_code=trusted)
+    return copy.deepcopy(shared).requires_grad_(True).float()
 
 
 def _load_tokenizer(name: str, source: str, options: dict[str, Any]) -> Any:

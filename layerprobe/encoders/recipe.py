@@ -288,14 +288,22 @@ def default_recipe(config: PreTrainedConfig, *, trust_remote_code: bool = False)
                 for weight in model.parameters():
                     if weight.ndim > 1:  # as drawn, some are so large that attention is to one token, or are 0
                         weight.data.mul_(0.1).add_(torch.randn(weight.shape), alpha=0.02)
-            return recipe_of(is_causal(model))
+            return _by_direction(model)
         except Exception as error:  # models raise anything
             problems.append(first_sentence(error))
     return Recipe(untried=problems[0])
 
 
-def recipe_of(causal: bool) -> Recipe:
-    """Return how a model is read of which no configuration says how."""
+def recipe_of_model(model: PreTrainedModel) -> Recipe:
+    """Return how a loaded model is read of which no configuration says how."""
+    try:
+        return _by_direction(model)
+    except Exception as error:  # models raise anything
+        return Recipe(untried=first_sentence(error))
+
+
+def _by_direction(model: PreTrainedModel) -> Recipe:
+    causal = is_causal(model)
     return Recipe(pooling="last" if causal else "mean", causal=causal)
 
 
@@ -314,7 +322,7 @@ def is_causal(model: PreTrainedModel) -> bool:
     Raises:
         ModelError: If no change of a token changes another one's state.
     """
-    plain = plain_tokens(model.config)
+    plain = plain_tokens(model.config)[-5:]
     text = [plain[place % len(plain)] for place in range(6)]
     ids = torch.tensor([text[:5], [*text[:4], text[5]], [text[1], *text[1:5]]], device=model.device)
     states = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state.float()
@@ -331,7 +339,7 @@ def plain_tokens(config: PreTrainedConfig) -> list[int]:
     settings = (value for name, value in config.to_dict().items() if name.endswith("_token_id"))
     special = {token for value in settings for token in (value if isinstance(value, list) else [value])}
     plain = [token for token in ids if token not in special]
-    return plain[-5:] if len(plain) > 1 else list(ids)
+    return plain if len(plain) > 1 else list(ids)
 
 
 def with_end_token(tokenizer: Any) -> tuple[Any, str]:

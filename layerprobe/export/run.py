@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from layerprobe.checks import one_layer
-from layerprobe.encoders.architecture import auto_class, count_blocks, declared_dtype
+from layerprobe.encoders.architecture import auto_class, count_blocks, declared_dtype, known_class
 from layerprobe.encoders.backends.int8 import check_int8
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import load
@@ -293,7 +293,7 @@ def _resolved(model: ModelLike, out: Path) -> Resolved:
         if (out / "config.json").is_file():
             raise ModelError(f"{error}; {out} holds a model: if that is the one to export, it comes first") from error
         raise
-    if type(checkpoint.config).__module__.startswith("transformers_modules"):
+    if not getattr(known_class(checkpoint.config), "__module__", "").startswith("transformers."):
         raise _needs_code(checkpoint.label)
     # on the CPU in float32: the folder is for any device, and compared to 1e-5
     return checkpoint.with_options(device="cpu", dtype="float32", norm="final", attn="auto")

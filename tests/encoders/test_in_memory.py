@@ -1,13 +1,29 @@
 """A loaded model gives what its folder gives, is found again by its content, and is never changed."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, Transformer
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+from transformers import (
+    MODEL_MAPPING,
+    AttentionInterface,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    BigBirdConfig,
+    BigBirdModel,
+    LlamaForCausalLM,
+    LlamaModel,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.models.llama.modeling_llama import LlamaMLP
 
 import layerprobe as lp
 from layerprobe.encoders.in_memory import content_digest
@@ -16,7 +32,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError
 from layerprobe.study.predict import as_models
 from layerprobe.training.objective import check_masked_lm
-from tests.models import given, save_tiny, tiny_tokenizer
+from tests.models import SIZES, given, save_tiny, tiny_tokenizer
 
 TEXTS = ["a b c", "d e", "f g h a", "b", "c d e f g"]
 
@@ -51,11 +67,231 @@ def test_it_changes_neither_configuration_nor_random_numbers(folder: Path, tmp_p
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_another_module_than_the_configuration_says_is_one_line(tmp_path: Path) -> None:
-    model, tokenizer = loaded(Path(save_tiny("bert", tmp_path / "model")))
+def replace_module(model: Any) -> None:
     model.encoder.layer[0].intermediate.intermediate_act_fn = torch.nn.ReLU()
-    with pytest.raises(ModelError, match=r"has a ReLU as encoder.layer.0.* expected the GELUActivation"):
-        layers((model, tokenizer), tmp_path)
+
+
+def patch_method(model: Any) -> None:
+    dense = model.encoder.layer[1].output.dense
+    dense.forward = lambda states: 2 * torch.nn.functional.linear(states, dense.weight, dense.bias)
+
+
+def add_hook(model: Any) -> None:
+    model.encoder.layer[1].output.dense.register_forward_hook(lambda module, args, output: 2 * output)
+
+
+def add_pre_hook(model: Any) -> None:
+    model.encoder.layer[1].register_forward_pre_hook(lambda module, args: (2 * args[0], *args[1:]))
+
+
+def change_epsilon(model: Any) -> None:
+    model.embeddings.LayerNorm.eps = 1e-5
+
+
+def change_configuration(model: Any) -> None:
+    model.config.hidden_act = "relu"
+
+
+def parametrize(model: Any) -> None:
+    torch.nn.utils.parametrizations.weight_norm(model.encoder.layer[1].output.dense)
+
+
+def quantize(model: Any) -> None:
+    dense = model.encoder.layer[1].output.dense
+    dense.weight = torch.nn.Parameter(dense.weight.to(torch.int8), requires_grad=False)
+
+
+CHANGED = {
+    "module": (replace_module, r"first in encoder\.layer\.0\.inter.*_act_fn, a ReLU where they say GELUActivation"),
+    "method": (patch_method, r"first in encoder\.layer\.1\.output\.dense, a Linear\)"),
+    "hook": (add_hook, r"first in encoder\.layer\.1\.output\.dense, a Linear\)"),
+    "pre-hook": (add_pre_hook, r"first in encoder\.layer\.1\.attention\.self\.query, a Linear\)"),
+    "epsilon": (change_epsilon, r"first in embeddings\.LayerNorm, a LayerNorm\)"),
+    "configuration": (change_configuration, r"a GELUActivation where they say ReLU\)"),
+    "parametrization": (parametrize, r"lacks 1 of its weights \(such as encoder\.layer\.1\.output\.dense\.weight\)"),
+    "quantized": (quantize, r"the weights of .* are not those of its configuration: "),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_what_computes_something_else_is_one_line_whatever_is_kept(change: str, tmp_path: Path) -> None:
+    folder = Path(save_tiny("bert", tmp_path / "model"))
+    layers(loaded(folder), tmp_path / "used")
+    alter, words = CHANGED[change]
+    for store in ("empty", "used"):
+        model, tokenizer = loaded(folder)
+        alter(model)
+        with pytest.raises(ModelError, match=words) as raised:
+            layers((model, tokenizer), tmp_path / store)
+        assert "\n" not in str(raised.value)
+
+
+class BothWays(LlamaModel):  # type: ignore[misc]
+    """As LLM2Vec makes it."""
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, **more: Any) -> Any:
+        mask = torch.zeros(len(input_ids), 1, *2 * input_ids.shape[1:])
+        mask = mask.masked_fill(attention_mask[:, None, None] == 0, -1e9)
+        return super().forward(input_ids=input_ids, attention_mask=mask, **more)
+
+
+class UnderAHead(LlamaForCausalLM):  # type: ignore[misc]
+    """The same by a head that hands a mask to its model."""
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, **more: Any) -> Any:
+        mask = torch.zeros(len(input_ids), 1, *2 * input_ids.shape[1:])
+        return super().forward(input_ids=input_ids, attention_mask=mask, **more)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [(BothWays, "first in its own class, a BothWays where they say LlamaModel"), (UnderAHead, "o_proj")],
+)
+def test_a_class_that_reads_otherwise_is_one_line(kind: Any, words: str, tmp_path: Path) -> None:
+    folder = Path(save_tiny("llama", tmp_path / "model"))
+    model = kind.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    with pytest.raises(ModelError, match=words):
+        layers(model, tmp_path)
+    with pytest.raises(ModelError, match=words):
+        lp.export_model(model, tmp_path / "out", layer=1)
+
+
+def test_what_only_looks_on_or_is_not_in_evaluation_mode_changes_nothing(folder: Path, tmp_path: Path) -> None:
+    expected = layers(loaded(folder), tmp_path / "plain")
+    model, tokenizer = loaded(folder)
+    seen: list[object] = []
+    model.train()
+    for module in model.modules():
+        module.register_forward_hook(lambda module, args, output: seen.append(output))
+    for got, plain in zip(layers((model, tokenizer), tmp_path / "other"), expected, strict=True):
+        np.testing.assert_array_equal(got, plain)
+    assert all(module.training for module in model.modules())
+    assert seen
+
+
+def test_code_that_was_changed_for_all_models_has_entries_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(save_tiny("llama", tmp_path / "model"))
+    plain = layers(loaded(folder), tmp_path)
+    with monkeypatch.context() as patch:
+        usual = LlamaMLP.forward
+        patch.setattr(LlamaMLP, "forward", lambda self, states: 2 * usual(self, states))
+        patched, afresh = (layers(loaded(folder), tmp_path / store) for store in (".", "another"))
+    np.testing.assert_array_equal(patched[-1], afresh[-1])
+    assert np.abs(patched[-1] - plain[-1]).max() > 0.01
+    np.testing.assert_array_equal(layers(loaded(folder), tmp_path)[-1], plain[-1])
+
+
+def test_a_model_that_a_pass_changes_stays_as_it_is(tmp_path: Path) -> None:
+    model = BigBirdModel(BigBirdConfig(**SIZES | {"max_position_embeddings": 4096}))
+    before = [type(module) for module in model.modules()]
+    layers((model, tiny_tokenizer()), tmp_path)
+    assert [type(module) for module in model.modules()] == before
+    assert model.attention_type == "block_sparse"
+
+
+def test_how_a_loaded_model_reads_is_tried_on_itself(tmp_path: Path) -> None:
+    def both_ways(module: Any, query: Any, key: Any, value: Any, mask: Any, **more: Any) -> Any:
+        return sdpa_attention_forward(module, query, key, value, None, **more | {"is_causal": False})
+
+    AttentionInterface.register("both_ways", both_ways)
+    model, tokenizer = loaded(Path(save_tiny("llama", tmp_path / "model")))
+    assert resolve((model, tokenizer)).pooling == "last"
+    model.config._attn_implementation = "both_ways"
+    assert resolve((model, tokenizer)).pooling == "mean"
+
+
+# ---- classes that transformers does not know -------------------------------------------------------------
+
+
+class Wave(PreTrainedConfig):  # type: ignore[misc]
+    model_type = "wave"
+
+    def __init__(self, hidden_size: int = 8, num_hidden_layers: int = 2, vocab_size: int = 61, **more: Any) -> None:
+        self.hidden_size, self.num_hidden_layers, self.vocab_size = hidden_size, num_hidden_layers, vocab_size
+        super().__init__(**more)
+
+
+class WaveBlock(torch.nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.out = torch.nn.Linear(size, size)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return states + torch.tanh(self.out(states.cumsum(1)))
+
+
+class WaveModel(PreTrainedModel):  # type: ignore[misc]
+    config_class = Wave
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.words = torch.nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = torch.nn.ModuleList(WaveBlock(config.hidden_size) for _ in range(config.num_hidden_layers))
+        self.post_init()
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, **more: Any) -> Any:
+        states = self.words(input_ids)
+        for layer in self.layers:
+            states = layer(states)
+        return BaseModelOutput(last_hidden_state=states)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing asks at the terminal."""
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked"))
+
+
+OWN_CODE = {"AutoConfig": "modeling_wave.WaveConfig", "AutoModel": "modeling_wave.WaveModel"}
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize("auto_map", [{}, OWN_CODE])
+def test_an_unknown_class_is_one_line_and_a_registered_one_is_read(auto_map: dict[str, str], tmp_path: Path) -> None:
+    config = Wave(auto_map=auto_map) if auto_map else Wave()
+    model = WaveModel(config).eval(), tiny_tokenizer()
+    with pytest.raises(
+        ModelError, match=r"by AutoModel\.register\(Wave, WaveModel\), so that shorter ones can be made$"
+    ):
+        layers(model, tmp_path)
+    AutoModel.register(Wave, WaveModel)
+    try:
+        tokens = model[1](TEXTS[2], return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            expected = model[0](tokens).last_hidden_state[0, -1]
+        np.testing.assert_allclose(layers(model, tmp_path)[-1][2], expected, rtol=1e-5)
+        with pytest.raises(ModelError, match="needs code of its own, which an exported folder does not hold"):
+            lp.export_model(model, tmp_path / "out", layer=1)
+    finally:
+        MODEL_MAPPING._extra_content.clear()
+
+
+@pytest.mark.usefixtures("asked")
+def test_neighbours_of_an_unknown_class_are_one_line(tmp_path: Path) -> None:
+    class NoDepth(PreTrainedConfig):  # type: ignore[misc]
+        model_type = "none"
+
+    class Needs(WaveModel):
+        def __init__(self, config: Any, more: int) -> None:
+            super().__init__(config)
+
+    class Reads(WaveModel):
+        def forward(self, words: Any) -> Any:  # type: ignore[override]
+            return super().forward(words)
+
+    wave, tokenizer = WaveModel(Wave()), tiny_tokenizer()
+    wave.config = NoDepth()
+    with pytest.raises(ModelError, match="its configuration names no single number of blocks"):
+        layers((wave, tokenizer), tmp_path)
+    for kind, arguments, words in ((Needs, (1,), "making a copy of Needs failed"), (Reads, (), "of Reads failed")):
+        AutoModel.register(Wave, kind, exist_ok=True)
+        try:
+            with pytest.raises(ModelError, match=words):
+                layers((kind(Wave(), *arguments), tokenizer), tmp_path)
+        finally:
+            MODEL_MAPPING._extra_content.clear()
 
 
 @pytest.mark.parametrize("option", [{"random_init": 0}, {"end_token": False}])
