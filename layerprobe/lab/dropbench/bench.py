@@ -39,8 +39,6 @@ from layerprobe.readings.values import LayerCurve
 DRAWS = 2000
 FEWEST_FAMILIES = 4
 """That are redrawn: percentiles of two or three clusters are no interval."""
-START = "fall of InfoNCE"
-"""The rule at whose layer strategies begin that need one."""
 ALL_REFERENCES = "all references"
 
 
@@ -167,18 +165,16 @@ def _scored(
     clusters, clustered_by = _clusters(present)
     counts = np.vstack([np.ones(len(models)), redrawn(clusters, draws=draws, seed=0)])
     redraws = Redraws(counts=counts, level=expanded(level, len(set(clusters))))
-    scored, left_out, played, begin = [], dict[str, str](), list[Strategy](), dict[str, int]()
+    scored, left_out, played = [], dict[str, str](), list[Strategy]()
     for rule in rules:
         reason = obstacle(rule, models)
         if reason is None:
             outcomes = outcomes_of(rule, models)
             scored.append(_rule_scores(rule, outcomes, redraws))
             played.append(_as_strategy(rule, outcomes))
-            if rule.name == START:
-                begin = {outcome.model: outcome.recommended[0] for outcome in outcomes if not outcome.missing}
         else:
             left_out[rule.name] = reason
-    recorded = [Recorded(entry=entry, tuned=entry.budgets[budget], start=begin.get(entry.name)) for entry in present]
+    recorded = [Recorded(entry=entry, tuned=entry.budgets[budget]) for entry in present]
     scored.sort(key=lambda row: (row.labelled, row.mean_regret.value))
     return BudgetScores(
         budget=budget,

@@ -4,10 +4,8 @@ A strategy sees validation scores of runs that it pays for, and readings for not
 shares of the paper's sweep, every layer with five seeds; a step at layer l costs l + 1 blocks.
 """
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,8 +54,6 @@ class Recorded:
 
     entry: ZooEntry
     tuned: TunedLayers
-    start: int | None = None
-    """The layer that readings promise most of, for strategies that begin there."""
 
     @property
     def n_layers(self) -> int:
@@ -187,16 +183,12 @@ def training_strategies() -> list[Strategy]:
         scan("falling", seeds=2),
         scan("falling", epochs=0.5),
         scan("falling", own_model=True),
-        climb("readings", reach=1),
-        climb("scan", reach=1),
-        climb("scan", reach=2),
         halving(),
         *(find(budget) for budget in FIND_BUDGETS),
         find(0.15, scan=True),
         *(sweep(n_seeds) for n_seeds in (1, 3, 5)),
         sweep(1, step=2),
         *(once(order, budget) for order in ORDERS for budget in FIND_BUDGETS[:3]),
-        smoothed_sweep(),
     ]
 
 
@@ -235,17 +227,6 @@ def sweep(n_seeds: int, *, step: int = 1) -> Strategy:
     name = f"sweep, {n_seeds} seed{'s' if n_seeds > 1 else ''}{', every second layer' if step == 2 else ''}"
     source = "Rep, Dukic and Snajder 2024 (2402.13130)" if n_seeds == PAPER_SEEDS else "a smaller sweep"
     return _strategy(name, source if step == 1 else "the layers of Starbucks: Zhuang et al. 2024 (2410.13230)", choices)
-
-
-def smoothed_sweep() -> Strategy:
-    """Return the sweep with all recorded seeds, read by the Gaussian model of `layerprobe.search`."""
-
-    def choices(model: Recorded) -> Iterator[Answer]:
-        if model.searchable:
-            runs = itertools.product(range(model.n_layers), range(len(model.tuned.seeds)), [False])
-            yield model.answered(tuple(runs))
-
-    return _strategy("sweep, all seeds, smoothed", "layerprobe.search.posterior", choices)
 
 
 # ---- one run at some layers -------------------------------------------------------------------------------------
@@ -343,47 +324,7 @@ _SCAN_SOURCES: dict[Weighting, str] = {
 }
 
 
-# ---- climbs and halving -----------------------------------------------------------------------------------------
-
-
-def climb(start: Literal["readings", "scan"], *, reach: int) -> Strategy:
-    """Return the climb: fine-tune a first layer and so many neighbours a side, go to the best of them, and again.
-
-    Every layer has one run, with the same seed. It begins at the best layer of a scan, or where the rule that `predict`
-    has by default recommends.
-    """
-
-    def choices(model: Recorded) -> Iterator[Answer]:
-        scans = model.tuned.whole_scans(SCANNED)
-        for seed in range(len(model.tuned.seeds)):
-            first = model.start
-            if start == "scan":
-                first = best_of(_numbers(scans[seed % len(scans)].validation)) if scans else None
-            if first is not None:
-                layer, looked = climbed(model.validation[:, seed], first, reach=reach)
-                steps = _block_steps(looked) + (model.n_layers if start == "scan" else 0)
-                yield Answer(layer=layer, cost=model.share(steps), seeds=(seed,))
-
-    name = f"climb from {'the scan' if start == 'scan' else 'fall of InfoNCE'}"
-    name += f", {reach} neighbours a side" if reach > 1 else ""
-    return _strategy(name, "Combes and Proutiere 2014 (1405.5096)", choices)
-
-
-def climbed(scores: Array, start: int, *, reach: int) -> tuple[int, tuple[int, ...]]:
-    """Return the layer where a climb ends, and the layers that it looked at, ascending.
-
-    Examples:
-        >>> climbed(np.array([1.0, 2.0, 3.0, 2.0, 5.0]), 1, reach=1)
-        (2, (0, 1, 2, 3))
-    """
-    layer, looked = start, {start}
-    while True:
-        near = range(max(layer - reach, 0), min(layer + reach + 1, len(scores)))
-        looked |= set(near)
-        best = max(near, key=lambda other: (scores[other], other == layer, -other))
-        if best == layer:
-            return layer, tuple(sorted(looked))
-        layer = best
+# ---- halving -----------------------------------------------------------------------------------------------------
 
 
 def halving() -> Strategy:

@@ -13,7 +13,7 @@ from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.door import Answer, Trial, entry_strategy, load_entry
 from layerprobe.lab.dropbench.results import Row, shown_strategies
 from layerprobe.lab.dropbench.scores import Redraws, score_strategies
-from layerprobe.lab.dropbench.strategies import Recorded, climb, halving, sweep
+from layerprobe.lab.dropbench.strategies import Recorded, halving, sweep
 from layerprobe.lab.dropbench.zoo import write_zoo
 from tests.cli.conftest import Layerprobe, layerprobe  # noqa: F401
 
@@ -33,7 +33,7 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> None:
 def models() -> list[Recorded]:
     curves: dict[str, Any] = {"metrics": {"InfoNCE": INFONCE}, "labelled": {"probe": RISING}}
     made = [recorded(f"m{number}", "ab"[number % 2], DROPPING, seed=number, **curves) for number in range(4)]
-    return [Recorded(entry=each, tuned=each.budgets["converged"], start=3) for each in made]
+    return [Recorded(entry=each, tuned=each.budgets["converged"]) for each in made]
 
 
 def play(models: list[Recorded], function: Any) -> Row:
@@ -44,19 +44,10 @@ def play(models: list[Recorded], function: Any) -> Row:
 
 
 def test_an_entry_does_what_the_same_strategy_of_the_lab_does(models: list[Recorded]) -> None:
-    """A sweep, a climb and successive halving, written as entries: same layers, costs and seeds."""
+    """A sweep and successive halving, written as entries: same layers, costs and seeds."""
 
     def one_seed(trial: Trial) -> int:
         return max(range(trial.n_layers), key=lambda layer: (trial.tune(layer), -layer))
-
-    def climbing(trial: Trial) -> int:
-        layer = 3
-        while True:
-            near = [other for other in (layer - 1, layer, layer + 1) if 0 <= other < trial.n_layers]
-            best = max(near, key=lambda other: (trial.tune(other), other == layer, -other))
-            if best == layer:
-                return layer
-            layer = best
 
     def halved(trial: Trial) -> int:
         left, epochs = list(range(trial.n_layers)), 1
@@ -66,7 +57,7 @@ def test_an_entry_does_what_the_same_strategy_of_the_lab_does(models: list[Recor
             epochs = min(2 * epochs, trial.n_epochs)
         return max(left, key=lambda layer: max(trial.tune(layer, epochs=n) for n in range(1, trial.n_epochs + 1)))
 
-    for function, own in ((one_seed, sweep(1)), (climbing, climb("readings", reach=1)), (halved, halving())):
+    for function, own in ((one_seed, sweep(1)), (halved, halving())):
         for model in models:
             theirs, ours = entry_strategy("toy", function).choose(model), own.choose(model)
             assert [(each.layer, each.seeds) for each in theirs] == [(each.layer, each.seeds) for each in ours]

@@ -8,14 +8,11 @@ import pytest
 from layerprobe.lab.dropbench.strategies import (
     Answer,
     Recorded,
-    climb,
-    climbed,
     find,
     halved,
     halving,
     rule_strategy,
     scan,
-    smoothed_sweep,
     sweep,
     training_strategies,
 )
@@ -29,14 +26,14 @@ FULL = 5 * 28
 """Block-steps of the paper's sweep of six blocks."""
 
 
-def records(made: ZooEntry, *, start: int | None = None) -> Recorded:
+def records(made: ZooEntry) -> Recorded:
     (tuned,) = made.budgets.values()
-    return Recorded(entry=made, tuned=tuned, start=start)
+    return Recorded(entry=made, tuned=tuned)
 
 
 @pytest.fixture(scope="module")
 def model() -> Recorded:
-    return records(recorded("m", "a", DROPPING, seed=3), start=1)
+    return records(recorded("m", "a", DROPPING, seed=3))
 
 
 def test_a_sweep_takes_the_best_mean_of_its_seeds(model: Recorded) -> None:
@@ -71,25 +68,6 @@ def test_a_scan_with_a_failed_layer_is_none(model: Recorded) -> None:
     (tuned,) = model.entry.budgets.values()
     broken = [replace(run, test=(None, *run.test[1:])) for run in tuned.scans]
     assert scan("falling").choose(replace(model, tuned=replace(tuned, scans=tuple(broken)))) == []
-
-
-def test_a_climb_ends_at_the_best_of_the_layers_that_it_reaches() -> None:
-    scores = np.array([1.0, 5.0, 2.0, 3.0, 4.0, 2.0])
-    assert climbed(scores, 2, reach=1) == (1, (0, 1, 2, 3))
-    assert climbed(scores, 3, reach=1) == (4, (2, 3, 4, 5))
-    assert climbed(scores, 3, reach=2) == (1, (0, 1, 2, 3, 4, 5))
-    assert climbed(np.ones(4), 2, reach=1) == (2, (1, 2, 3)), "expected no move where none is better"
-
-
-def test_a_climb_pays_for_what_it_looked_at(model: Recorded) -> None:
-    validation = np.array(model.tuned.validation)
-    from_readings = climb("readings", reach=1).choose(model)
-    for seed, choice in enumerate(from_readings):
-        layer, looked = climbed(validation[:, seed], 1, reach=1)
-        assert choice == Answer(layer=layer, cost=pytest.approx(sum(each + 1 for each in looked) / FULL), seeds=(seed,))
-    from_scan = climb("scan", reach=1).choose(model)
-    assert all(choice.cost > 7 / FULL for choice in from_scan)
-    assert climb("readings", reach=1).choose(replace(model, start=None)) == []
 
 
 def test_halving_keeps_the_better_half_each_time() -> None:
@@ -180,13 +158,6 @@ def test_without_errors_or_scans_there_is_no_search() -> None:
     assert find(0.2, scan=True).choose(alone) == []
     assert find(0.2).choose(alone)
     assert alone.searchable
-
-
-def test_a_smoothed_sweep_reads_all_runs(model: Recorded) -> None:
-    (choice,) = smoothed_sweep().choose(model)
-    assert choice.cost == pytest.approx(3 / 5)
-    assert choice.stated is not None
-    assert 4 in choice.stated
 
 
 def test_a_rule_costs_nothing(model: Recorded) -> None:
