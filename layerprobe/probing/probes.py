@@ -149,24 +149,20 @@ class Problem:
         same = macro if name == "f1_macro" else name.replace("_", " ")
         if isinstance(scoring, str) and same in self.metrics:
             return replace(self, primary=same)
-        scorer = scorer_of(scoring, usual=self.metrics)
-        return replace(self, primary=name, scorer=scorer)
+        return replace(self, primary=name, scorer=scorer_of(scoring, usual=self.metrics))
 
     def in_units(self, values: Array) -> Array:
         """Return targets or outputs of items in the unit that targets were given in."""
         return values if self.unit is None else self.unit.undone(values, values)[0]
 
-    def _predicting(self, outputs: NDArray[Any]) -> Any:
-        unit = self.unit if self.kind == "scores" else None  # cosines have none
-        return predicting(outputs, labels=self.kind == "labels", classes=self.names, unit=unit)
-
     def _by_scorer(self, outputs: NDArray[Any], items: NDArray[np.intp]) -> float:
         """Return the score x 100 of outputs for some items, by the scorer."""
         assert self.scorer is not None
-        targets = self.in_units(self.targets[items])
-        targets = targets if self.names is None else self.names[targets]
+        targets = self.in_units(self.targets[items]) if self.names is None else self.names[self.targets[items]]
+        unit = self.unit if self.kind == "scores" else None  # cosines have none
+        estimator = predicting(outputs, labels=self.kind == "labels", classes=self.names, unit=unit)
         try:
-            score = float(self.scorer(self._predicting(outputs), items[:, None], targets))
+            score = float(self.scorer(estimator, items[:, None], targets))
         except (ValueError, TypeError, AttributeError) as error:
             raise DataError(f"{self.primary} cannot be computed: {quoted(str(error), 200)}") from error
         if not np.isfinite(score):
@@ -261,7 +257,7 @@ class Problem:
         else:
             metrics = evaluate_outputs(self.scored_as or SCORED_AS[self.kind], outputs, self.targets).metrics
         if self.scorer is not None:
-            metrics[self.primary] = self._by_scorer(outputs, np.arange(self.n_items))
+            metrics[self.primary] = self._by_scorer(outputs, np.arange(len(outputs)))
         primary = self.primary or self.metrics[0]
         return {primary: metrics[primary], **metrics}
 
@@ -278,7 +274,7 @@ class Problem:
     def notes(self, layers: Sequence[Layer]) -> tuple[str, ...]:
         """Return remarks on the targets, and notes on rare classes and on fits on a sample of the rows."""
         notes = list(self.remarks)
-        if self.has_rare_class:
+        if self.has_rare_class and not self.primary:
             smallest = f"the smallest has {np.bincount(self.targets).min():,} of {self.n_items:,} samples"
             notes.append(f"macro F1 comes before accuracy, which says little of rare classes: {smallest}")
         n, width = round(self.n_items * (1 - 1 / self.n_folds)), max(layer.shape[1] for layer in layers)
@@ -289,8 +285,6 @@ class Problem:
 
     def score(self, outputs: NDArray[Any], metric: str) -> float:
         """Return one metric x 100 of outputs for all items."""
-        if self.scorer is not None and metric == self.primary:
-            return self._by_scorer(outputs, np.arange(len(outputs)))
         return 100 * spearman(outputs, self.targets) if metric == "spearman" else self.scores(outputs)[metric]
 
     def fit(self, layer: Layer, penalties: Array) -> Fit:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import functools
 import os
 import time
@@ -444,11 +443,10 @@ def in_threads(function: Callable[[Layer], Any], layers: Sequence[Layer], n_jobs
         return
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    contexts = [contextvars.copy_context() for _ in layers]
     limits = threadpool_limits(max((os.cpu_count() or 1) // n_jobs, 1))
     # filters of warnings are those of the process: threads would turn them on and off for each other
     with without_warnings(), limits, ThreadPoolExecutor(n_jobs) as pool:
-        yield from pool.map(lambda context, layer: context.run(function, layer), contexts, layers)
+        yield from pool.map(function, layers)
 
 
 def _add_weighted_sum(

@@ -1,5 +1,7 @@
 """Over new samples the set holds the best layer, and intervals the score, at their level; gains are rarely imagined."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -18,7 +20,7 @@ def drawn(n: int, *, times: int, kind: str, weighted_sum: bool = False, folds: i
         embeddings, signal = layered(n, width=10, seed=seed, strengths=EQUAL)
         scores = scores_of(signal, seed=10_000 + seed)
         targets = scores if kind == "scores" else np.where(scores > 0, "high", "low")
-        how = {"foldings": folds, "random_state": seed}
+        how: dict[str, Any] = {"foldings": folds, "random_state": seed}
         results.append(probe(embeddings, targets, weighted_sum=weighted_sum, **how))
     return results
 

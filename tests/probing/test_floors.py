@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from layerprobe.probing.run import probe
 from layerprobe.probing.values import Probing
 from tests.probing.data import layered
 
-FEW = {"foldings": 1}
+FEW: dict[str, Any] = {"foldings": 1}
 LARGEST = "always naming the largest class"
 
 

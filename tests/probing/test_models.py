@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Examples, Task
 from tests.few import few
 
-FEW = {"foldings": 1}
+FEW: dict[str, Any] = {"foldings": 1}
 MODEL = lp.Model(str(lp.embedded_model("rtd")), device="cpu")
 TASK = lp.embedded_task(train=60, validation=40, test=60)
 COPIES = "only copies of an item are kept in one fold, so that folds share texts"

@@ -22,7 +22,7 @@ from tests.probing.data import layered, scores_of
 from tests.shown import assert_shows_itself
 
 N = 240
-FEW = {"foldings": 1}
+FEW: dict[str, Any] = {"foldings": 1}
 EMBEDDINGS, SIGNAL = layered(N)
 RNG = np.random.default_rng(1)
 ROWS = np.stack([RNG.integers(0, N, 200), RNG.integers(0, N, 200)], axis=1)
