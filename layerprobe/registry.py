@@ -3,14 +3,11 @@
 Knows names and where they lead, imports nothing before it is used.
 """
 
-import functools
 import logging
 import pkgutil
-import tomllib
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from layerprobe.errors import DataError
 from layerprobe.lazy import cached_property
@@ -61,8 +58,7 @@ class Registry(Mapping[str, T], Generic[T]):
     @cached_property
     def _entries(self) -> dict[str, EntryPoint]:
         entries = dict(self.shipped)
-        found = (*_of_checkout(self.group), *entry_points(group=self.group))
-        for entry in sorted(found, key=lambda entry: entry.name):
+        for entry in sorted(entry_points(group=self.group), key=lambda entry: entry.name):
             if entries.setdefault(entry.name, entry) != entry:
                 logger.warning(
                     "the %s %r of %s is left out: there is one of that name", self.what, entry.name, entry.value
@@ -122,18 +118,3 @@ class Registry(Mapping[str, T], Generic[T]):
                 f"got a {type(value).__name__}"
             )
         return value
-
-
-@functools.cache
-def _checkout() -> dict[str, Any]:
-    """Return the entry points that a source checkout declares: its installed metadata may be older."""
-    file = Path(__file__).parents[1] / "pyproject.toml"
-    project = tomllib.loads(file.read_text("utf-8")).get("project", {}) if file.is_file() else {}
-    points: dict[str, Any] = project.get("entry-points", {}) if project.get("name") == "layerprobe" else {}
-    return points
-
-
-def _of_checkout(group: str) -> Iterator[EntryPoint]:
-    """Yield the entry points of a group that a source checkout declares."""
-    for name, value in _checkout().get(group, {}).items():
-        yield EntryPoint(name=name, value=value, group=group)

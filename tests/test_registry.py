@@ -70,10 +70,3 @@ def test_unknown_names_are_told_with_the_nearest(registry: Registry[type]) -> No
     with pytest.raises(DataError, match=r"expected a toy, one of ordered, got 3$"):
         registry[number]
     assert "orderd" not in registry
-
-
-def test_a_checkout_has_the_entry_points_of_its_own_file_whatever_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("layerprobe.registry.entry_points", lambda group: ())
-    results = Registry("layerprobe.results", type, what="class of results", shipped={})
-    assert "RecipeResult" in results
-    assert results["RecipeResult"].__name__ == "RecipeResult"
