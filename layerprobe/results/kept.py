@@ -59,8 +59,6 @@ def load(path: str | Path) -> Any:
     Raises:
         DataError: If it holds no result.
     """
-    if not isinstance(path, str | Path):
-        raise DataError(f"expected the path of a file that save wrote, got {path!r:.80}")
     file = Path(path)
     try:
         data = read_document(file, None)

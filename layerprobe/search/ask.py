@@ -183,10 +183,6 @@ class LayerSearch:
         higher_is_better: bool = True,
         unit: float | None = None,
     ) -> None:
-        if not isinstance(path, str | os.PathLike | None):
-            raise DataError(
-                f"expected the path of a JSON file, as in LayerSearch('search.json', n_blocks=12), got {path!r:.80}"
-            )
         self._path = None if path is None else Path(os.path.realpath(from_home(os.fspath(path))))
         self._state: SearchState | None = None
         if n_blocks is None:

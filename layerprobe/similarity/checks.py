@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError, option
 
 Array: TypeAlias = NDArray[np.float64]
-Given = TypeVar("Given")
 
 MIN_SAMPLES = 4
 """The debiased HSIC divides by n - 3."""
@@ -33,7 +32,9 @@ def as_array(X: ArrayLike, *, name: str) -> NDArray[Any]:
     Raises:
         DataError: If it is none in memory: ragged, sparse, nested, without data, or with a mask, which would be lost.
     """
-    given: Any = unmasked(X, name=name)
+    if np.ma.is_masked(X):
+        raise DataError(f"expected no masked values, got some in {name}: leave these rows out, everywhere alike")
+    given: Any = X
     array = np.asarray(None)
     with contextlib.suppress(TypeError, ValueError, RuntimeError, NotImplementedError):
         if hasattr(given, "detach"):
@@ -51,15 +52,8 @@ def as_array(X: ArrayLike, *, name: str) -> NDArray[Any]:
 
 def in_parts(X: Any, *, name: str) -> Any:
     """Return what reads its rows from files as it is, and anything else as by `as_array`."""
-    X = unmasked(X, name=name)
-    return X if isinstance(getattr(X, "dtype", None), np.dtype) and hasattr(X, "__array__") else as_array(X, name=name)
-
-
-def unmasked(X: Given, *, name: str) -> Given:
-    """Return the array; raise DataError if it has a mask, which would be lost."""
-    if np.ma.is_masked(X):
-        raise DataError(f"expected no masked values, got some in {name}: leave these rows out, everywhere alike")
-    return X
+    whole = not isinstance(getattr(X, "dtype", None), np.dtype) or not hasattr(X, "__array__")
+    return as_array(X, name=name) if whole or np.ma.isMaskedArray(X) else X
 
 
 def finite_matrix(X: ArrayLike, *, name: str) -> Array:
