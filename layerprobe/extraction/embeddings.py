@@ -147,6 +147,12 @@ class Embeddings:
         return range(self.first_layer, self.n_layers - self.collapsed)
 
     @property
+    def cautions(self) -> tuple[str, ...]:
+        """The warnings but those of layers that are left out."""
+        left_out = left_out_layers(self.model.name, self.pooling, self.layers, self.n_layers)
+        return tuple(warning for warning in self.warnings if warning not in left_out)
+
+    @property
     def complete(self) -> Embeddings:
         """The same, for what compares every layer; raises DegenerateLayerError where last ones are left out."""
         if self.collapsed:

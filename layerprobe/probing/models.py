@@ -88,7 +88,7 @@ def _by_rows(items: Items, embeddings: Embeddings, task: Task, about: dict[str, 
     problem = replace(problem, scored_as=task.kind)
     problem = replace(problem.folded(groups, how.settings, how.splits), links=links)
     with part(start=EMBEDDED, share=1 - EMBEDDED, whole=1):
-        about["model"] = embeddings.model
+        about |= {"model": embeddings.model, "cautions": embeddings.cautions}
         return probe_layers(layers, problem, about, how, pairs=pairs, left_out=_left_out(embeddings, given))
 
 
@@ -146,6 +146,7 @@ def _by_outputs(checkpoint: Resolved, task: Task, split: TextSplit, about: dict[
         "unit": KINDS[task.kind].unit,
         "floors": KINDS[task.kind].floors(task.split(split)),
         "model": embeddings.model,
+        "cautions": (*embeddings.cautions, *scores.warnings),
     }
     board = Board(
         scores=lambda number: {metric: values[number] for metric, values in scores.metrics.items()},

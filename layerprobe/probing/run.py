@@ -302,6 +302,7 @@ def probe(
         "name": str(embeddings) if isinstance(embeddings, str | Path) else "embeddings",
         "task": str(targets) if isinstance(targets, str | Path) else problem.kind,
         "model": None,
+        "cautions": tuple(getattr(embeddings, "cautions", ())),
         "n_groups": None if numbers is None else int(numbers.max()) + 1,
     }
     return probe_layers(layers, problem, about, how)

@@ -129,6 +129,8 @@ class Probing(Shown):
     """Of probing, without extraction."""
     notes: tuple[str, ...] = ()
     """What was done that nobody asked for."""
+    cautions: tuple[str, ...] = field(default=(), metadata=RARE)
+    """What speaks against the embeddings of a model, such as texts that were cut."""
     last: int | None = field(default=None, metadata=RARE)
     """Number of the last layer that was given, where it is left out."""
     floors: dict[str, Floor] = field(default_factory=dict, metadata=RARE)
@@ -261,8 +263,8 @@ class Probing(Shown):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Which layers were left out, and why."""
-        return tuple(f"{name} is left out: {reason}" for name, reason in self.left_out.items())
+        """What speaks against the embeddings, and which layers were left out, and why."""
+        return (*self.cautions, *(f"{name} is left out: {reason}" for name, reason in self.left_out.items()))
 
     @property
     def table(self) -> Table:
