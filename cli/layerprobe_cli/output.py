@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -159,8 +159,8 @@ def _lines() -> Progress:
 # ---- what the library logs -------------------------------------------------------------------------------
 
 
-def log_to_stderr(*, quiet: bool) -> None:
-    """Send the library's log to stderr, one line per message; messages repeated by many runs appear once."""
+def log_to_stderr(claims: Sequence[str] = (), *, quiet: bool) -> None:
+    """Send the library's log to stderr, one line per message; repeated ones, and those with `claims`, appear once."""
     lines = set[tuple[str, str]]()
 
     def is_new(record: logging.LogRecord) -> bool:
@@ -168,7 +168,7 @@ def log_to_stderr(*, quiet: bool) -> None:
         new = line not in lines
         lines.add(line)
         record.levelname, record.msg, record.args = *line, ()
-        return new
+        return new and not any(claim in line[1] for claim in claims)
 
     handler = logging.StreamHandler()
     handler.addFilter(is_new)

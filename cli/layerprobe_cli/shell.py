@@ -79,6 +79,8 @@ class Call:
     context: Any = None
     reported: list[str] = dataclasses.field(default_factory=list)
     """Warnings of the data, in the order in which they were said."""
+    claims: list[str] = dataclasses.field(default_factory=list)
+    """How those begin that say how a model reads the data: results and runs say so of their parts of it."""
 
     def notes(self, notes: Sequence[str], warnings: Sequence[str] = ()) -> None:
         """Print notes and warnings on stderr, each once."""
@@ -95,7 +97,6 @@ class Call:
         of: str = "",
         texts: Sequence[str] | None = None,
         split: TextSplit = "all",
-        max_length: int | None = None,
         learns: bool = True,
     ) -> None:
         """Print notes and warnings about a task or texts before the work; the page shows them, too.
@@ -108,15 +109,17 @@ class Call:
         def named(line: str) -> str:
             return line if line.partition(":")[0].endswith(of) else f"{of}: {line}"
 
-        from layerprobe.extraction.readability import data_quality
+        from layerprobe.extraction.readability import data_quality, tokenizer_cautions
         from layerprobe.tasks.kind import KINDS
         from layerprobe.tasks.splitting import about_splits
         from layerprobe.tasks.values import Task
 
         examples = (data if isinstance(data, Task) else data.texts) if texts is None else texts
         models = model if isinstance(model, list) else [model]
-        found = (data_quality(each, examples, split=split, max_length=max_length) for each in models)
-        read = (line for quality in found for line in quality.warnings)
+        found = [data_quality(each, examples, split=split) for each in models]
+        read = [line for each in models for line in tokenizer_cautions(each)]
+        read += (line for quality in found for line in quality.warnings)
+        self.claims += (line.partition(": ")[0] for line in read)
         idle = isinstance(data, Task) and not learns and not KINDS[data.kind].fits
         left_out = about_splits(data) if idle else ()
         warnings = [named(line) for line in dict.fromkeys((*data.warnings, *read)) if line not in left_out]
@@ -170,6 +173,7 @@ class Call:
             getattr(done.result, name, ()) if given is None else given
             for name, given in (("notes", done.notes), ("warnings", done.warnings))
         )
+        warnings = [warning for warning in warnings if not any(claim in warning for claim in self.claims)]
         self.notes(notes, [warning for warning in warnings if warning not in self.reported])
         self.reported += (warning for warning in warnings if warning not in self.reported)
         written, problem = None, None
@@ -289,7 +293,7 @@ def run(command: Callable[..., Any], context: typer.Context, values: dict[str, A
     """Call a command and print what it came to; its failures become one line and an exit code."""
     call: Call = next(value for value in values.values() if isinstance(value, Call))
     call.context = context
-    log_to_stderr(quiet=call.quiet)
+    log_to_stderr(call.claims, quiet=call.quiet)
     try:
         from layerprobe.context import settings
 

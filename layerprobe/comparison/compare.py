@@ -104,7 +104,8 @@ def compare(
     if isinstance(model, Embeddings) and isinstance(reference, Embeddings):
         if texts is not None:
             raise DataError("expected no texts for embeddings, which have theirs")
-        return compare_all(model, [reference], device=device or "auto", **of_both, **how).comparisons[0]
+        (compared,) = compare_all(model, [reference], device=device or "auto", **of_both, **how).comparisons
+        return _with_warnings(compared, model, reference)
     one_embedded = isinstance(model, Embeddings) != isinstance(reference, Embeddings)
     if one_embedded and not (_is_array(model) and _is_array(reference)):
         raise DataError("expected two models and texts, or the embeddings of two, got one of each: extract both")
@@ -121,7 +122,14 @@ def compare(
     first, second = resolve_all(models, items=readable_as(distinct_texts(texts)))
     embedded = extract(first, texts), extract(second, texts)
     result = compare_all(embedded[0], [embedded[1]], device=device or first.asked.device, **of_both, **how)
-    return dataclasses.replace(result.comparisons[0], item_source=item_source(texts, embedded))
+    compared = _with_warnings(result.comparisons[0], *embedded)
+    return dataclasses.replace(compared, item_source=item_source(texts, embedded))
+
+
+def _with_warnings(compared: Comparison, *embedded: Embeddings) -> Comparison:
+    """Return a comparison that also warns of what embeddings do."""
+    warnings = [warning for embeddings in embedded for warning in embeddings.warnings]
+    return dataclasses.replace(compared, warnings=tuple(dict.fromkeys((*warnings, *compared.warnings))))
 
 
 def item_source(data: object, models: Sequence[Embeddings], split: TextSplit = "all") -> ItemSource | None:

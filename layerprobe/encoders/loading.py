@@ -29,6 +29,7 @@ from layerprobe.encoders.architecture import (
     count_blocks,
     count_parameters,
     empty_model,
+    kept_by_text,
     known_class,
     modality,
     pooler_option,
@@ -64,6 +65,7 @@ from layerprobe.encoders.recipe import (
     default_recipe,
     encoder_folder,
     in_lower_case,
+    lacking_tokens,
     loaded_recipe,
     recipe_of_model,
     with_end_token,
@@ -95,6 +97,7 @@ logger = logging.getLogger(__name__)
 FEWEST_WORDS = 3
 # A tokenizer without a limit has a number of 20 digits or more instead.
 NO_LIMIT = 10**9
+TOKENIZER_SETTINGS = "tokenizer_config.json"
 WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")
 NO_CONVERSION = "DISABLE_SAFETENSORS_CONVERSION"
 IN_MEMORY = "(in memory)"
@@ -160,6 +163,13 @@ class Resolved:
         if self.asked.max_length is None and length is not None and length < DEFAULT_MAX_LENGTH:
             return length
         return self.asked.max_length
+
+    @property
+    def limit(self) -> int:
+        """Tokens at which texts are cut, as `Encoder.limit` says once it is loaded."""
+        positions = known_positions(self.config, trust_remote_code=self.pinned["trust_remote_code"])
+        lengths = self.max_length or DEFAULT_MAX_LENGTH, self.tokenizer.model_max_length, positions
+        return int(min(length for length in lengths if length is not None))
 
     @property
     def prompt(self) -> str:
@@ -393,7 +403,7 @@ def _with_adapter(model: Model, root: str, folder: Path, adapted: tuple[str, str
     except ModelError as error:
         raise ModelError(f"{folder} holds an adapter of {name}: {error}") from error
     tokenizer, recipe = bare.tokenizer, bare.recipe
-    if (folder / "tokenizer_config.json").is_file():
+    if (folder / TOKENIZER_SETTINGS).is_file():
         pinned = {**bare.pinned, "revision": None}
         default = default_recipe(bare.config, trust_remote_code=model.trust_remote_code)
         tokenizer, recipe = _text_reader(model, str(folder), root, pinned, default)
@@ -430,7 +440,8 @@ def _text_reader(model: Model, source: str, root: str, pinned: dict[str, Any], d
     tokenizer = _load_tokenizer(name, source, pinned)
     read_whole(tokenizer, partial(_beside, source, pinned["revision"]))
     configured = configured_recipe(partial(_beside, root, pinned["revision"]), name)
-    tokenizer, recipe = _by_recipe(tokenizer, configured, default, end_token=model.end_token)
+    settings = _beside(source, pinned["revision"], TOKENIZER_SETTINGS)
+    tokenizer, recipe = _by_recipe(tokenizer, configured, default, settings, end_token=model.end_token)
     if model.end_token and not recipe.end_token:
         last, bare = (tokenizer("a", add_special_tokens=special)["input_ids"][-1:] for special in (True, False))
         if last == bare:
@@ -466,7 +477,7 @@ def _beside(source: str, commit: str | None, file: str) -> Path | None:
 
 
 def _by_recipe(
-    tokenizer: Any, configured: Recipe | None, default: Recipe, *, end_token: bool | None
+    tokenizer: Any, configured: Recipe | None, default: Recipe, settings: Path | None, *, end_token: bool | None
 ) -> tuple[Any, Recipe]:
     """Return the tokenizer as the model is used, and how its states become embeddings by default."""
     causal, end = default.causal, ""
@@ -480,7 +491,8 @@ def _by_recipe(
         tokenizer.model_max_length = recipe.max_length  # as sentence-transformers does
     if end_token or (end_token is None and causal and configured is None):
         tokenizer, end = with_end_token(tokenizer)
-    return tokenizer, replace(recipe, end_token=end)
+    promises = {} if settings is None else {key: _field(settings, key) for key in ("add_bos_token", "add_eos_token")}
+    return tokenizer, replace(recipe, end_token=end, lacking=lacking_tokens(tokenizer, promises))
 
 
 def _resolved_in_memory(asked: Model) -> Resolved:
@@ -505,7 +517,9 @@ def _resolved_in_memory(asked: Model) -> Resolved:
     if reads == "text":
         configured = None if isinstance(asked.name, tuple) else loaded_recipe(asked.name)
         default = recipe_of_model(fresh)
-        tokenizer, recipe = _by_recipe(tokenizer, configured, default, end_token=None)
+        place = tokenizer.name_or_path
+        settings = _beside(place, None, TOKENIZER_SETTINGS) if place else None
+        tokenizer, recipe = _by_recipe(tokenizer, configured, default, settings, end_token=None)
     return Resolved(
         asked=replace(asked, name=name, blocks=None, tokens=None),
         source=IN_MEMORY,
@@ -760,6 +774,13 @@ def _usable(name: str, tokenizer: Any) -> Any:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     return tokenizer
+
+
+@kept_by_text
+def known_positions(config: PreTrainedConfig, *, trust_remote_code: bool) -> int | None:
+    """Return what `position_limit` does of a model of a configuration, without making its weights."""
+    with torch.device("meta"):
+        return position_limit(empty_model(copy.deepcopy(config), trust_remote_code=trust_remote_code))
 
 
 def position_limit(model: PreTrainedModel) -> int | None:

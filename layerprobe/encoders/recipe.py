@@ -95,6 +95,8 @@ class Recipe:
     """Why that could not be tried; it is read as an encoder then."""
     end_token: str = ""
     """What is appended to every text, as its tokenizer does not do so itself."""
+    lacking: tuple[str, ...] = ()
+    """Of begin and end, the tokens that tokenizer_config.json promises around a text and the tokenizer does not add."""
     kinds: tuple[str, ...] = ()
     """The modules of that configuration."""
     source: Any = field(default=None, compare=False, repr=False)
@@ -347,15 +349,29 @@ def with_end_token(tokenizer: Any) -> tuple[Any, str]:
 
     One that appends a special token already comes back as it is, with an empty text: so does one without an end token.
     """
-    end = tokenizer.eos_token
-    ids, bare = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (True, False))
-    at = next((i for i in range(len(ids) - len(bare) + 1) if ids[i : i + len(bare)] == bare), None)
+    end, around = tokenizer.eos_token, _tokens_around(tokenizer)
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if end is None or backend is None or at is None or ids[at + len(bare) :]:
+    if end is None or backend is None or around is None or around[1]:
         return tokenizer, ""
     ended = copy.deepcopy(tokenizer)
     ended.backend_tokenizer.post_processor = _appending(backend.post_processor, str(end), tokenizer.eos_token_id)
-    return (ended, str(end)) if ended("a")["input_ids"] == [*ids, tokenizer.eos_token_id] else (tokenizer, "")
+    appended = _tokens_around(ended) == (around[0], [tokenizer.eos_token_id])
+    return (ended, str(end)) if appended else (tokenizer, "")
+
+
+def lacking_tokens(tokenizer: Any, settings: dict[str, Any]) -> tuple[str, ...]:
+    """Return which of begin and end a tokenizer promises around texts, itself or in its settings, and does not add."""
+    keys = {"begin": "add_bos_token", "end": "add_eos_token"}
+    promised = [name for name, key in keys.items() if True in (settings.get(key), getattr(tokenizer, key, None))]
+    around = _tokens_around(tokenizer) if promised else None
+    return tuple(name for name, ids in zip(keys, around or (), strict=False) if name in promised and not ids)
+
+
+def _tokens_around(tokenizer: Any) -> tuple[list[int], list[int]] | None:
+    """Return the ids that a tokenizer puts before and behind a text; None where that cannot be told."""
+    ids, bare = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (True, False))
+    at = next((i for i in range(len(ids) - len(bare) + 1) if ids[i : i + len(bare)] == bare), None)
+    return None if at is None else (ids[:at], ids[at + len(bare) :])
 
 
 def _appending(rules: Any, end: str, number: int) -> Any:

@@ -34,6 +34,8 @@ FEW_MISSING = 0.05
 _LOOKED_AT = 1000
 """Texts at most that `missing_share` looks at."""
 _TOLERANCE = 1e-5
+_LEAST_KNOWN = 0.75
+"""Share of a model's tokens that a tokenizer of its own knows at least: vocabularies are padded by up to a fifth."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,6 +206,32 @@ def read_whole(tokenizer: Any, find: Callable[[str], Path | None]) -> None:
     file = find(f"{WHOLE}.json") if tokenizer.init_kwargs.get(WHOLE) else None
     if file is not None:
         tokenizer.whole = Tokenizer.from_file(str(file))
+
+
+def signs_of_another(tokenizer: Any, config: PreTrainedConfig) -> list[str]:
+    """Return what shows, before any text is read, that a tokenizer is not the one of a model; nothing where none does.
+
+    Vocabularies of fewer than 1,000 tokens, as of letters or nucleotides, may be far smaller than the model's.
+    """
+    signs, n_known = [], getattr(config, "vocab_size", None) or 0
+    n_tokens = max(tokenizer.get_vocab().values(), default=0) + 1
+    if n_tokens >= 1000 and n_tokens < _LEAST_KNOWN * n_known:
+        signs.append(f"it has {n_tokens:,} tokens, and the model {n_known:,}")
+    pairs = {}
+    for role, names in _ROLES.items():
+        ours, theirs = (
+            {number for name in names if isinstance(number := getattr(of, f"{name}_token_id", None), int)}
+            for of in (tokenizer, config)
+        )
+        if ours and theirs:
+            pairs[role] = ours, theirs
+    if len(pairs) > 1 and not any(ours & theirs for ours, theirs in pairs.values()):
+        role, (ours, theirs) = next(iter(pairs.items()))
+        signs.append(f"its {role} token is {min(ours)} where the model's configuration says {min(theirs)}")
+    return signs
+
+
+_ROLES = {"padding": ("pad",), "begin": ("bos", "cls"), "end": ("eos", "sep")}
 
 
 # ---- models ----------------------------------------------------------------------------------------------

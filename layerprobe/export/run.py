@@ -21,6 +21,7 @@ from layerprobe.errors import DataError, ModelError, option
 from layerprobe.export.card import card
 from layerprobe.export.checkpoint import check_target, kept_dtype, write_checkpoint
 from layerprobe.export.layout import FOR_ANY_LAYER, TRAINED, ExportResult, Layout, check_modules, source_of
+from layerprobe.extraction.readability import tokenizer_cautions
 from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.finetuning.saved import MODEL, RunOrigin, load_saved_run, runs_of_layer
 from layerprobe.finetuning.values import FineTuningRun
@@ -114,7 +115,7 @@ def export_model(
         recipe, n_blocks = checkpoint.recipe, count_blocks(checkpoint.whole or checkpoint.config)
         at_end = layer == described.n_blocks and n_blocks in (checkpoint.asked.blocks or (n_blocks,))
         read_with = replace(recipe, left_out=()).notes(pooling, prompt)
-        notes = [f"{described.name} is read with {note}" for note in read_with]
+        notes = [*tokenizer_cautions(checkpoint), *(f"{described.name} is read with {note}" for note in read_with)]
         others = [tower for tower in checkpoint.towers if tower != checkpoint.modality]
         notes += [
             f"this is the {checkpoint.modality} tower; the {tower} tower is {described.name}:{tower}"

@@ -12,6 +12,7 @@ from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, probe_batch, tru
 from layerprobe.encoders.loading import ModelLike, load_encoder, resolve
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.encoders.vision import ImageReader
+from layerprobe.extraction.readability import tokenizer_cautions
 from layerprobe.files.images import captions_of, prompted
 from layerprobe.results.table import Column, Table, millions
 from layerprobe.rng import without_autocast
@@ -155,6 +156,8 @@ def check_model(model: ModelLike, texts: Sequence[str] = USUAL_TEXTS) -> Diagnos
         checks.append(Check(name="towers", passed=True, finding=finding))
     if notes := checkpoint.recipe.notes(checkpoint.pooling, checkpoint.prompt):
         checks.append(Check(name="read with", passed=True, finding="; ".join(notes)))
+    cautions = tokenizer_cautions(checkpoint)
+    checks += [Check(name="tokenizer", passed=False, finding=finding, warning=True) for finding in cautions]
     diagnosis = replace(diagnosis, checks=(*checks, *diagnosis.checks))
     if not diagnosis.healthy or encoder.modality == "image":
         return diagnosis

@@ -26,7 +26,6 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import first_use, load
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.encoders.model import Model, ModelDescription, Pooling
-from layerprobe.encoders.vocabulary import FEW_MISSING, missing_share
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import (
     DamagedStoreError,
@@ -39,8 +38,9 @@ from layerprobe.errors import (
     WorkerError,
 )
 from layerprobe.extraction.embed import embed_layers
+from layerprobe.extraction.readability import reading_cautions
 from layerprobe.files.atomic import readable_size
-from layerprobe.files.images import captions_of, prompted, readable_as
+from layerprobe.files.images import prompted, readable_as
 from layerprobe.files.inputs import SpooledTexts, is_path, similar_file
 from layerprobe.files.serialisation import from_dict, to_dict
 from layerprobe.jobs.crew import HERE, Plan, Share, Workers, crew_of
@@ -48,7 +48,7 @@ from layerprobe.jobs.execute import execute
 from layerprobe.names import counted, short_name, some
 from layerprobe.results.estimate import Estimate
 from layerprobe.similarity.checks import constant_layer, rounding
-from layerprobe.stats.sentences import layer_span, missing_sentence
+from layerprobe.stats.sentences import layer_span
 from layerprobe.store.manifest import Manifest, StoredFile, StoreKey, first_rows, sample_ids, texts_digest
 from layerprobe.store.shards import ShardWriter, StoredEmbeddings, StoredLayer, write_shard
 from layerprobe.store.store import Store
@@ -301,8 +301,12 @@ def extract_read(
     whole: Sequence[str] = (),
     on_plan: Callable[[Estimate], None] | None = None,
     workers: Workers = HERE,
+    look: bool = True,
 ) -> Embeddings:
-    """Return the embeddings of texts, or those of the whole that they are of where these are in the store."""
+    """Return the embeddings of texts, or those of the whole that they are of where these are in the store.
+
+    How the tokenizer reads them is not looked at where `look` is false.
+    """
     model = read.model
     encoder = first_use(model)
     store, stored = Store(model.asked.cache_dir), None
@@ -330,7 +334,8 @@ def extract_read(
     recipe, pooling = model.recipe, model.pooling
     settings = {name: value for name, value in model.settled.changed(PLAIN).items() if name in EMBEDDING_OPTIONS}
     layers = _varying(stored) if len(distinct) > 1 else range(stored.n_layers)
-    warnings = [f"{warning} for {model.label}" for warning in _warnings(stored)]
+    warnings = [*(reading_cautions(model, distinct) if look else ())]
+    warnings += [f"{warning} for {model.label}" for warning in _warnings(stored)]
     notes = [note for prompt in read.prompts or (model.prompt,) for note in recipe.notes(pooling, prompt)]
     warnings += dict.fromkeys(f"{model.label} is read with {note}" for note in notes)
     warnings += left_out_layers(model.label, pooling, layers, stored.n_layers)
@@ -617,7 +622,7 @@ def _writer(
     size = encoder.description
     description = {
         "model": to_dict(size),
-        "warnings": [*_slowed_down(encoder), *_tokens_missing(encoder, texts)],
+        "warnings": _slowed_down(encoder),
         "max_length": encoder.limit(model.max_length),
         "backend": _backend(graph),
     }
@@ -661,16 +666,6 @@ def _warnings(stored: StoredEmbeddings) -> list[str]:
     # in formats 1 and 2 it is among the warnings
     cut = [f"{n_cut} of {manifest.n_rows} texts were cut at {limit} tokens"] if n_cut and limit is not None else []
     return [*cut, *manifest.description["warnings"]]
-
-
-def _tokens_missing(encoder: Encoder, texts: Sequence[str]) -> list[str]:
-    """Warn of texts that need tokens which were taken out of the model's vocabulary, as those of another language."""
-    tokenizer = encoder.tokenizer
-    missing = missing_share(tokenizer, captions_of(texts)) if hasattr(tokenizer, "whole") else 0.0
-    if missing <= FEW_MISSING:
-        return []
-    sizes = len(tokenizer.get_vocab()), tokenizer.whole.get_vocab_size()
-    return [f"of {counted(len(texts), 'text')}, {missing_sentence(missing, sizes)}"]
 
 
 def _slowed_down(encoder: Encoder) -> list[str]:

@@ -1,23 +1,66 @@
 """Checks how a model's tokenizer reads texts before they are embedded. Loads no weights."""
 
+import collections
+import functools
 import itertools
 import math
 import re
+import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
 from layerprobe.encoders.failures import model_errors
-from layerprobe.encoders.loading import ModelLike, resolve
+from layerprobe.encoders.loading import ModelLike, Resolved, resolve
+from layerprobe.encoders.vocabulary import FEW_MISSING, missing_share, signs_of_another
+from layerprobe.errors import option, unreliable
 from layerprobe.files.images import captions_of, readable_as
-from layerprobe.names import short_name
-from layerprobe.tasks.quality import DataQuality, task_quality, text_quality
+from layerprobe.names import counted, short_name
+from layerprobe.stats.sentences import missing_sentence
+from layerprobe.tasks.quality import MANY_TOKENS, ONE_WORD, DataQuality, task_quality, text_quality
 from layerprobe.tasks.values import Task, TextSplit
 
 LOOKED_AT = 2000
 """Texts, at most; more are drawn from at equal distances."""
+FEW = 64
+"""The same where nobody asked for a table of them."""
+WORDS = 200
+"""Different words, at most, that are read one by one."""
+FEWEST_WORDS = 5
+MOST_TOKENS = 1_000_000
+"""Of a vocabulary of words; beyond it are all characters of Unicode, as of CANINE."""
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+_WORD = re.compile(r"[^\W\d_]{4,}")
+_MARKS = re.compile(r"^(##|[▁Ġ ])|</w>$")
+"""What tokens of a vocabulary have besides letters."""
+
+
+def reading_cautions(checkpoint: Resolved, texts: Sequence[str]) -> tuple[str, ...]:
+    """Return what speaks against how a model's tokenizer reads texts, by a sample of them; nothing of images."""
+    if checkpoint.modality == "image":
+        return ()
+    texts = [texts[i] for i in range(0, len(texts), math.ceil(len(texts) / FEW))] if texts else []
+    quality = _read(text_quality(()), checkpoint, captions_of(texts))
+    return (*tokenizer_cautions(checkpoint), *quality.cautions)
+
+
+def tokenizer_cautions(checkpoint: Resolved) -> tuple[str, ...]:
+    """Return what speaks against a model's tokenizer, whatever the texts."""
+    if checkpoint.modality == "image":
+        return ()
+    name, tokenizer, recipe = short_name(checkpoint.label), checkpoint.tokenizer, checkpoint.recipe
+    cautions = []
+    if signs := signs_of_another(tokenizer, checkpoint.config):
+        cautions.append(unreliable(f"the tokenizer of {name} seems to be another model's: {' and '.join(signs)}"))
+    tokens = " ".join(map(str, tokenizer.convert_ids_to_tokens(tokenizer("a")["input_ids"])))
+    promise = f"token around texts that its tokenizer_config.json promises ('a' is read as {tokens})"
+    if "begin" in recipe.lacking and (recipe.causal or checkpoint.pooling == "cls"):
+        cautions.append(f"{name} has no begin {promise}: mend the post_processor of its tokenizer.json")
+    if "end" in recipe.lacking and checkpoint.pooling == "last":
+        can = checkpoint.loaded is None and tokenizer.eos_token is not None
+        advice = f"append one with {option('end_token', True)}" if can else "take a tokenizer that appends one"
+        cautions.append(f"{name} pools the last word, as it has no end {promise}: {advice}")
+    return tuple(cautions)
 
 
 def data_quality(
@@ -25,7 +68,6 @@ def data_quality(
     data: Task | Sequence[str],
     *,
     split: TextSplit = "all",
-    max_length: int | None = None,
 ) -> DataQuality:
     """Return what is odd about a task or texts, and what a model's tokenizer makes of them.
 
@@ -33,20 +75,22 @@ def data_quality(
         model: A name, a folder, or a `Model`; its weights are not loaded.
         data: A task, or texts.
         split: Whose texts of a task.
-        max_length: Tokens at which texts are cut; by default as the options say.
     """
     quality, texts = (task_quality(data), data.texts(split)) if isinstance(data, Task) else (text_quality(data), data)
     items = readable_as(texts)
     checkpoint = resolve(model, items=items)
     if checkpoint.modality == "image":
         return quality
-    texts = captions_of(texts)
-    max_tokens = max_length or checkpoint.max_length or DEFAULT_MAX_LENGTH
-    limit = min(max_tokens, checkpoint.tokenizer.model_max_length)
+    whole = frozenset(data.split(split).windowed) if isinstance(data, Task) else frozenset()
+    return _read(quality, checkpoint, captions_of(texts), windowed=whole)
+
+
+def _read(
+    quality: DataQuality, checkpoint: Resolved, texts: Sequence[str], *, windowed: Collection[str] = ()
+) -> DataQuality:
     with model_errors(checkpoint.label, "tokenizing"):
-        whole = frozenset(data.split(split).windowed) if isinstance(data, Task) else frozenset()
-        name = short_name(checkpoint.label)
-        return with_tokens(quality, checkpoint.tokenizer, texts, limit=limit, model=name, windowed=whole)
+        about: dict[str, Any] = {"limit": checkpoint.limit, "model": short_name(checkpoint.label)}
+        return with_tokens(quality, checkpoint.tokenizer, texts, windowed=windowed, **about)
 
 
 def with_tokens(
@@ -68,10 +112,7 @@ def with_tokens(
     encoded = tokenizer(
         texts, add_special_tokens=False, truncation=False, return_offsets_mapping=offsets, verbose=False
     )
-    unknown = tokenizer.unk_token_id
-    is_byte = {
-        i for i, token in enumerate(tokenizer.convert_ids_to_tokens(range(len(tokenizer)))) if _BYTE.match(str(token))
-    }
+    unknown, (is_byte, has_words) = tokenizer.unk_token_id, _vocabulary(tokenizer)
     n_tokens = n_bytes = n_characters = n_lost = 0
     for row, text in enumerate(texts):
         ids = encoded["input_ids"][row]
@@ -86,14 +127,51 @@ def with_tokens(
             n_lost += round(characters * sum(token == unknown for token in ids) / len(ids))
     by_text = [len(ids) + tokenizer.num_special_tokens_to_add() for ids in encoded["input_ids"]]
     n_cut = sum(length > limit and text not in windowed for length, text in zip(by_text, texts, strict=True))
+    tokens_per_letter, same_words, example = _words(tokenizer, texts) if has_words else (0.0, 0.0, ())
+    missing = missing_share(tokenizer, texts)
+    sizes = (len(tokenizer.get_vocab()), tokenizer.whole.get_vocab_size()) if missing > FEW_MISSING else None
     return replace(
         quality,
         model=model,
+        tokens_per_letter=tokens_per_letter,
+        same_words=same_words,
+        example=example,
+        missing="" if sizes is None else f"of {counted(len(texts), 'text')}, {missing_sentence(missing, sizes)}",
         unknown_characters=n_lost / max(1, n_characters),
         byte_tokens=n_bytes / max(1, n_tokens),
         limit=limit,
         truncated=n_cut / max(1, len(texts)),
     )
+
+
+@functools.lru_cache(maxsize=2)
+def _vocabulary(tokenizer: Any) -> tuple[frozenset[int], bool]:
+    """Return the ids of single bytes, and whether most tokens of a vocabulary have several letters."""
+    if len(tokenizer) > MOST_TOKENS:
+        return frozenset(), False
+    tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
+    is_byte, special = {i for i, token in enumerate(tokens) if _BYTE.match(token)}, {*tokenizer.all_special_tokens}
+    words = [token for i, token in enumerate(tokens) if i not in is_byte and token not in special]
+    return frozenset(is_byte), sum(len(_MARKS.sub("", token)) > 1 for token in words) > len(words) / 2
+
+
+def _words(tokenizer: Any, texts: Sequence[str]) -> tuple[float, float, tuple[str, ...]]:
+    """Return the tokens per letter of some words, the share of them that are the same token, and one with its tokens.
+
+    Scripts that have a sign for a syllable or a word, such as Chinese, are left out.
+    """
+    every = (word.casefold() for text in texts for word in _WORD.findall(text))
+    spaced = (word for word in every if unicodedata.east_asian_width(word[0]) not in "WF")
+    words = list(dict.fromkeys(itertools.islice(spaced, 10 * WORDS)))[:WORDS]
+    if len(words) < FEWEST_WORDS:
+        return 0.0, 0.0, ()
+    read = [tuple(ids) for ids in tokenizer(words, add_special_tokens=False)["input_ids"]]
+    known = collections.Counter(ids for ids in read if ids and tokenizer.unk_token_id not in ids)
+    same, n_same = max(known.items(), key=lambda item: item[1], default=((), 0))
+    per_letter, share = sum(map(len, read)) / sum(map(len, words)), n_same / len(words)
+    shown = read.index(same) if share > ONE_WORD else max(range(len(words)), key=lambda i: len(read[i]))
+    example = words[shown], *map(str, tokenizer.convert_ids_to_tokens(read[shown]))
+    return per_letter, share, example if share > ONE_WORD or per_letter > MANY_TOKENS else ()
 
 
 def _visible(text: str) -> int:

@@ -19,7 +19,8 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.loading import Resolved
 from layerprobe.encoders.workers import SharedModel
-from layerprobe.errors import InsufficientMemoryError, TrainingError
+from layerprobe.errors import InsufficientMemoryError, TrainingError, option
+from layerprobe.extraction.readability import reading_cautions
 from layerprobe.files.atomic import inside, locked, remove_leftovers, store_errors
 from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.epochs import forget_epochs
@@ -40,6 +41,7 @@ from layerprobe.finetuning.saved import (
 from layerprobe.finetuning.tmft import fine_tune, fine_tune_jointly
 from layerprobe.finetuning.values import Protocol, Weighting
 from layerprobe.jobs.crew import Plan, Share
+from layerprobe.names import short_name
 from layerprobe.rng import plain_torch
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
@@ -213,11 +215,20 @@ class RunWorker:
         of = runs.model, runs.task.kind, frozenset(runs.task.texts())  # which all folds of a task share
         if of not in self.checked:
             self.checked.add(of)
-            task, kind_loss = runs.task, KINDS[runs.task.kind].load("loss")
-            splits, max_length = (task.train, task.validation, task.test), runs.protocol.max_length
-            if warning := kind_loss.cut(runs.model.encoder, splits, max_length=max_length):
-                logger.warning("%s", warning)
+            log_reading(runs.model.checkpoint, runs.model.encoder, runs.task, runs.protocol)
         return runs.model.encoder
+
+
+def log_reading(checkpoint: Resolved, encoder: Encoder, task: Task, protocol: Protocol) -> None:
+    """Log how the texts of a task are read in training, the same for all folds of it: what is odd, and what is cut."""
+    splits = task.train, task.validation, task.test
+    cut = KINDS[task.kind].load("loss").cut(encoder, splits, max_length=protocol.max_length)
+    for warning in (*reading_cautions(checkpoint, sorted(set(task.texts()))), *filter(None, [cut])):
+        logger.warning("%s", warning)
+    own, limit = checkpoint.recipe.max_length or encoder.max_length, encoder.limit(protocol.max_length)
+    if encoder.reader is None and own is not None and limit < own:
+        shorter = "%s reads up to %d tokens of a text, and %d in fine-tuning and in exports of it: %s keeps its length"
+        logger.info(shorter, short_name(checkpoint.label), own, limit, option("max_length", str(own)))
 
 
 def runs_plan(sets: Sequence[RunSet], jobs: Mapping[RunJob, float], *, unit: str = "runs") -> Plan[RunJob, Runs]:

@@ -34,7 +34,7 @@ from layerprobe.finetuning.adapters import prepare_model
 from layerprobe.finetuning.losses import criterion_of
 from layerprobe.finetuning.outcomes import compared, not_trained, outcomes
 from layerprobe.finetuning.outputs import run_items
-from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, folder_of_runs, runs_plan
+from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, folder_of_runs, log_reading, runs_plan
 from layerprobe.finetuning.saved import Runs
 from layerprobe.finetuning.tmft import EVALUATION_BATCH_TOKENS, FineTuner, read_layers
 from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, Protocol, TuningResult, Weighting
@@ -399,6 +399,7 @@ def plan_tuning(
     encoder = load(checkpoint)
     prompted, n_blocks = with_prompts(task, checkpoint), encoder.n_layers - 1
     steps, full = block_steps(n_blocks), seeds * (n_blocks + 1) * (n_blocks + 2) // 2
+    log_reading(checkpoint, encoder, prompted, protocol)
     run_seconds, slower = seconds_of_run(encoder, prompted, protocol, batch_tokens=options.batch_tokens)
     sweep = duration(run_seconds * full / (n_blocks + 1))
     train, validation, test = sizes = (len(task.train), len(task.validation), len(task.test))

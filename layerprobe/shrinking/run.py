@@ -26,6 +26,7 @@ from layerprobe.encoders.vocabulary import FEW_MISSING, missing_share
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError, option
 from layerprobe.extraction.embeddings import distinct_texts, extract
+from layerprobe.extraction.readability import reading_cautions
 from layerprobe.files.images import readable_as
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, runs_plan
 from layerprobe.finetuning.saved import MODEL
@@ -538,7 +539,7 @@ class _Work:
 
     def warnings(self, small: Smaller) -> list[str]:
         """Return warnings for the user."""
-        warnings, vocabulary = [*self.left_out], self.vocabulary
+        warnings, vocabulary = [*reading_cautions(self.checkpoint, self.texts), *self.left_out], self.vocabulary
         if vocabulary is not None and (missing := vocabulary.missing_on_task or 0) > FEW_MISSING:
             warnings.append(f"of the task's texts, {missing_sentence(missing, vocabulary.tokens)}")
         if small.on_task is None or min(small.agreement) - small.on_task <= FAR:

@@ -24,7 +24,7 @@ from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import as_read, distinct_texts, extract_read, texts_in
-from layerprobe.extraction.readability import data_quality
+from layerprobe.extraction.readability import data_quality, tokenizer_cautions
 from layerprobe.files.images import readable_as
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_names
@@ -120,7 +120,8 @@ def predict(
     rules = [rule, *[by_reference] * (len(bases) - 1)]
     for before, n in itertools.pairwise((0, *numbers)):
         drawn = [texts_read.drawn(n, before=before) for texts_read in read]
-        embedded, *others = map(extract_read, drawn)
+        embedded = extract_read(drawn[0], look=False)  # at all of them, above
+        others = [extract_read(texts_read) for texts_read in drawn[1:]]
         compared = compare_all(
             embedded,
             others or [embedded],
@@ -149,6 +150,7 @@ def predict(
         drops = [unread(drop, quality, n_blocks=embedded.model.n_blocks) for drop in drops]
     drops = [of_texts(drop, n, len(texts)) for drop in drops]
     warnings = [
+        *tokenizer_cautions(checkpoint),
         *quality.cautions,
         *(warning for embeddings in (embedded, *others) for warning in embeddings.warnings),
         *label_warnings,

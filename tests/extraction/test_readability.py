@@ -44,7 +44,7 @@ def test_tokens_are_counted(own: PreTrainedTokenizerFast) -> None:
 def test_contexts_of_questions_are_not_called_cut() -> None:
     """They are read in windows; questions are cut."""
     task, model = toy_question_task(), embedded_model("rtd")
-    long, short = (data_quality(model, task, max_length=length) for length in (10, 200))
+    long, short = (data_quality(Model(str(model), max_length=length), task) for length in (10, 200))
     texts = task.texts()
     assert sum(text in task.train.windowed for text in texts) > 0
     assert short.truncated == 0

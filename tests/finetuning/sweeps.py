@@ -44,7 +44,7 @@ class Loaded(SharedModel):
         self.load = load
         asked = SimpleNamespace(batch_tokens=None)
         self.__dict__["checkpoint"] = SimpleNamespace(
-            recipe=Recipe(), prompt="", asked=asked, config=SimpleNamespace(), label="a model"
+            recipe=Recipe(), prompt="", asked=asked, config=SimpleNamespace(), label="a model", modality="image"
         )
 
     def take_over(self, share: Share) -> None:

@@ -126,13 +126,13 @@ def test_a_first_layer_that_is_the_same_everywhere_is_left_out(tmp_path: Path) -
 @pytest.mark.parametrize("kind", ["regression", "retrieval", "paraphrase"])
 def test_warnings_about_the_embeddings_are_kept(tmp_path: Path, kind: str) -> None:
     model, task = replace(MODEL, max_length=4), task_of(tmp_path, kind)
-    result = lp.probe(model, task, settings=FEW, weighted_sum=False)
+    result = lp.probe(model, task, **FEW, weighted_sum=False)
     cut = [warning for warning in result.warnings if "were cut at 4 tokens" in warning]
     assert len(cut) == 1
     assert lp.load(lp.save(result, tmp_path / "probing.json")).warnings == result.warnings
     if kind == "regression":
         embeddings = lp.extract(model, task.train)
-        given = lp.probe(embeddings, list(task.train.gold), settings=FEW, weighted_sum=False)
+        given = lp.probe(embeddings, list(task.train.gold), **FEW, weighted_sum=False)
         assert sum("were cut at 4 tokens" in warning for warning in given.warnings) == 1
 
 

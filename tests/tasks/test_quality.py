@@ -43,7 +43,7 @@ def test_copies_of_texts_are_counted():
         ),
         ({"unknown_characters": 0.022}, "m reads these texts in part: 2.2% of their characters"),
         ({"byte_tokens": 0.5}, "m spells these texts: 50% of their tokens are single bytes"),
-        ({"truncated": 0.12}, "12% of the texts are cut at 512 tokens"),
+        ({"truncated": 0.12}, None),
     ],
 )
 def test_what_is_worth_a_warning(values, message):

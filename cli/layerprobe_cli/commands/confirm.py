@@ -40,7 +40,7 @@ def confirm(
 
     (checkpoint,) = o.resolved(model, items=task.readable)
     protocol, further = o.protocol_of(model, tuning), check_layers(checkpoint, layers)
-    call.data(checkpoint, task, max_length=protocol.max_length)
+    call.data(checkpoint, task)
     if dry_run or not runs_begun(checkpoint, task, protocol):
         # which layer is compared with the last one is not known before the prediction
         cost = len(listed) * sum(layer + 1 for layer in further)

@@ -69,7 +69,7 @@ def finetune(
     chosen = [check_layers(checkpoint, layers) for checkpoint in checkpoints]
     for task in tasks:
         of = task.name if len(tasks) > 1 else ""
-        call.data(checkpoints, task, of=of, max_length=protocol.max_length)
+        call.data(checkpoints, task, of=of)
     if dry_run:
         costs = [len(listed) * (max(of) + 1 if scan else sum(layer + 1 for layer in of)) for of in chosen]
 
