@@ -165,7 +165,8 @@ def train_layers(
                 if number < len(epochs) or len(epochs) == protocol.kept_epoch > 0:
                     continue  # it was done before the run was interrupted, or is not wanted
                 losses = tuner.epoch(train, order, task=what)
-                epochs.add(losses, *scored(validation, kind=task.kind, failures=tuner.failures))
+                chosen = None if protocol.threshold is None else [protocol.threshold] * len(model.layers)
+                epochs.add(losses, *scored(validation, kind=task.kind, failures=tuner.failures, thresholds=chosen))
         epochs.restore_best()
         thresholds = [None if evaluation is None else evaluation.threshold for evaluation in epochs.best]
         test_outputs, tested = scored(test, kind=task.kind, failures=tuner.failures, thresholds=thresholds)

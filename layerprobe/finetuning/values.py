@@ -68,6 +68,8 @@ class Protocol:
     kept_epoch: int = field(default=0, metadata=RARE)
     """Stop after this epoch (evaluation, where there are several an epoch) and keep it, whatever it scores; 0 keeps the
     best by validation. The learning rate falls as for all epochs."""
+    threshold: float | None = field(default=None, metadata=RARE)
+    """Of kinds that have one, in the place of the best on the validation split, such as where that is learnt from."""
 
     def __post_init__(self) -> None:
         as_declared(self)  # 0 and 0.0 are one protocol, and must be one text in the names of folders
@@ -140,7 +142,8 @@ class FineTuningRun:
     peak_memory: int | None
     """Bytes: the peak allocation on CUDA, else the peak resident size of the process; None where it is not known."""
     threshold: float | None = None
-    """paraphrase: the cosine that maximises F1 on the validation split, from which on a pair counts as one."""
+    """paraphrase: the cosine from which on a pair counts as one: the protocol's, else the one that maximises F1 on the
+    validation split."""
     weighting: Weighting | None = field(default=None, metadata=RARE)
     """Of a scan, how much each layer's loss counts; None of a model that was truncated before it was trained."""
     error: str = field(default="", metadata=RARE)

@@ -275,8 +275,8 @@ class LayerSearch:
             influences, value = None, None
             if scores is not None:
                 values = _finite(scores, of_run)
-                state = replace(state, point=_point(state, float(values.mean()), of_run))
-                scale = (1 if state.higher_is_better else -1) / state.point
+                point = _point(state, float(values.mean()), of_run)
+                state, scale = replace(state, point=point), (1 if state.higher_is_better else -1) / point
                 value = scale * float(values.mean())
                 influences = (scale * (values - values.mean())).tolist() if values.ndim else None
                 self._check_alike(state, seed, influences, of_run)

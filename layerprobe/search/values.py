@@ -442,9 +442,7 @@ class SearchAnswer(Shown):
     def headline(self) -> str:
         """Which layer to keep, what it is expected to score, and how certain that is, in sentences."""
         expected = f"{self.kept}: {', '.join(filter(None, (self.expected(), self.against_whole)))}."
-        claims = (self.sureness, self.sufficient())
-        if self.spoilt:
-            claims = (sentences.spoilt_sentence(self.spoilt),)
+        claims = [sentences.spoilt_sentence(self.spoilt)] if self.spoilt else [self.sureness, self.sufficient()]
         unit = sentences.unit_sentence(self.unit, higher_is_better=self.higher_is_better)
         return " ".join(filter(None, (expected, *claims, unit)))
 

@@ -290,6 +290,7 @@ OTHER_PROTOCOLS: dict[str, Any] = {
     "dropout": False,
     "evaluations": 2,
     "kept_epoch": 1,
+    "threshold": 0.5,
 }
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import statistics
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,15 @@ import layerprobe as lp
 from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.export.run import export_model
 from layerprobe.files.serialisation import from_json, to_json
+from layerprobe.finetuning.outputs import outputs_in
 from layerprobe.finetuning.saved import load_saved_run
 from layerprobe.finetuning.tmft import fine_tune
+from layerprobe.metrics.scores import decision_scores
 from layerprobe.stats.sentences import untrained_sentence
 from layerprobe.study.find import plan_find
 from layerprobe.study.values import Finding, Weights
 from tests.models import save_tiny
-from tests.toy_task import toy_task
+from tests.toy_task import toy_task, toy_task_of
 
 TASK = toy_task(train=24, validation=16, test=16)
 PROTOCOL = lp.Protocol(learning_rate=3e-3, epochs=3, batch_size=8)
@@ -89,6 +92,20 @@ def test_its_export_says_what_it_learnt_from_and_why_it_has_this_layer(finding: 
 def test_a_run_of_the_search_that_is_exported_is_called_one(model: lp.Model, tmp_path: Path) -> None:
     kept = lp.find(model, TASK, save_models=True, **HOW)  # type: ignore[arg-type]
     assert any("saw a part of the labels" in note for note in export_model(kept, tmp_path / "out").warnings)
+
+
+def test_a_threshold_is_not_fitted_to_what_was_learnt(model: lp.Model, tmp_path: Path) -> None:
+    task = toy_task_of("paraphrase", train=24, validation=16, test=16)
+    found = lp.find(model, task, final=True, **HOW)  # type: ignore[arg-type]
+    assert found.final is not None
+    runs = [run for run in found.fine_tuned if run.layer == found.best_layer]
+    assert found.final.threshold == statistics.median_low([run.threshold or 0 for run in runs])
+    outputs, gold = outputs_in(found.final.directory).of(found.best_layer), task.test.gold
+    scores = decision_scores(outputs, gold, found.final.threshold)
+    assert found.final.test == pytest.approx({name: 100 * score for name, score in scores.items()})
+    export_model(found, tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"The threshold of its outputs, {found.final.threshold:.4f}, is the median of those that the runs" in card
 
 
 def test_plans_say_what_runs_learn_from(model: lp.Model, finding: Finding) -> None:
