@@ -71,13 +71,6 @@ class ModelDescription:
         return layer_columns((), self.parameters)[1]
 
 
-def check_layers(layers: tuple[int, ...], model: ModelDescription, *, what: str) -> None:
-    """Raise unless all are layers of the model."""
-    wrong = [layer for layer in layers if not 0 <= layer < model.n_layers]
-    if wrong:
-        raise DataError(f"expected {what} from 0 to {model.n_blocks} of {model.name}, got {', '.join(map(str, wrong))}")
-
-
 def labelled(
     name: str, random_init: int | None, blocks: tuple[int, ...] | None, tokens: tuple[int, ...] | None = None
 ) -> str:

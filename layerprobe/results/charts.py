@@ -92,8 +92,6 @@ class Chart:
     """Further columns that are shown where one points at."""
     finding: str = ""
     """What it shows; by default where each curve is best, and its value in the last row."""
-    height: str = ""
-    """CSS class of a figure that needs more room."""
 
     def named(self, name: str, finding: str = "") -> Chart:
         """Return the chart under another name, and with what it shows."""

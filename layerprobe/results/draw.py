@@ -87,7 +87,7 @@ def drawn(table: Table, chart: Chart) -> Figure:
     finding, reading = chart.finding or _course(table, chart, curves), chart.reading(table)
     if chart.kind == "cost" and any(FADED in (trace.marker.opacity or ()) for trace in figure.data if trace.text):
         reading = f"{reading} Faint: another is cheaper and better by more than both intervals."
-    return Figure(chart.name, styled(figure), finding, reading.strip(), f"plot {chart.height}".strip())
+    return Figure(chart.name, styled(figure), finding, reading.strip())
 
 
 def _curves(table: Table, chart: Chart) -> list[_Curve]:

@@ -80,16 +80,6 @@ def interval(bounds: tuple[float, float] | None, digits: int = 2) -> str:
     return f"[{number(bounds[0], digits)}, {number(bounds[1], digits)}]" if bounds else "no interval (one seed)"
 
 
-def by_seed(values: Sequence[float]) -> str:
-    """Return the scores of seeds side by side.
-
-    Examples:
-        >>> by_seed([70.123, 71.5])
-        '70.12 71.50'
-    """
-    return " ".join(number(value) for value in values)
-
-
 def layer_range(layers: Sequence[int]) -> str:
     """Return consecutive layers as a range, others as a list.
 
