@@ -45,7 +45,9 @@ class ItemInfluences:
         if influences is None or (psi := np.asarray(influences)).size > LARGEST or not np.isfinite(psi).all():
             return None
         scale = float(np.abs(psi).max(initial=0.0)) or 1.0
-        texts = "" if links is None else _written(np.stack(links.sides), "<i4")
+        sides = None if links is None else np.stack(links.sides)
+        numbered = None if sides is None else np.unique(sides, return_inverse=True)[1].reshape(sides.shape)
+        texts = "" if numbered is None else _written(numbered, "<i4")
         return cls(digest=digest, n=psi.shape[1], scale=scale, influences=_written(psi / scale, "<f2"), texts=texts)
 
     @property
@@ -66,8 +68,9 @@ class ItemInfluences:
 
         try:
             read = np.frombuffer(base64.b64decode(text, validate=True), dtype=dtype).reshape(-1, self.n)
-            if not np.isfinite(read).all() or read.min() < (-1 if dtype == "<f2" else 0):
-                raise ValueError("expected finite numbers")
+            low, high = (-1, 1) if dtype == "<f2" else (0, read.size)
+            if not (read.size and low <= read.min() and read.max() <= high):  # nor where one is no number
+                raise ValueError(f"expected numbers from {low} to {high}")
         except (ValueError, binascii.Error) as error:
             raise DataError(f"expected influences of {self.n} items as layerprobe saves them: {error}") from error
         return read

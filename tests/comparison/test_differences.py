@@ -144,16 +144,21 @@ def test_what_cannot_be_compared_is_refused_in_one_line() -> None:
 
 def test_influences_are_read_back_as_far_as_half_precision_goes() -> None:
     rng = np.random.default_rng(0)
-    psi, sides = rng.normal(0, 80, (3, 50)), (np.arange(50) % 7, np.arange(50) % 11)
+    psi, sides = rng.normal(0, 80, (3, 50)), (np.arange(50) % 7, 2**40 + np.arange(50) % 11)
     kept = ItemInfluences.of(psi, digest="", links=Links(sides=sides))
     assert kept is not None
     assert kept.links is not None
     np.testing.assert_allclose(kept.rows, psi, rtol=1e-3, atol=0.02)
-    np.testing.assert_array_equal(kept.links.sides, sides)
+    np.testing.assert_array_equal(kept.links.sides[0], sides[0])
+    np.testing.assert_array_equal(kept.links.sides[1] - 7, sides[1] - 2**40)
+    np.testing.assert_allclose(kept.links.products(psi), Links(sides=(sides[0], sides[1] - 2**40 + 7)).products(psi))
     assert ItemInfluences.of(np.zeros((2, 2**21 + 1)), digest="", links=None) is None
     for text in ("no base64!", "AAAA", base64.b64encode(np.full((3, 50), np.nan, "<f2").tobytes()).decode()):
         with pytest.raises(DataError, match="expected influences of 50 items as layerprobe saves them"):
             _ = dataclasses.replace(kept, influences=text).rows
+    many = base64.b64encode(np.full((2, 50), 2**31 - 1, "<i4").tobytes()).decode()
+    with pytest.raises(DataError, match="expected numbers from 0 to 100"):
+        _ = dataclasses.replace(kept, texts=many).links
 
 
 def test_saved_scores_and_probings_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
