@@ -122,16 +122,17 @@ def check_copy(given: LoadedModel, fresh: PreTrainedModel, batch: Batch, *, name
     alone = has_encoder_alone(model.config) and type(model) is not type(fresh)
     encoder: Any = cast(Any, model).get_encoder() if alone else model
 
-    def as_given() -> None:
+    def as_given() -> Any:
         with contextlib.suppress(Exception):  # what is on top may read more than this, and is not used here
-            whole(**batch) if isinstance(given, tuple) else whole(dict(batch))
+            return whole(**batch) if isinstance(given, tuple) else whole(dict(batch))["token_embeddings"]
 
     place_like(fresh, model)
     # of a compiled model, which takes minutes to compile
     stance = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext()
     with _restored(whole), stance, model_errors(name, "a forward pass"):
         whole.train(False)
-        states = _outputs(as_given, {"": encoder}).get("")
+        # sentence-transformers calls the method of a model, past hooks
+        states = _outputs(as_given, {"": encoder}).get("") if isinstance(given, tuple) else as_given()
         if states is None:
             states = _outputs(lambda: encoder(**batch), {"": encoder})[""]
         expected = _outputs(lambda: fresh(**batch), {"": fresh})[""]
@@ -145,14 +146,14 @@ def check_copy(given: LoadedModel, fresh: PreTrainedModel, batch: Batch, *, name
             instead = "" if kind == expected_kind else f" where they say {expected_kind}"
             raise ModelError(
                 f"the loaded model {name} computes something else than its configuration and weights say (by "
-                f"{error:.1g} of the largest state, first in {path or 'its own class'}, a {kind}{instead}): expected "
+                f"{error:.1g} of the largest state, first in {path or 'the whole model'}, a {kind}{instead}): expected "
                 "no hooks, patches or modules of your own, as shorter models are made of configuration and weights; "
                 "save a class of your own with its code, and give the folder with trust_remote_code=True"
             )
     return _rough_digest(expected, batch.get("attention_mask"))
 
 
-def _outputs(run: Callable[[], Any], modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+def _outputs(run: Callable[[], object], modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
     """Return what modules give first in a run, in the order in which they end; what is no tensor is left out."""
     outputs: dict[str, Tensor] = {}
 

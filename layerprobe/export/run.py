@@ -274,7 +274,7 @@ def _folder_of(model: ModelLike) -> Path | None:
     """Return the folder of a local model."""
     if isinstance(model, Resolved):
         name = model.source
-    elif isinstance(model, Model):
+    elif isinstance(model, Model) and isinstance(model.name, str):
         name = model.full_name
     elif isinstance(model, str | os.PathLike):
         name = os.fspath(model)

@@ -145,7 +145,7 @@ class UnderAHead(LlamaForCausalLM):  # type: ignore[misc]
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [(BothWays, "first in its own class, a BothWays where they say LlamaModel"), (UnderAHead, "o_proj")],
+    [(BothWays, "first in the whole model, a BothWays where they say LlamaModel"), (UnderAHead, "o_proj")],
 )
 def test_a_class_that_reads_otherwise_is_one_line(kind: Any, words: str, tmp_path: Path) -> None:
     folder = Path(save_tiny("llama", tmp_path / "model"))
@@ -153,7 +153,21 @@ def test_a_class_that_reads_otherwise_is_one_line(kind: Any, words: str, tmp_pat
     with pytest.raises(ModelError, match=words):
         layers(model, tmp_path)
     with pytest.raises(ModelError, match=words):
-        lp.export_model(model, tmp_path / "out", layer=1)
+        lp.export_model(Model(model), tmp_path / "out", layer=1)
+
+
+class SeesPadding(Transformer):
+    """A module of sentence-transformers that hands its model another mask."""
+
+    def forward(self, features: Any, **more: Any) -> Any:
+        return super().forward(features | {"attention_mask": torch.ones_like(features["attention_mask"])}, **more)
+
+
+def test_a_module_of_sentence_transformers_that_reads_otherwise_is_one_line(tmp_path: Path) -> None:
+    module = SeesPadding(str(save_tiny("bert", tmp_path / "model")))
+    model = SentenceTransformer(modules=[module, Pooling(module.get_embedding_dimension())], device="cpu")
+    with pytest.raises(ModelError, match="computes something else than its configuration and weights say"):
+        layers(model, tmp_path)
 
 
 def test_what_only_looks_on_or_is_not_in_evaluation_mode_changes_nothing(folder: Path, tmp_path: Path) -> None:
