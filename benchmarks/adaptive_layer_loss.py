@@ -25,11 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset
-from sentence_transformers import (
-    SentenceTransformer,
-    SentenceTransformerTrainer,
-    SentenceTransformerTrainingArguments,
-)
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss, CosineSimilarityLoss
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from transformers.utils import logging as transformers_logging

@@ -19,14 +19,7 @@ from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.model import Model, ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import IN_MEMORY, digest, from_json, to_bytes, to_json
-from layerprobe.finetuning.values import (
-    Confirmation,
-    EpochMetrics,
-    FineTuningRun,
-    LayerOutcome,
-    Protocol,
-    TuningResult,
-)
+from layerprobe.finetuning.values import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol, TuningResult
 from layerprobe.interval import Interval
 from layerprobe.lab.dropbench.results import BudgetScores
 from layerprobe.lab.dropbench.zoo import ItemErrors, ScanScores, TunedLayers, Zoo, ZooEntry
@@ -45,12 +38,7 @@ from layerprobe.search.values import Evidence, Score, SearchSettings
 from layerprobe.shrinking.values import ShrinkSettings
 from layerprobe.similarity.measures.cka import RBFCKA
 from layerprobe.similarity.registry import MEASURES
-from layerprobe.similarity.values import (
-    CurveUncertainty,
-    MapUncertainty,
-    SimilarityCurve,
-    SimilarityMap,
-)
+from layerprobe.similarity.values import CurveUncertainty, MapUncertainty, SimilarityCurve, SimilarityMap
 from layerprobe.stats.crossed import crossed
 from layerprobe.study.values import Finding, Prediction
 from layerprobe.tasks.values import Examples, Items, Task, TaskSettings, TextFile

@@ -19,13 +19,7 @@ from layerprobe.names import counted, distinct_names, in_percent, plural
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, columns_of
-from layerprobe.stats.crossed import (
-    common_variance,
-    errors_known,
-    item_covariance,
-    item_units,
-    least_variance,
-)
+from layerprobe.stats.crossed import common_variance, errors_known, item_covariance, item_units, least_variance
 from layerprobe.stats.links import Links
 from layerprobe.stats.paired import ScoredLayers
 from layerprobe.stats.sentences import differences_sentence, spans

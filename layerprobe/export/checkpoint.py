@@ -18,27 +18,14 @@ from layerprobe.encoders.backends.graph import Graph
 from layerprobe.encoders.backends.int8 import FILES, read_int8, write_int8
 from layerprobe.encoders.batching import collate, pool
 from layerprobe.encoders.device import DTYPES
-from layerprobe.encoders.encoder import (
-    DEFAULT_MAX_LENGTH,
-    PROBE_TEXTS,
-    Encoder,
-    TruncatedEncoder,
-    reads_token_types,
-)
+from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH, PROBE_TEXTS, Encoder, TruncatedEncoder, reads_token_types
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.loading import load_encoder, quiet_transformers
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.recipe import MODULES
 from layerprobe.encoders.stack import place_like
 from layerprobe.errors import DataError, ModelError, option
-from layerprobe.export.layout import (
-    IMAGES,
-    Int8File,
-    Layout,
-    check_activations,
-    fetch_modules,
-    write_layout,
-)
+from layerprobe.export.layout import IMAGES, Int8File, Layout, check_activations, fetch_modules, write_layout
 from layerprobe.files.atomic import from_home
 from layerprobe.files.folders import FREE, SUMS, folder_errors, folder_problems, listed_files, new_folder
 from layerprobe.files.images import ImageItem, prompted

@@ -12,14 +12,7 @@ from layerprobe.comparison.compare import diagnostics, groups_of
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.errors import DataError
-from layerprobe.extraction.embeddings import (
-    Embeddings,
-    Read,
-    as_read,
-    distinct_texts,
-    extract_read,
-    extract_split,
-)
+from layerprobe.extraction.embeddings import Embeddings, Read, as_read, distinct_texts, extract_read, extract_split
 from layerprobe.files.images import readable_as
 from layerprobe.lazy import cached_property
 from layerprobe.metrics.names import Split

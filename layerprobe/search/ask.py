@@ -28,15 +28,7 @@ from layerprobe.readings.registry import INFONCE, SELF_CKA
 from layerprobe.results.shown import OneLayer
 from layerprobe.search.plan import answer, next_run
 from layerprobe.search.posterior import layer_steps
-from layerprobe.search.values import (
-    SEEDS,
-    Decision,
-    Evidence,
-    PlannedRun,
-    Score,
-    SearchAnswer,
-    SearchSettings,
-)
+from layerprobe.search.values import SEEDS, Decision, Evidence, PlannedRun, Score, SearchAnswer, SearchSettings
 from layerprobe.stats.crossed import item_covariance, item_units, least_variance, pooled_covariance
 from layerprobe.stats.links import Links
 from layerprobe.stats.values import TOLERANCE

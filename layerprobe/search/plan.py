@@ -12,14 +12,7 @@ from scipy.special import ndtr, ndtri
 
 from layerprobe.errors import DataError
 from layerprobe.interval import Interval
-from layerprobe.search.posterior import (
-    Array,
-    Outlook,
-    Posterior,
-    posterior,
-    side_by_side,
-    standard_normal,
-)
+from layerprobe.search.posterior import Array, Outlook, Posterior, posterior, side_by_side, standard_normal
 from layerprobe.search.values import (
     FAILURES,
     SWEPT_BLOCKS,

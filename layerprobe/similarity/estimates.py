@@ -26,13 +26,7 @@ from layerprobe.similarity.maps import (
     similarity_curve,
     without_parts,
 )
-from layerprobe.similarity.values import (
-    Alignment,
-    LayerMeasure,
-    Measure,
-    SimilarityCurve,
-    SimilarityMap,
-)
+from layerprobe.similarity.values import Alignment, LayerMeasure, Measure, SimilarityCurve, SimilarityMap
 
 PARTS = 10
 """Of texts or groups, left out one at a time, where there are so many: each takes a whole comparison of two

@@ -15,16 +15,7 @@ from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted
 from layerprobe.tasks.columns import Columns, declared_columns, named_column, task_columns, text_columns
 from layerprobe.tasks.discovery import split_files
-from layerprobe.tasks.examples import (
-    Cells,
-    ItemT,
-    Row,
-    example_of,
-    items_of,
-    kind_of,
-    parsed,
-    task_of,
-)
+from layerprobe.tasks.examples import Cells, ItemT, Row, example_of, items_of, kind_of, parsed, task_of
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.hub import Data, hub_tables, is_on_hub, table_of, tables_of
 from layerprobe.tasks.kind import KINDS, Kind

@@ -11,12 +11,7 @@ from layerprobe.context import current
 from layerprobe.errors import DataError
 from layerprobe.lab.dropbench.results import Bench, BudgetScores, Row, RuleOutcome
 from layerprobe.lab.dropbench.rivals import RIVALS, published_rules
-from layerprobe.lab.dropbench.scores import (
-    Redraws,
-    expanded,
-    redrawn,
-    score_strategies,
-)
+from layerprobe.lab.dropbench.scores import Redraws, expanded, redrawn, score_strategies
 from layerprobe.lab.dropbench.strategies import Recorded, Strategy, rule_strategy, training_strategies
 from layerprobe.lab.dropbench.truth import cost_share, regrets, truth
 from layerprobe.lab.dropbench.zoo import Zoo, ZooEntry

@@ -10,11 +10,7 @@ from dataclasses import replace
 from layerprobe.errors import DataError
 from layerprobe.lab.dropbench.bench import known_drops, readings_in
 from layerprobe.lab.dropbench.rivals import published_rules
-from layerprobe.lab.dropbench.zoo import (
-    OTHER_SEED,
-    ZooEntry,
-    read_zoo,
-)
+from layerprobe.lab.dropbench.zoo import OTHER_SEED, ZooEntry, read_zoo
 from layerprobe.prediction.rule import KnownDrop, ModelCurves, Rule, fitted, nothing_to_choose, obstacle, rules_for
 from layerprobe.prediction.rules.simple import depth_rules
 from layerprobe.readings.registry import CKA, cka_with

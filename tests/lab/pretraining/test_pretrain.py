@@ -24,15 +24,7 @@ from layerprobe.lab.pretraining.values import Pretraining, PretrainingProtocol
 from layerprobe.tasks.loading import load_corpus
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.corpus import MaskedBatch
-from tests.lab.pretraining.jobs import (
-    SIZE,
-    STEPS,
-    TEXTS,
-    assert_same_weights,
-    job,
-    numbers,
-    protocol_of,
-)
+from tests.lab.pretraining.jobs import SIZE, STEPS, TEXTS, assert_same_weights, job, numbers, protocol_of
 from tests.models import given
 
 TRAINED = tuple(name for name, objective in OBJECTIVES.items() if objective.builder is not None)
