@@ -54,19 +54,6 @@ def timed(
     return {name: taken[1:] for name, taken in seconds.items()}
 
 
-def own_and_wall(work: Callable[[], object], *, threads: int) -> tuple[float, float]:
-    """Return the seconds of a piece of work on a CPU by the process's own clock and by the wall clock.
-
-    The first are what it takes on an idle machine: the time for which a core was at its main thread, or at its threads
-    together, by their number, where that is more.
-    """
-    wall, process, main = time.perf_counter(), time.process_time(), time.thread_time()
-    work()
-    together, own = (time.process_time() - process) / threads, time.thread_time() - main
-    wall = time.perf_counter() - wall
-    return min(max(own, together), wall), wall
-
-
 def median_range(values: Sequence[float]) -> tuple[float, float, float]:
     """Return the median, and the ends of its 95 % interval, of order statistics: of up to eight values, all of them."""
     from scipy.stats import binom  # takes a second to load

@@ -27,7 +27,6 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve, resolve_all
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.timing import own_and_wall
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError, LayerProbeError, LostWorkerError
 from layerprobe.finetuning.adapters import prepare_model
@@ -41,7 +40,7 @@ from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, Protocol, 
 from layerprobe.jobs.crew import Workers, crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.names import counted, short_name
-from layerprobe.results.estimate import Estimate
+from layerprobe.results.estimate import BUSY, Estimate
 from layerprobe.results.shown import Layers
 from layerprobe.rng import plain_torch, seeded
 from layerprobe.scoring.score import check_different
@@ -433,12 +432,13 @@ def seconds_of_run(
 ) -> tuple[float, float]:
     """Estimate how long a fine-tuning run of the whole model takes on an idle machine, and how many times as long here.
 
-    The encoder is not changed.
+    On a CPU by the process's own clock on one thread, as threads wait for each other where other processes run: if this
+    does not wait for a core, all threads are timed, too. The encoder is not changed.
     """
-    model = TruncatedEncoder(encoder, encoder.n_layers - 1)
+    model, device = TruncatedEncoder(encoder, encoder.n_layers - 1), encoder.device
     prepare_model(model, protocol)
-    with seeded(0, encoder.device):
-        criterion = criterion_of(task, width=encoder.description.hidden_size).to(encoder.device)
+    with seeded(0, device):
+        criterion = criterion_of(task, width=encoder.description.hidden_size).to(device)
         some = _some(task.train, (1 + STEPS) * protocol.batch_size)
         examples = criterion.prepare(encoder, some, max_length=protocol.max_length)
         examples_an_item = len(examples) / len(some)
@@ -447,39 +447,50 @@ def seconds_of_run(
         )
         rows = np.arange(len(examples))[: (1 + STEPS) * protocol.batch_size]
         batches = np.array_split(rows, max(1, min(1 + STEPS, len(rows))))
-        model.train(protocol.dropout)
-        taken = [_seconds(functools.partial(tuner.update, examples, batch), encoder.device) for batch in batches]
-    model.eval()
-    texts = task.validation.texts
-    tokens = encoder.tokenize(texts[:: max(1, len(texts) // TEXTS)][:TEXTS], max_length=protocol.max_length)
-    budget, same_length = batch_tokens or EVALUATION_BATCH_TOKENS, not encoder.padding_invariant
-    passes = list(token_batches(tokens.lengths, budget=budget, same_length=same_length))
+        texts = task.validation.texts
+        tokens = encoder.tokenize(texts[:: max(1, len(texts) // TEXTS)][:TEXTS], max_length=protocol.max_length)
+        budget, same_length = batch_tokens or EVALUATION_BATCH_TOKENS, not encoder.padding_invariant
+        passes = list(token_batches(tokens.lengths, budget=budget, same_length=same_length))
+        evaluated = protocol.epochs * protocol.evaluations * len(texts) + len(task.test.texts)
 
-    def evaluate() -> None:
-        for batch in passes:
-            read_layers(encoder, model, tokens, batch, [criterion.read], protocol.pooling)
+        def evaluate() -> None:
+            for batch in passes:
+                read_layers(encoder, model, tokens, batch, [criterion.read], protocol.pooling)
 
-    with torch.inference_mode():
-        embedding = [_seconds(evaluate, encoder.device) for _ in range(2)]
-    # the first time, memory is found
-    by_example = [own / len(batch) for (own, _), batch in zip(taken, batches, strict=True)]
-    an_example, a_text = median(by_example[1:] or by_example), min(embedding)[0] / len(tokens.lengths)
-    own, wall = map(sum, zip(*taken, *embedding, strict=True))
-    evaluated = protocol.epochs * protocol.evaluations * len(task.validation.texts) + len(task.test.texts)
-    seconds = protocol.epochs * len(task.train) * examples_an_item * an_example + evaluated * a_text
-    return seconds, wall / own if own else 1.0
+        def timed(threads: int) -> list[float]:
+            """Return the seconds of a run by the process's own clock, of a GPU by the wall clock, and by the latter."""
+            torch.set_num_threads(threads)
+            model.train(protocol.dropout)
+            taken = [_seconds(functools.partial(tuner.update, examples, batch), device) for batch in batches]
+            model.eval()
+            with torch.inference_mode():
+                embedding = zip(*(_seconds(evaluate, device) for _ in range(2)), strict=True)
+            runs = []
+            for steps, of_texts in zip(zip(*taken, strict=True), embedding, strict=True):
+                by_example = [one / len(batch) for one, batch in zip(steps, batches, strict=True)]
+                # the first time, memory is found
+                trained = protocol.epochs * len(task.train) * examples_an_item * median(by_example[1:] or by_example)
+                runs.append(trained + evaluated * min(of_texts) / len(tokens.lengths))
+            return runs
+
+        threads = torch.get_num_threads()
+        try:
+            own, wall = timed(1)
+            if threads > 1 and wall < BUSY * own:
+                wall = timed(threads)[1]
+                own = min(own, wall)
+        finally:
+            torch.set_num_threads(threads)
+    return own, wall / own if own else 1.0
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> tuple[float, float]:
-    """Return the seconds of work by the process's own clock, of a GPU by the wall clock, and by the wall clock."""
-    if device.type == "cpu":
-        return own_and_wall(work, threads=torch.get_num_threads())
-    start = time.perf_counter()
+    own = time.process_time if device.type == "cpu" else time.perf_counter
+    began = own(), time.perf_counter()
     work()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    seconds = time.perf_counter() - start
-    return seconds, seconds
+    return own() - began[0], time.perf_counter() - began[1]
 
 
 def _some(examples: Items, n: int) -> Items:

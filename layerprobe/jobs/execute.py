@@ -76,7 +76,7 @@ def execute(
 
 def _begun(plan: Plan[Any, Any], crew: Crew) -> float:
     """Return how much is done of the jobs that workers are at."""
-    return sum(worker.done * plan.jobs[job] for worker in crew.workers for job in worker.jobs)
+    return float(sum(worker.done * plan.jobs[job] for worker in crew.workers for job in worker.jobs))
 
 
 def results(plan: Plan[J, A], crew: Crew) -> dict[J, A]:

@@ -18,6 +18,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from layerprobe import context
+from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
@@ -214,7 +215,11 @@ def test_models_of_one_architecture_share_a_measurement(folder: Callable[[str], 
             "layerprobe.profiling.run.ALONE", ProfileSettings(batch_sizes=(1,), rounds=3, repeats=1, warmup=0)
         )
         models = [given(str(each), Model(device="cpu")) for each in (folder("bert"), other, folder("electra"))]
-        first, second, third = milliseconds(models)
+        shares: list[float] = []
+        with settings(progress=lambda _, done, total: shares.append(done / total)):
+            first, second, third = milliseconds(models)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
     assert first == second != third
     assert len(first) == N_BLOCKS + 1
     assert all(low <= value <= high for value, low, high in first)
