@@ -82,7 +82,7 @@ from layerprobe.encoders.vision import (
 )
 from layerprobe.encoders.vocabulary import config_with_tokens, keep_tokens, read_whole, with_tokens
 from layerprobe.errors import DataError, ModelError, option
-from layerprobe.files.atomic import from_home, is_below, known_sha256, readable_size, sha256_of
+from layerprobe.files.atomic import from_home, known_sha256, readable_size, sha256_of
 from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.files.images import Modality, Readable
 from layerprobe.files.inputs import DATA, is_path, similar_file
@@ -880,7 +880,7 @@ def _named_weights(folder: Path) -> list[Path]:
     home = Path(os.path.realpath(folder))
     home = home.parent.parent if home.parent.name == "snapshots" else home
     for name in sorted(named):
-        if not (is_below(name) and Path(os.path.realpath(folder / name)).is_relative_to(home)):
+        if not Path(os.path.realpath(folder / name)).is_relative_to(home):
             raise ModelError(
                 f"the weights of {folder} are to be read from {quoted(name)}, which is outside the folder: put the "
                 "file into it, or mend the index"

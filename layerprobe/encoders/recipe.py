@@ -19,7 +19,6 @@ from layerprobe.encoders.architecture import count_blocks, empty_model, kept_by_
 from layerprobe.encoders.failures import first_sentence
 from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DataError, ModelError
-from layerprobe.files.atomic import is_below
 from layerprobe.rng import SharedWeights, drawing
 
 MODULES = "modules.json"
@@ -174,7 +173,7 @@ def sentence_model(find: Callable[[str], Path | None]) -> SentenceModel | None:
 
 def _is_module(row: Any) -> bool:
     typed = isinstance(row, dict) and isinstance(row.get("type"), str) and isinstance(row.get("path"), str)
-    return typed and is_below(row["path"])
+    return typed and ".." not in Path(row["path"]).parts and not Path(row["path"]).is_absolute()
 
 
 def encoder_folder(folder: Path) -> Path:

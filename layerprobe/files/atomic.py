@@ -94,16 +94,6 @@ def inside(root: Path, path: Path) -> Path:
     return path
 
 
-def is_below(name: str) -> bool:
-    """Return whether a path that a file names stays in the folder of the file, as far as its words say.
-
-    Examples:
-        >>> is_below("1_Pooling"), is_below("../x"), is_below("/x")
-        (True, False, False)
-    """
-    return not Path(name).is_absolute() and ".." not in Path(name).parts
-
-
 def folder_bytes(folder: Path) -> int:
     """Return the size of the files in a folder, 0 where there is none."""
     size = 0
