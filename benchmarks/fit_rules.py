@@ -36,7 +36,7 @@ from layerprobe.prediction.tuned import FILE, FittedParameters, FittedRule, Tune
 from layerprobe.prediction.values import Record, RecordPart, Truth
 from layerprobe.readings.registry import INFONCE, READINGS, SELF_CKA
 from layerprobe.readings.values import LayerCurve
-from layerprobe.search.posterior import Array, infonce_trend, layer_steps, score_covariances
+from layerprobe.search.posterior import Array, _grid, _Law, _seed_variances, infonce_trend, layer_steps
 from layerprobe.search.values import Evidence, Score
 
 RANDOM = "random"
@@ -177,6 +177,20 @@ def worth_of_infonce(zoo: Zoo, budgets: Sequence[str]) -> tuple[float, float, fl
     slope, slope_sd = choices[best]
     gain = float(likelihoods[best] - likelihoods[choices.index((0.0, 0.0))])
     return slope, slope_sd, gain
+
+
+def score_covariances(evidence: Evidence) -> tuple[Array, Array]:
+    """Return what is expected of finite scores of fine-tuning runs before they are known, but for what InfoNCE tells.
+
+    Returns:
+        (points, scores, scores) covariance for each point of the grid of scales and lengths, and (points,) log priors.
+    """
+    layers = np.array([score.layer for score in evidence.scores])
+    n, everything = len(layers), slice(None)
+    law = _Law.of(evidence, layers, np.zeros(n), np.zeros((n, n)), slopes=np.zeros(n))
+    grid, log_priors = _grid(seeing_scan=False, nothing=1.0, claims=False)
+    of_seeds = _seed_variances(grid, layers / evidence.n_blocks)
+    return law.at(grid, everything, everything) + of_seeds[:, :, None] * np.eye(n), log_priors
 
 
 def log_likelihoods(evidence: Evidence, choices: list[tuple[float, float]]) -> Array:

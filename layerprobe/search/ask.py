@@ -35,9 +35,6 @@ from layerprobe.stats.values import TOLERANCE
 
 Array = NDArray[np.float64]
 
-LARGEST = 1e100
-"""Scores as large count as infinite."""
-
 
 def score_errors(scored: Sequence[tuple[int, Array | None]], folds: Sequence[tuple[int, Links | None]]) -> Array:
     """Return (scores, scores): the covariance of errors over items, from the fold and the influences of each score.
@@ -268,7 +265,8 @@ class LayerSearch:
             if scores is not None:
                 values = _finite(scores, of_run)
                 point = _point(state, float(values.mean()), of_run)
-                state, scale = replace(state, point=point), (1 if state.higher_is_better else -1) / point
+                state = replace(state, point=point)
+                scale = (1 if state.higher_is_better else -1) / point
                 value = scale * float(values.mean())
                 influences = (scale * (values - values.mean())).tolist() if values.ndim else None
                 self._check_alike(state, seed, influences, of_run)
@@ -310,12 +308,12 @@ class LayerSearch:
                 raise DataError("expected the score of at least one run, got none: ask for a run and tell its score")
             answered = replace(state.answer(), unit=state.point or 0.01, higher_is_better=state.higher_is_better)
         told = [abs(score.value) for score in state.models[0].scores if score.value is not None]
-        if state.higher_is_better and answered.unit == 0.01 and max(told) <= 100:
-            layers = []
-            for belief in answered.layers:
-                mean, low, high = np.clip((belief.mean, *belief.interval), -100, 100).tolist()
-                layers.append(replace(belief, mean=mean, interval=(low, high)))
-            answered = replace(answered, layers=tuple(layers))
+        most = 100.0 if state.higher_is_better and answered.unit == 0.01 and max(told) <= 100 else math.inf
+        layers = []
+        for belief in answered.layers:
+            mean, low, high = np.clip((belief.mean, *belief.interval), -most, most).tolist()
+            layers.append(replace(belief, mean=mean, interval=(low, high)))
+        answered = replace(answered, layers=tuple(layers))
         return (answered if state.higher_is_better else _turned(answered)).worded
 
     @property
@@ -481,6 +479,6 @@ def _finite(scores: ArrayLike, of_run: str) -> Array:
         raise DataError(f"expected a number, or one an item, of {of_run}, got {scores!r:.60}") from None
     if values.ndim > 1 or values.size < 1 + values.ndim:
         raise DataError(f"expected a number, or one for each of two or more items, got {values.shape} of {of_run}")
-    if not (np.abs(values) < LARGEST).all():
+    if not (np.abs(values) < 1e100).all():
         raise DataError(f"expected finite scores of {of_run}, got NaN or infinity: tell None of a run that failed")
     return values

@@ -395,20 +395,6 @@ def side_by_side(parts: Sequence[Posterior]) -> Posterior:
     )
 
 
-def score_covariances(evidence: Evidence) -> tuple[Array, Array]:
-    """Return what is expected of finite scores of fine-tuning runs before they are known, but for what InfoNCE tells.
-
-    Returns:
-        (points, scores, scores) covariance for each point of the grid of scales and lengths, and (points,) log priors.
-    """
-    layers = np.array([score.layer for score in evidence.scores])
-    n, everything = len(layers), slice(None)
-    law = _Law.of(evidence, layers, np.zeros(n), np.zeros((n, n)), slopes=np.zeros(n))
-    grid, log_priors = _grid(seeing_scan=False, nothing=1.0, claims=False)
-    of_seeds = _seed_variances(grid, layers / evidence.n_blocks)
-    return law.at(grid, everything, everything) + of_seeds[:, :, None] * np.eye(n), log_priors
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Law:
     """The covariance of scores before they are known, but for what seeds add: a sum that points of the grid weigh."""

@@ -14,7 +14,6 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.interval import Interval
 from layerprobe.results.blocks import Blocks
 from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.numbers import capitalised
 from layerprobe.results.shown import Shown, of_layers
 from layerprobe.results.table import Column, Table, chance, columns_of, interval_title, layer_columns
 from layerprobe.similarity.values import Matrix
@@ -82,8 +81,6 @@ class Evidence:
     """Of a block-step of this model, compared with one of the others."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.block_cost < math.inf:
-            raise DataError(f"expected a cost of a block above 0, got {self.block_cost}")
         if self.n_folds < 1:
             raise DataError(f"expected at least one fold, got {self.n_folds}")
         if self.n_blocks < 1:
@@ -96,17 +93,6 @@ class Evidence:
         layers = {score.layer for score in self.scores} | ({self.start} if self.start is not None else set())
         if outside := sorted(layer for layer in layers if not 0 <= layer <= self.n_blocks):
             raise DataError(f"expected layers 0 to {self.n_blocks}, got {', '.join(map(str, outside))}")
-        names = [(score.scan, score.layer, score.seed) for score in self.scores]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise DataError(f"expected one score for a layer and seed, got layer {twice[1]}, seed {twice[2]} twice")
-        if any(score.value is not None and not math.isfinite(score.value) for score in self.scores):
-            raise DataError("expected finite scores, got NaN or infinity: give None for them")
-        n_scores = len(self.scores)
-        if covariance and [len(row) for row in covariance] != [n_scores] * n_scores:
-            raise DataError(f"expected the covariance of {n_scores} scores, got {len(covariance)} rows")
-        if not all(math.isfinite(value) for row in covariance for value in row):
-            raise DataError(f"expected a finite covariance of {n_scores} scores, got NaN or infinity")
         if self.steps is not None and (
             len(self.steps) != self.n_blocks or not all(0 <= step < math.inf for step in self.steps)
         ):
@@ -404,21 +390,6 @@ class SearchAnswer(Shown):
     def summary(self) -> str:
         """The answer in one line, without the cost."""
         return self.headline
-
-    @property
-    def parts(self) -> tuple[Table | str, ...]:
-        """The answer, the table of layers, and the cost with what is uncertain."""
-        return f"{self.headline}\n", self.table, "", " ".join(filter(None, (self.cost(), self.doubts())))
-
-    @property
-    def heading(self) -> str:
-        """Which layer to keep, the start of a sentence."""
-        return self.kept
-
-    @property
-    def rest(self) -> str:
-        """The other sentences."""
-        return capitalised(self.sentence.removeprefix(f"{self.kept}: "))
 
     @property
     def blocks(self) -> Blocks | None:

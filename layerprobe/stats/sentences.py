@@ -661,16 +661,10 @@ def stop_reason(stop: str, *, tolerance: float, seeds: int, several: bool = Fals
     return reasons[stop]
 
 
-def data_use_sentence(
-    sizes: tuple[int, int, int],
-    fold: tuple[int, int],
-    unit: str,
-    *,
-    n_folds: int,
-    epochs: int,
-    few: int | None = None,
+def data_use_sentences(
+    sizes: Sequence[int], fold: Sequence[int], unit: str, *, n_folds: int, epochs: int, few: int | None = None
 ) -> str:
-    """Return what the runs of a search train on, what chooses the layer and what tests it.
+    """Return what runs of a search train on, what chooses and what tests, and what more labels bring.
 
     Args:
         sizes: Items to train, to validate and to test of the task.
@@ -680,26 +674,19 @@ def data_use_sentence(
         epochs: Of a run.
         few: Validation items below which cross-validation is chosen; None where it was asked for.
     """
-    (train, validation, test), (fitted, scored), items = sizes, fold, plural(unit)
-    split, trains = "", f"trains for {counted(epochs, 'epoch')} on"
-    runs = f"Each run {trains} {train:,} {items} and is scored on {validation:,} validation {items}, which choose"
+    (train, validation, test), items, on = sizes, plural(unit), f"Each run trains for {counted(epochs, 'epoch')} on"
+    runs = f"{on} {train:,} {items} and is scored on {validation:,} validation {items}, which choose"
     if n_folds > 1:
         why = "" if few is None else f" (fewer than {few:,} {items} are for validation)"
-        split = (
+        runs = (
             f"The layer is chosen by cross-validation{why}: the {train:,} training and {validation:,} validation "
-            f"{items} are divided into {n_folds} folds. "
+            f"{items} are divided into {n_folds} folds. {on} all but one of them, about {fold[0]:,} {items}, and is "
+            f"scored on that one, {fold[1]:,}"
         )
-        runs = f"Each run {trains} all but one of them, about {fitted:,} {items}, and is scored on that one, {scored:,}"
-    return f"{split}{runs}. The {test:,} test {items} score what was chosen."
-
-
-def more_labels(unit: str) -> str:
-    """Return what more labels bring to a search: docs/results/statements.md."""
-    items = plural(unit)
     return (
-        f"With twice as many to be scored on, the error of a run over {items} is 0.71 times as large; in a replay of "
-        "40 recorded encoders at 15 % of a sweep, 3,200 labels instead of 1,600 kept layers 0.20 instead of 0.35 "
-        "points below the best."
+        f"{runs}. The {test:,} test {items} score what was chosen. With twice as many to be scored on, the error of a "
+        f"run over {items} is 0.71 times as large; in a replay of 40 recorded encoders at 15 % of a sweep, 3,200 "
+        "labels instead of 1,600 kept layers 0.20 instead of 0.35 points below the best."
     )
 
 
@@ -751,7 +738,8 @@ def doubt_sentence(
     """
     errors = [f"±{items:.1f} over {plural(unit)}"] * (items > 0) + [f"±{seeds:.1f} over seeds"]
     sentence = f"Layers {listed(layers)} differ by {abs(difference):.1f} points, {' and '.join(errors)}"
-    needs, unclear = [], abs(difference) <= tolerance + math.hypot(items, seeds)
+    unclear = abs(difference) <= tolerance + math.hypot(items, seeds)
+    needs = []
     if unclear and items > tolerance:
         number = "more" if items_needed is None else f"about {int(float(f'{items_needed:.1e}')):,}"
         needs.append(f"{number} {plural(unit)}")

@@ -68,7 +68,7 @@ from layerprobe.search.values import (
     SearchAnswer,
     SearchSettings,
 )
-from layerprobe.stats.sentences import data_use_sentence, layer_span, more_labels, not_trained_lines
+from layerprobe.stats.sentences import data_use_sentences, layer_span, not_trained_lines
 from layerprobe.stats.values import TOLERANCE, Floor
 from layerprobe.store.store import Store
 from layerprobe.study.predict import DEFAULT_RULE, References, as_models, default_rule, drop_of_curves
@@ -859,12 +859,16 @@ def plan_find(
         return min(most, settings.full_sweep(n_blocks) + others) + further + final_run
 
     plans = [plan_tuning(model, fold, block_steps=block_steps, seeds=seeds, protocol=protocol) for model in resolved]
-    unit, n_folds, few = KINDS[task.kind].unit, len(folds), SMALL_VALIDATION if cross_validation is None else None
-    sizes = len(task.train), len(task.validation), len(task.test)
-    fold_sizes = len(fold.train), len(fold.validation)
-    epochs = agreed(protocol, resolved[0])[0].epochs
-    used = data_use_sentence(sizes, fold_sizes, unit, n_folds=n_folds, epochs=epochs, few=few)
-    notes = [used, more_labels(unit)]
+    parts = (task.train, task.validation, task.test), (fold.train, fold.validation)
+    notes = [
+        data_use_sentences(
+            *([len(part) for part in of] for of in parts),
+            KINDS[task.kind].unit,
+            n_folds=len(folds),
+            epochs=agreed(protocol, resolved[0])[0].epochs,
+            few=SMALL_VALIDATION if cross_validation is None else None,
+        )
+    ]
     if final:
         notes.append(
             f"Then the layer to keep is fine-tuned once more, on all {n_labelled:,} training and validation examples."

@@ -139,14 +139,6 @@ def test_evidence_must_fit_the_model() -> None:
         Evidence(n_blocks=1, scores=(score,))
     with pytest.raises(DataError, match="expected layers 0 to 1, got 7"):
         Evidence(n_blocks=1, start=7)
-    with pytest.raises(DataError, match="got layer 2, seed 0 twice"):
-        Evidence(n_blocks=4, scores=(score, score))
-    with pytest.raises(DataError, match="got NaN or infinity: give None"):
-        Evidence(n_blocks=4, scores=(replace(score, value=math.nan),))
-    with pytest.raises(DataError, match="covariance of 1 scores, got 2 rows"):
-        Evidence(n_blocks=4, scores=(score,), item_covariance=((1.0, 0.0), (0.0, 1.0)))
-    with pytest.raises(DataError, match="covariance of 1 scores, got NaN"):
-        Evidence(n_blocks=4, scores=(score,), item_covariance=((math.nan,),))
     with pytest.raises(DataError, match="expected 4 steps of at least 0"):
         Evidence(n_blocks=4, steps=(0.1, 0.1))
     with pytest.raises(DataError, match="expected 2 steps of at least 0"):

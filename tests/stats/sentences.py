@@ -256,10 +256,8 @@ def of_searches() -> Iterator[Line]:
     yield from ((case, searched.worded.sentence) for case, searched in cases.items())
     for n_folds in 1, 2:
         for few in (None, 1000):
-            used = sentences.data_use_sentence(
-                (1201, 150, 149), (676, 675), "pair", n_folds=n_folds, epochs=10, few=few
-            )
-            yield f"a plan, {n_folds} folds", f"{used} {sentences.more_labels('pair')}"
+            of = (1201, 150, 149), (676, 675), "pair"
+            yield f"a plan, {n_folds} folds", sentences.data_use_sentences(*of, n_folds=n_folds, epochs=10, few=few)
 
 
 def of_findings() -> Iterator[Line]:

@@ -4,9 +4,8 @@ import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from benchmarks.fit_rules import log_likelihoods, worth_of_infonce
+from benchmarks.fit_rules import log_likelihoods, score_covariances, worth_of_infonce
 from layerprobe.lab.dropbench.zoo import ZooEntry
-from layerprobe.search.posterior import score_covariances
 from layerprobe.search.values import Evidence, Score
 from tests.lab.dropbench.zoos import entry, tuned, zoo
 
