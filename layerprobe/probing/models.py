@@ -17,8 +17,8 @@ from layerprobe.extraction.embeddings import Embeddings, extract_items, left_out
 from layerprobe.metrics.names import split_title
 from layerprobe.probing.fits import FEATURES
 from layerprobe.probing.probes import SCORED_AS, Problem
-from layerprobe.probing.run import Board, How, probe_layers
-from layerprobe.probing.values import Probing
+from layerprobe.probing.run import Board, probe_layers
+from layerprobe.probing.values import ProbeSettings, Probing
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.zero_shot import score_by_item
 from layerprobe.stats.links import Links, joined
@@ -32,7 +32,7 @@ EMBEDDED = 0.7
 """Of the progress."""
 
 
-def probe_model(model: Any, task: Task, how: How) -> Probing:
+def probe_model(model: Any, task: Task, *, settings: ProbeSettings, splits: Any, scoring: Any, **how: Any) -> Probing:
     """Embed the items of a task at every layer, or take that from the store, and say which layer to use.
 
     Kinds with a probe of whole embeddings are predicted across folds of all their items; others are scored as
@@ -45,12 +45,13 @@ def probe_model(model: Any, task: Task, how: How) -> Probing:
     about["notes"] = (f"scored on {split_title(split)}",)
     by_rows = kind.zero_shot == "probe" or (kind.zero_shot == "cosine" and kind.threshold is None)
     if not (by_rows or task.kind == SCORED_AS["queries"]):
-        if how.scoring is not None or how.splits is not None:
+        if scoring is not None or splits is not None:
             raise DataError(f"expected no splits and no scoring: tasks of kind {task.kind} are scored as by score")
-        return _by_outputs(checkpoint, task, split, {"settings": how.settings, **about})
+        return _by_outputs(checkpoint, task, split, {"settings": settings, **about})
     with part(start=0, share=EMBEDDED, whole=1):
         items, embeddings = extract_items(checkpoint, task.split(split), task=task)
-    return _by_rows(items, embeddings, task, about, how)
+    how |= {"settings": settings, "splits": splits, "scoring": scoring}
+    return _by_rows(items, embeddings, task, about, **how)
 
 
 def probed_split(task: Task) -> TextSplit:
@@ -58,7 +59,17 @@ def probed_split(task: Task) -> TextSplit:
     return "all" if KINDS[task.kind].zero_shot == "probe" else task.scored
 
 
-def _by_rows(items: Items, embeddings: Embeddings, task: Task, about: dict[str, Any], how: How) -> Probing:
+def _by_rows(
+    items: Items,
+    embeddings: Embeddings,
+    task: Task,
+    about: dict[str, Any],
+    *,
+    settings: ProbeSettings,
+    splits: Any,
+    scoring: Any,
+    **how: Any,
+) -> Probing:
     kind, pairs = KINDS[task.kind], None
     given = range(embeddings.first_layer, embeddings.n_layers)  # a constant one behind is noticed by the probes
     layers = [
@@ -75,8 +86,8 @@ def _by_rows(items: Items, embeddings: Embeddings, task: Task, about: dict[str, 
         values = np.array(items.gold, dtype=np.intp if kind.labelled else np.float64)
         names = np.array(task.labels) if kind.labelled else None
         problem = Problem(kind="classes" if kind.labelled else "scores", targets=values, names=names)
-        groups, notes = _kept_together(items, links, how.settings.folds)
-        if how.splits is None:
+        groups, notes = _kept_together(items, links, settings.folds)
+        if splits is None:
             about["notes"] += notes
         else:
             groups = None
@@ -86,10 +97,12 @@ def _by_rows(items: Items, embeddings: Embeddings, task: Task, about: dict[str, 
         rows = np.stack([embeddings.rows(side) for side in items.sides], axis=1)
         problem, groups = Problem(kind="pairs", targets=np.array(items.gold), rows=rows), None
     problem = replace(problem, scored_as=task.kind)
-    problem = replace(problem.folded(groups, how.settings, how.splits), links=links)
+    problem = replace(problem.folded(groups, settings, splits).scored_by(scoring), links=links)
     with part(start=EMBEDDED, share=1 - EMBEDDED, whole=1):
         about |= {"model": embeddings.model, "cautions": embeddings.cautions}
-        return probe_layers(layers, problem, about, how, pairs=pairs, left_out=_left_out(embeddings, given))
+        return probe_layers(
+            layers, problem, about, settings=settings, pairs=pairs, left_out=_left_out(embeddings, given), **how
+        )
 
 
 def _kept_together(items: Items, links: Links | None, folds: int) -> tuple[NDArray[np.intp] | None, tuple[str, ...]]:

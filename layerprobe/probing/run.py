@@ -284,11 +284,11 @@ def probe(
         tolerance=tolerance,
         seed=seed_of(random_state),
     )
-    how = How(settings=settings, splits=splits, scoring=scoring, n_jobs=threads_of(n_jobs), weighted_sum=weighted_sum)
+    how: dict[str, Any] = {"settings": settings, "n_jobs": threads_of(n_jobs), "weighted_sum": weighted_sum}
     if isinstance(targets, Task):
         from layerprobe.probing.models import probe_model
 
-        return probe_model(embeddings, targets, how)
+        return probe_model(embeddings, targets, splits=splits, scoring=scoring, **how)
     layers = as_layers(embeddings)
     n = layers[0].shape[0]
     if targets is None:
@@ -297,7 +297,7 @@ def probe(
         targets = embeddings
     problem = as_targets(targets, n, kind=kind, column=column, n_layers=len(layers))
     numbers = as_groups(groups, n)
-    problem = problem.folded(numbers, settings, splits)
+    problem = problem.folded(numbers, settings, splits).scored_by(scoring)
     about = {
         "name": str(embeddings) if isinstance(embeddings, str | Path) else "embeddings",
         "task": str(targets) if isinstance(targets, str | Path) else problem.kind,
@@ -305,19 +305,7 @@ def probe(
         "cautions": tuple(getattr(embeddings, "cautions", ())),
         "n_groups": None if numbers is None else int(numbers.max()) + 1,
     }
-    return probe_layers(layers, problem, about, how)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class How:
-    """How layers are probed, by what is not kept of it, too."""
-
-    settings: ProbeSettings
-    splits: Any
-    """Instead of folds, see `probe`."""
-    scoring: Any
-    n_jobs: int
-    weighted_sum: bool | None
+    return probe_layers(layers, problem, about, **how)
 
 
 def seed_of(random_state: Any) -> int:
@@ -346,8 +334,10 @@ def probe_layers(
     layers: Sequence[Layer],
     problem: Problem,
     about: Mapping[str, Any],
-    how: How,
     *,
+    settings: ProbeSettings,
+    n_jobs: int,
+    weighted_sum: bool | None,
     pairs: str | None = "",
     left_out: Mapping[str, str] | None = None,
 ) -> Probing:
@@ -355,15 +345,16 @@ def probe_layers(
 
     Args:
         layers: Features of the items, or embeddings of which items are pairs or queries.
-        problem: Targets with their folds.
+        problem: Targets with their folds, and what they are scored by.
         about: Fields of the result besides.
-        how: What was asked for.
+        settings: Of which the folds are those of the problem.
+        n_jobs: Threads.
+        weighted_sum: Whether it is compared; None where it has few numbers.
         pairs: What the features are of, see `Fit.pairs`; None where that has no name, and no fit is kept.
         left_out: Layers before these that are not scored, with the reason.
     """
-    problem, n_folds = problem.scored_by(how.scoring), problem.n_folds
     told = {
-        "settings": replace(how.settings, folds=n_folds, foldings=len(problem.foldings)),
+        "settings": replace(settings, folds=problem.n_folds, foldings=len(problem.foldings)),
         "kind": problem.kind,
         "method": METHODS[problem.kind],
         "unit": UNITS[problem.kind],
@@ -380,46 +371,35 @@ def probe_layers(
     name, first = about["name"], len(board.left_out)
     scored: list[tuple[Layer, Scale]] = []
     fits: dict[str, Fit] = {}
-    whole = len(layers) * (1 if how.weighted_sum is False or problem.kind in COSINES else 2) + 1
+    whole = len(layers) * (1 if weighted_sum is False or problem.kind in COSINES else 2) + 1
     places = [first + place if layer.number is None else layer.number for place, layer in enumerate(layers)]
-    probed = in_threads(functools.partial(_probed, problem), layers, how.n_jobs)
+    probed = in_threads(functools.partial(_probed, problem), layers, n_jobs)
     for place, (number, given, done) in enumerate(zip(places, layers, probed, strict=True)):
         if isinstance(done, str):
             board.left_out[given.name] = done
         else:
-            fitted = done.fitted
-            board.add(given.name, number, given.shape[1], fitted.outputs, swayed=fitted.swayed, again=done.again)
+            layer, scale, fitted, again, fit = done
+            board.add(given.name, number, given.shape[1], fitted.outputs, swayed=fitted.swayed, again=again)
             if given.name not in board.left_out:
-                scored.append((done.layer, done.scale))
-                fits |= {} if done.fit is None else {given.name: done.fit}
+                scored.append((layer, scale))
+                fits |= {} if fit is None else {given.name: fit}
         report(f"probing {name}", place + 1, whole)
     if not scored:
         reason = next(iter(board.left_out.values()))
         raise DataError(f"no layer can be scored: {reason}")
-    if how.weighted_sum is not False and len(scored) > 1:
+    if weighted_sum is not False and len(scored) > 1:
         with part(start=len(layers), share=len(layers), whole=whole):
-            fits |= _add_weighted_sum(board, problem, scored, anyway=bool(how.weighted_sum))
+            fits |= _add_weighted_sum(board, problem, scored, anyway=bool(weighted_sum))
     notes = problem.notes([layer for layer, _ in scored])
     fits = {} if pairs is None else {name: replace(fit, pairs=pairs) for name, fit in fits.items()}
     return board.result(last=places[-1], notes=notes, fits=fits)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Probed:
-    """A layer with its probes."""
+def _probed(problem: Problem, given: Layer) -> tuple[Layer, Scale, Fitted, Array | None, Fit | None] | str:
+    """Return a layer on one scale, its probes, their influences by fitting again, and one of all items, if any.
 
-    layer: Layer
-    """On one scale."""
-    scale: Scale
-    fitted: Fitted
-    again: Array | None
-    """(n,) influences by fitting again, see `jackknife`."""
-    fit: Fit | None
-    """Of all items; None of cosines."""
-
-
-def _probed(problem: Problem, given: Layer) -> Probed | str:
-    """Probe a layer; return why that cannot be where it cannot."""
+    Where that cannot be it is the reason.
+    """
     try:
         layer, scale = scaled(given, shifted=problem.kind not in COSINES)
         fitted = problem.outputs(layer)
@@ -434,7 +414,7 @@ def _probed(problem: Problem, given: Layer) -> Probed | str:
     except DataError as error:
         broken = given.unusable() if isinstance(error, DegenerateLayerError) else None
         return f"it {broken}" if broken else str(error)
-    return Probed(layer=layer, scale=scale, fitted=fitted, again=again, fit=fit)
+    return layer, scale, fitted, again, fit
 
 
 def in_threads(function: Callable[[Layer], Any], layers: Sequence[Layer], n_jobs: int) -> Iterator[Any]:
