@@ -26,6 +26,9 @@ T = TypeVar("T", bound=np.generic)
 TOKEN, EXTRA = 1, 2
 """In an attention mask, where 0 is padding: a token, and one of an image that is no patch of it, such as [CLS]."""
 
+POOLED = "pooled"
+"""The mask of the tokens that are pooled, in a batch whose prompts are not."""
+
 # Texts that are tokenised at once: a tokenizer's own records of a text are far larger than its ids.
 CHUNK = 4096
 
@@ -46,6 +49,8 @@ class TokenizedTexts:
     """left or right."""
     n_truncated: int
     """Texts that were longer than the maximum length."""
+    n_unpooled: NDArray[np.int64] | None = None
+    """(text,): how many of its first tokens are those of a prompt that is not pooled; None: all are pooled."""
 
     def __len__(self) -> int:
         return len(self.ends) - 1
@@ -127,6 +132,21 @@ def tokenize(tokenizer: Any, texts: Sequence[str], *, max_length: int, token_typ
     )
 
 
+def prompt_lengths(
+    tokenizer: Any, texts: Sequence[str], prompts: Sequence[str], *, max_length: int
+) -> NDArray[np.int64]:
+    """Return (text,): how many tokens of each text are those of the longest of some prompts that it begins with.
+
+    As in sentence-transformers, these are the tokens of the prompt alone, but for a special one at its end.
+    """
+    lengths = dict[str, int]()
+    for prompt in prompts:
+        ids = _encoded(tokenizer, [prompt], max_length=max_length)["input_ids"][0]
+        lengths[prompt] = len(ids) - (ids[-1:] != [] and ids[-1] in tokenizer.all_special_ids)
+    longest = (max(filter(text.startswith, prompts), key=len, default="") for text in texts)
+    return np.array([lengths.get(prompt, 0) for prompt in longest], dtype=np.int64)
+
+
 def as_digests(digests: Iterable[bytes]) -> NDArray[np.bytes_]:
     """Return digests of 16 bytes as an array."""
     return np.frombuffer(b"".join(digests), dtype="S16")
@@ -150,8 +170,8 @@ def collate(texts: Prepared, rows: Sequence[int], device: torch.device | str = "
     """Return the texts `rows`, padded to the longest of them, as (text, token) tensors; or the pixels of images.
 
     Returns:
-        input_ids, attention_mask (1 for tokens, 0 for padding) and, where the model reads them, token_type_ids; of
-        images see `PreparedImages.collate`.
+        input_ids, attention_mask (1 for tokens, 0 for padding) and, where the model reads them, token_type_ids; POOLED,
+        the mask without prompts, where these are not pooled; of images see `PreparedImages.collate`.
     """
     if not isinstance(texts, TokenizedTexts):
         return texts.collate(rows, device)
@@ -164,6 +184,8 @@ def collate(texts: Prepared, rows: Sequence[int], device: torch.device | str = "
     batch = {"input_ids": np.where(in_text, texts.ids[places], texts.pad_id), "attention_mask": in_text}
     if texts.types is not None:
         batch["token_type_ids"] = np.where(in_text, texts.types[places], texts.pad_type)
+    if texts.n_unpooled is not None:
+        batch[POOLED] = in_text & (places >= (starts + texts.n_unpooled[rows])[:, None])
     tensors = {name: torch.from_numpy(values.astype(np.int64)) for name, values in batch.items()}
     return {name: on_device(values, device) for name, values in tensors.items()}
 
@@ -178,7 +200,9 @@ def on_device(values: Tensor, device: torch.device | str) -> Tensor:
 
 def read_by_model(batch: Batch) -> Batch:
     """Return the model's inputs from a batch; the mask of images, which have no padding, is for pooling alone."""
-    return {"pixel_values": batch["pixel_values"]} if "pixel_values" in batch else batch
+    if "pixel_values" in batch:
+        return {"pixel_values": batch["pixel_values"]}
+    return {name: values for name, values in batch.items() if name != POOLED}
 
 
 CPU_BATCH_TOKENS = 1024  # that go through a model at once, padding included, where nothing is said

@@ -8,7 +8,7 @@ import copy
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from layerprobe.encoders.architecture import (
     refusal,
     truncated_configs,
 )
-from layerprobe.encoders.batching import Batch, TokenizedTexts, collate, read_by_model, tokenize
+from layerprobe.encoders.batching import Batch, TokenizedTexts, collate, prompt_lengths, read_by_model, tokenize
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.model import ModelDescription, Pooling
 from layerprobe.encoders.stack import Stack, place_like
@@ -103,16 +103,24 @@ class Encoder:
             what = "no token comes last in an image" if pooling == "last" else f"{self.description.name} has no [CLS]"
             raise DataError(f"expected pooling by mean{', cls' * (pooling == 'last')} or max, got {pooling}: {what}")
 
-    def tokenize(self, texts: Sequence[str], *, max_length: int | None = None) -> TokenizedTexts | PreparedImages:
+    def tokenize(
+        self, texts: Sequence[str], *, max_length: int | None = None, unpooled: Sequence[str] = ()
+    ) -> TokenizedTexts | PreparedImages:
         """Return `texts` as token ids, cut at the model's own limit or `max_length`, by default 512; or images.
 
-        Of images with captions, a model of texts is given the captions.
+        Of images with captions, a model of texts is given the captions. Texts may begin with prompts that are not
+        pooled.
         """
         if self.reader is not None:
             return prepare_images(self.reader, texts)
         texts = captions_of(texts)
         with model_errors(self.description.name, "tokenizing", advice="take another checkpoint, or drop odd texts"):
-            return tokenize_for(self.model, self.tokenizer, texts, max_length=self.limit(max_length))
+            limit = self.limit(max_length)
+            tokens = tokenize_for(self.model, self.tokenizer, texts, max_length=limit)
+            if not unpooled:
+                return tokens
+            lengths = prompt_lengths(self.tokenizer, texts, unpooled, max_length=limit)
+            return replace(tokens, n_unpooled=lengths)
 
     def tokenizer_to_save(self) -> Any:
         """Return a copy of the tokenizer without the truncation and padding of its last call, which saving keeps."""

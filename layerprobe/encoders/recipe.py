@@ -86,6 +86,10 @@ class Recipe:
     """All prompts of the configuration, by name: query and document are those of retrieval."""
     configured: bool = False
     """Whether a configuration of sentence-transformers says so."""
+    dim: int | None = None
+    """How many of the first features of an embedding are kept; None: all."""
+    include_prompt: bool = True
+    """Whether the tokens of a prompt are pooled, too."""
     left_out: tuple[str, ...] = ()
     """What else it says, which is not done here."""
     causal: bool = False
@@ -113,6 +117,8 @@ class Recipe:
         """Return what of it is used and other models do not have, as ends of a sentence that names the model."""
         taken = [f"{pooling} pooling"] if pooling == self.pooling != "mean" else []
         taken += [f"the prompt {prompt!r}"] if prompt in (self.prompt, *self.prompts.values()) and prompt else []
+        taken += ["no pooling of the prompt's tokens"] if prompt and not self.include_prompt else []
+        taken += [f"the first {self.dim} features"] if self.dim else []
         end = [f"the end token {self.end_token!r} after every text"] if self.end_token else []
         if self.configured:
             notes = [f"{' and '.join(taken)}, as its sentence-transformers configuration says"] if taken else []
@@ -214,16 +220,20 @@ def _recipe(
     left_out = [f"no module {kind}, which its configuration has" for kind in kinds if kind not in _CHANGES_NOTHING]
     if not supported:
         left_out.append(f"mean pooling, where its configuration has {' and '.join(modes) or 'none'}")
-    if prompts and include_prompt is False:
-        left_out.append("the prompt's tokens in the embedding, which its configuration leaves out")
     if "document" not in prompts and (name := next(filter(prompts.get, ("passage", "corpus")), None)):
         left_out.append(f"no prompt before documents: sentence-transformers does not use its {name!r} prompt for them")
+    dim = settings.get("truncate_dim")
+    if dim and not {*kinds} <= {*_CHANGES_NOTHING}:  # what is cut comes out of these modules
+        left_out.append(f"all features, where its configuration has the first {dim}")
+        dim = None
     left_out += [f"{ours}, where its configuration has {theirs}" for theirs, ours in other_scores(settings, kinds)]
     return Recipe(
         pooling=_NEW_MODES[modes[0]] if supported else "mean",
         prompt=prompt,
         prompts=prompts,
         configured=True,
+        dim=dim or None,
+        include_prompt=include_prompt is not False,
         left_out=tuple(left_out),
         kinds=tuple(kinds),
     )
@@ -235,8 +245,6 @@ def other_scores(settings: dict[str, Any], kinds: Sequence[str]) -> list[tuple[s
     Dot products and Euclidean distances of embeddings of the length 1 are in the order of their cosines.
     """
     scores, similarity = [], settings.get("similarity_fn_name")
-    if dim := settings.get("truncate_dim"):
-        scores.append((f"the first {dim} features", "all features"))
     if similarity in _OTHER_SIMILARITIES and (similarity == "manhattan" or "Normalize" not in kinds):
         scores.append((_OTHER_SIMILARITIES[similarity], "cosines"))
     return scores

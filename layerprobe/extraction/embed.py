@@ -14,7 +14,7 @@ from torch import Tensor
 
 from layerprobe.context import report
 from layerprobe.encoders.backends.graph import Graph
-from layerprobe.encoders.batching import CPU_BATCH_TOKENS, Batch, Prepared, collate, copies, pool, token_batches
+from layerprobe.encoders.batching import CPU_BATCH_TOKENS, POOLED, Batch, Prepared, collate, copies, pool, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.model import Pooling
@@ -34,6 +34,7 @@ def embed_layers(
     *,
     pooling: Pooling = "mean",
     batch_tokens: int | None = None,
+    dim: int | None = None,
     graph: Graph | None = None,
 ) -> NDArray[np.float32]:
     """Return the pooled embedding of every text at every layer.
@@ -46,14 +47,15 @@ def embed_layers(
         texts: What its tokenizer made of the texts, or images; see `Encoder.tokenize`.
         pooling: mean, cls, max or last.
         batch_tokens: Tokens a batch, padding included; 1,024 on a CPU and 32,768 elsewhere by default.
+        dim: How many of the first features to keep; all by default.
         graph: The encoder and this pooling, compiled by another library; torch computes without one.
 
     Returns:
         (layer, text, feature) float32.
     """
     if graph is None:
-        return _embedded(encoder, texts, _by_torch(encoder, pooling), batch_tokens)
-    return _embedded(encoder, texts, lambda batch: torch.from_numpy(graph.run(batch)), batch_tokens)
+        return _embedded(encoder, texts, _by_torch(encoder, pooling), batch_tokens, dim)
+    return _embedded(encoder, texts, lambda batch: torch.from_numpy(graph.run(batch)), batch_tokens, dim)
 
 
 Layers = Callable[[Batch], Tensor]
@@ -64,37 +66,45 @@ def _by_torch(encoder: Encoder, pooling: Pooling) -> Layers:
     encoder.check_pooling(pooling)
 
     def layers(batch: Batch) -> Tensor:
-        mask = batch["attention_mask"]
+        mask = batch.get(POOLED, batch["attention_mask"])
         with encoder.precision():
             return torch.stack([pool(states, mask, pooling) for states in encoder.layer_states(batch)])
 
     return layers
 
 
-def _embedded(encoder: Encoder, texts: Prepared, layers: Layers, batch_tokens: int | None) -> NDArray[np.float32]:
+def _embedded(
+    encoder: Encoder, texts: Prepared, layers: Layers, batch_tokens: int | None, dim: int | None
+) -> NDArray[np.float32]:
     """Return (layer, text, features), in the order of the texts.
 
     On CUDA, while a batch is computed, the next one is put together and the one before is copied out.
     """
     lengths = texts.lengths
-    result = np.empty((encoder.n_layers, len(lengths), encoder.description.hidden_size), dtype=np.float32)
+    width = width_of(encoder, dim)
+    result = np.empty((encoder.n_layers, len(lengths), width), dtype=np.float32)
     batches = token_batches(lengths, budget=budget_of(encoder, batch_tokens), same_length=not encoder.padding_invariant)
     done, total = 0, sum(lengths)
     behind: tuple[Sequence[int], Callable[[], NDArray[np.float32]]] | None = None
     for rows, batch in _collated(texts, batches, encoder.device):
         copy = copied(in_halves(layers, batch))
         if behind is not None:
-            result[:, behind[0]] = behind[1]()
+            result[:, behind[0]] = behind[1]()[..., :width]
         behind = rows, copy
         done += sum(lengths[row] for row in rows)
         report(f"embedding with {short_name(encoder.description.name)}", done, total)
     if behind is not None:
-        result[:, behind[0]] = behind[1]()
+        result[:, behind[0]] = behind[1]()[..., :width]
     again, first = copies(texts)
     result[:, again] = result[:, first]
     for layer, values in enumerate(result):
         check_finite(encoder, layer, values)
     return result
+
+
+def width_of(encoder: Encoder, dim: int | None) -> int:
+    """Return how many features an embedding has of which `dim` are kept, or all."""
+    return min(dim or encoder.description.hidden_size, encoder.description.hidden_size)
 
 
 def budget_of(encoder: Encoder, batch_tokens: int | None) -> int:

@@ -37,7 +37,7 @@ from layerprobe.errors import (
     ModelError,
     WorkerError,
 )
-from layerprobe.extraction.embed import embed_layers
+from layerprobe.extraction.embed import embed_layers, width_of
 from layerprobe.extraction.readability import reading_cautions
 from layerprobe.files.atomic import readable_size
 from layerprobe.files.images import prompted, readable_as
@@ -310,17 +310,19 @@ def extract_read(
     model = read.model
     encoder = first_use(model)
     store, stored = Store(model.asked.cache_dir), None
+    prompts = read.prompts or (model.prompt,)
     for distinct in (whole, read.texts) if whole else (read.texts,):
-        key = _store_key(model, distinct)
+        key = _store_key(model, distinct, prompts)
         if (stored := _open(store, key)) is not None:
             break
     if stored is None:
         encoder = encoder or load(model)
-        graph = None if model.asked.backend == TORCH else graph_of(encoder, model)
+        # a graph pools all tokens
+        graph = None if model.asked.backend == TORCH or key.unpooled else graph_of(encoder, model)
         if on_plan is not None:
             on_plan(_plan(store, key, encoder, len(distinct)))
         if workers.executor == "here":
-            entries = ((_open(store, _store_key(model, others)), others) for others in read.earlier)
+            entries = ((_open(store, _store_key(model, others, prompts)), others) for others in read.earlier)
             embedded = [
                 ([entry.rows(layer) for layer in range(entry.n_layers)], _rows_in(others))
                 for entry, others in entries
@@ -336,7 +338,7 @@ def extract_read(
     layers = _varying(stored) if len(distinct) > 1 else range(stored.n_layers)
     warnings = [*(reading_cautions(model, distinct) if look else ())]
     warnings += [f"{warning} for {model.label}" for warning in _warnings(stored)]
-    notes = [note for prompt in read.prompts or (model.prompt,) for note in recipe.notes(pooling, prompt)]
+    notes = [note for prompt in prompts for note in recipe.notes(pooling, prompt)]
     warnings += dict.fromkeys(f"{model.label} is read with {note}" for note in notes)
     warnings += left_out_layers(model.label, pooling, layers, stored.n_layers)
     return Embeddings(
@@ -508,8 +510,9 @@ def _open(store: Store, key: StoreKey) -> StoredEmbeddings | None:
         return None  # the writer names what is damaged and redoes it
 
 
-def _store_key(model: Resolved, texts: Sequence[str]) -> StoreKey:
-    options = model.asked
+def _store_key(model: Resolved, texts: Sequence[str], prompts: Sequence[str]) -> StoreKey:
+    """Return what names the embeddings of texts, which begin with these prompts or are given them."""
+    options, recipe = model.asked, model.recipe
     return StoreKey(
         **model.store_identity,
         pooling=model.pooling,
@@ -519,16 +522,18 @@ def _store_key(model: Resolved, texts: Sequence[str]) -> StoreKey:
         prompt=model.prompt,
         texts_digest=texts_digest(texts),
         store_dtype=options.store_dtype,
+        dim=recipe.dim,
+        unpooled=() if recipe.include_prompt else tuple(filter(None, prompts)),
     )
 
 
 def _plan(store: Store, key: StoreKey, encoder: Encoder, n_texts: int) -> Estimate:
     model = encoder.description
-    size = {"n_layers": model.n_layers, "width": model.hidden_size}
+    size = {"n_layers": model.n_layers, "width": width_of(encoder, key.dim)}
     needed, free = store.room(key, n_rows=n_texts, **size)
     return Estimate(
         title=f"Embedding {n_texts:,} texts with {short_name(model.name)}, {model.n_layers} layers of "
-        f"{model.hidden_size} features in {key.store_dtype}, takes {readable_size(needed)} of disk; "
+        f"{size['width']} features in {key.store_dtype}, takes {readable_size(needed)} of disk; "
         f"{readable_size(free)} are free",
         numbers={
             "model": model.name,
@@ -560,17 +565,17 @@ def _embed_and_store(
         missing = {index for index, *_ in pending}
         shards = writer.shards[: max(missing, default=-1) + 1]
         writes: list[Future[None]] = []
-        tokenized = _with_first(_tokenized(encoder, texts, shards, model, background))
+        tokenized = _with_first(_tokenized(encoder, texts, shards, model, key, background))
         for (index, start, stop), (tokens, first) in zip(shards, tokenized, strict=True):
             if index not in missing:
                 continue
-            how = _passes(model)
+            how = _passes(model, key)
             with part(start=done, share=stop - start, whole=n_pending):
                 if stored:
                     here, size = texts[start:stop], encoder.description
-                    layers = np.empty((size.n_layers, len(here), size.hidden_size), dtype=np.float32)
+                    layers = np.empty((size.n_layers, len(here), width_of(encoder, key.dim)), dtype=np.float32)
                     if len(rest := _other_texts(here, stored, layers)):
-                        others = _tokenize(encoder, _taken(here, rest), model)
+                        others = _tokenize(encoder, _taken(here, rest), model, key)
                         layers[:, rest] = embed_layers(encoder, others, graph=graph, **how)
                 else:
                     layers = embed_layers(encoder, tokens, graph=graph, **how)
@@ -619,7 +624,7 @@ def _other_texts(
 def _writer(
     store: Store, key: StoreKey, encoder: Encoder, texts: Sequence[str], model: Resolved, graph: Graph | None
 ) -> AbstractContextManager[ShardWriter]:
-    size = encoder.description
+    size = replace(encoder.description, hidden_size=width_of(encoder, key.dim))
     description = {
         "model": to_dict(size),
         "warnings": _slowed_down(encoder),
@@ -629,9 +634,9 @@ def _writer(
     return store.writer(key, texts=texts, n_layers=size.n_layers, width=size.hidden_size, description=description)
 
 
-def _passes(model: Resolved) -> dict[str, Any]:
+def _passes(model: Resolved, key: StoreKey) -> dict[str, Any]:
     """Return what `embed_layers` takes of how a model is run."""
-    return {"pooling": model.pooling, "batch_tokens": model.asked.batch_tokens}
+    return {"pooling": model.pooling, "batch_tokens": model.asked.batch_tokens, "dim": key.dim}
 
 
 def _backend(graph: Graph | None) -> str:
@@ -643,20 +648,21 @@ def _tokenized(
     texts: Sequence[str],
     shards: Sequence[tuple[int, int, int]],
     model: Resolved,
+    key: StoreKey,
     background: ThreadPoolExecutor,
 ) -> Iterator[Prepared]:
     """Yield the tokens of every shard; the next one is tokenised meanwhile."""
     ahead = collections.deque[Future[Prepared]]()
     for _, start, stop in shards:
-        ahead.append(background.submit(_tokenize, encoder, texts[start:stop], model))
+        ahead.append(background.submit(_tokenize, encoder, texts[start:stop], model, key))
         if len(ahead) > 1:
             yield ahead.popleft().result()
     for last in ahead:
         yield last.result()
 
 
-def _tokenize(encoder: Encoder, texts: Sequence[str], model: Resolved) -> Prepared:
-    return encoder.tokenize(prompted(model.prompt, texts), max_length=model.max_length)
+def _tokenize(encoder: Encoder, texts: Sequence[str], model: Resolved, key: StoreKey) -> Prepared:
+    return encoder.tokenize(prompted(model.prompt, texts), max_length=model.max_length, unpooled=key.unpooled)
 
 
 def _warnings(stored: StoredEmbeddings) -> list[str]:
@@ -709,8 +715,8 @@ def _embedding(
 
     def written(shard: tuple[int, list[str]]) -> StoredFile:
         index, texts = shard
-        tokens = _tokenize(encoder, texts, model)
-        layers = embed_layers(encoder, tokens, graph=graph, **_passes(model))
+        tokens = _tokenize(encoder, texts, model, manifest.key)
+        layers = embed_layers(encoder, tokens, graph=graph, **_passes(model, manifest.key))
         return write_shard(directory, manifest, index, layers, n_cut=tokens.n_truncated)
 
     return written

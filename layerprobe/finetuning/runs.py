@@ -225,6 +225,9 @@ def log_reading(checkpoint: Resolved, encoder: Encoder, task: Task, protocol: Pr
     cut = KINDS[task.kind].load("loss").cut(encoder, splits, max_length=protocol.max_length)
     for warning in (*reading_cautions(checkpoint, sorted(set(task.texts()))), *filter(None, [cut])):
         logger.warning("%s", warning)
+    recipe = checkpoint.recipe
+    if recipe.dim or not recipe.include_prompt:
+        logger.info("fine-tuning pools all features and tokens, other than the configuration of %s", checkpoint.label)
     own, limit = checkpoint.recipe.max_length or encoder.max_length, encoder.limit(protocol.max_length)
     if encoder.reader is None and own is not None and limit < own:
         shorter = "%s reads up to %d tokens of a text, and %d in fine-tuning and in exports of it: %s keeps its length"

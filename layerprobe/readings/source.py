@@ -50,7 +50,7 @@ class Source:
     @cached_property
     def embeddings(self) -> Embeddings:
         """Pooled embeddings of the texts at every layer."""
-        return extract_read(Read(self.texts, self.read.model, self.texts, earlier=self.read.earlier), look=False)
+        return extract_read(self.read._replace(texts=self.texts, bare=self.texts), look=False)
 
     @cached_property
     def diagnostics(self) -> tuple[LayerDiagnostics, ...]:
@@ -62,7 +62,7 @@ class Source:
         copies = text_views(self.texts, self.views)
         shorter = (text_views(texts, self.views) for texts in self.read.earlier if len(texts) < len(self.texts))
         views, *fewer = (tuple(dict.fromkeys(itertools.chain(*group))) for group in (copies, *shorter))
-        embedded = extract_read(Read(views, self.read.model, views, earlier=tuple(fewer)), look=False)
+        embedded = extract_read(self.read._replace(texts=views, bare=views, earlier=tuple(fewer)), look=False)
         return embedded, np.array([embedded.rows(views_of) for views_of in copies])
 
     def copies(self, layer: int) -> NDArray[np.float32]:

@@ -49,6 +49,10 @@ class StoreKey:
     """What the embeddings are kept in."""
     blocks: tuple[int, ...] | None = field(default=None, metadata=RARE)
     """The blocks that were kept; None: all."""
+    dim: int | None = field(default=None, metadata=RARE)
+    """How many of the first features were kept; None: all."""
+    unpooled: tuple[str, ...] = field(default=(), metadata=RARE)
+    """Prompts that texts begin with and whose tokens are not pooled."""
 
     @property
     def fingerprint(self) -> str:

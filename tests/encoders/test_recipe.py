@@ -307,12 +307,11 @@ def test_other_scores_are_said(tmp_path: Path) -> None:
     )
     assert resolve(model).recipe.left_out == (
         "no prompt before documents: sentence-transformers does not use its 'passage' prompt for them",
-        "all features, where its configuration has the first 8 features",
         "cosines, where its configuration has Manhattan distances",
     )
     warnings = export_model(model, tmp_path / "out", layer=1).warnings
     assert any(
-        each.endswith("keeps the first 8 features; what layerprobe says of it is by all features") for each in warnings
+        each.endswith("keeps Manhattan distances; what layerprobe says of it is by cosines") for each in warnings
     )
     card = (tmp_path / "out" / "README.md").read_text()
     assert ", the first 8 of 16 features, with Normalize as in the base model; compared by manhattan" in card
