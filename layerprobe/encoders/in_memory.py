@@ -1,7 +1,6 @@
 """Models that the caller has loaded: their parts, digests and copies. Knows no files."""
 
 import contextlib
-import copy
 import hashlib
 import json
 import sys
@@ -60,16 +59,11 @@ def _first_model(model: object) -> Any:
     return None
 
 
-def content_digest(model: PreTrainedModel) -> str:
-    """Return a sha256 of a loaded model's configuration and of the weights of its encoder, heads and decoders aside."""
-    config = {name: value for name, value in model.config.to_dict().items() if name not in _UNSAID}
+def content_digest(encoder: PreTrainedModel) -> str:
+    """Return a sha256 of the configuration and the weights of a bare encoder."""
+    config = {name: value for name, value in encoder.config.to_dict().items() if name not in _UNSAID}
     total = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
-    with torch.device("meta"):
-        its_own = has_own_code(model.config)
-        used = empty_model(copy.deepcopy(model.config), trust_remote_code=its_own).state_dict().keys()
-    for name, weight in sorted(model.state_dict().items()):
-        if name not in used:
-            continue
+    for name, weight in sorted(encoder.state_dict().items()):
         if weight.is_meta:
             raise ModelError(f"the weights {name} are not in memory: load the model without a device map")
         total.update(f"{name} {weight.dtype} {tuple(weight.shape)}\n".encode())

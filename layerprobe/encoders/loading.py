@@ -511,7 +511,7 @@ def _resolved_in_memory(asked: Model) -> Resolved:
         raise ModelError(f"{name} reads {reads}s: expected {needed} next to it, got a {type(tokenizer).__name__}")
     tokenizer = tokenizer if reads == "image" else _usable(name, tokenizer)
     fresh = copy_of(model, copy.deepcopy(model.config), name=name, trust_remote_code=trusted)
-    content = content_digest(model)
+    content = content_digest(fresh)
     behaviour = check_copy(asked.name, fresh, batch_for(model, tokenizer), name=name)
     recipe = Recipe()
     if reads == "text":
@@ -740,10 +740,10 @@ def _available_memory() -> int | None:
 def _copy_loaded(checkpoint: Resolved, config: PreTrainedConfig) -> PreTrainedModel:
     """Copy the weights of a model that was given loaded; one that has changed since is an error."""
     assert checkpoint.loaded is not None
-    if not checkpoint.revision.startswith(content_digest(checkpoint.loaded)):
-        raise ModelError(f"the loaded model {checkpoint.name} was changed after it was resolved: resolve it again")
     trusted = checkpoint.pinned["trust_remote_code"]
     shared = copy_of(checkpoint.loaded, config, name=checkpoint.name, trust_remote_code=trusted)
+    if not checkpoint.revision.startswith(content_digest(shared)):
+        raise ModelError(f"the loaded model {checkpoint.name} was changed after it was resolved: resolve it again")
     return copy.deepcopy(shared).requires_grad_(True).float()
 
 
