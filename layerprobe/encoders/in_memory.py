@@ -5,6 +5,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeGuard, cast
 
 import torch
@@ -116,34 +117,38 @@ def check_copy(given: LoadedModel, fresh: PreTrainedModel, batch: Batch, *, name
     alone = has_encoder_alone(model.config) and type(model) is not type(fresh)
     encoder: Any = cast(Any, model).get_encoder() if alone else model
 
-    def as_given() -> Any:
+    def as_given(part: Batch) -> Any:
         with contextlib.suppress(Exception):  # what is on top may read more than this, and is not used here
-            return whole(**batch) if isinstance(given, tuple) else whole(dict(batch))["token_embeddings"]
+            return whole(**part) if isinstance(given, tuple) else whole(dict(part))["token_embeddings"]
 
     place_like(fresh, model)
     # of a compiled model, which takes minutes to compile
     stance = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext()
-    with _restored(whole), stance, model_errors(name, "a forward pass"):
+    with model_errors(name, "a forward pass"), _restored(whole), stance:
         whole.train(False)
-        # sentence-transformers calls the method of a model, past hooks
-        states = _outputs(as_given, {"": encoder}).get("") if isinstance(given, tuple) else as_given()
-        if states is None:
-            states = _outputs(lambda: encoder(**batch), {"": encoder})[""]
-        expected = _outputs(lambda: fresh(**batch), {"": fresh})[""]
-        error = _difference(states, expected)
-        if error > max(COPY_TOLERANCE, torch.finfo(expected.dtype).eps):
-            theirs, ours = dict(model.named_modules()), dict(fresh.named_modules())
-            computed, copied = _outputs(as_given, theirs), _outputs(lambda: fresh(**batch), ours)
-            wrong = (path for path, out in computed.items() if path in copied and _difference(out, copied[path]) > 0)
-            path = "" if type(model) is not type(fresh) and not alone else next(wrong, "")
-            kind, expected_kind = type(theirs[path]).__name__, type(ours[path]).__name__
-            instead = "" if kind == expected_kind else f" where they say {expected_kind}"
-            raise ModelError(
-                f"the loaded model {name} computes something else than its configuration and weights say (by "
-                f"{error:.1g} of the largest state, first in {path or 'the whole model'}, a {kind}{instead}): expected "
-                "no hooks, patches or modules of your own, as shorter models are made of configuration and weights; "
-                "save a class of your own with its code, and give the folder with trust_remote_code=True"
-            )
+        # without padding, attention may go another way
+        for part in ({key: values[:1] for key, values in batch.items()}, batch):
+            run, run_copy = partial(as_given, part), partial(fresh, **part)
+            # sentence-transformers calls the method of a model, past hooks
+            states = _outputs(run, {"": encoder}).get("") if isinstance(given, tuple) else run()
+            if states is None:
+                states = _outputs(partial(encoder, **part), {"": encoder})[""]
+            expected = _outputs(run_copy, {"": fresh})[""]
+            error = _difference(states, expected)
+            if error > max(COPY_TOLERANCE, torch.finfo(expected.dtype).eps):
+                theirs, ours = dict(model.named_modules()), dict(fresh.named_modules())
+                computed, copied = _outputs(run, theirs), _outputs(run_copy, ours)
+                wrong = (path for path in computed if path in copied and _difference(computed[path], copied[path]) > 0)
+                path = "" if type(model) is not type(fresh) and not alone else next(wrong, "")
+                kind, expected_kind = type(theirs[path]).__name__, type(ours[path]).__name__
+                instead = "" if kind == expected_kind else f" where they say {expected_kind}"
+                raise ModelError(
+                    f"the loaded model {name} computes something else than its configuration and weights say (by "
+                    f"{error:.1g} of the largest state, first in {path or 'the whole model'}, a {kind}{instead}): "
+                    "expected no hooks, patches or modules of your own, as shorter models are made of configuration "
+                    "and weights; save a class of your own with its code, and give the folder with "
+                    "trust_remote_code=True"
+                )
     return _rough_digest(expected, batch.get("attention_mask"))
 
 
@@ -187,8 +192,10 @@ def _rough_digest(states: Tensor, mask: Tensor | None) -> str:
 @contextlib.contextmanager
 def _restored(model: nn.Module) -> Iterator[None]:
     """Leave modules with the attributes that they had: some are changed by a pass for good, and their mode is."""
-    tables = ("_modules", "_buffers")
-    before = [(module, vars(module) | {name: {**vars(module)[name]} for name in tables}) for module in model.modules()]
+    before = []
+    for module in model.modules():
+        tables = {name: {**vars(module)[name]} for name in ("_modules", "_buffers") if name in vars(module)}
+        before.append((module, vars(module) | tables))
     try:
         yield
     finally:

@@ -156,6 +156,14 @@ def test_a_class_that_reads_otherwise_is_one_line(kind: Any, words: str, tmp_pat
         lp.export_model(Model(model), tmp_path / "out", layer=1)
 
 
+def test_attention_that_differs_without_padding_alone_is_one_line(tmp_path: Path) -> None:
+    model, tokenizer = loaded(Path(save_tiny("llama", tmp_path / "model")))
+    for layer in model.layers:
+        layer.self_attn.is_causal = False
+    with pytest.raises(ModelError, match=r"first in layers\.0\.self_attn\.o_proj"):
+        layers((model, tokenizer), tmp_path)
+
+
 class SeesPadding(Transformer):
     """A module of sentence-transformers that hands its model another mask."""
 
