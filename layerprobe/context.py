@@ -1,6 +1,7 @@
 """Settings of every call that need not be passed, and the progress that it reports to them."""
 
 import contextlib
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,19 +21,24 @@ def silent(task: str, done: float, total: float) -> None:
     """Report nothing."""
 
 
+def stage_of(task: str) -> str:
+    """Return a task without numbers and loss: "TMFT layer 3 seed 0" moves on within one stage."""
+    return re.sub(r" loss .*| \d+(?= |$)", "", task)
+
+
 def pace(clock: Callable[[], float] = time.monotonic) -> Callable[[str, float, float], tuple[float, str]]:
     """Return what turns reports into the share of a stage that is done, which never falls, and the time left, in words.
 
-    A stage is a label, see `labelled`, and the first word of a task: "TMFT layer 3 seed 0" moves on within one. The
-    time is that of the rest as fast as its reports so far; empty where there is no speed yet.
+    A stage that was done begins again. The time is that of the rest as fast as its reports so far; empty where there is
+    no speed yet.
     """
     stages: dict[str, tuple[float, float, float]] = {}
 
     def at(task: str, done: float, total: float) -> tuple[float, str]:
-        label, colon, name = task.rpartition(": ")
-        stage, now = f"{label}{colon}{name.split(' ', 1)[0]}", clock()
-        share = min(done / total, 1.0) if total else 1.0
-        began, first, highest = stages.get(stage, (now, share, share))
+        stage, now, share = stage_of(task), clock(), min(done / total, 1.0) if total else 1.0
+        if stages.get(stage, (0, 0, 1))[2] >= 1:
+            stages[stage] = now, share, share
+        began, first, highest = stages[stage]
         stages[stage] = began, first, (share := max(share, highest))
         left = (now - began) * (1 - share) / (share - first) if share > first else 0.0
         return share, f"about {duration(left)} left" if left else ""

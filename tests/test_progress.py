@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from layerprobe.context import DEFAULT_SETTINGS, current, notebook_bar, pace, part, report, settings
+from layerprobe.context import DEFAULT_SETTINGS, current, notebook_bar, pace, part, report, settings, stage_of
 from layerprobe.errors import DataError
 
 CELL = """
@@ -74,10 +74,17 @@ def test_settings_hold_inside_their_block_alone() -> None:
 
 
 def test_shares_never_fall_and_the_time_left_is_said() -> None:
-    """A worker that is lost, or more to do than was known, takes back what was done; a label is of another whole."""
-    seconds = iter([0.0, 10.0, 20.0, 30.0, 40.0, 40.0, 50.0])
+    """A worker that is lost, or more to do than was known, takes back what was done."""
+    seconds = iter([0.0, 10.0, 20.0, 30.0, 40.0, 40.0, 50.0, 60.0])
     at = pace(lambda: next(seconds))
-    reports = [("runs a", 0, 4), ("runs b", 1, 4), ("runs c", 1, 8), ("runs c", 2, 4), ("runs c", 9, 4)]
+    reports = [("runs of 3", 0, 4), ("runs of 2", 1, 4), ("runs of 2", 1, 8), ("runs of 1", 2, 4), ("runs of 1", 9, 4)]
     left = ["", "about 30 s left", "about 60 s left", "about 30 s left", ""]
     assert [at(*each) for each in reports] == list(zip([0, 0.25, 0.25, 0.5, 1], left, strict=True))
-    assert [at("model 2 of 3, x: runs", done, 2) for done in (0, 1)] == [(0, ""), (0.5, "about 10 s left")]
+    assert [at("runs of x", done, 2) for done in (0, 1)] == [(0, ""), (0.5, "about 10 s left")]
+    assert at("runs of 1", 1, 4) == (0.25, ""), "expected what was done to begin again"
+
+
+def test_stages_are_told_apart_by_names_and_not_by_numbers() -> None:
+    tasks = ("TMFT layer 3 seed 0", "TMFT layer 12 seed 1", "embedding with L6", "embedding with L12")
+    assert [stage_of(task) for task in tasks] == ["TMFT layer seed", "TMFT layer seed", *tasks[2:]]
+    assert stage_of("pretraining loss 1.234, 3,000 tokens/s") == "pretraining"

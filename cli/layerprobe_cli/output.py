@@ -103,7 +103,7 @@ def width_of(stream: TextIO | None) -> int | None:
 @contextlib.contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[Progress]:
     """Show bars with an estimate on stderr once there is progress, or where that is no terminal a line now and then."""
-    from layerprobe.context import pace, silent
+    from layerprobe.context import pace, silent, stage_of
 
     if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield silent if quiet else _lines()
@@ -116,8 +116,7 @@ def progress_bar(*, quiet: bool) -> Iterator[Progress]:
         def report(task: str, done: float, total: float) -> None:
             nonlocal bars
             bars = bars or stack.enter_context(_bars())
-            # one bar a stage, whose name is the first word: "TMFT layer 3 seed 0" moves on within its bar
-            stage = task.split(" ", 1)[0]
+            stage = stage_of(task)
             if stage not in bar_ids:
                 bar_ids[stage] = bars.add_task(printable(task), total=1.0)
             bars.update(bar_ids[stage], description=printable(task), completed=at(task, done, total)[0])
