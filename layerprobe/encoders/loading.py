@@ -215,10 +215,12 @@ class Resolved:
     @property
     def identity(self) -> dict[str, Any]:
         """What the model's numbers depend on, as plain values under the names of a `StoreKey`'s fields."""
+        kwargs = self.asked.model_kwargs
         return {
             "revision": self.revision,
             "tokenizer": self.tokenizer_digest,
             "random_init": self.asked.random_init,
+            **({"model_kwargs": json.dumps(kwargs, sort_keys=True, default=str)} if kwargs else {}),
             # a checkpoint's own code and that of transformers can differ
             "trust_remote_code": self.pinned["trust_remote_code"],
             **({} if self.asked.blocks is None else {"blocks": self.asked.blocks}),
@@ -357,10 +359,12 @@ def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
             source = str(encoder_folder(Path(source)))
             if adapted := adapted_name(Path(source)):
                 return _with_adapter(model, root, Path(source), adapted)
-        folder = Path(source) if is_folder else Path(hf_hub_download(source, "config.json", revision=revision)).parent
+        hub = {name: value for name in _HUB if (value := getattr(model, name))}
+        config_file = source if is_folder else hf_hub_download(source, "config.json", revision=revision, **hub)
+        folder = Path(source) if is_folder else Path(config_file).parent
         commit = None if is_folder else folder.name
         # configuration, tokenizer and weights all come from this commit
-        pinned = {"revision": commit, "trust_remote_code": trust_remote_code}
+        pinned = {"revision": commit, "trust_remote_code": trust_remote_code, **hub}
         config = AutoConfig.from_pretrained(source, **pinned)
         if not trust_remote_code:
             _refuse_kernels(config, name)
@@ -375,7 +379,7 @@ def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
         check_supported(config)
         reads, recipe = modality(config), Recipe()
         if reads == "image":
-            tokenizer = load_image_processor(name, source, pinned)
+            tokenizer = load_image_processor(name, source, pinned | model.processor_kwargs)
         else:
             default = default_recipe(config, trust_remote_code=trust_remote_code)
             tokenizer, recipe = _text_reader(model, source, root, pinned, default)
@@ -437,10 +441,10 @@ def _content_of(source: str, commit: str | None, adapter: Path | None = None) ->
 def _text_reader(model: Model, source: str, root: str, pinned: dict[str, Any], default: Recipe) -> tuple[Any, Recipe]:
     """Return the tokenizer in a folder or a repository, and the recipe of the configuration next to it."""
     name = model.full_name
-    tokenizer = _load_tokenizer(name, source, pinned)
-    read_whole(tokenizer, partial(_beside, source, pinned["revision"]))
-    configured = configured_recipe(partial(_beside, root, pinned["revision"]), name)
-    settings = _beside(source, pinned["revision"], TOKENIZER_SETTINGS)
+    tokenizer = _load_tokenizer(name, source, pinned | model.processor_kwargs)
+    read_whole(tokenizer, partial(_beside, source, pinned))
+    configured = configured_recipe(partial(_beside, root, pinned), name)
+    settings = _beside(source, pinned, TOKENIZER_SETTINGS)
     tokenizer, recipe = _by_recipe(tokenizer, configured, default, settings, end_token=model.end_token)
     if model.end_token and not recipe.end_token:
         last, bare = (tokenizer("a", add_special_tokens=special)["input_ids"][-1:] for special in (True, False))
@@ -452,8 +456,13 @@ def _text_reader(model: Model, source: str, root: str, pinned: dict[str, Any], d
     return tokenizer, recipe
 
 
-def _beside(source: str, commit: str | None, file: str) -> Path | None:
+_HUB = ("token", "local_files_only")
+"""Options of whatever asks the hub."""
+
+
+def _beside(source: str, pinned: dict[str, Any], file: str) -> Path | None:
     """Return where a file next to a model is; None where there is none."""
+    commit = pinned["revision"]
     if commit is None:
         path = Path(source, file)
         return path if path.is_file() else None
@@ -461,7 +470,8 @@ def _beside(source: str, commit: str | None, file: str) -> Path | None:
     if not isinstance(try_to_load_from_cache(source, file, revision=commit), str | None):
         return None
     try:
-        return Path(hf_hub_download(source, file, revision=commit))
+        hub = {name: pinned[name] for name in _HUB if name in pinned}
+        return Path(hf_hub_download(source, file, revision=commit, **hub))
     except LocalEntryNotFoundError:
         logger.warning(
             "%s of %s is not in the local hub cache, and the hub cannot be reached: it is read as if there were none; "
@@ -518,7 +528,7 @@ def _resolved_in_memory(asked: Model) -> Resolved:
         configured = None if isinstance(asked.name, tuple) else loaded_recipe(asked.name)
         default = recipe_of_model(fresh)
         place = tokenizer.name_or_path
-        settings = _beside(place, None, TOKENIZER_SETTINGS) if place else None
+        settings = _beside(place, {"revision": None}, TOKENIZER_SETTINGS) if place else None
         tokenizer, recipe = _by_recipe(tokenizer, configured, default, settings, end_token=None)
     return Resolved(
         asked=replace(asked, name=name, blocks=None, tokens=None),
@@ -699,7 +709,8 @@ def load_weights(
 
 def _load_encoder_weights(checkpoint: Resolved, config: PreTrainedConfig) -> PreTrainedModel:
     """Load trained weights; weights that the checkpoint lacks are an error."""
-    model, info = load_weights(auto_class(config), checkpoint, config, **pooler_option(known_class(config)))
+    options = {**pooler_option(known_class(config)), **checkpoint.asked.model_kwargs}
+    model, info = load_weights(auto_class(config), checkpoint, config, **options)
     if _content_of(checkpoint.source, checkpoint.pinned["revision"], checkpoint.adapter) != checkpoint.revision:
         raise ModelError(f"the files of {checkpoint.name} were changed while it was in use: start again with a copy")
     if getattr(model, "_hf_peft_config_loaded", False):

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from layerprobe.checks import as_declared
 from layerprobe.encoders.backends.backend import TORCH, check_backend
 from layerprobe.errors import DataError, ModelError
-from layerprobe.files.serialisation import RARE
+from layerprobe.files.serialisation import IN_MEMORY, RARE
 from layerprobe.names import counted
 from layerprobe.results.table import Column, layer_columns
 from layerprobe.store import StoreDtype
@@ -147,6 +147,14 @@ class Model:
     the draws of dropout, for which runs with it are kept apart from those without."""
     trust_remote_code: bool = field(default=False, metadata=RARE)
     """Run model code that comes with a checkpoint."""
+    token: str | None = field(default=None, repr=False, metadata=IN_MEMORY)
+    """Of the hub, for private and gated models; by default HF_TOKEN. It is kept nowhere."""
+    local_files_only: bool = field(default=False, metadata=RARE)
+    """Ask the hub for nothing: take what was downloaded before."""
+    model_kwargs: dict[str, Any] = field(default_factory=dict, hash=False, metadata=IN_MEMORY)
+    """What `from_pretrained` of the model is given besides, other than fields of this class."""
+    processor_kwargs: dict[str, Any] = field(default_factory=dict, hash=False, metadata=IN_MEMORY)
+    """The same for the tokenizer or the image processor, such as {"padding_side": "left"}."""
     cache_dir: Path | None = field(default=None, metadata=RARE)
     """Where embeddings and runs are kept. By default LAYERPROBE_CACHE, or the user's cache folder."""
     store_dtype: StoreDtype = field(default="float32", metadata=RARE)
@@ -177,6 +185,10 @@ class Model:
             raise DataError(f"expected embeddings in {' or '.join(get_args(StoreDtype))}, got {self.store_dtype!r}")
         if self.max_length is not None and self.max_length < 2:
             raise DataError(f"expected room for at least two tokens per text, got max_length={self.max_length}")
+        for name in ("model_kwargs", "processor_kwargs"):
+            for key in getattr(self, name):
+                if key in _FIELDS:
+                    raise ModelError(f"expected no {key} in {name}: {_FIELDS[key] or 'layerprobe'} says that")
         if self.batch_tokens is not None and self.batch_tokens < 1:
             raise DataError(f"expected at least one token per batch, got batch_tokens={self.batch_tokens}")
 
@@ -202,7 +214,7 @@ class Model:
 
     def changed(self, usual: "Model | None" = None) -> dict[str, str]:
         """Return the settings that are not the usual ones, without where things are kept."""
-        values = {name: getattr(self, name) for name in OPTIONS if name != "cache_dir"}
+        values = {name: getattr(self, name) for name in OPTIONS if name not in ("cache_dir", "token")}
         return {name: str(value) for name, value in values.items() if value != getattr(usual or DEFAULTS, name)}
 
     @classmethod
@@ -215,6 +227,11 @@ class Model:
         return replace(self, **{name: getattr(other, name) for name in OPTIONS})
 
 
+_LOADING = {"dtype": "dtype", "torch_dtype": "dtype", "attn_implementation": "attn", "device_map": "device"}
+_ALIKE = ("revision", "trust_remote_code", "token", "local_files_only", "cache_dir")
+_OURS = ("config", "weights_only", "output_loading_info", "ignore_mismatched_sizes", "use_auth_token", "backend")
+_FIELDS = _LOADING | {name: name for name in _ALIKE} | dict.fromkeys(_OURS, "")
+"""Keywords of `from_pretrained`, and the field that says the same; empty where none does."""
 OPTIONS = tuple(field.name for field in fields(Model) if field.kw_only)
 """How a model is loaded and run, besides which it is."""
 DEFAULTS = Model()

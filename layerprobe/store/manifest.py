@@ -49,6 +49,8 @@ class StoreKey:
     """What the embeddings are kept in."""
     blocks: tuple[int, ...] | None = field(default=None, metadata=RARE)
     """The blocks that were kept; None: all."""
+    model_kwargs: str = field(default="", metadata=RARE)
+    """What else the model was loaded with, as JSON."""
     dim: int | None = field(default=None, metadata=RARE)
     """How many of the first features were kept; None: all."""
     unpooled: tuple[str, ...] = field(default=(), metadata=RARE)

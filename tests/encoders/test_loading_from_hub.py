@@ -167,5 +167,5 @@ def test_what_cannot_be_asked_for_is_said(
         raise loading.LocalEntryNotFoundError("no network")
 
     monkeypatch.setattr(loading, "hf_hub_download", no_network)
-    assert loading._beside("org/unheard", COMMIT, "modules.json") is None
+    assert loading._beside("org/unheard", {"revision": COMMIT}, "modules.json") is None
     assert "modules.json of org/unheard is not in the local hub cache" in caplog.text
