@@ -165,8 +165,7 @@ def train_layers(
                 if number < len(epochs) or len(epochs) == protocol.kept_epoch > 0:
                     continue  # it was done before the run was interrupted, or is not wanted
                 losses = tuner.epoch(train, order, task=what)
-                chosen = None if protocol.threshold is None else [protocol.threshold] * len(model.layers)
-                epochs.add(losses, *scored(validation, kind=task.kind, failures=tuner.failures, thresholds=chosen))
+                epochs.add(losses, *scored(validation, kind=task.kind, failures=tuner.failures))
         epochs.restore_best()
         thresholds = [None if evaluation is None else evaluation.threshold for evaluation in epochs.best]
         test_outputs, tested = scored(test, kind=task.kind, failures=tuner.failures, thresholds=thresholds)
@@ -511,8 +510,8 @@ def evaluate(
 ) -> tuple[NDArray[np.float64], list[Evaluation | None]]:
     """Return what a model outputs at each of its layers, and what that scores by the metrics of a kind of task.
 
-    Scores are at thresholds by layer where the kind has one: by default the best on `examples`. Layers in `failures`
-    are passed over; one that cannot be scored is added to them, and raised where it was the last one.
+    Scores are at thresholds by layer where the kind has one: by default the best on `items`, or by the protocol's share
+    of positives. Layers in `failures` are passed over; one that cannot be scored is added to them, and raised where it was the last one.
 
     Returns:
         (layers, examples) or (layers, examples, classes) outputs, NaN at layers that failed; and the scores by layer,
@@ -545,6 +544,8 @@ def evaluate(
             try:
                 output = criterion.item_outputs(embedded[i], items)
                 threshold = None if thresholds is None else thresholds[i]
+                if thresholds is None and protocol.positive_share is not None:
+                    threshold = float(np.quantile(output, 1 - protocol.positive_share))
                 score = evaluate_outputs(kind, output, items.gold, threshold=threshold)
             except DataError as error:
                 failures[layer] = TrainingError(f"the embeddings at layer {layer} cannot be scored: {error}")

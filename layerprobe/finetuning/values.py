@@ -68,8 +68,9 @@ class Protocol:
     kept_epoch: int = field(default=0, metadata=RARE)
     """Stop after this epoch (evaluation, where there are several an epoch) and keep it, whatever it scores; 0 keeps the
     best by validation. The learning rate falls as for all epochs."""
-    threshold: float | None = field(default=None, metadata=RARE)
-    """Of kinds that have one, in the place of the best on the validation split, such as where that is learnt from."""
+    positive_share: float | None = field(default=None, metadata=RARE)
+    """paraphrase: the threshold is such that this share, 0 to 1, of the validation pairs are at or above it, and not
+    the best on them, as where they are learnt from."""
 
     def __post_init__(self) -> None:
         as_declared(self)  # 0 and 0.0 are one protocol, and must be one text in the names of folders
@@ -78,6 +79,7 @@ class Protocol:
             "dropout with gradient checkpointing": self.dropout or not self.gradient_checkpointing,
             "at least one evaluation an epoch": self.evaluations >= 1,
             "an epoch to keep that is trained": 0 <= self.kept_epoch <= self.epochs * self.evaluations,
+            "a share of positives from 0 to 1": 0 <= (self.positive_share or 0) <= 1,
             "room for at least two tokens": self.max_length >= 2,
             "a rank of 0 or more": self.lora >= 0,
             "an alpha of at least 1": self.lora_alpha is None or self.lora_alpha >= 1,
@@ -142,8 +144,8 @@ class FineTuningRun:
     peak_memory: int | None
     """Bytes: the peak allocation on CUDA, else the peak resident size of the process; None where it is not known."""
     threshold: float | None = None
-    """paraphrase: the cosine from which on a pair counts as one: the protocol's, else the one that maximises F1 on the
-    validation split."""
+    """paraphrase: the cosine from which on a pair counts as one: by the protocol's `positive_share`, else the one that
+    maximises F1 on the validation split."""
     weighting: Weighting | None = field(default=None, metadata=RARE)
     """Of a scan, how much each layer's loss counts; None of a model that was truncated before it was trained."""
     error: str = field(default="", metadata=RARE)

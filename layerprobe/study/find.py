@@ -14,7 +14,7 @@ from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
-from statistics import median, median_low
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -146,7 +146,7 @@ def find(
             in the end; that is beyond the budget. Of several models, the layers of the chosen one.
         final: Fine-tune the layer to keep once more, on training and validation examples together, for as many epochs
             as validation chose, and keep its weights for `export_model`; the test split scores it and is not learnt
-            from. A threshold, as of paraphrases, is that of the search's runs, on examples they had not learnt from.
+            from. The share of paraphrases is what the search's runs chose on pairs they had not learnt from.
         protocol: How to fine-tune; the paper's by default.
         save_models: Keep the checkpoint of every run.
         jobs: Runs at a time, in processes that share the processors or the GPUs of this machine: one, in this process,
@@ -580,7 +580,9 @@ class _ModelRuns:
     def with_final(self, finding: Finding) -> Finding:
         """Fine-tune the layer to keep on all examples but those of the test split; say why where that is not done.
 
-        Epochs, and the threshold of kinds that have one, are the medians of what validation chose in the search.
+        Epochs are the median of what validation chose in the search. So is the share of pairs that are paraphrases, by
+        which the threshold is where that share of all pairs is: their labels were learnt from, and cosines of two
+        models are not of one level.
         """
         layer = finding.best_layer
         why = "no layer is worth keeping" if finding.on_floor or finding.answer.spoilt else ""
@@ -589,13 +591,14 @@ class _ModelRuns:
         tuned = finding.fine_tuned or [run for scan in finding.scans for run in scan]
         tuned = [run for run in tuned if run.layer == layer] or tuned
         epochs = median(run.best_epoch for run in tuned)
-        thresholds = [run.threshold for run in tuned if run.threshold is not None]
         pool = self.task.train.join(self.task.validation)
         if not why:
             # the validation examples are also among those to train on, which no other run may have, and choose nothing
             task, protocol = replace(self.task, train=pool), replace(self.protocol, kept_epoch=round(epochs))
-            if thresholds:
-                protocol = replace(protocol, threshold=median_low(thresholds))  # a median, of the largest floats, too
+            held_out = ((outputs_in(run.directory).of(run.layer, "validation"), run.threshold) for run in tuned)
+            shares = [float(np.mean(values >= cut)) for values, cut in held_out if cut is not None and values.ndim == 1]
+            if shares:
+                task, protocol = replace(task, validation=pool), replace(protocol, positive_share=median(shares))
             runs = run_set(self.model, task, protocol, save_models=True)
             try:
                 with crew_of(RunWorker, (runs,)) as crew:

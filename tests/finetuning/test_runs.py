@@ -290,7 +290,7 @@ OTHER_PROTOCOLS: dict[str, Any] = {
     "dropout": False,
     "evaluations": 2,
     "kept_epoch": 1,
-    "threshold": 0.5,
+    "positive_share": 0.5,
 }
 
 
