@@ -511,7 +511,8 @@ def evaluate(
     """Return what a model outputs at each of its layers, and what that scores by the metrics of a kind of task.
 
     Scores are at thresholds by layer where the kind has one: by default the best on `items`, or by the protocol's share
-    of positives. Layers in `failures` are passed over; one that cannot be scored is added to them, and raised where it was the last one.
+    of positives. Layers in `failures` are passed over; one that cannot be scored is added to them, and raised where it
+    was the last one.
 
     Returns:
         (layers, examples) or (layers, examples, classes) outputs, NaN at layers that failed; and the scores by layer,
