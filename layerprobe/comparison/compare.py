@@ -92,12 +92,6 @@ def compare(
     how: dict[str, Any] = {"alignment": alignment, "groups": groups}
     of_both: dict[str, Any] = {"measure": measure, "intervals": intervals}
     if isinstance(model, Shown) or isinstance(reference, Shown):
-        other = reference if isinstance(model, Shown) else model
-        if not isinstance(other, Shown):
-            raise DataError(
-                f"expected two results, got one and {other!s:.80}: lp.load reads a saved result; two models are "
-                "compared on texts"
-            )
         if texts is not None or measure is not None or any(how.values()):
             raise DataError("expected no texts, measure, alignment and groups for results, which hold their scores")
         return compare_results(model, reference)

@@ -125,66 +125,57 @@ def compare_results(first: object, second: object, *, names: tuple[str, str] | N
         DataError: If they are not two such results.
     """
     a, b = map(_scored_layers, (first, second))
-    if type(first) is not type(second):
-        raise DataError(f"expected two results of one kind, got {type(first).__name__} and {type(second).__name__}")
-    for what, one, other in (("metric", a.primary, b.primary), ("split", a.split, b.split)):
-        if one != other:
-            raise DataError(f"expected two results of one {what}, got {one} and {other}")
+    kinds = type(first).__name__, type(second).__name__
+    for what, *both in (("kind", *kinds), ("metric", a.primary, b.primary), ("split", a.split, b.split)):
+        if both[0] != both[1]:
+            raise DataError(f"expected two results of one {what}, got {both[0]} and {both[1]}")
     items = [(one.influences.digest, one.influences.n) for one in (a, b) if one.influences is not None]
-    known, same_items = len(items) == 2, len(items) == 2 and items[0] == items[1]
-    if not same_items and (known or a.task != b.task):
+    paired = len(items) == 2
+    if len(set(items)) == 2 or (not paired and a.task != b.task):
         raise DataError(
             f"expected two results on the same items, got {a.task} and {b.task}"
-            f"{', which hold different items' if known else ''}: score both on one task"
+            f"{', which hold different items' if paired else ''}: score both on one task"
         )
     layers = sorted(a.scores.keys() & b.scores.keys())
     if not layers:
         raise DataError("expected two results with layers in common, got none")
-    level, names = current().level, names or _names(a.model, b.model)
-    errors = _errors(a, b, layers, 1 - (1 - level) / len(layers), paired=same_items)
+    level = current().level
+    first_name, second_name = names or (
+        ("the first", "the second") if a.model == b.model else distinct_names([a.model, b.model])
+    )
+    errors = _errors(a, b, layers, 1 - (1 - level) / len(layers), paired=paired)
+    notes = [_errors_note(a, errors, paired=paired)]
+    for name, one, other in ((first_name, a, b), (second_name, b, a)):
+        if alone := sorted(one.scores.keys() - other.scores.keys()):
+            notes.append(f"layers of {name} alone are left out: {', '.join(spans(alone))}")
     return Differences(
-        results=names,
+        results=(first_name, second_name),
         task=b.task,
         split=a.split,
         primary=a.primary,
         unit=a.unit,
-        n_items=items[0][1] if same_items else None,
+        n_items=items[0][1] if paired else None,
         layers=tuple(layers),
         scores=tuple((statistics.fmean(a.scores[layer]), statistics.fmean(b.scores[layer])) for layer in layers),
         errors=tuple(errors),
         level=level,
-        notes=tuple(_notes(names, a, b, errors, paired=same_items)),
+        notes=tuple(notes),
         warnings=tuple(
             f"{name}: {warning}"
-            for name, result in zip(names, (first, second), strict=True)
+            for name, result in ((first_name, first), (second_name, second))
             for warning in getattr(result, "warnings", ())
         ),
     )
 
 
 def _scored_layers(result: object) -> ScoredLayers:
-    scored = getattr(result, "scored_layers", None)
-    if not isinstance(scored, ScoredLayers):
+    scored: ScoredLayers | None = getattr(result, "scored_layers", None)
+    if scored is None:
         raise DataError(
             f"expected two results of score, probe, finetune or find, got a {type(result).__name__}: lp.load reads "
             "what lp.save or --json wrote"
         )
     return scored
-
-
-def _names(first: str, second: str) -> tuple[str, str]:
-    """Return the short names of two models, or which result it is where they are of one."""
-    one, other = ("the first", "the second") if first == second else distinct_names([first, second])
-    return one, other
-
-
-def _by_layer(scored: ScoredLayers) -> dict[int, Array]:
-    """Return the (seeds, n) influences on the scores of each layer."""
-    assert scored.influences is not None
-    rows, n = scored.influences.rows, [len(scores) for scores in scored.scores.values()]
-    if len(rows) != sum(n):
-        raise DataError(f"expected influences on each of {sum(n)} scores of {scored.task}, got {len(rows)}")
-    return dict(zip(scored.scores, np.split(rows, np.cumsum(n)[:-1]), strict=True))
 
 
 def _errors(
@@ -201,25 +192,25 @@ def _errors(
     """
     links, psi = None, None
     if paired and a.influences is not None and b.influences is not None:
-        links, psi = a.influences.links or b.influences.links, (_by_layer(a), _by_layer(b))
+        links, psi = a.influences.links or b.influences.links, (a.influences_by_layer(), b.influences_by_layer())
+        if not errors_known(a.influences.n, links):
+            return [None for _ in layers]
     elif any(layer not in one.errors for one in (a, b) for layer in layers):
-        return [None for _ in layers]
-    n_items = [a.errors[layer].n_items if psi is None else len(psi[0][layer][0]) for layer in layers]
-    if psi is not None and not errors_known(n_items[0] or 0, links):
         return [None for _ in layers]
     drawn = [_of_seeds(a, b, layer) for layer in layers]
     seed_freedom, mean_of_seeds = sum(freedom for _, freedom in drawn), statistics.fmean(of for of, _ in drawn)
+    metric = a.primary if a.primary in METRICS else None
     errors: list[Interval | None] = []
-    for layer, n, (own, _) in zip(layers, n_items, drawn, strict=True):
+    for layer, (own, _) in zip(layers, drawn, strict=True):
+        n: int | None
         if psi is None:
-            of_both = [one.errors[layer] for one in (a, b)]
-            of_items = sum((error.items_error or 0.0) ** 2 for error in of_both)
-            units = float(min(error.n_items or 2 for error in of_both))
+            pair = a.errors[layer], b.errors[layer]
+            of_items = sum((error.items_error or 0.0) ** 2 for error in pair)
+            n, units = pair[0].n_items, float(min(error.n_items or 2 for error in pair))
         else:
-            same = a.seeds.get(layer) == b.seeds.get(layer)
-            least = least_variance(n or 0, links) if a.primary in METRICS else 0.0
-            of_items = max(_of_items(psi[0][layer], psi[1][layer], links, same=same), least)
-            units = item_units(n or 0, links)
+            first, second = psi[0][layer], psi[1][layer]
+            n, of_items = first.shape[1], _of_items(first, second, links, same=a.seeds.get(layer) == b.seeds.get(layer))
+            of_items, units = max(of_items, least_variance(n, links) if metric else 0.0), item_units(n, links)
         of_seeds = max(own, mean_of_seeds)
         error = math.sqrt(of_items + of_seeds)
         value = statistics.fmean(b.scores[layer]) - statistics.fmean(a.scores[layer])
@@ -231,7 +222,7 @@ def _errors(
             Interval(
                 value=value,
                 standard_error=error,
-                interval=bounded(a.primary, ends, difference=True) if a.primary in METRICS else ends,
+                interval=bounded(metric, ends, difference=True) if metric else ends,
                 level=level,
                 freedom=freedom,
                 items_error=math.sqrt(of_items) if n else None,
@@ -268,19 +259,11 @@ def _of_items(first: Array, second: Array, links: Links | None, *, same: bool) -
     return common_variance(covariance[:n, :n]) + common_variance(covariance[n:, n:]) - 2 * between
 
 
-def _notes(
-    names: tuple[str, str], a: ScoredLayers, b: ScoredLayers, errors: list[Interval | None], *, paired: bool
-) -> list[str]:
-    """Return what errors are of, and which layers are in one result alone."""
-    notes = []
-    drawn = f" and new {'seeds' if a.seeds else 'foldings'}" if any(e and e.seeds_error for e in errors) else ""
+def _errors_note(a: ScoredLayers, errors: list[Interval | None], *, paired: bool) -> str:
+    """Return what errors are of."""
     if not any(errors):
-        notes.append("nothing is known of the errors: results of this version, of two items or more, say it")
-    elif paired:
-        notes.append(f"errors are over new {plural(a.unit)}{drawn}; both results are of the same {plural(a.unit)}")
-    else:
-        notes.append("errors of the two are taken as independent, which is wider, as items were not saved with both")
-    for name, one, other in ((names[0], a, b), (names[1], b, a)):
-        if alone := sorted(one.scores.keys() - other.scores.keys()):
-            notes.append(f"layers of {name} alone are left out: {', '.join(spans(alone))}")
-    return notes
+        return "nothing is known of the errors: results of this version, of two items or more, say it"
+    if not paired:
+        return "errors of the two are taken as independent, which is wider, as items were not saved with both"
+    drawn = f" and new {'seeds' if a.seeds else 'foldings'}" if any(e and e.seeds_error for e in errors) else ""
+    return f"errors are over new {plural(a.unit)}{drawn}; both results are of the same {plural(a.unit)}"

@@ -120,11 +120,11 @@ class RunItems:
     def of(self, runs: Sequence[FineTuningRun], split: ScoredSplit = "test") -> Array | None:
         """Return the (runs, n) influences of some runs.
 
-        None where one of them has no outputs, or a single item, or a single text in all of them, has no error.
+        None where there are none, one has no outputs, or a single item, or a single text in all, has no error.
         """
         influences, links = self.influences.get(split, {}), self.links.get(split)
         of_runs = [influences[run.place] for run in runs if run.place in influences]
-        if len(of_runs) < len(runs) or not errors_known(len(of_runs[0]), links):
+        if not of_runs or len(of_runs) < len(runs) or not errors_known(len(of_runs[0]), links):
             return None
         return np.stack(of_runs)
 

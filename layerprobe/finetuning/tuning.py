@@ -249,9 +249,7 @@ class _Work:
         if len(floors) == 1:
             of_first_blocks = sorted((run for run in runs if not run.blocks), key=lambda run: run.place)
             influences = ItemInfluences.of(
-                items.of(of_first_blocks) if of_first_blocks else None,
-                digest=task.items_digest("test"),
-                links=items.links["test"],
+                items.of(of_first_blocks), digest=task.items_digest("test"), links=items.links["test"]
             )
         return TuningResult(
             level=level,

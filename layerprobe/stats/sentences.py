@@ -203,27 +203,21 @@ def differences_sentence(
     error = errors[largest]
     ends = "" if error is None else f" ({range_of(error.interval)})"
     most = f"layer {layers[largest]}, {metric_title(metric)} {values[largest]:+.2f}{ends}"
-    together = f"{in_percent(level)} for all layers together"
-    signs = {
-        sign: [i for i, error in zip(layers, errors, strict=True) if error and error.sign == sign] for sign in (1, -1)
-    }
     if not any(errors):
         return f"Scores of {second} less those of {first}: the largest difference is at {most}; its error is not known."
-    rest = len(layers) - len(signs[1]) - len(signs[-1])
-    if rest == len(layers):
+    together = f"{in_percent(level)} for all layers together"
+    of = f" scores of {second} than of {first}"
+    signs = [error.sign if error else 0 for error in errors]
+    rest, differ = signs.count(0), list[str]()
+    for sign, word in ((1, "higher"), (-1, "lower")):
+        if at := [layer for layer, of_layer in zip(layers, signs, strict=True) if of_layer == sign]:
+            differ.append(f"{word}{'' if differ else of} at layer{'s' * (len(at) > 1)} {listed(spans(at))}")
+    if not differ:
         among = "at the one layer" if rest == 1 else f"at any of {rest} layers"
         return f"No significant difference between {first} and {second} {among} ({together}); the largest is at {most}."
-    of = f" scores of {second} than of {first}"
-    shown: list[str] = []
-    for sign, word in ((1, "higher"), (-1, "lower")):
-        if signs[sign]:
-            shown.append(
-                f"{word}{'' if shown else of} at layer{'s' * (len(signs[sign]) > 1)} {listed(spans(signs[sign]))}"
-            )
-    others = (
-        f" No significant difference at the other {counted(rest, 'layer') if rest > 1 else 'layer'}." if rest else ""
-    )
-    return f"{capitalised(', '.join(shown))} ({together}); the largest difference is at {most}.{others}"
+    where = f"the other {counted(rest, 'layer') if rest > 1 else 'layer'}"
+    others = f" No significant difference at {where}." if rest else ""
+    return f"{capitalised(', '.join(differ))} ({together}); the largest difference is at {most}.{others}"
 
 
 def gain_in_brackets(gain: Interval | None) -> str:
