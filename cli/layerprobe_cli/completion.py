@@ -18,7 +18,7 @@ def names_of(place: str) -> Callable[[str], list[str]]:
 
 def tasks(incomplete: str) -> list[str]:
     """Return the tasks that have a name, and the data files and folders on the way to one."""
-    from layerprobe.tasks.hub import ALIASES
+    from layerprobe.tasks.sources import ALIASES
     from layerprobe.tasks.tables import CONLL_SUFFIXES, SUFFIXES
 
     typed, _, start = incomplete.rpartition("/")

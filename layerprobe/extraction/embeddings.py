@@ -52,7 +52,7 @@ from layerprobe.stats.sentences import layer_span
 from layerprobe.store.manifest import Manifest, StoredFile, StoreKey, first_rows, sample_ids, texts_digest
 from layerprobe.store.shards import ShardWriter, StoredEmbeddings, StoredLayer, write_shard
 from layerprobe.store.store import Store
-from layerprobe.tasks.texts import without_surrogates
+from layerprobe.tasks.cells import without_surrogates
 from layerprobe.tasks.values import Items, Task, TextFile, TextSplit
 
 logger = logging.getLogger(__name__)

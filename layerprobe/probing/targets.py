@@ -20,8 +20,8 @@ from layerprobe.names import nearest, some
 from layerprobe.probing.probes import Problem
 from layerprobe.probing.values import TargetKind
 from layerprobe.similarity.checks import as_array
+from layerprobe.tasks.cells import is_number, spelled_alike
 from layerprobe.tasks.tables import open_parquet, read_table
-from layerprobe.tasks.targets import is_number, spelled_alike
 
 CLASSES = 20
 """Whole numbers with up to so many different values are taken for classes."""

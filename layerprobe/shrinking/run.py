@@ -60,11 +60,11 @@ from layerprobe.shrinking.values import (
 from layerprobe.shrinking.vocabulary import tokens_to_keep
 from layerprobe.stats.sentences import missing_sentence
 from layerprobe.store.store import Store
+from layerprobe.tasks.cells import plain
 from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.explored import ItemSource
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.splitting import checked_task
-from layerprobe.tasks.texts import plain
 from layerprobe.tasks.values import Items, Task, TextFile
 
 logger = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from layerprobe.errors import TaskError, option
+from layerprobe.tasks.cells import is_number, label_cell, parse_score
 from layerprobe.tasks.kind import KINDS, Kind, detect_kind
 from layerprobe.tasks.tables import Table
-from layerprobe.tasks.targets import is_number, label_cell, parse_score
 
 Columns = str | Sequence[str | int]
 PAIR, SINGLE = "first,second,score", "text,label"
@@ -63,13 +63,10 @@ def task_columns(table: Table, columns: Columns | None, kind: str | None) -> tup
             named = table  # the first row has a label and names nothing
         return _with_note(named, texts, target), by_name
     widths = (2, 3) if asked_kind is None else (3,) if asked_kind.pairs else (2,)
-    return _chosen(table, columns, widths, _wanted_words(asked_kind), with_target=widths)
-
-
-def _wanted_words(kind: Kind | None) -> str:
-    if kind is None:
-        return f"three different columns as {PAIR}, or two different columns as {SINGLE}"
-    return f"{'three' if kind.pairs else 'two'} different columns as {kind.layout}"
+    layouts = f"three different columns as {PAIR}, or two different columns as {SINGLE}"
+    if asked_kind is not None:
+        layouts = f"{'three' if asked_kind.pairs else 'two'} different columns as {asked_kind.layout}"
+    return _chosen(table, columns, widths, layouts, with_target=widths)
 
 
 def _chosen(

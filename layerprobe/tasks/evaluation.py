@@ -12,8 +12,8 @@ from layerprobe.errors import DataError
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.metrics.influence import jackknife_influences
 from layerprobe.stats.links import Links
+from layerprobe.tasks.cells import plain
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.texts import plain
 from layerprobe.tasks.values import Items, Task
 
 Array = NDArray[np.float64]

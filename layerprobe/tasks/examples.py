@@ -7,11 +7,10 @@ from typing import Any, TypeVar
 
 from layerprobe.errors import TaskError, option
 from layerprobe.names import counted
-from layerprobe.tasks.columns import plain_name
-from layerprobe.tasks.kind import KINDS, LABEL_COLUMNS, detect_kind
-from layerprobe.tasks.splitting import MIN_EXAMPLES, SPLITS, with_all_splits
-from layerprobe.tasks.tables import Table
-from layerprobe.tasks.targets import (
+from layerprobe.tasks.cells import (
+    Cleaner,
+    LeftOut,
+    UnusableRowError,
     check_range,
     class_names,
     label_cell,
@@ -20,7 +19,10 @@ from layerprobe.tasks.targets import (
     scale,
     spelled_alike,
 )
-from layerprobe.tasks.texts import Cleaner, LeftOut, UnusableRowError
+from layerprobe.tasks.columns import plain_name
+from layerprobe.tasks.kind import KINDS, LABEL_COLUMNS, detect_kind
+from layerprobe.tasks.splitting import MIN_EXAMPLES, SPLITS, with_all_splits
+from layerprobe.tasks.tables import Table
 from layerprobe.tasks.values import Examples, Task
 
 _SHOWN = 5

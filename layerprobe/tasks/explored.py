@@ -1,12 +1,13 @@
 """What a page shows of single items: texts, gold, and what layers output for them. Knows arrays and tasks, no models.
 
 A kind of task declares in `Kind.view` how its items look and how its outputs are read, an `ItemView`; a result that was
-made from items keeps an `ItemSource`, which its page asks for them.
+made from items keeps an `ItemSource`, which its page asks for them. Texts are placed on a map by PCA
+(Pearson 1901), turned from layer to layer by orthogonal Procrustes (Schoenemann 1966, Psychometrika 31).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +19,6 @@ from layerprobe.metrics.names import metric_title
 from layerprobe.names import plural, short_name
 from layerprobe.results.items import Explored, Form, LayersOf
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.text_map import text_map
 
 if TYPE_CHECKING:
     from layerprobe.tasks.values import Examples, Items, Task
@@ -272,3 +272,51 @@ def counts_of(gold: NDArray[Any], predicted: NDArray[Any], n: int) -> list[list[
     counts = np.zeros((n, n), dtype=int)
     np.add.at(counts, (gold, predicted), 1)
     return [[int(count) for count in row] for row in counts]
+
+
+# ---- a map of texts, by layer ----------------------------------------------------------------------------
+
+
+def text_map(layers: Iterable[NDArray[np.floating]]) -> tuple[list[Array], list[float]]:
+    """Return the first two principal components of each layer, and what share of the variance they are.
+
+    Each layer's are turned, or mirrored, to be as close as can be to those of the layer before, and are of one size:
+    their mean squared distance from the middle is 1. So what moves from layer to layer moves in the embeddings.
+
+    Args:
+        layers: (n, features) each, of the same samples in the same order.
+
+    Returns:
+        By layer, (n, 2) and a share from 0 to 1; of a layer that is the same for all samples, zeros and 0.
+
+    Examples:
+        >>> layer = np.array([[0.0, 0.0, 1.0], [4.0, 0.0, 1.0], [0.0, 2.0, 1.0], [4.0, 2.0, 1.0]])
+        >>> points, shares = text_map([layer, layer[:, [1, 0, 2]]])
+        >>> bool(np.allclose(points[0], points[1])), shares
+        (True, [1.0, 1.0])
+    """
+    points: list[Array] = []
+    shares: list[float] = []
+    for layer in layers:
+        placed, share = _components(np.asarray(layer, dtype=np.float64))
+        if points:
+            u, _, v = np.linalg.svd(placed.T @ points[-1])
+            placed = placed @ (u @ v)
+        points.append(placed)
+        shares.append(share)
+    return points, shares
+
+
+def _components(layer: Array) -> tuple[Array, float]:
+    """Return (n, 2) first components at a mean square of 1, and their share of the variance."""
+    centred = layer - layer.mean(axis=0)
+    total = float(np.square(centred).sum())
+    if total <= np.finfo(np.float32).eps ** 2 * float(np.square(layer).sum()):
+        return np.zeros((len(layer), 2)), 0.0
+    small = centred.T @ centred if centred.shape[1] <= len(centred) else centred @ centred.T
+    values, vectors = np.linalg.eigh(small)
+    values, vectors = np.maximum(values[::-1][:2], 0), vectors[:, ::-1][:, :2]
+    placed = centred @ vectors if centred.shape[1] <= len(centred) else vectors * np.sqrt(values)
+    if placed.shape[1] < 2:
+        placed = np.column_stack([placed, np.zeros(len(placed))])
+    return placed * np.sqrt(len(placed) / values.sum()), round(float(values.sum()) / total, 4)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import Split
 from layerprobe.registry import Registry
-from layerprobe.tasks.targets import detect_range, label_cell
+from layerprobe.tasks.cells import detect_range, label_cell
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,12 +13,12 @@ from layerprobe.files.atomic import from_home
 from layerprobe.files.inputs import spooled
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted
+from layerprobe.tasks.cells import Cleaner, LeftOut, check_left_out
 from layerprobe.tasks.columns import Columns, declared_columns, named_column, task_columns, text_columns
-from layerprobe.tasks.discovery import split_files
 from layerprobe.tasks.examples import Cells, ItemT, Row, example_of, items_of, kind_of, parsed, task_of
 from layerprobe.tasks.formats import Format
-from layerprobe.tasks.hub import Data, hub_tables, is_on_hub, table_of, tables_of
 from layerprobe.tasks.kind import KINDS, Kind
+from layerprobe.tasks.sources import Data, hub_tables, is_on_hub, split_files, table_of, tables_of
 from layerprobe.tasks.splitting import (
     MIN_EXAMPLES,
     RATIOS,
@@ -43,7 +43,6 @@ from layerprobe.tasks.tables import (
     read_table,
     with_points,
 )
-from layerprobe.tasks.texts import Cleaner, LeftOut, check_left_out
 from layerprobe.tasks.values import Items, Task, TaskSettings, TextFile
 
 

@@ -11,7 +11,7 @@ from layerprobe.errors import unreliable
 from layerprobe.files.images import readable_as
 from layerprobe.files.serialisation import RARE
 from layerprobe.results.table import Table, named_values
-from layerprobe.tasks.texts import plain
+from layerprobe.tasks.cells import plain
 from layerprobe.tasks.values import Task
 
 UNREADABLE = 0.25

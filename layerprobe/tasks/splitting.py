@@ -22,9 +22,9 @@ from layerprobe.errors import DataError, TaskError, option
 from layerprobe.metrics.names import Split
 from layerprobe.names import counted, plural
 from layerprobe.stats.links import joined
+from layerprobe.tasks.cells import plain
 from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.texts import plain
 from layerprobe.tasks.values import Examples, Items, Task, check_task
 
 SPLITS = ("train", "validation", "test")

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO
 from layerprobe.errors import DataError, TaskError, option
 from layerprobe.files.inputs import BYTES, CELLS, RECORD, open_regular, similar_file, text_lines
 from layerprobe.files.serialisation import parse_json
+from layerprobe.tasks.cells import by_name, is_number, written_names
 from layerprobe.tasks.formats import Format, find_encoding
-from layerprobe.tasks.targets import by_name, is_number, written_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

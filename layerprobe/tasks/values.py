@@ -21,9 +21,9 @@ from layerprobe.files.inputs import is_path, similar_file
 from layerprobe.files.serialisation import RARE, Reader, digest, from_dict
 from layerprobe.files.toml import Keys, path_from, text
 from layerprobe.metrics.names import Split
+from layerprobe.tasks.cells import plain
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import KINDS, Kind
-from layerprobe.tasks.texts import plain
 
 TextSplit = Literal["all", "train", "validation", "test"]
 """Whose texts: of one split, or of all."""

@@ -18,8 +18,8 @@ from layerprobe.files.serialisation import parse_json
 from layerprobe.files.toml import read_toml
 from layerprobe.lab.dropbench.zoo import read_zoo
 from layerprobe.results.kept import load
-from layerprobe.tasks.hub import hub_tables
 from layerprobe.tasks.loading import load_corpus
+from layerprobe.tasks.sources import hub_tables
 from layerprobe.tasks.tables import read_table
 
 

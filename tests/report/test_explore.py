@@ -22,9 +22,16 @@ from layerprobe.results.page import render
 from layerprobe.results.shown import make_page
 from layerprobe.scoring.score import score
 from layerprobe.scoring.values import Scores
-from layerprobe.tasks.explored import ItemSource, LayerOutputs, class_view, decision_view, places_of, score_view
+from layerprobe.tasks.explored import (
+    ItemSource,
+    LayerOutputs,
+    class_view,
+    decision_view,
+    places_of,
+    score_view,
+    text_map,
+)
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.text_map import text_map
 from layerprobe.tasks.values import Examples, Task
 from tests.models import save_tiny
 from tests.toy_task import toy_task_of

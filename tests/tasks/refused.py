@@ -20,12 +20,12 @@ from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.kinds.sentences.word_similarity import load_word_similarity
 from layerprobe.kinds.summaries.kind import SummaryItems
 from layerprobe.kinds.triplets.kind import Triplets
+from layerprobe.tasks.cells import check_range, detect_range, parse_score
 from layerprobe.tasks.columns import task_columns, text_columns
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.loading import load_task, load_texts
 from layerprobe.tasks.splitting import split_by_ratio
 from layerprobe.tasks.tables import Table, read_table
-from layerprobe.tasks.targets import check_range, detect_range, parse_score
 from layerprobe.tasks.values import Examples, Items, Task, TaskSettings
 from tests.images import digit_folder
 from tests.kinds.retrieval.toy import collection

@@ -6,8 +6,8 @@ import datasets
 import pytest
 
 from layerprobe.errors import TaskError
-from layerprobe.tasks.hub import is_hub_name
 from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.sources import is_hub_name
 
 
 def split(n: int, word: str = "a", **others):

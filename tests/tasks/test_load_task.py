@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerprobe.errors import TaskError
+from layerprobe.tasks.cells import Cleaner
 from layerprobe.tasks.loading import load_task, load_texts
-from layerprobe.tasks.texts import Cleaner
 
 SCORES = [0, 1.25, 2.5, 5]
 

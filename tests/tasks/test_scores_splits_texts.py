@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerprobe.errors import DataError
+from layerprobe.tasks.cells import MAX_CHARACTERS, Cleaner, class_names, detect_range, label_cell, plain, scale
 from layerprobe.tasks.splitting import drawn_from, resplit, split_by_ratio, with_all_splits
-from layerprobe.tasks.targets import class_names, detect_range, label_cell, scale
-from layerprobe.tasks.texts import MAX_CHARACTERS, Cleaner, plain
 from layerprobe.tasks.values import Examples, Task, TextFile
 from tests.toy_task import toy_task
 

@@ -11,7 +11,7 @@ import pytest
 import layerprobe as lp
 from layerprobe.errors import TaskError
 from layerprobe.probing.targets import as_targets
-from layerprobe.tasks.targets import spelled_alike
+from layerprobe.tasks.cells import spelled_alike
 
 N = 120
 ONE_CLASS: list[tuple[Any, Any]] = [

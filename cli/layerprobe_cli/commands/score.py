@@ -118,8 +118,8 @@ def score(
 
 def _is_collection(source: TaskSettings) -> bool:
     """Return whether a source is a folder or data set of queries, documents and judgements, which may have no split."""
-    from layerprobe.tasks.hub import is_on_hub
     from layerprobe.tasks.kind import KINDS
+    from layerprobe.tasks.sources import is_on_hub
 
     of_kind = source.kind in (None, RETRIEVAL)
     folder = KINDS[RETRIEVAL].recognises(Path(source.source))

@@ -16,14 +16,14 @@ from layerprobe.files.inputs import BYTES, open_regular, read_document
 from layerprobe.files.serialisation import parse_json
 from layerprobe.kinds.answers.kind import QUESTION_ANSWERING, Answer, Questions, is_in
 from layerprobe.names import counted
+from layerprobe.tasks.cells import Cleaner, UnusableRowError
 from layerprobe.tasks.columns import declared_columns
-from layerprobe.tasks.discovery import data_files
 from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.loading import TaskSource, load_rows
+from layerprobe.tasks.sources import data_files
 from layerprobe.tasks.splitting import SPLITS
 from layerprobe.tasks.tables import Table, check_format, first_columns, table_of_columns
-from layerprobe.tasks.texts import Cleaner, UnusableRowError
 from layerprobe.tasks.values import Task
 
 SUFFIXES = (".json", ".jsonl", ".parquet")

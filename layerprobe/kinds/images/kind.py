@@ -21,16 +21,15 @@ from layerprobe.metrics.influence import class_influences
 from layerprobe.metrics.scores import class_scores
 from layerprobe.names import counted
 from layerprobe.stats.floors import class_floors
+from layerprobe.tasks.cells import LeftOut, UnusableRowError, check_left_out, label_cell, written_names
 from layerprobe.tasks.columns import Columns, named_column, plain_name
-from layerprobe.tasks.discovery import split_roles
 from layerprobe.tasks.examples import Cells, ItemT, Row, items_of, task_of
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import LABEL_COLUMNS, Kind
 from layerprobe.tasks.loading import TaskSource
+from layerprobe.tasks.sources import split_roles
 from layerprobe.tasks.splitting import SPLITS
 from layerprobe.tasks.tables import Table, check_size, read_table
-from layerprobe.tasks.targets import label_cell, written_names
-from layerprobe.tasks.texts import LeftOut, UnusableRowError, check_left_out
 from layerprobe.tasks.values import Task, TextFile
 
 IMAGE_NAMES = ("image", "images", "img", "filename", "file", "filepath", "imagepath", "imagefile", "path")

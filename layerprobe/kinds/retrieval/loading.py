@@ -12,16 +12,14 @@ from layerprobe.files.atomic import from_home
 from layerprobe.kinds.retrieval.kind import RETRIEVAL, Ranking, RetrievalItems
 from layerprobe.metrics.names import Split
 from layerprobe.names import counted, some
+from layerprobe.tasks.cells import Cleaner, LeftOut, check_left_out, parse_score
 from layerprobe.tasks.columns import Columns, judgement_columns, record_columns, training_columns
-from layerprobe.tasks.discovery import data_files, split_roles
 from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.formats import Format
-from layerprobe.tasks.hub import hub_retrieval_tables, is_on_hub
 from layerprobe.tasks.loading import TaskSource, checked_splits, read_items
+from layerprobe.tasks.sources import data_files, hub_retrieval_tables, is_on_hub, split_roles
 from layerprobe.tasks.splitting import MIN_EXAMPLES, SPLITS
 from layerprobe.tasks.tables import Table, check_format, read_table
-from layerprobe.tasks.targets import parse_score
-from layerprobe.tasks.texts import Cleaner, LeftOut, check_left_out
 from layerprobe.tasks.values import Task, TaskSettings
 
 MOST_NEGATIVES = 100

@@ -6,8 +6,8 @@ from layerprobe.errors import TaskError, option
 from layerprobe.metrics.influence import class_influences, correlation_influences, decision_influences, fit_influences
 from layerprobe.metrics.scores import best_threshold, class_scores, correlations, decision_scores, fit_scores
 from layerprobe.stats.floors import NAMING_THE_MEAN, RANDOM_ORDER, class_floors, decision_floors, zero_floors
+from layerprobe.tasks.cells import BINARY, detect_or_observe, is_binary, is_number, label_cell
 from layerprobe.tasks.kind import LABEL_COLUMNS, Kind
-from layerprobe.tasks.targets import BINARY, detect_or_observe, is_binary, is_number, label_cell
 
 SCORE_COLUMNS = (
     "score",

@@ -11,14 +11,13 @@ from pathlib import Path
 from layerprobe.errors import TaskError
 from layerprobe.files.atomic import from_home
 from layerprobe.kinds.sentences.kind import STS
+from layerprobe.tasks.cells import LeftOut, check_left_out, detect_range, is_number, scale
 from layerprobe.tasks.columns import task_columns
-from layerprobe.tasks.discovery import data_files
 from layerprobe.tasks.examples import Row, example_of, items_of, parsed, task_of
 from layerprobe.tasks.formats import Format
+from layerprobe.tasks.sources import data_files
 from layerprobe.tasks.splitting import with_counts
 from layerprobe.tasks.tables import Table, read_table
-from layerprobe.tasks.targets import detect_range, is_number, scale
-from layerprobe.tasks.texts import LeftOut, check_left_out
 from layerprobe.tasks.values import Task
 
 SHARES = (0.7, 0.15, 0.15)

@@ -16,13 +16,13 @@ from layerprobe.errors import DataError, TaskError
 from layerprobe.kinds.summaries.metrics import ROUGE, greedy_oracle, readable, rouge
 from layerprobe.metrics.influence import Influences, mean_influences
 from layerprobe.names import counted
-from layerprobe.tasks.discovery import folder_splits
+from layerprobe.tasks.cells import Cleaner, UnusableRowError
 from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.explored import ItemView, ReadOutputs
 from layerprobe.tasks.kind import Kind
 from layerprobe.tasks.loading import TaskSource, load_rows
+from layerprobe.tasks.sources import folder_splits
 from layerprobe.tasks.tables import first_columns
-from layerprobe.tasks.texts import Cleaner, UnusableRowError
 from layerprobe.tasks.values import Items, Task
 
 Array = NDArray[np.float64]

@@ -13,16 +13,15 @@ from typing import Any
 from layerprobe.errors import DataError, TaskError, option
 from layerprobe.kinds.tokens.kind import WORD_NAMES, TaggedSentences
 from layerprobe.names import counted
+from layerprobe.tasks.cells import UnusableRowError, class_names, spelled_alike
 from layerprobe.tasks.columns import Columns, declared_columns, plain_name
-from layerprobe.tasks.discovery import data_files
 from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import Kind
 from layerprobe.tasks.loading import TaskSource, load_rows
+from layerprobe.tasks.sources import data_files
 from layerprobe.tasks.splitting import SPLITS
 from layerprobe.tasks.tables import CONLL_SUFFIXES, Table, check_format, encoding_of, read_json_lines, read_lines
-from layerprobe.tasks.targets import class_names, spelled_alike
-from layerprobe.tasks.texts import UnusableRowError
 from layerprobe.tasks.values import Task
 
 DOCUMENT = "-DOCSTART-"

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from layerprobe.metrics.influence import mean_influences
 from layerprobe.stats.floors import RANDOM_ORDER, Floor
+from layerprobe.tasks.cells import plain
 from layerprobe.tasks.columns import training_columns
 from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.explored import ABOVE, ItemView, ReadOutputs
 from layerprobe.tasks.kind import Kind
 from layerprobe.tasks.loading import TaskSource, load_rows
-from layerprobe.tasks.texts import plain
 from layerprobe.tasks.values import Items, Task
 
 
