@@ -28,17 +28,9 @@ from layerprobe.similarity.cautions import cautions
 from layerprobe.similarity.checks import MIN_SAMPLES, as_array
 from layerprobe.similarity.cka import CKAEstimate, estimate_cka
 from layerprobe.similarity.diagnostics import diagnose
-from layerprobe.similarity.estimates import MeasureEstimate, measure_layers
+from layerprobe.similarity.maps import MeasureEstimate, measure_layers
 from layerprobe.similarity.measures.cka import CKA
-from layerprobe.similarity.values import (
-    Alignment,
-    LayerDiagnostics,
-    Measure,
-    Normalize,
-    SimilarityCurve,
-    SimilarityMap,
-    as_measure,
-)
+from layerprobe.similarity.values import Alignment, LayerDiagnostics, Measure, SimilarityMap, as_measure
 from layerprobe.store.shards import StoredLayer
 from layerprobe.tasks.evaluation import evaluate_outputs, outputs_of_layer
 from layerprobe.tasks.explored import ItemSource, LayerOutputs
@@ -295,10 +287,11 @@ def _compared(
 ) -> Comparisons:
     estimates = _estimates(model, references, measure, level=level, groups=groups, device=device)
     first, second = estimates[: len(references)], estimates[len(references) :]
-    curves = [
-        _with_partners(reference, estimate.curve(alignment))
-        for estimate, reference, alignment in zip(first, references, alignments, strict=True)
-    ]
+    curves = []
+    for estimate, reference, alignment in zip(first, references, alignments, strict=True):
+        curve = estimate.curve(alignment)
+        partners = map(reference.nearest, curve.reference_layers)  # of a layer that is left out
+        curves.append(dataclasses.replace(curve, reference_layers=tuple(partners)))
     comparisons = []
     for number, (estimate, reference, curve) in enumerate(zip(first, references, curves, strict=True)):
         left_out: dict[str, Any] = {
@@ -322,21 +315,10 @@ def _compared(
             )
         )
     differences: list[tuple[Interval, ...]] = []
-    partners = [list(enumerate(curve.reference_layers)) for curve in curves]
-    for estimate, partner in zip(first[1:], partners[1:], strict=True):
-        differences.append(first[0].differences(estimate, list(zip(partners[0], partner, strict=True))))
+    places = [list(enumerate(curve.reference_layers)) for curve in curves]
+    for estimate, place in zip(first[1:], places[1:], strict=True):
+        differences.append(first[0].differences(estimate, list(zip(places[0], place, strict=True))))
     return Comparisons(comparisons=tuple(comparisons), differences=tuple(differences) if all(differences) else ())
-
-
-def _with_partners(reference: Embeddings, curve: SimilarityCurve) -> SimilarityCurve:
-    """Name the layer of the reference that stands for one that is left out."""
-    return dataclasses.replace(curve, reference_layers=tuple(map(reference.nearest, curve.reference_layers)))
-
-
-def other_normalization(measure: CKA) -> CKA:
-    """Return the measure of z-scored features for that of raw ones, and the other way round."""
-    other: Normalize = "zscore" if measure.normalize == "raw" else "raw"
-    return dataclasses.replace(measure, normalize=other)
 
 
 def _estimates(
@@ -367,9 +349,10 @@ def _estimates(
     # A model against itself is read once.
     others = [reference for reference in references if reference.fingerprint != model.fingerprint]
     position = {reference.fingerprint: number + 1 for number, reference in enumerate(others)}
+    other = dataclasses.replace(measure, normalize="zscore" if measure.normalize == "raw" else "raw")
     return estimate_cka(
         [(embeddings.model.name, _layers(embeddings)) for embeddings in (model, *others)],
-        measures=[measure, other_normalization(measure)],
+        measures=[measure, other],
         pairs=[(0, position.get(reference.fingerprint, 0)) for reference in references],
         level=level,
         groups=groups,

@@ -105,7 +105,7 @@ class Differences(Shown):
 
     @property
     def page(self) -> dict[str, Any]:
-        """What its page has besides its table, see `layerprobe.results.declared`."""
+        """What its page has besides its table, see `declared_page`."""
         return {"kind": "differences of two results", "about": self.task, "account": self.notes}
 
 

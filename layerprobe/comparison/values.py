@@ -53,11 +53,6 @@ class Comparison(Shown):
     """Whence its page has single items, an `ItemSource`; None where texts were compared that are of no task."""
 
     @property
-    def first_layer(self) -> int:
-        """The first layer of the model that is not left out: what others have before it repeats its own."""
-        return self.layers.start
-
-    @property
     def layers(self) -> range:
         """Those of the model that are not left out."""
         return self.map.layers[0]
@@ -109,7 +104,6 @@ class Comparison(Shown):
             *_difference("change", [self.changes.get(layer) for layer, _ in pairs] if self.steps else ()),
             *_difference("less_first", differences),
         )
-        notes = [f"Similarity: {self._what}."]
         return Table(
             columns=(
                 Column("measure", (self.map.measure.title,) * len(pairs), shown=False),
@@ -120,7 +114,7 @@ class Comparison(Shown):
                     for column in columns
                 ),
             ),
-            notes=tuple(notes),
+            notes=(f"Similarity: {self._what}.",),
             charts=(
                 Chart(lines=(Line("value", interval="value", band="band"),), name="curve", by="reference", band=True),
             ),
@@ -129,11 +123,7 @@ class Comparison(Shown):
     @property
     def pairs(self) -> Table:
         """One row per pair of layers, raw and z-scored, always with the same columns: for files."""
-        ours, other, partners = (
-            self.map.pairs,
-            self.other_normalization,
-            set(enumerate(self.curve.reference_layers)),
-        )
+        ours, other, partners = self.map.pairs, self.other_normalization, set(enumerate(self.curve.reference_layers))
         whole = stacked([ours] if other is None else [ours, other.pairs])
         pairs = zip(whole.data["layer"], whole.data["reference_layer"], strict=True)
         on_curve = [row < len(ours) and pair in partners for row, pair in enumerate(pairs)]

@@ -561,7 +561,7 @@ class TuningResult(Shown):
 
     @property
     def page(self) -> dict[str, Any]:
-        """What its page has besides its table, see `layerprobe.results.declared`: of several tasks, a section each."""
+        """What its page has besides its table, see `declared_page`: of several tasks, a section each."""
         keys: dict[str, list[tuple[str, str]]] = {}
         for key in self.curves:
             keys.setdefault(key[1], []).append(key)

@@ -2,4 +2,4 @@
 
 from layerprobe.results.shown import PAGES
 
-PAGES.add(dict.fromkeys(("Bench", "RecipeResult"), "layerprobe.results.declared:declared_page"))
+PAGES.add(dict.fromkeys(("Bench", "RecipeResult"), "layerprobe.results.page:declared_page"))

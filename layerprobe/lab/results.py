@@ -358,7 +358,7 @@ class RecipeResult(Shown):
 
     @property
     def page(self) -> dict[str, Any]:
-        """What its page has besides its table, see `layerprobe.results.declared`."""
+        """What its page has besides its table, see `declared_page`."""
         recipe, effects = self.recipe, self.effects
         best = [(rows[0], best_by_validation([row.outcome for row in rows])) for rows in self.last]
         return {

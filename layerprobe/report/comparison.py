@@ -21,7 +21,7 @@ from layerprobe.results import numbers
 from layerprobe.results.page import page_of
 from layerprobe.results.parts import definitions, facts_table, folded, section, table_of
 from layerprobe.results.shown import clauses
-from layerprobe.results.table import Table, stacked
+from layerprobe.results.table import stacked
 from layerprobe.results.values import Figure, Page, Part, Section
 from layerprobe.similarity.values import SimilarityMap
 
@@ -52,11 +52,6 @@ class Compared:
         """What is compared with what."""
         return self.model if self.alone else f"{self.model} compared with {' and '.join(self.references)}"
 
-    @property
-    def table(self) -> Table:
-        """One row per measure, reference and layer."""
-        return replace(stacked([result.table for result in self.measured], by=("measure", "reference")), charts=())
-
 
 def comparison_page(*results: Comparison | Comparisons, show_map: bool = False) -> Page:
     """Return the page of a model compared with others; of several results, each is by another measure.
@@ -74,7 +69,7 @@ def comparison_page(*results: Comparison | Comparisons, show_map: bool = False) 
     ]
     page = page_of(
         compared.first,
-        table=compared.table,
+        table=replace(stacked([result.table for result in compared.measured], by=("measure", "reference")), charts=()),
         heading=_heading(leads[0]),
         kind="comparison",
         about=compared.about,
@@ -283,31 +278,21 @@ def provenance(compared: Compared) -> tuple[Part, ...]:
         "Settings": ", ".join(f"{name} {value}" for name, value in first.settings.items()) or None,
         **measures,
     }
-    return compared_facts(first, comparisons), definitions(facts)
-
-
-def compared_facts(first: Comparison, comparisons: Sequence[Comparison]) -> Part:
-    """Return the facts of a model and its references, side by side."""
     models = [first.model, *(comparison.reference for comparison in comparisons)]
     names = ["Model", *(f"Reference {number}" if number > 1 else "Reference" for number in range(1, len(models)))]
-    facts = [model_facts(model) for model in models]
+    of_models = [model_facts(model) for model in models]
     if any(model.source for model in models):
-        facts = [values | {"From": model.source or model.name} for values, model in zip(facts, models, strict=True)]
-    return facts_table("Models", names, facts)
+        of_models = [fact | {"From": one.source or one.name} for fact, one in zip(of_models, models, strict=True)]
+    return facts_table("Models", names, of_models), definitions(facts)
 
 
 def _conventions(comparison: Comparison) -> str:
     """Return every convention that the similarities depend on."""
     heatmap, items = comparison.map, plural(comparison.unit)
     median = [f"the median over {heatmap.sigma_samples} {items}"] if heatmap.sigma_samples else []
-    parts = [*heatmap.measure.conventions, *median, features(heatmap).lower()]
-    parts += [f"{heatmap.n_samples} {items}", _intervals(heatmap)]
-    return "; ".join([*parts, f"{comparison.curve.alignment} alignment"])
-
-
-def _intervals(heatmap: SimilarityMap) -> str:
-    errors = heatmap.uncertainty
-    if errors is None:
-        return "no intervals"
-    units = "" if errors.n_groups is None else f", {errors.n_groups} groups"
-    return f"{numbers.confidence(errors.level)} intervals from the {errors.method}{units}"
+    parts = [*heatmap.measure.conventions, *median, features(heatmap).lower(), f"{heatmap.n_samples} {items}"]
+    errors, intervals = heatmap.uncertainty, "no intervals"
+    if errors is not None:
+        units = "" if errors.n_groups is None else f", {errors.n_groups} groups"
+        intervals = f"{numbers.confidence(errors.level)} intervals from the {errors.method}{units}"
+    return "; ".join([*parts, intervals, f"{comparison.curve.alignment} alignment"])

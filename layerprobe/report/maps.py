@@ -48,12 +48,49 @@ def map_figure(
     lowest: float | None = None,
     title: str = "",
 ) -> Figure:
-    """Return a map with what it shows; dots mark the pairs of a curve."""
-    plot = similarity_map(heatmap, names, compared=curve, lowest=lowest, title=title)
-    rows, columns = heatmap.shape
+    """Return every layer of a model (rows) against every layer of a reference (columns); names are of both.
+
+    Dots mark the pairs of a curve. Colours go from 0, or from the lowest value where that is negative, to 1.
+    """
+    measure, (model, reference), (rows, columns) = heatmap.measure.short_name, names, heatmap.shape
+    lowest = lowest_value([heatmap]) if lowest is None else lowest
+    cells, template = _cells(heatmap)
     alone = curve is not None and curve.alignment == "previous-layer"
-    finding, style = map_finding(heatmap, alone=alone), f"--columns:{columns};--rows:{rows}"
-    return Figure(name, plot, finding, "", kind="plot map", style=style)
+    legend = "" if title.lower().startswith(measure.lower()) else measure
+    pair = "layer %{y}, layer %{x}" if alone else "model layer %{y}, reference layer %{x}"
+    heat = go.Heatmap(
+        z=of_cells(heatmap.layers, heatmap.values),
+        hoverongaps=False if any((*heatmap.first_layers, *heatmap.collapsed)) else None,
+        customdata=cells,
+        name=f"{measure} map",
+        zmin=min(0.0, lowest),
+        zmax=1.0,
+        xgap=1,
+        ygap=1,
+        colorscale=_colour_scale(lowest),
+        colorbar={"thickness": 12, "outlinewidth": 0, "len": 1, "title": {"text": legend}, "tickfont": {"size": 11}},
+        hovertemplate=f"{pair}<br>{measure} %{{z:.4f}}{template}<extra></extra>",
+    )
+    figure = go.Figure([heat])
+    if curve is not None:
+        figure.add_scatter(
+            x=[curve.reference_layers[layer] for layer in heatmap.layers[0]],
+            y=list(heatmap.layers[0]),
+            name="compared in the curve",
+            mode="markers",
+            marker={"color": PAPER, "size": 6, "line": {"color": INK, "width": 1.2}},
+            hoverinfo="skip",
+            showlegend=False,
+        )
+    square_axis(figure.layout.xaxis, f"Layer of {text(reference)}", columns)
+    square_axis(figure.layout.yaxis, f"Layer of<br>{text(model)}", rows)
+    styled(figure)
+    if title:
+        figure.update_layout(title={"text": text(title), "x": 0, "xref": "paper", "font": {"size": 15}})
+    figure.update_xaxes(tickfont_size=11)
+    figure.update_yaxes(tickfont_size=11)
+    style = f"--columns:{columns};--rows:{rows}"
+    return Figure(name, figure, map_finding(heatmap, alone=alone), "", kind="plot map", style=style)
 
 
 def map_finding(heatmap: SimilarityMap, *, alone: bool = False) -> str:
@@ -103,70 +140,16 @@ def lowest_value(maps: Sequence[SimilarityMap]) -> float:
     return min(value for row in rows for value in row if value is not None)
 
 
-def similarity_map(
-    heatmap: SimilarityMap,
-    names: tuple[str, str],
-    *,
-    compared: SimilarityCurve | None = None,
-    lowest: float | None = None,
-    title: str = "",
-) -> go.Figure:
-    """Return every layer of a model (rows) against every layer of a reference (columns); names are of both.
-
-    Dots mark the pairs of a curve. Colours go from 0, or from the lowest value where that is negative, to 1.
-    """
-    measure, (model, reference), (rows, columns) = heatmap.measure.short_name, names, heatmap.shape
-    lowest = lowest_value([heatmap]) if lowest is None else lowest
-    cells, template = _cells(heatmap)
-    alone = compared is not None and compared.alignment == "previous-layer"
-    legend = "" if title.lower().startswith(measure.lower()) else measure
-    pair = "layer %{y}, layer %{x}" if alone else "model layer %{y}, reference layer %{x}"
-    heat = go.Heatmap(
-        z=of_cells(heatmap.layers, heatmap.values),
-        hoverongaps=False if any((*heatmap.first_layers, *heatmap.collapsed)) else None,
-        customdata=cells,
-        name=f"{measure} map",
-        zmin=min(0.0, lowest),
-        zmax=1.0,
-        xgap=1,
-        ygap=1,
-        colorscale=_colour_scale(lowest),
-        colorbar={"thickness": 12, "outlinewidth": 0, "len": 1, "title": {"text": legend}, "tickfont": {"size": 11}},
-        hovertemplate=f"{pair}<br>{measure} %{{z:.4f}}{template}<extra></extra>",
-    )
-    figure = go.Figure([heat, *([] if compared is None else [_dots(compared, heatmap.layers[0])])])
-    square_axis(figure.layout.xaxis, f"Layer of {text(reference)}", columns)
-    square_axis(figure.layout.yaxis, f"Layer of<br>{text(model)}", rows)
-    styled(figure)
-    if title:
-        figure.update_layout(title={"text": text(title), "x": 0, "xref": "paper", "font": {"size": 15}})
-    figure.update_xaxes(tickfont_size=11)
-    return figure.update_yaxes(tickfont_size=11)
-
-
-def _dots(compared: SimilarityCurve, layers: range) -> go.Scatter:
-    return go.Scatter(
-        x=[compared.reference_layers[layer] for layer in layers],
-        y=list(layers),
-        name="compared in the curve",
-        mode="markers",
-        marker={"color": PAPER, "size": 6, "line": {"color": INK, "width": 1.2}},
-        hoverinfo="skip",
-        showlegend=False,
-    )
-
-
 def _cells(heatmap: SimilarityMap) -> tuple[list[list[list[float]]] | None, str]:
     """Return the numbers of every cell next to its value, and how they are shown when it is pointed at."""
-    matrices, template = [], ""
-    if heatmap.uncertainty is not None:
-        matrices += [heatmap.uncertainty.lower, heatmap.uncertainty.upper, heatmap.uncertainty.standard_errors]
-        level = numbers.confidence(heatmap.uncertainty.level)
-        template += f"<br>{level} interval [%{{customdata[0]:.3f}}, %{{customdata[1]:.3f}}]"
-        template += "<br>standard error %{customdata[2]:.4f}"
-    if not matrices:
+    errors = heatmap.uncertainty
+    if errors is None:
         return None, ""
-    return [[list(cell) for cell in zip(*rows, strict=True)] for rows in zip(*matrices, strict=True)], template
+    level = numbers.confidence(errors.level)
+    template = f"<br>{level} interval [%{{customdata[0]:.3f}}, %{{customdata[1]:.3f}}]"
+    matrices = zip(errors.lower, errors.upper, errors.standard_errors, strict=True)
+    cells = [[list(cell) for cell in zip(*rows, strict=True)] for rows in matrices]
+    return cells, f"{template}<br>standard error %{{customdata[2]:.4f}}"
 
 
 def _colour_scale(lowest: float) -> list[list[Any]]:

@@ -15,13 +15,13 @@ from layerprobe.results.style import (
     BAND,
     CANDIDATE,
     CHOSEN,
-    COLOURS,
     DASHES,
     DROP,
     FAINT,
     FURTHER,
     INK,
     INTERVAL,
+    MODEL,
     REFERENCE,
     SHADE,
     TRANSPARENT,
@@ -42,8 +42,8 @@ ROOM, DODGE = 0.4, 0.13
 
 
 STYLES = (
-    (COLOURS[0], INTERVAL, "circle", "solid"),
-    (COLOURS[1], SHADE, "square", "dash"),
+    (MODEL, INTERVAL, "circle", "solid"),
+    (DROP, SHADE, "square", "dash"),
     *((c, s, y, d) for (c, s, d), y in zip(FURTHER, ("diamond", "x", "star"), strict=True)),
 )
 """Colour, shade, symbol and dash of curves, in turn."""

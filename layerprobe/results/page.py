@@ -24,11 +24,11 @@ from layerprobe.results import numbers
 from layerprobe.results.draw import drawn
 from layerprobe.results.markup import Markup, element, escape, join, script_json
 from layerprobe.results.parts import commands as block
-from layerprobe.results.parts import definitions, listed, section, table_of
+from layerprobe.results.parts import definitions, folded, listed, section, table_of
 from layerprobe.results.shown import PlotlySource, Shown, is_image
 from layerprobe.results.style import DARK
 from layerprobe.results.table import Table
-from layerprobe.results.values import Figure, Page, Section
+from layerprobe.results.values import Figure, Page, Part, Section
 from layerprobe.versions import __version__
 
 CDN = "https://cdn.plot.ly"
@@ -133,6 +133,44 @@ def page_of(
         numbers=page_table,
         **about,
     )
+
+
+def declared_page(result: Any) -> Page:
+    """Return the page of a result that declares it: its first figure is the first chart of `first`, or of its table.
+
+    A result says in `page` what is not in its sentences and its table: fields of a `Page`, with `sections` and
+    `sources` as plain values. A section is its heading and tables: the charts of each are drawn above it, and the table
+    is folded; a part of the result's own table, by its title, is not written again.
+    """
+    declared = dict(result.page)
+    sections, sources = declared.pop("sections", {}), declared.pop("sources", {})
+    first, toml = declared.pop("first", result.table), declared.pop("toml", "")
+    provenance: list[Part] = [definitions(sources)]
+    if toml:
+        provenance.append(folded("What was done, as a file", element("pre", element("code", toml))))
+    figures = [drawn(first, chart) for chart in first.charts] if first is not None and len(first) else []
+    listed = [
+        section(
+            f"section-{number}", heading, *(part for table in tables for part in _declared(table, result.table.title))
+        )
+        for number, (heading, tables) in enumerate(sections.items())
+    ]
+    if len(figures) > 1:
+        listed.insert(0, section("figures", first.title, *figures[1:]))
+    return page_of(
+        result,
+        table=replace(result.table, charts=()),
+        first=figures[0] if figures else None,
+        sections=listed,
+        provenance=tuple(provenance),
+        **declared,
+    )
+
+
+def _declared(table: Table, written: str) -> Iterator[Part]:
+    if len(table):
+        yield from (drawn(table, chart) for chart in table.charts)
+        yield folded(table.title, table_of(table)) if table.title != written else None
 
 
 def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:

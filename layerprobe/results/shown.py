@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import to_json
 from layerprobe.registry import Registry
-from layerprobe.results.imports import imported
 from layerprobe.results.markup import Markup, element
-from layerprobe.results.table import Table, no_minus_zero
+from layerprobe.results.table import Table, imported, no_minus_zero
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -49,14 +49,11 @@ DARK = {
 }
 """What a dark page draws in place of each colour of the figures."""
 
-COLOURS, SYMBOLS = (MODEL, DROP, REFERENCE), ("circle", "square", "diamond")
-"""By model."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 """By length, the longest first."""
 
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-LAYER_AXIS = "Layer (blocks kept)"
 
 
 def text(name: str) -> str:
@@ -71,7 +68,7 @@ def _tick_step(n_layers: int) -> int:
 
 def layer_axis(figure: go.Figure, n_layers: int) -> None:
     """Make the horizontal axis that of the model's layers."""
-    figure.update_xaxes(title=LAYER_AXIS, range=[-0.5, n_layers - 0.5], dtick=_tick_step(n_layers), tick0=0)
+    figure.update_xaxes(title="Layer (blocks kept)", range=[-0.5, n_layers - 0.5], dtick=_tick_step(n_layers), tick0=0)
 
 
 def square_axis(axis: Any, title: str, n_layers: int) -> None:

@@ -11,14 +11,14 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.names import in_percent
 from layerprobe.results.charts import Chart, Quantity
-from layerprobe.results.imports import imported
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +31,19 @@ SMALLEST_P = 1e-10
 FILES = (".csv", ".parquet", ".pq", ".tex")
 # What a spreadsheet may take for a formula (OWASP, "CSV injection"), a number with its sign aside.
 _FORMULA = re.compile(r"(?![+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\Z)[=+\-@\t\r\n＝＋－＠]", re.ASCII | re.IGNORECASE)
+
+
+def imported(module: str) -> Any:
+    """Import a module that showing results needs; a missing package is a LayerProbeError."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("layerprobe"):
+            raise
+        package = error.name.partition(".")[0]
+        raise LayerProbeError(
+            f"expected {package}, which shows results, to be installed: pip install {package}"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,9 +144,6 @@ class LayerMeasure(Measure, Generic[Prepared]):
         """Texts below which its values say nothing, where that is more than the four that every measure needs."""
         return 0
 
-    def check_samples(self, n: int) -> None:
-        """Raise DataError if it is not defined for so few texts."""
-
     @abc.abstractmethod
     def prepare(self, layer: ArrayLike, *, name: str) -> Prepared:
         """Return what comparing needs of a layer, (n, d) raw or z-scored embeddings that messages call `name`.

@@ -19,8 +19,7 @@ from layerprobe.lab.dropbench.zoo import read_zoo
 from layerprobe.lab.recipe import Recipe, RecipeModel, RecipeTask
 from layerprobe.lab.results import RecipeResult
 from layerprobe.lab.run import plan_recipe, run_recipe
-from layerprobe.results.declared import declared_page
-from layerprobe.results.page import render
+from layerprobe.results.page import declared_page, render
 from layerprobe.tasks.values import TaskSettings
 from tests.lab.recipes import SMALL, chain, study
 

@@ -12,7 +12,7 @@ from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import LayerProbeError
 from layerprobe.similarity.cka import estimate_cka
-from layerprobe.similarity.estimates import measure_layers
+from layerprobe.similarity.maps import measure_layers
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
 from layerprobe.similarity.measures.neighbours import MutualKNN
 from layerprobe.similarity.measures.rsa import RSA

@@ -7,9 +7,8 @@ import pytest
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outcomes import compared, outcomes
 from layerprobe.finetuning.values import FineTuningRun, TuningResult
-from layerprobe.results.declared import declared_page
 from layerprobe.results.draw import DODGE
-from layerprobe.results.page import render
+from layerprobe.results.page import declared_page, render
 from layerprobe.results.style import text
 from layerprobe.stats.values import AgainstBest, Floor
 from tests.study.test_confirmation import run_of

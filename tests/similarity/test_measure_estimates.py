@@ -1,7 +1,6 @@
 """Curves of the measures beside CKA: what their errors are, how far they are right, and where there are none."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +9,7 @@ from scipy import stats
 
 from layerprobe.context import settings
 from layerprobe.errors import DataError
-from layerprobe.similarity.estimates import PARTS, MeasureEstimate, measure_layers
-from layerprobe.similarity.maps import measure_map, samples_without_parts
+from layerprobe.similarity.maps import PARTS, MeasureEstimate, measure_layers, measure_map, samples_without_parts
 from layerprobe.similarity.values import CurveUncertainty, Normalize
 from tests.similarity.beside_cka import BESIDE_CKA, NEIGHBOUR_MEASURES, measured
 
@@ -173,10 +171,10 @@ def test_neighbours_that_are_too_many_without_a_group_leave_no_intervals(name: s
 
 
 @pytest.mark.parametrize("name", NEIGHBOUR_MEASURES)
-def test_neighbours_beyond_the_other_texts_are_refused_before_anything_is_read(name: str) -> None:
-    broken: Any = [np.full((12, 3), np.nan)]
-    with pytest.raises(DataError, match="neighbours is 12, expected 1 to 11 for 12 texts: use fewer neighbours or mor"):
-        measure_layers(broken, broken, measured(name, neighbours=12))
+def test_neighbours_beyond_the_other_texts_are_refused(name: str) -> None:
+    layers = np.random.default_rng(0).normal(size=(1, 12, 3))
+    with pytest.raises(DataError, match="neighbours is 12, expected 1 to 11, the other samples of layer 0 of the ref"):
+        measure_layers(layers, layers, measured(name, neighbours=12))
 
 
 def test_canonical_correlations_that_are_one_without_a_group_leave_no_intervals() -> None:

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from layerprobe import context
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
-from layerprobe.similarity.estimates import measure_layers
-from layerprobe.similarity.maps import layer_similarity, measure_map, zscored
+from layerprobe.similarity.maps import layer_similarity, measure_layers, measure_map, zscored
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import Invariance, Normalize, measure_class
 from tests.similarity.beside_cka import BESIDE_CKA, NEIGHBOUR_MEASURES, cknna, measured, rsa, svcca

@@ -160,7 +160,7 @@ class Bench(Shown):
 
     @property
     def page(self) -> dict[str, Any]:
-        """What its page has besides its table, see `layerprobe.results.declared`."""
+        """What its page has besides its table, see `declared_page`."""
         provenance, (first, *further) = self.provenance, [_with_chart(budget) for budget in self.budgets]
         tables = zip(self.budgets, (replace(first, charts=()), *further), strict=True)
         return {

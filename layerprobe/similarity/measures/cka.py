@@ -112,7 +112,10 @@ class RBFCKA(CKA):
 
     def __post_init__(self) -> None:
         CKA.__post_init__(self)
-        check_bandwidth_multiplier(self.bandwidth_multiplier)
+        if not 0 < self.bandwidth_multiplier < math.inf:
+            raise DataError(
+                f"bandwidth_multiplier is {self.bandwidth_multiplier}, expected a positive finite number such as 1.0"
+            )
 
     @property
     def long_name(self) -> str:
@@ -125,9 +128,3 @@ class RBFCKA(CKA):
         """Kernel, bandwidth and estimator."""
         width = f"σ = {self.bandwidth_multiplier:g} × the root of the median of d² over i < j"
         return f"RBF kernel exp(−d²/2σ²), {width}", self._hsic
-
-
-def check_bandwidth_multiplier(multiplier: float) -> None:
-    """Raise DataError unless the multiplier is positive and finite."""
-    if not 0 < multiplier < math.inf:
-        raise DataError(f"bandwidth_multiplier is {multiplier}, expected a positive finite number such as 1.0")

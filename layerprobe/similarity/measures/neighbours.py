@@ -60,14 +60,6 @@ class _ByNeighbours(LayerMeasure[Prepared]):
         """With as many neighbours as other samples every value is 1, and its error 0."""
         return self.neighbours + 2
 
-    def check_samples(self, n: int) -> None:
-        """Raise DataError if there are not so many other texts."""
-        if self.neighbours >= n:
-            raise DataError(
-                f"neighbours is {self.neighbours}, expected 1 to {n - 1} for {n} texts: use fewer neighbours or more "
-                "texts"
-            )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MutualKNN(_ByNeighbours[NearestNeighbours]):
