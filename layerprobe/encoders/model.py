@@ -169,9 +169,10 @@ class Model:
             object.__setattr__(self, "name", os.fspath(self.name))
             self._check_named()
         elif self.name is not None:
-            for name in ("revision", "random_init", "end_token"):
-                if (option := getattr(self, name)) is not None:
-                    raise ModelError(f"expected no {name} for a model that is given loaded, got {option!r}")
+            for name, usual in _OF_LOADING.items():
+                if (option := getattr(self, name)) != usual:
+                    got = "one" if name == "token" else repr(option)
+                    raise ModelError(f"expected no {name} for a model that is given loaded, got {got}")
         if self.display_name is not None and not self.display_name.strip():
             called = self.name if isinstance(self.name, str) else "a model that is given loaded"
             raise ModelError(f"expected what to call {called}, got {self.display_name!r}")
@@ -224,9 +225,14 @@ class Model:
 
     def like(self, other: "Model") -> "Model":
         """Return this model, loaded and run as another is."""
-        return replace(self, **{name: getattr(other, name) for name in OPTIONS})
+        loaded = not isinstance(self.name, str | os.PathLike | None)
+        names = (name for name in OPTIONS if not loaded or name not in _OF_LOADING)
+        return replace(self, **{name: getattr(other, name) for name in names})
 
 
+_OF_LOADING = dict.fromkeys(("revision", "random_init", "end_token", "token"))
+_OF_LOADING |= {"local_files_only": False, "model_kwargs": {}, "processor_kwargs": {}}
+"""What says how a named model is loaded, and its default: no model that is given loaded has it."""
 _LOADING = {"dtype": "dtype", "torch_dtype": "dtype", "attn_implementation": "attn", "device_map": "device"}
 _ALIKE = ("revision", "trust_remote_code", "token", "local_files_only", "cache_dir")
 _OURS = ("config", "weights_only", "output_loading_info", "ignore_mismatched_sizes", "use_auth_token", "backend")

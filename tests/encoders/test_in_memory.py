@@ -316,10 +316,27 @@ def test_neighbours_of_an_unknown_class_are_one_line(tmp_path: Path) -> None:
             MODEL_MAPPING._extra_content.clear()
 
 
-@pytest.mark.parametrize("option", [{"random_init": 0}, {"end_token": False}])
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"random_init": 0},
+        {"end_token": False},
+        {"token": "hf_secret"},
+        {"local_files_only": True},
+        {"model_kwargs": {"a": 1}},
+        {"processor_kwargs": {"a": 1}},
+    ],
+)
 def test_what_a_loaded_model_cannot_be_is_one_line(option: dict[str, object]) -> None:
-    with pytest.raises(ModelError, match=f"expected no {next(iter(option))} for a model that is given loaded"):
+    match = f"expected no {next(iter(option))} for a model that is given loaded, got (?!'hf_secret')"
+    with pytest.raises(ModelError, match=match):
         lp.Model((None, None), **option)  # type: ignore[arg-type]
+
+
+def test_a_loaded_model_is_run_like_a_named_one_and_loaded_as_it_is() -> None:
+    named = lp.Model("a", token="hf_secret", local_files_only=True, model_kwargs={"a": 1}, max_length=9)
+    loaded = lp.Model.of((None, None), like=named)
+    assert (loaded.max_length, loaded.token, loaded.local_files_only, loaded.model_kwargs) == (9, None, False, {})
 
 
 def test_a_sentence_transformer_without_an_encoder_is_one_line() -> None:
