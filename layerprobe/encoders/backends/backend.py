@@ -65,8 +65,8 @@ BACKENDS = Registry(
     Engine,
     what="backend",
     shipped={
-        "openvino": "layerprobe.encoders.backends.openvino:OPENVINO",
-        ONNX: "layerprobe.encoders.backends.onnx:ONNX",
+        "openvino": "layerprobe.encoders.backends.engines:OPENVINO",
+        ONNX: "layerprobe.encoders.backends.engines:ONNX",
     },
 )
 """All but torch, by name."""

@@ -10,9 +10,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from layerprobe.encoders.backends.engines import ONNX, OPENVINO, compile_onnx, compile_openvino
 from layerprobe.encoders.backends.graph import TOKENS, Graph, Tokens, exported, quiet_export
-from layerprobe.encoders.backends.onnx import ONNX, compile_onnx
-from layerprobe.encoders.backends.openvino import OPENVINO, compile_graph
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import first_sentence
 from layerprobe.encoders.model import Pooling
@@ -61,7 +60,7 @@ def int8_graphs(encoder: Encoder, pooling: Pooling, *, every: bool = True) -> di
             OPENVINO.check("cpu", "float32")
             written = _write_openvino(weights, weights.with_suffix(".xml"))
             for name, group in ((WEIGHTS, 0), (BOTH, _GROUP)):
-                graph = compile_graph(weights, "float32", **{_ROUNDS: group})
+                graph = compile_openvino(weights, "float32", **{_ROUNDS: group})
                 graphs[f"{OPENVINO.name} {name}"] = graph, written
         return graphs
 
@@ -97,7 +96,7 @@ def read_int8(folder: Path, backend: str) -> Graph:
     """Return the graph that `write_int8` wrote; it gives (text, token, feature) states."""
     file = folder / FILES[backend]
     try:
-        return compile_onnx(file) if file.suffix == ".onnx" else compile_graph(file, "float32")
+        return compile_onnx(file) if file.suffix == ".onnx" else compile_openvino(file, "float32")
     except Exception as error:  # the libraries raise anything
         raise ModelError(f"{FILES[backend]} cannot be run by {backend}: {first_sentence(error)}") from error
 

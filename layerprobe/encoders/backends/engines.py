@@ -1,6 +1,7 @@
-"""Graphs of encoders by OpenVINO: how its files are made, and compiled."""
+"""Graphs of encoders by ONNX Runtime and by OpenVINO: how their files are made, and compiled."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +13,41 @@ from layerprobe.encoders.batching import Batch
 from layerprobe.errors import ModelError, option
 
 
-def _write_graph(program: torch.export.ExportedProgram, folder: Path) -> None:
+def _write_onnx(program: torch.export.ExportedProgram, folder: Path) -> None:
+    with quiet_export():
+        # what optimum looks for in a graph of token states; nothing here goes by it
+        made: Any = torch.onnx.export(program, dynamo=True, verbose=False, output_names=["last_hidden_state"])
+        made.save(folder / "graph.onnx", external_data=True)  # a file of ONNX alone holds 2 GB
+
+
+def compile_onnx(file: Path) -> Graph:
+    """Make ONNX Runtime run the graph of a file, on as many threads as torch has."""
+    import onnxruntime
+
+    onnxruntime.disable_telemetry_events()  # on by default on Windows
+    settings = onnxruntime.SessionOptions()
+    settings.log_severity_level = 3  # errors: what it optimises away is nothing to warn of
+    settings.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(file, settings, providers=["CPUExecutionProvider"])
+    names = [graph_input.name for graph_input in session.get_inputs()]
+
+    def run(batch: Batch) -> NDArray[np.float32]:
+        (layers,) = session.run(None, {name: batch[name].numpy() for name in names})
+        return np.asarray(layers)
+
+    return Graph(backend="onnx", run=run)
+
+
+ONNX = Engine(
+    name="onnx",
+    packages=("onnxruntime", "onnx", "onnxscript"),
+    dtypes=("float32",),
+    write=_write_onnx,
+    compile=lambda folder, dtype: compile_onnx(folder / "graph.onnx"),
+)
+
+
+def _write_openvino(program: torch.export.ExportedProgram, folder: Path) -> None:
     import openvino
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
@@ -28,11 +63,7 @@ def _write_graph(program: torch.export.ExportedProgram, folder: Path) -> None:
     openvino.save_model(graph, folder / "graph.xml", compress_to_fp16=False)
 
 
-def _compile_graph(folder: Path, dtype: str) -> Graph:
-    return compile_graph(folder / "graph.xml", dtype)
-
-
-def compile_graph(file: Path, dtype: str, **further: object) -> Graph:
+def compile_openvino(file: Path, dtype: str, **further: object) -> Graph:
     """Make OpenVINO run the graph of a file, its own or one of ONNX, with further settings of its own."""
     import openvino
 
@@ -65,6 +96,6 @@ OPENVINO = Engine(
     name="openvino",
     packages=("openvino",),
     dtypes=("float32", "bfloat16"),
-    write=_write_graph,
-    compile=_compile_graph,
+    write=_write_openvino,
+    compile=lambda folder, dtype: compile_openvino(folder / "graph.xml", dtype),
 )
