@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
+from layerprobe.extraction.embed import kept_token_states
 from layerprobe.extraction.embeddings import extract
-from layerprobe.extraction.token_states import kept_token_states
 from layerprobe.kinds.tokens.tokenized import NO_TOKEN, tokenize_words
 
 PAIRS, WORDS, BLOCKS, LINES = 1000, 3000, 100, 20

@@ -18,7 +18,7 @@ from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import Resolved
 from layerprobe.encoders.model import Model, Pooling
 from layerprobe.errors import DataError
-from layerprobe.extraction.token_states import kept_token_states, token_states
+from layerprobe.extraction.embed import kept_token_states, token_states
 from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.losses import Criterion, PreparedItems
 from layerprobe.kinds.tokens.kind import TaggedSentences

@@ -16,7 +16,7 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, StoreError
-from layerprobe.extraction.token_states import kept_token_states, token_states
+from layerprobe.extraction.embed import kept_token_states, token_states
 from layerprobe.kinds.tokens import loss as words
 from layerprobe.kinds.tokens.loss import score_words
 from layerprobe.kinds.tokens.tokenized import tokenize_words
