@@ -4,8 +4,7 @@ import functools
 import logging
 import platform
 import re
-import statistics
-import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,6 +12,7 @@ from torch import nn
 
 from layerprobe.encoders.failures import first_sentence
 from layerprobe.encoders.model import Model
+from layerprobe.encoders.timing import LEAST_ROUNDS, speedup, timed
 from layerprobe.errors import ModelError, StoreError, option
 from layerprobe.files.serialisation import digest
 from layerprobe.store.store import Store
@@ -70,15 +70,10 @@ def autocast_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
 @torch.inference_mode()
 def _bfloat16_gain() -> float:
     """Return how many times as fast a block's product is in bfloat16 on this CPU: the median of rounds in turns."""
-
-    def seconds(dtype: torch.dtype) -> float:
-        weight = torch.ones(768, 768, dtype=dtype)
-        start = time.perf_counter()
-        nn.functional.linear(weight[:256], weight)
-        return time.perf_counter() - start
-
-    rounds = [(seconds(torch.float32), seconds(torch.bfloat16)) for _ in range(6)]
-    return statistics.median(slow / fast for slow, fast in rounds[1:])
+    weights = [torch.ones(768, 768, dtype=dtype) for dtype in (torch.float32, torch.bfloat16)]
+    products = {weight.dtype: partial(nn.functional.linear, weight[:256], weight) for weight in weights}
+    seconds = timed(products, rounds=LEAST_ROUNDS)
+    return speedup(seconds[torch.float32], seconds[torch.bfloat16])[0]
 
 
 def _computes_bfloat16(device: torch.device) -> bool:

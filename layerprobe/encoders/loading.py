@@ -67,7 +67,7 @@ from layerprobe.encoders.recipe import (
     in_lower_case,
     lacking_tokens,
     loaded_recipe,
-    recipe_of_model,
+    tried_recipe,
     with_end_token,
 )
 from layerprobe.encoders.stack import check_blocks, config_of_blocks, find_stack, of_blocks
@@ -414,7 +414,7 @@ def _with_adapter(model: Model, root: str, folder: Path, adapted: tuple[str, str
     return replace(
         bare,
         asked=_named(model, root),
-        revision=_content_of(bare.source, bare.pinned["revision"], folder),
+        revision=adapted_revision(bare.revision, folder),
         tokenizer=tokenizer,
         tokenizer_digest=_tokenizer_digest(tokenizer),
         recipe=recipe,
@@ -526,7 +526,7 @@ def _resolved_in_memory(asked: Model) -> Resolved:
     recipe = Recipe()
     if reads == "text":
         configured = None if isinstance(asked.name, tuple) else loaded_recipe(asked.name)
-        default = recipe_of_model(fresh)
+        default = tried_recipe(lambda: fresh)
         place = tokenizer.name_or_path
         settings = _beside(place, {"revision": None}, TOKENIZER_SETTINGS) if place else None
         tokenizer, recipe = _by_recipe(tokenizer, configured, default, settings, end_token=None)

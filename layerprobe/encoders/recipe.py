@@ -7,6 +7,7 @@ import copy
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,10 +142,7 @@ def configured_recipe(find: Callable[[str], Path | None], name: str) -> Recipe |
         source = sentence_model(find)
         if source is None:
             return None
-        settings, pooling = source.settings, source.pooling
-        prompts = {key: text for key, text in (settings.get("prompts") or {}).items() if text}
-        prompt = prompts.get(settings.get("default_prompt_name") or "", "")
-        recipe = _recipe(source.kinds, _modes(pooling), pooling.get("include_prompt"), prompts, prompt, settings)
+        recipe = _recipe(source.kinds, source.pooling, source.settings)
         return replace(recipe, source=source, max_length=int(source.reading.get("max_seq_length") or 0) or None)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(
@@ -198,24 +196,14 @@ def loaded_recipe(model: Any) -> Recipe:
     """Return the recipe of a loaded `SentenceTransformer`."""
     kinds = [type(module).__name__ for module in model]
     pooling = next((module for module in model if type(module).__name__ == "Pooling"), None)
-    config = {} if pooling is None else pooling.get_config_dict()
-    prompts = {key: text for key, text in (getattr(model, "prompts", None) or {}).items() if text}
-    default = getattr(model, "default_prompt_name", None)
-    settings = {name: getattr(model, name, None) for name in ("truncate_dim", "similarity_fn_name")}
-    recipe = _recipe(
-        kinds, _modes(config), config.get("include_prompt"), prompts, prompts.get(default or "", ""), settings
-    )
-    return replace(recipe, source=model)
+    names = ("prompts", "default_prompt_name", "truncate_dim", "similarity_fn_name")
+    settings = {name: getattr(model, name, None) for name in names}
+    return replace(_recipe(kinds, {} if pooling is None else pooling.get_config_dict(), settings), source=model)
 
 
-def _recipe(
-    kinds: Sequence[str],
-    modes: list[str],
-    include_prompt: bool | None,
-    prompts: dict[str, str],
-    prompt: str,
-    settings: dict[str, Any],
-) -> Recipe:
+def _recipe(kinds: Sequence[str], pooling: dict[str, Any], settings: dict[str, Any]) -> Recipe:
+    modes = _modes(pooling)
+    prompts = {key: text for key, text in (settings.get("prompts") or {}).items() if text}
     supported = len(modes) == 1 and modes[0] in _NEW_MODES
     left_out = [f"no module {kind}, which its configuration has" for kind in kinds if kind not in _CHANGES_NOTHING]
     if not supported:
@@ -226,28 +214,28 @@ def _recipe(
     if dim and not {*kinds} <= {*_CHANGES_NOTHING}:  # what is cut comes out of these modules
         left_out.append(f"all features, where its configuration has the first {dim}")
         dim = None
-    left_out += [f"{ours}, where its configuration has {theirs}" for theirs, ours in other_scores(settings, kinds)]
+    if theirs := other_similarity(settings, kinds):
+        left_out.append(f"cosines, where its configuration has {theirs}")
     return Recipe(
         pooling=_NEW_MODES[modes[0]] if supported else "mean",
-        prompt=prompt,
+        prompt=prompts.get(settings.get("default_prompt_name") or "", ""),
         prompts=prompts,
         configured=True,
         dim=dim or None,
-        include_prompt=include_prompt is not False,
+        include_prompt=pooling.get("include_prompt") is not False,
         left_out=tuple(left_out),
         kinds=tuple(kinds),
     )
 
 
-def other_scores(settings: dict[str, Any], kinds: Sequence[str]) -> list[tuple[str, str]]:
-    """Return what a configuration makes of embeddings before they are compared and how it does that, with what we do.
+def other_similarity(settings: dict[str, Any], kinds: Sequence[str]) -> str | None:
+    """Return how a configuration compares embeddings, where that orders them otherwise than cosines do.
 
     Dot products and Euclidean distances of embeddings of the length 1 are in the order of their cosines.
     """
-    scores, similarity = [], settings.get("similarity_fn_name")
-    if similarity in _OTHER_SIMILARITIES and (similarity == "manhattan" or "Normalize" not in kinds):
-        scores.append((_OTHER_SIMILARITIES[similarity], "cosines"))
-    return scores
+    similarity = settings.get("similarity_fn_name")
+    alike = similarity != "manhattan" and "Normalize" in kinds
+    return None if alike else _OTHER_SIMILARITIES.get(similarity or "")
 
 
 def _modes(config: dict[str, Any]) -> list[str]:
@@ -284,35 +272,37 @@ def default_recipe(config: PreTrainedConfig, *, trust_remote_code: bool = False)
     """
     if count_blocks(config) == 0:
         return Recipe()
-    problems, kinds, whole = list[str](), _blocks_of_all_kinds(config), count_blocks(config)
-    for n_blocks in dict.fromkeys((kinds, min(kinds + 1, whole), whole)):  # what few blocks are too few for
-        try:
-            small = next(truncated_configs(config, n_blocks))
-            small._attn_implementation = small._experts_implementation = "eager"  # others can be of a GPU alone
-            small.use_cache = False
-            for name in {"num_local_experts", "num_experts"} & vars(small).keys():  # some copy the weights of all
-                setattr(small, name, max(2, getattr(small, "num_experts_per_tok", None) or 0))
-            with drawing(0), SharedWeights():
-                model = empty_model(small, trust_remote_code=trust_remote_code).train(False)
-                for weight in model.parameters():
-                    if weight.ndim > 1:  # as drawn, some are so large that attention is to one token, or are 0
-                        weight.data.mul_(0.1).add_(torch.randn(weight.shape), alpha=0.02)
-            return _by_direction(model)
-        except Exception as error:  # models raise anything
-            problems.append(first_sentence(error))
-    return Recipe(untried=problems[0])
+
+    def small_model(n_blocks: int) -> PreTrainedModel:
+        small = next(truncated_configs(config, n_blocks))
+        small._attn_implementation = small._experts_implementation = "eager"  # others can be of a GPU alone
+        small.use_cache = False
+        for name in {"num_local_experts", "num_experts"} & vars(small).keys():  # some copy the weights of all
+            setattr(small, name, max(2, getattr(small, "num_experts_per_tok", None) or 0))
+        with drawing(0), SharedWeights():
+            model = empty_model(small, trust_remote_code=trust_remote_code).train(False)
+            for weight in model.parameters():
+                if weight.ndim > 1:  # as drawn, some are so large that attention is to one token, or are 0
+                    weight.data.mul_(0.1).add_(torch.randn(weight.shape), alpha=0.02)
+        return model
+
+    kinds, whole = _blocks_of_all_kinds(config), count_blocks(config)
+    sizes = dict.fromkeys((kinds, min(kinds + 1, whole), whole))  # what few blocks are too few for
+    failed = []
+    for n_blocks in sizes:
+        recipe = tried_recipe(partial(small_model, n_blocks))
+        if not recipe.untried:
+            return recipe
+        failed.append(recipe)
+    return failed[0]
 
 
-def recipe_of_model(model: PreTrainedModel) -> Recipe:
-    """Return how a loaded model is read of which no configuration says how."""
+def tried_recipe(make: Callable[[], PreTrainedModel]) -> Recipe:
+    """Return how the model that is made is read, of which no configuration says how."""
     try:
-        return _by_direction(model)
+        causal = is_causal(make())
     except Exception as error:  # models raise anything
         return Recipe(untried=first_sentence(error))
-
-
-def _by_direction(model: PreTrainedModel) -> Recipe:
-    causal = is_causal(model)
     return Recipe(pooling="last" if causal else "mean", causal=causal)
 
 

@@ -16,7 +16,7 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import NO_LIMIT, ModelLike, Resolved, position_limit, resolve, split_name
 from layerprobe.encoders.model import DEFAULTS, Model, ModelDescription
-from layerprobe.encoders.recipe import Recipe, SentenceModel, other_scores
+from layerprobe.encoders.recipe import Recipe, SentenceModel, other_similarity
 from layerprobe.errors import DataError, ModelError, option
 from layerprobe.export.card import card
 from layerprobe.export.checkpoint import check_target, kept_dtype, write_checkpoint
@@ -246,10 +246,8 @@ def _as_source(
         notes.append(f"{name} without its {' and '.join(left)}, trained behind the last block of the whole model")
     if layout.pooled != layout.pooling:
         notes.append(f"{name} keeps its {layout.pooled} pooling; what layerprobe says of it is by mean pooling")
-    notes += [
-        f"{name} keeps {theirs}; what layerprobe says of it is by {ours}"
-        for theirs, ours in other_scores(held.settings, kinds)
-    ]
+    if theirs := other_similarity(held.settings, kinds):
+        notes.append(f"{name} keeps {theirs}; what layerprobe says of it is by cosines")
     return layout, notes
 
 
