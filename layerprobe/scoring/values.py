@@ -17,13 +17,7 @@ from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import LeavesOut, Shown, brief, of_layers
 from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
 from layerprobe.stats.paired import ItemInfluences, ScoredLayers
-from layerprobe.stats.sentences import (
-    across_models_sentence,
-    across_sentence,
-    best_sentence,
-    layers_of_models,
-    score_of_best,
-)
+from layerprobe.stats.sentences import across_sentence, best_sentence, layers_of_models, names_phrase, score_of_best
 from layerprobe.stats.values import AgainstBest, Floor, best_of, front_beyond_noise, pareto_front
 
 REVERSED = -20.0
@@ -862,23 +856,12 @@ class Scores(Shown):
     def _best_across(self) -> str:
         best, rivals = self.best, [layer for layer in self.candidates if layer != self.best]
         if len(self.models) > 1:
-            others = [(self.name(other), other.behind or 0.0, other.interval) for other in self.best_of_each[1:]]
-            return across_models_sentence(
-                best=self.name(best),
-                mean=best.score,
-                others=others,
-                n_tasks=len(self.names),
-                level=self.level,
-                rivals=layers_of_models(self.labels, [(layer.model, layer.layer) for layer in rivals]),
-            )
-        last = self.layers[-1]
-        return across_sentence(
-            best=best.layer,
-            last=last.layer,
-            n_tasks=len(self.names),
-            mean=best.score,
-            behind=last.behind or 0.0,
-            interval=last.interval,
-            level=self.level,
-            rivals=[layer.layer for layer in rivals],
-        )
+            name = self.name(best)
+            compared = [(f"{self.name(other)}, the highest of its model,", other) for other in self.best_of_each[1:]]
+            may_be = layers_of_models(self.labels, [(layer.model, layer.layer) for layer in rivals])
+        else:
+            name, last = f"Layer {best.layer} of {self.layers[-1].layer}", self.layers[-1]
+            compared = [("the last layer", last)] if best.layer != last.layer else []
+            may_be = names_phrase([str(layer.layer) for layer in rivals], "layer") if rivals else ""
+        others = [(label, layer.behind or 0.0, layer.interval) for label, layer in compared]
+        return across_sentence(name, best.score, others, n_tasks=len(self.names), level=self.level, rivals=may_be)

@@ -5,7 +5,7 @@ them, with examples of every case, stand in `tests/stats/sentences.txt`.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from layerprobe.context import duration
 from layerprobe.errors import option
@@ -188,16 +188,9 @@ def differences_sentence(
     metric: str,
     level: float,
 ) -> str:
-    """Return at which layers a result scores higher or lower than another, by errors that hold for all together.
+    """Return at which layers the second of two results scores higher or lower than the first, x 100.
 
-    Args:
-        first: What the one is called.
-        second: What the other is called, whose scores are compared with the first's.
-        layers: That both have.
-        values: The differences by layer, in points.
-        errors: Of them; None where nothing is known of one.
-        metric: What the points are of.
-        level: Of all errors together.
+    Errors hold at the level for all layers together; one is None where nothing is known of it.
     """
     largest = max(range(len(layers)), key=lambda i: abs(values[i]))
     error = errors[largest]
@@ -233,8 +226,17 @@ def detectable(error: Interval) -> str:
     return f"only differences of {error.visible:.1f} points or more are detectable here"
 
 
-def against_last(layer: int, last: int, difference: Interval, metric: str) -> str:
-    """Return how a layer's test score compares with that of the last one, of which it is the score less."""
+def against_last(layer: int, last: int, difference: Interval | None, metric: str) -> str:
+    """Return how a layer's test score compares with that of the last one, of which it is the score less.
+
+    Without a difference why it was not compared.
+    """
+    if difference is None and layer == last:
+        return (
+            "The layer to keep is already the last one: `shrink` takes blocks out of a model that is good as a whole."
+        )
+    if difference is None:
+        return f"Layer {layer} was not compared with the last layer, {last}, on the test split."
     ends = f"{range_of(difference.interval, difference.level)} {error_sources(difference)}"
     by = f"{abs(difference.value):.2f} {metric_title(metric)} x 100"
     more = "higher" if difference.value >= 0 else "lower"
@@ -325,9 +327,9 @@ def not_trained_lines(signs: Mapping[tuple[int, int], str], n_runs: int, last: i
     if not signs:
         return []
     runs = listed([f"layer {layer}, seed {seed} ({why})" for (layer, seed), why in signs.items()])
-    lines, at_last = [f"{len(signs)} of {counted(n_runs, 'run')} did not train: {runs}"], [of for of, _ in signs]
-    if at_last.count(last) > 1:
-        times = at_last.count(last)
+    lines = [f"{len(signs)} of {counted(n_runs, 'run')} did not train: {runs}"]
+    times = sum(layer == last for layer, _ in signs)
+    if times > 1:
         lines.append(f"layer {last}, the full model, did not train in {times} runs: lower the learning rate")
     return lines
 
@@ -348,12 +350,9 @@ def score_of_best(compared: AgainstBest) -> str:
 
 
 def untrained_sentence(layer: int, scores: Mapping[int, float], tuned: float | None) -> str:
-    """Return what the layer to keep, the last and the best layer score on test without fine-tuning.
+    """Return what the layer to keep, the last and the best layer score on test, x 100, without fine-tuning.
 
-    Args:
-        layer: The layer to keep.
-        scores: By layer, x 100.
-        tuned: What the layer to keep scores with fine-tuning; None where that is not known.
+    `tuned` is what the layer to keep scores with it.
 
     Examples:
         >>> untrained_sentence(2, {1: 58.7, 2: 60.0, 3: 61.5}, 63.4)
@@ -416,39 +415,14 @@ def best_sentence(
 
 
 def across_sentence(
-    *,
-    best: int,
-    last: int,
-    n_tasks: int,
-    mean: float,
-    behind: float,
-    interval: Ends | None,
-    level: float,
-    rivals: Sequence[int],
+    best: str, mean: float, others: Sequence[tuple[str, float, Ends | None]], *, n_tasks: int, level: float, rivals: str
 ) -> str:
-    """Return which layer is best over several tasks, how far the last one is behind, and which may be as good."""
-    headline = f"Layer {best} of {last} scores best over {counted(n_tasks, 'task')}, {mean:.1f} in the mean"
-    if best != last:
-        bounds = "" if interval is None else f" ({in_percent(level)} {interval[0]:.1f} to {interval[1]:.1f})"
-        headline += f"; the last layer scores {behind:.1f} less{bounds}"
-    return _on_other_tasks(headline, n_tasks, _names(list(map(str, rivals)), "layer") if rivals else "")
-
-
-def across_models_sentence(
-    *,
-    best: str,
-    mean: float,
-    others: Sequence[tuple[str, float, Ends | None]],
-    n_tasks: int,
-    level: float,
-    rivals: str,
-) -> str:
-    """Return which layer of which model is best over several tasks, and which may be as good.
+    """Return which layer is best over several tasks, and which may be as good.
 
     Args:
-        best: The name of the best layer of all.
+        best: Its name, such as "Layer 5 of 8".
         mean: Its mean score.
-        others: Of the best layer of each other model: its name, how far it is behind, and the interval of that.
+        others: The layers that it is compared with, each by name with how far it is behind, and the interval of that.
         n_tasks: Tasks.
         level: Of the intervals.
         rivals: Those that may be as good, as a phrase; empty where there are none.
@@ -456,12 +430,8 @@ def across_models_sentence(
     parts = [f"{best} scores best over {counted(n_tasks, 'task')}, {mean:.1f} in the mean"]
     for name, behind, interval in others:
         bounds = "" if interval is None else f" ({in_percent(level)} {interval[0]:.1f} to {interval[1]:.1f})"
-        parts.append(f"{name}, the highest of its model, scores {behind:.1f} less{bounds}")
-    return _on_other_tasks("; ".join(parts), n_tasks, rivals)
-
-
-def _on_other_tasks(headline: str, n_tasks: int, rivals: str) -> str:
-    """Return what is best over some tasks, and which others may be as good on other tasks."""
+        parts.append(f"{name} scores {behind:.1f} less{bounds}")
+    headline = "; ".join(parts)
     if n_tasks == 1:
         return f"{headline}; one task says nothing about others."
     return f"{headline}. On other tasks like these, {rivals or 'no other'} may be as good."
@@ -481,7 +451,7 @@ def rivals_sentence(compared: AgainstBest, names: Sequence[str], what: str = "la
     if not ruled_out:
         rivals = f"No {what} can be ruled out"
     elif len(ruled_out) <= FEW < len(may_be):
-        rivals = f"Only {_names(ruled_out, what)} can be ruled out at {level} confidence"
+        rivals = f"Only {names_phrase(ruled_out, what)} can be ruled out at {level} confidence"
     elif len(may_be) > MANY and not shorter:
         rivals = f"At {level} confidence the best is one of {len(may_be)} of the {len(names)} {plural(what)}"
     else:
@@ -508,7 +478,7 @@ def _name(name: str, what: str) -> str:
     return f"{what} {name}" if name.isdigit() else name
 
 
-def _names(names: Sequence[str], what: str) -> str:
+def names_phrase(names: Sequence[str], what: str) -> str:
     """Return what some are called in a sentence."""
     if not names[0].isdigit():
         return listed(names)
@@ -516,16 +486,6 @@ def _names(names: Sequence[str], what: str) -> str:
 
 
 # ---- which layer to keep ---------------------------------------------------------------------------------
-
-
-def keep_phrase(layer: int, n_blocks: int) -> str:
-    """Return that a layer is to be kept, the start of a sentence.
-
-    Examples:
-        >>> keep_phrase(5, 8), keep_phrase(8, 8)
-        ('Keep layer 5 of 8', 'Keep all 8 layers')
-    """
-    return f"Keep all {n_blocks} layers" if layer == n_blocks else f"Keep layer {layer} of {n_blocks}"
 
 
 def spoilt_sentence(n: int) -> str:
@@ -542,8 +502,8 @@ def kept_phrase(layer: int, n_blocks: int, verdict: Verdict, *, chance_best: flo
     if verdict == "undecided":
         guess = f"All {n_blocks} layers are" if layer == n_blocks else f"Layer {layer} of {n_blocks} is"
         return f"{guess} the best guess, with a chance of {percents(chance_best)}"
-    near = f", within {points(tolerance)} of the best" * (verdict == "within the tolerance")
-    return f"{keep_phrase(layer, n_blocks)}{near}"
+    keep = f"Keep all {n_blocks} layers" if layer == n_blocks else f"Keep layer {layer} of {n_blocks}"
+    return f"{keep}, within {points(tolerance)} of the best" if verdict == "within the tolerance" else keep
 
 
 def expected_phrase(mean: float, interval: Ends | None, level: float, *, unit: str = "") -> str:
@@ -560,10 +520,8 @@ def unit_sentence(unit: float, *, higher_is_better: bool) -> str:
         >>> unit_sentence(0.1, higher_is_better=False), unit_sentence(0.01, higher_is_better=True)
         ('Lower scores are better. A point is a score of 0.1.', '')
     """
-    parts = ["Lower scores are better."] * (not higher_is_better) + [f"A point is a score of {unit:g}."] * (
-        unit != 0.01
-    )
-    return " ".join(parts)
+    lower = "" if higher_is_better else "Lower scores are better. "
+    return lower.strip() if unit == 0.01 else f"{lower}A point is a score of {unit:g}."
 
 
 def expected_note(scores: str, tolerance: float) -> str:
@@ -596,25 +554,23 @@ def sureness_sentence(
         bare: Layers without a run.
         failed: Layers whose runs failed.
     """
-    left_out, end = [layer for layer in layers if layer not in candidates], inferred_clauses(bare, failed)
+    left_out = [layer for layer in layers if layer not in candidates]
+    were = "layer {} was" if len(bare) == 1 else "layers {} were"
+    end = f"; {were.format(listed(spans(bare)))} not run, but inferred from the others" if bare else ""
     if len(bare) == len(layers):
         end = "; no layer was run by itself yet"
+    else:
+        end += "".join(f"; the run of layer {i} failed, and its score is inferred from the others" for i in failed)
     ruled_out = [layer for layer in left_out if layer not in (*bare, *failed)]
     if len(candidates) == 1:
         return f"There is {chance(chance_best)} that it is the best layer{end}."
     if not left_out:
         return f"There is {chance(chance_best)} that it is the best layer; no other layer can be ruled out{end}."
     if len(left_out) == len(ruled_out) <= FEW < len(candidates):
-        return f"Only {_names(list(map(str, ruled_out)), 'layer')} can be ruled out ({in_percent(level)} sure){end}."
+        return (
+            f"Only {names_phrase(list(map(str, ruled_out)), 'layer')} can be ruled out ({in_percent(level)} sure){end}."
+        )
     return f"{in_percent(level)} sure that the best layer is {either(candidates)}{end}."
-
-
-def inferred_clauses(bare: Sequence[int], failed: Sequence[int]) -> str:
-    """Return which layers had no run, or none with a score, the end of a sentence; empty where all had one."""
-    were = "layer {} was" if len(bare) == 1 else "layers {} were"
-    what = [f"{were.format(listed(spans(bare)))} not run, but inferred from the others"] if bare else []
-    what += [f"the run of layer {layer} failed, and its score is inferred from the others" for layer in failed]
-    return "".join(f"; {clause}" for clause in what)
 
 
 def sufficient_sentence(
@@ -685,7 +641,14 @@ def data_use_sentences(
 
 
 def spent_sentence(
-    share: float, *, seeds: int, why: str, over: bool = True, proof: float = 0.0, seconds: float = 0.0
+    share: float,
+    *,
+    seeds: int,
+    why: str,
+    over: bool = True,
+    proof: float = 0.0,
+    seconds: float = 0.0,
+    runs: Mapping[str, int] | None = None,
 ) -> str:
     """Return what a search spent, and why no more, or what comes next.
 
@@ -696,15 +659,18 @@ def spent_sentence(
         over: Whether it is.
         proof: Share of what was spent for a comparison with the last layer.
         seconds: Of training.
+        runs: Of several models, how many each has.
     """
-    spent = f"{share:.1%} of a full sweep (every layer with {counted(seeds, 'seed')})"
+    sweeps = "the full sweeps of all models" if runs else "a full sweep"
+    spent = f"{share:.1%} of {sweeps} (every layer with {counted(seeds, 'seed')})"
     if proof:
         spent += f", {part(proof)} of it to compare with the last layer"
     if seconds:
         spent += f", {duration(seconds)} of training"
     if not over:
         return f"Cost so far: {spent}; next run: {why}."
-    return f"Cost: {spent}.{why and f' The search stopped because {why}.'}"
+    made = f" Runs: {listed([f'{n} {label}' for label, n in runs.items()])}." if runs else ""
+    return f"Cost: {spent}.{made}{why and f' The search stopped because {why}.'}"
 
 
 def doubt_sentence(
@@ -781,13 +747,6 @@ def best_of_models_sentence(
     )
 
 
-def spent_on_models_sentence(share: float, *, seeds: int, seconds: float, runs: Mapping[str, int], why: str) -> str:
-    """Return what a search of several models spent, with the runs of each, and why no more."""
-    cost = f"{share:.1%} of the full sweeps of all models (every layer with {counted(seeds, 'seed')})"
-    made = listed([f"{n} {label}" for label, n in runs.items()])
-    return f"Cost: {cost}, {duration(seconds)} of training. Runs: {made}. The search stopped because {why}."
-
-
 # ---- what was expected, and what was found ---------------------------------------------------------------
 
 
@@ -801,15 +760,6 @@ def layer_span(layers: Sequence[int]) -> str:
     if len(layers) == 1:
         return f"layer {layers[0]}"
     return f"layers {layers[0]} to {layers[-1]}" if len(layers) > layers[-1] - layers[0] else f"layers {listed(layers)}"
-
-
-def not_compared(best: int, last: int) -> str:
-    """Return why the layer to keep was not compared with the last one."""
-    if best == last:
-        return (
-            "The layer to keep is already the last one: `shrink` takes blocks out of a model that is good as a whole."
-        )
-    return f"Layer {best} was not compared with the last layer, {last}, on the test split."
 
 
 def found_drop_sentence(
@@ -851,39 +801,33 @@ def found_drop_sentence(
     return f"On validation, {hurt}: the chance that the last one is more than {far} below the best is {number}."
 
 
-def predicted_sentence(layer: int, flagged: Sequence[int]) -> str:
-    """Return what was predicted before training."""
-    what = f" first, {layer_span(flagged)} flagged" if flagged else ", and no drop"
-    return f"Predicted before training: layer {layer}{what}."
-
-
 def agreement_sentence(
     expected: int,
     flagged: Sequence[int],
     *,
     best: int,
+    runs: Collection[int],
     may_be: bool,
     behind: float,
     dropped: Sequence[int],
     no_drop: bool,
-    any_flag: bool,
-    expected_run: bool = True,
 ) -> str:
-    """Return where training agrees with what was predicted.
+    """Return what was predicted before training, and where training agrees with it.
 
     Args:
         expected: The layer that was predicted.
-        flagged: Those of the flagged layers that were fine-tuned.
+        flagged: The layers that were.
         best: The layer to keep.
+        runs: Layers that were fine-tuned.
         may_be: Whether the predicted one may be the best.
         behind: Points that it is below the layer to keep.
         dropped: Layers that are worse, as found.
         no_drop: Whether the last layer is surely none of these.
-        any_flag: Whether any layer was flagged.
-        expected_run: Whether the predicted one had a run, and so had the layer to keep.
     """
-    as_expected = tuple(flagged) == tuple(dropped)
-    agreed = (may_be, as_expected and (bool(dropped) if any_flag else no_drop))
+    what = f" first, {layer_span(flagged)} flagged" if flagged else ", and no drop"
+    tested, expected_run = [layer for layer in flagged if layer in runs], {expected, best} <= {*runs}
+    as_expected = tuple(tested) == tuple(dropped)
+    agreed = (may_be, as_expected and (bool(dropped) if flagged else no_drop))
     against = "disagrees" if expected_run else "does not confirm it"
     verdict = "agrees" if all(agreed) else "agrees in part" if any(agreed) else against
     layer = f"layer {expected} is {behind:.1f} points below layer {best}"
@@ -895,9 +839,9 @@ def agreement_sentence(
         layer = f"layers {expected} and {best} were not both run"
     drop = "no drop was found" if no_drop else "it is unclear whether the last layer drops"
     if dropped:
-        only = " only" if set(dropped) < set(flagged) else ""
+        only = " only" if set(dropped) < set(tested) else ""
         drop = "the drop is as expected" if as_expected else f"a drop was found at {layer_span(dropped)}{only}"
-    return f"Training {verdict}: {layer}, and {drop}."
+    return f"Predicted before training: layer {expected}{what}. Training {verdict}: {layer}, and {drop}."
 
 
 # ---- predictions -----------------------------------------------------------------------------------------

@@ -862,10 +862,10 @@ def plan_find(
         return min(most, settings.full_sweep(n_blocks) + others) + further + final_run
 
     plans = [plan_tuning(model, fold, block_steps=block_steps, seeds=seeds, protocol=protocol) for model in resolved]
-    parts = (task.train, task.validation, task.test), (fold.train, fold.validation)
     notes = [
         data_use_sentences(
-            *([len(part) for part in of] for of in parts),
+            [len(part) for part in (task.train, task.validation, task.test)],
+            [len(fold.train), len(fold.validation)],
             KINDS[task.kind].unit,
             n_folds=len(folds),
             epochs=agreed(protocol, resolved[0])[0].epochs,

@@ -234,8 +234,6 @@ class Finding(Shown):
     @property
     def proof_sentence(self) -> str:
         """What comparing the layer to keep with the last one on the test split showed, or that it was not done."""
-        if self.against_last is None:
-            return sentences.not_compared(self.best_layer, self.last_layer)
         return sentences.against_last(self.best_layer, self.last_layer, self.against_last, self.primary)
 
     @property
@@ -273,20 +271,17 @@ class Finding(Shown):
         prediction, best = self.prediction, self.best_layer
         if prediction is None or self.answer.spoilt:
             return ""
-        expected = prediction.recommended_layer
-        predicted = sentences.predicted_sentence(expected, prediction.drop_layers)
-        agreement = sentences.agreement_sentence(
+        expected, beliefs = prediction.recommended_layer, self.answer.layers
+        return sentences.agreement_sentence(
             expected,
-            [layer for layer in prediction.drop_layers if self.answer.layers[layer].runs],
+            prediction.drop_layers,
             best=best,
+            runs=[belief.layer for belief in beliefs if belief.runs],
             may_be=expected in self.answer.candidates,
-            behind=self.answer.layers[best].mean - self.answer.layers[expected].mean,
+            behind=beliefs[best].mean - beliefs[expected].mean,
             dropped=self.drop_layers,
-            no_drop=self.drop_chance <= 1 - self.answer.settings.level and self.answer.layers[-1].runs > 0,
-            any_flag=prediction.drops,
-            expected_run=all(self.answer.layers[layer].runs for layer in (expected, best)),
+            no_drop=self.drop_chance <= 1 - self.answer.settings.level and beliefs[-1].runs > 0,
         )
-        return f"{predicted} {agreement}"
 
     @property
     def untrained_sentence(self) -> str:
@@ -412,7 +407,7 @@ class Finding(Shown):
         """What the runs cost, and why there are no more, as a sentence."""
         if self.share is None:
             return self.answer.cost(proof=self.proof_cost, seconds=self.seconds)
-        return sentences.spent_on_models_sentence(
+        return sentences.spent_sentence(
             self.share,
             seeds=self.answer.settings.seeds,
             seconds=self.seconds,

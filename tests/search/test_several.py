@@ -177,11 +177,6 @@ def test_a_budget_below_one_run_of_each_says_what_these_cost() -> None:
     assert next_run([evidence_of(0), evidence_of(1)], SearchSettings(budget=0.029)).run is not None
 
 
-def test_a_block_that_costs_nothing_is_refused() -> None:
-    with pytest.raises(DataError, match=r"expected a cost of a block above 0, got 0\.0"):
-        Evidence(n_blocks=6, block_cost=0.0)
-
-
 def test_an_answer_of_one_of_several_says_why_all_ended() -> None:
     known = [evidence_of(0, *enumerate(CURVE), (6, 63.0)), evidence_of(1, (3, 20.0))]
     decision = next_run(known, SearchSettings(tolerance=5.0))

@@ -124,17 +124,14 @@ def of_differences() -> Iterator[Line]:
 def of_tasks() -> Iterator[Line]:
     """Yield what is said of several tasks."""
     for n_tasks, best, ends, rivals in itertools.product((1, 3), (2, 8), (None, (0.5, 3.5)), ([], [3], [3, 4])):
-        yield (
-            f"{n_tasks} tasks",
-            sentences.across_sentence(
-                best=best, last=8, n_tasks=n_tasks, mean=61.5, behind=2.0, interval=ends, level=0.95, rivals=rivals
-            ),
-        )
+        last = [("the last layer", 2.0, ends)] if best != 8 else []
+        may_be = sentences.names_phrase(list(map(str, rivals)), "layer") if rivals else ""
+        line = sentences.across_sentence(f"Layer {best} of 8", 61.5, last, n_tasks=n_tasks, level=0.95, rivals=may_be)
+        yield f"{n_tasks} tasks", line
 
-    for n_tasks, others, rivals in (1, [], ""), (3, [("a at layer 2", 1.5, (0.5, 2.5))], "a at layer 2"), (3, [], ""):
-        line = sentences.across_models_sentence(
-            best="b at layer 3", mean=63.0, others=others, n_tasks=n_tasks, level=0.95, rivals=rivals
-        )
+    other = ("a at layer 2, the highest of its model,", 1.5, (0.5, 2.5))
+    for n_tasks, others, may_be in (1, [], ""), (3, [other], "a at layer 2"), (3, [], ""):
+        line = sentences.across_sentence("b at layer 3", 63.0, others, n_tasks=n_tasks, level=0.95, rivals=may_be)
         yield f"models, {n_tasks} tasks", line
 
 
