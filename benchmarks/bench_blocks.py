@@ -34,7 +34,7 @@ from layerprobe.encoders.batching import collate, token_batches
 from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import SharedModel
-from layerprobe.metrics.correlation import cosine_scores, spearman
+from layerprobe.metrics.scores import cosine_scores, spearman
 from layerprobe.shrinking.embedding import tokenized
 from layerprobe.shrinking.order import Subsets, evenly_spaced, removal_order
 from layerprobe.shrinking.teacher import agreement

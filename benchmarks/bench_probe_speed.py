@@ -19,7 +19,7 @@ from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from layerprobe.metrics.correlation import spearman
+from layerprobe.metrics.scores import spearman
 from layerprobe.probing.run import probe
 from layerprobe.scoring.probes import PENALTIES
 

@@ -39,7 +39,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.finetuning.losses import prepared_sides
 from layerprobe.finetuning.tmft import FineTuner
-from layerprobe.metrics.correlation import cosine_scores, spearman
+from layerprobe.metrics.scores import cosine_scores, spearman
 from layerprobe.shrinking.teacher import LikeTeacher, Taught, agreement
 from layerprobe.shrinking.values import TRAINING
 from layerprobe.tasks.loading import load_task

@@ -57,9 +57,8 @@ from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.pretraining.models import build_encoder, build_objective, masking_of
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
-from layerprobe.readings.registry import INFONCE, READINGS
+from layerprobe.readings.reading import INFONCE, READINGS, Views
 from layerprobe.readings.source import read_curves
-from layerprobe.readings.values import Views
 from layerprobe.rng import without_autocast
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.study.predict import DEFAULT_RULE, predict

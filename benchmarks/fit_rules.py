@@ -34,8 +34,7 @@ from layerprobe.lab.dropbench.zoo import (
 from layerprobe.prediction.rule import KnownDrop, ModelCurves, Rule, fitted, obstacle
 from layerprobe.prediction.tuned import FILE, FittedParameters, FittedRule, TunedRule
 from layerprobe.prediction.values import Record, RecordPart, Truth
-from layerprobe.readings.registry import INFONCE, READINGS, SELF_CKA
-from layerprobe.readings.values import LayerCurve
+from layerprobe.readings.reading import INFONCE, READINGS, SELF_CKA, LayerCurve
 from layerprobe.search.posterior import Array, _grid, _Law, _seed_variances, infonce_trend, layer_steps
 from layerprobe.search.values import Evidence, Score
 

@@ -23,7 +23,7 @@ from scipy.stats import spearmanr
 
 from layerprobe.lab.dropbench.zoo import ZooEntry, read_searched, read_zoo
 from layerprobe.prediction.tuned import fitted_parameters, tuned_rule
-from layerprobe.readings.registry import INFONCE
+from layerprobe.readings.reading import INFONCE
 
 DEFAULT = "fall of InfoNCE"
 

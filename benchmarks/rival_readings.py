@@ -17,8 +17,8 @@ from scipy.special import entr
 
 from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.lab.dropbench.rivals import RIVALS
+from layerprobe.readings.reading import LayerCurve
 from layerprobe.readings.source import Source
-from layerprobe.readings.values import LayerCurve
 from layerprobe.scoring.probes import logistic_features
 from layerprobe.similarity.checks import Array, centred_layer, finite_matrix, unit_rows
 from layerprobe.tasks.kind import KINDS, Kind

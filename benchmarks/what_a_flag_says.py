@@ -20,7 +20,7 @@ from layerprobe.lab.dropbench.bench import known_drops
 from layerprobe.lab.dropbench.zoo import read_kept_out, read_searched, read_zoo
 from layerprobe.prediction.rule import KnownDrop
 from layerprobe.prediction.rules.simple import fall
-from layerprobe.readings.registry import INFONCE, READINGS, cka_with
+from layerprobe.readings.reading import INFONCE, READINGS, cka_with
 
 NEW = {entry.name for entry in read_searched(unseen=True).entries}
 ZOOS = {

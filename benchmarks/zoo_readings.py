@@ -31,9 +31,8 @@ from layerprobe.lab.pretraining.run import pretrain, texts_of
 from layerprobe.lab.pretraining.values import LANGUAGE
 from layerprobe.lab.recipe import load_recipe
 from layerprobe.lab.run import loaded_task
-from layerprobe.readings.registry import INFONCE, READINGS
+from layerprobe.readings.reading import INFONCE, READINGS, LayerCurve
 from layerprobe.readings.source import read_curves
-from layerprobe.readings.values import LayerCurve
 from layerprobe.tasks.loading import load_corpus
 from layerprobe.tasks.values import Task
 

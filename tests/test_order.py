@@ -82,6 +82,7 @@ def test_few_modules_name_others_in_strings() -> None:
         "layerprobe.jobs.crew",
         "layerprobe.lab",
         "layerprobe.prediction.rule",
+        "layerprobe.readings.reading",
         "layerprobe.shrinking.teacher",
     }
     assert naming - kinds - registries - cli == {*REGISTRIES, *others}

@@ -23,7 +23,7 @@ from layerprobe.errors import LayerProbeError
 from layerprobe.files.folders import write_kept
 from layerprobe.finetuning.saved import MODEL, STARTED_FROM, RunOrigin, load_finished, load_saved_run, run_directory
 from layerprobe.kinds.retrieval.loading import load_retrieval
-from layerprobe.kinds.sentences.word_similarity import load_word_similarity
+from layerprobe.kinds.sentences import load_word_similarity
 from layerprobe.lab.dropbench.zoo import SHIPPED, read_zoo
 from layerprobe.lab.recipe import load_recipe
 from layerprobe.results.kept import load

@@ -31,7 +31,7 @@ from layerprobe.lab.results import Average, AveragedMember
 from layerprobe.prediction.values import Decline, DropPrediction, Record, RecordPart
 from layerprobe.probing.values import ProbedLayer, ProbeSettings, Probing
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles, ProfileSettings
-from layerprobe.readings.values import LayerCurve, Views
+from layerprobe.readings.reading import LayerCurve, Views
 from layerprobe.results.shown import LeavesOut
 from layerprobe.scoring.values import ItemScores, LayerScores, Scores, TaskScores
 from layerprobe.search.values import Evidence, Score, SearchSettings

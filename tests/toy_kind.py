@@ -13,7 +13,7 @@ from tests.plugins import install
 TOY = """
 import numpy as np
 from layerprobe.finetuning.losses import Loss
-from layerprobe.metrics.correlation import pearson
+from layerprobe.metrics.scores import pearson
 from layerprobe.metrics.names import Metric
 from layerprobe.tasks.kind import Kind
 from torch import nn

@@ -3,8 +3,7 @@
 import random
 
 from layerprobe.kinds.retrieval.kind import RetrievalItems
-from layerprobe.kinds.summaries.kind import SummaryItems
-from layerprobe.kinds.summaries.metrics import greedy_oracle
+from layerprobe.kinds.summaries.kind import SummaryItems, greedy_oracle
 from layerprobe.kinds.tokens.kind import TaggedSentences
 from layerprobe.kinds.triplets.kind import Triplets
 from layerprobe.tasks.kind import KINDS

@@ -29,7 +29,7 @@ from layerprobe.export.layout import IMAGES, Int8File, Layout, check_activations
 from layerprobe.files.atomic import from_home
 from layerprobe.files.folders import FREE, SUMS, folder_errors, folder_problems, listed_files, new_folder
 from layerprobe.files.images import ImageItem, prompted
-from layerprobe.metrics.correlation import cosine_scores
+from layerprobe.metrics.scores import cosine_scores
 from layerprobe.names import some
 from layerprobe.process import MAKING_MODELS
 from layerprobe.rng import Undrawn, without_autocast

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from layerprobe.encoders.batching import Batch, Prepared, pool
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.model import Pooling
-from layerprobe.metrics.correlation import cosine_scores
+from layerprobe.metrics.scores import cosine_scores
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Items, Task
 

@@ -1,13 +1,13 @@
-"""Kinds of tasks, a folder each: what is learnt, its items, how files of it look, its loss and its metrics."""
+"""Kinds of tasks, each on its own: what is learnt, its items, how files of it look, its loss and its metrics."""
 
 KINDS = {
-    "sts": "layerprobe.kinds.sentences.kind:STS",
-    "paraphrase": "layerprobe.kinds.sentences.kind:PARAPHRASE",
-    "entailment": "layerprobe.kinds.sentences.kind:ENTAILMENT",
-    "regression": "layerprobe.kinds.sentences.kind:REGRESSION",
-    "classification": "layerprobe.kinds.sentences.kind:CLASSIFICATION",
+    "sts": "layerprobe.kinds.sentences:STS",
+    "paraphrase": "layerprobe.kinds.sentences:PARAPHRASE",
+    "entailment": "layerprobe.kinds.sentences:ENTAILMENT",
+    "regression": "layerprobe.kinds.sentences:REGRESSION",
+    "classification": "layerprobe.kinds.sentences:CLASSIFICATION",
     "summarization": "layerprobe.kinds.summaries.kind:SUMMARIZATION",
-    "image classification": "layerprobe.kinds.images.kind:IMAGE_CLASSIFICATION",
+    "image classification": "layerprobe.kinds.images:IMAGE_CLASSIFICATION",
     "entities": "layerprobe.kinds.tokens.kind:ENTITIES",
     "tags": "layerprobe.kinds.tokens.kind:TAGS",
     "retrieval": "layerprobe.kinds.retrieval.kind:RETRIEVAL",

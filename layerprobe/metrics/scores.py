@@ -1,14 +1,119 @@
-"""How well outputs predict the targets of a task: correlations, F1, average precision, accuracy.
+"""How well outputs predict the targets of a task, and how each score would move if other items were drawn.
 
-Knows arrays of outputs and targets; knows no models.
+The influence of item i is the derivative of the metric by the share that the item has in all, so that influences are
+(n,) of mean 0, in the unit of the metric, and
+
+    metric(n other items) - metric(all there are) ~ sum_i influence_i / n,
+    variance of the metric over items ~ sum_i influence_i^2 / (n (n - 1)),
+
+where n - 1 in place of n makes up for the mean that the influences were taken from, as for a sample's variance.
+
+Knows arrays of outputs and targets; knows no tasks and no models.
+
+Source: Hampel 1974 (Journal of the American Statistical Association 69); Efron and Stein 1981 (Annals of Statistics 9).
 """
 
+from collections.abc import Callable
+
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from layerprobe.metrics.correlation import pearson, spearman
+from layerprobe.errors import DataError, option
+from layerprobe.similarity.checks import Array, check_same_samples, finite_matrix, unit_rows
 
-Array = NDArray[np.float64]
+DIGITS = 12
+"""Decimals of cosines: those that differ by the rounding of float64 alone, as of pairs of the same text, are equal."""
+
+SPREAD = 1e-12
+"""Values that differ by less, relative to the largest, are equal but for the rounding of cosines."""
+
+
+def cosine_scores(first: ArrayLike, second: ArrayLike) -> Array:
+    """Return the cosine of each row of `first` with the same row of `second`.
+
+    cos_i = x_i y_i / (|x_i| |y_i|) of two (n, d), in float64 whatever their dtype and rounded to 12 decimals, so that
+    ranks do not tell apart what only rounding does; in [-1, 1].
+
+    Raises:
+        DataError: If an argument is no matrix of real numbers, or the numbers of features differ.
+        DegenerateLayerError: If a value is not finite or a row is zero.
+        MisalignedSamplesError: If the numbers of rows differ.
+
+    Examples:
+        >>> cosine_scores([[1.0, 0.0], [3.0, 4.0]], [[0.0, 2.0], [6.0, 8.0]]).tolist()
+        [0.0, 1.0]
+    """
+    x, y = finite_matrix(first, name="first"), finite_matrix(second, name="second")
+    check_same_samples(len(y), len(x), name="second", other="first")
+    if x.shape[1] != y.shape[1]:
+        raise DataError(f"second has {y.shape[1]} features, expected the {x.shape[1]} of first: use one layer for both")
+    cosines: Array = np.einsum("ij,ij->i", unit_rows(x, name="first"), unit_rows(y, name="second")).round(DIGITS)
+    return cosines
+
+
+def spearman(x: ArrayLike, y: ArrayLike) -> float:
+    """Return the rank correlation of two series, in [-1, 1]; equal values share their mean rank.
+
+    Raises:
+        DataError: If a series is no vector of finite numbers, is constant, or has fewer than two values.
+        MisalignedSamplesError: If the lengths differ.
+
+    Examples:
+        >>> round(spearman([0.1, 0.2, 0.9], [1.0, 2.0, 3.0]), 12)
+        1.0
+    """
+    from scipy import stats  # slow to load
+
+    return float(stats.spearmanr(*_checked_pair(x, y)).statistic)
+
+
+def pearson(x: ArrayLike, y: ArrayLike) -> float:
+    """Return the linear correlation of two series, in [-1, 1]; errors are those of `spearman`.
+
+    Examples:
+        >>> round(pearson([0.0, 1.0, 2.0], [5.0, 3.0, 1.0]), 12)
+        -1.0
+    """
+    from scipy import stats  # slow to load
+
+    return float(stats.pearsonr(*_checked_pair(x, y)).statistic)
+
+
+def fisher_ends(value: float, error: float, below: float, above: float) -> tuple[float, float]:
+    """Return the ends of an interval about a correlation, so many standard errors off on Fisher's scale.
+
+    There, z = artanh(r), the error is that of r over 1 - r^2: it does not shrink where r is high by luck, and
+    the ends stay between -1 and 1.
+
+    Source: Fisher 1921 (Metron 1).
+
+    Examples:
+        >>> [round(end, 2) for end in fisher_ends(0.8, 0.1, 2.0, 2.0)]
+        [0.5, 0.93]
+    """
+    z, scaled = np.arctanh(value), error / (1 - value**2)
+    return float(np.tanh(z - below * scaled)), float(np.tanh(z + above * scaled))
+
+
+def _checked_pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
+    first, second = _checked_series(x, name="x"), _checked_series(y, name="y")
+    check_same_samples(len(second), len(first), name="y", other="x")
+    return first, second
+
+
+def _checked_series(x: ArrayLike, *, name: str) -> Array:
+    series = np.asarray(x, dtype=np.float64)
+    if series.ndim != 1 or len(series) < 2:
+        raise DataError(f"{name} has shape {series.shape}, expected a vector of at least two scores: use more pairs")
+    if not np.isfinite(series).all():
+        raise DataError(f"{name} has NaN or infinite values, expected finite scores: remove those pairs")
+    if np.ptp(series) <= SPREAD * np.abs(series).max():
+        raise DataError(
+            f"{name} is {series[0]:g} for all {len(series)} pairs, expected scores that differ: a constant has no "
+            "correlation; check the score column, or leave out a layer that gives every pair the same cosine "
+            f"(of a model, keep the blocks before it alone: {option('keep_blocks', '1,2,3')})"
+        )
+    return series
 
 
 def correlations(outputs: Array, targets: Array) -> dict[str, float]:
@@ -83,3 +188,178 @@ def best_threshold(outputs: Array, targets: Array) -> float:
         return float(falling[best])
     middle = float(falling[best] + falling[best + 1]) / 2
     return middle if middle > falling[best + 1] else float(falling[best])  # neighbouring floats have no middle
+
+
+Influences = dict[str, Array]
+"""By name of the metric, (n,) of mean 0."""
+
+GROUPS = 1000
+"""Items are left out one by one up to so many, and in so many groups where there are more, in which what items that
+share a text have in common is lost."""
+
+
+def mean_influences(values: ArrayLike) -> Array:
+    """Return the influences of items on the mean of their (n,) values: accuracy, or nDCG and its like over queries.
+
+    influence_i = x_i - mean(x)
+
+    Examples:
+        >>> mean_influences([1.0, 0.0, 1.0, 0.0]).tolist()
+        [0.5, -0.5, 0.5, -0.5]
+    """
+    array = np.asarray(values, dtype=np.float64)
+    centred: Array = array - array.mean()
+    return centred
+
+
+def correlation_influences(outputs: ArrayLike, targets: ArrayLike) -> Influences:
+    """Return the influences of items on Spearman's and Pearson's correlation of two (n,) series, see `correlations`."""
+    spearman(outputs, targets)  # checks them
+    x, y = np.asarray(outputs, dtype=np.float64), np.asarray(targets, dtype=np.float64)
+    return {"spearman": _spearman_influences(x, y), "pearson": _pearson_influences(x, y)}
+
+
+def fit_influences(outputs: Array, targets: Array) -> Influences:
+    """Return the influences of items on the correlations and R2 of two (n,) series, see `fit_scores`.
+
+    R2 = 1 - E / V of the mean squared error E and the variance V of targets -> (E / V (y - mean)^2 - e^2) / V.
+    """
+    errors, spread = np.square(outputs - targets), np.square(targets - targets.mean())
+    of_fit = (errors.mean() / spread.mean() * spread - errors) / spread.mean()
+    return {**correlation_influences(outputs, targets), "r2": of_fit}
+
+
+def class_influences(outputs: Array, targets: Array) -> Influences:
+    """Return the influences of items on macro F1 and accuracy of (n, classes) outputs, see `class_scores`.
+
+    Which classes there are, of which macro F1 is the mean, counts as given.
+    """
+    predicted = outputs.argmax(axis=1)
+    classes = np.union1d(predicted, targets)
+    by_class = [_f1_influences(predicted == number, targets == number) for number in classes]
+    return {"macro f1": np.mean(by_class, axis=0), "accuracy": mean_influences(predicted == targets)}
+
+
+def decision_influences(outputs: Array, targets: Array, threshold: float) -> Influences:
+    """Return the influences of items on F1, average precision and accuracy of (n,) outputs, see `decision_scores`.
+
+    The threshold counts as given: it is chosen on other items.
+    """
+    predicted, true = outputs >= threshold, targets == 1
+    return {
+        "f1": _f1_influences(predicted, true),
+        "average precision": _average_precision_influences(outputs, true),
+        "accuracy": mean_influences(predicted == true),
+    }
+
+
+def ratio_influences(above: ArrayLike, below: ArrayLike) -> Array:
+    """Return the influences of items on a ratio of sums, of (n,) parts of the items: n (a_i - r b_i) / sum b.
+
+    0 where the sum below is 0. Items that are all right or all wrong show no error, but others may be otherwise: they
+    have the variance of one of sum b, as n b_i^(1/2) / (sum b)^(3/2) give it.
+
+    Examples:
+        >>> ratio_influences([1.0, 0.0], [1.0, 1.0]).tolist()
+        [0.5, -0.5]
+    """
+    a, b = np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
+    whole = b.sum()
+    if not whole:
+        return np.zeros(len(b))
+    influences: Array = len(b) * (a - a.sum() / whole * b) / whole
+    return influences if influences.any() else mean_influences(len(b) * np.sqrt(b) / whole**1.5)
+
+
+def jackknife_influences(score: Callable[[NDArray[np.intp]], float], n: int, *, seed: int = 0) -> Array:
+    """Return the influences of n items on any score, from the scores without some of them.
+
+    Leaving out group g of m_g items moves the score by about -1 / (n - m_g) times the sum of their influences. With one
+    item a group these are the jackknife's; of more than `GROUPS` items groups are drawn, and the sum of a group is
+    shared out among its items so that the sum of squares is kept:
+
+        influence_i = (n - m_g) (score - score without g) / sqrt(m_g), for i in g.
+
+    Args:
+        score: Numbers of the items that are left, ascending -> the score.
+        n: Items, at least two.
+        seed: Of the groups; scores of one n and seed have the same groups, so that their differences have errors.
+
+    Source: Quenouille 1956 (Biometrika 43); Tukey 1958 (Annals of Mathematical Statistics 29); groups: Kott 2001
+    (Journal of Official Statistics 17).
+
+    Examples:
+        >>> values = np.array([1.0, 0.0, 1.0, 0.0])
+        >>> jackknife_influences(lambda left: values[left].mean(), 4).round(12).tolist()
+        [0.5, -0.5, 0.5, -0.5]
+    """
+    items = np.arange(n)
+    order = items if n <= GROUPS else np.random.default_rng(seed).permutation(n)
+    whole, influences = score(items), np.empty(n)
+    for group in np.array_split(order, min(n, GROUPS)):
+        change = whole - score(np.setdiff1d(items, group, assume_unique=True))
+        influences[group] = (n - len(group)) * change / np.sqrt(len(group))
+    return mean_influences(influences)
+
+
+def _pearson_influences(x: Array, y: Array) -> Array:
+    """Pearson's r = mean(a b) of a, b of mean 0 and variance 1 -> a b - r (a^2 + b^2) / 2."""
+    a, b = ((series - series.mean()) / series.std() for series in (x, y))
+    influences: Array = a * b - (a @ b) / len(a) * (a**2 + b**2) / 2
+    return influences
+
+
+def _spearman_influences(x: Array, y: Array) -> Array:
+    """Spearman's rho = E(u v) / sqrt(E(u^2) E(v^2)) of the shares u, v of items below each, ties by half, less 1/2.
+
+    An item counts by its own place, and moves those of all others:
+    of E(u v), u v + E(v; x above) + E(u; y above) - 3 E(u v), and of E(u^2) likewise.
+    """
+    (u, above_x), (v, above_y) = _places(x), _places(y)
+    uv, uu, vv = (float(np.mean(product)) for product in (u * v, u * u, v * v))
+    of_uv = u * v + above_x(v) + above_y(u) - 3 * uv
+    of_uu = u * u + 2 * above_x(u) - 3 * uu
+    of_vv = v * v + 2 * above_y(v) - 3 * vv
+    rho = uv / np.sqrt(uu * vv)
+    influences: Array = of_uv / np.sqrt(uu * vv) - rho / 2 * (of_uu / uu + of_vv / vv)
+    return influences
+
+
+def _places(x: Array) -> tuple[Array, Callable[[Array], Array]]:
+    """Return the share of items below each, ties by half, less 1/2; and how to sum weights of items above each.
+
+    The latter is the sum over j of w_j / n where x_j > x_i, and half of that where they tie.
+    """
+    distinct, numbers = np.unique(x, return_inverse=True)
+
+    def above(weights: Array) -> Array:
+        sums = np.bincount(numbers, weights=weights, minlength=len(distinct))
+        shares: Array = (sums.sum() - np.cumsum(sums) + sums / 2)[numbers] / len(x)
+        return shares
+
+    return 0.5 - above(np.ones(len(x))), above
+
+
+def _f1_influences(predicted: NDArray[np.bool_], true: NDArray[np.bool_]) -> Array:
+    """F1 = 2 TP / (P + T), 0 where there are neither."""
+    return ratio_influences(2.0 * (predicted & true), predicted.astype(float) + true)
+
+
+def _average_precision_influences(outputs: Array, true: NDArray[np.bool_]) -> Array:
+    """AP = mean over positives of the precision from their output on.
+
+    A positive counts by its own precision, and every item moves that of the positives with outputs no higher:
+    n / T (t_i (precision_i - AP) + sum over positives j, s_j <= s_i, of (t_i - precision_j) / P_j), of which P_j items
+    have outputs s >= s_j; 0 where no item is positive, as `ratio_influences` where all of these come first.
+    """
+    if not true.any():
+        return np.zeros(len(true))
+    distinct, numbers = np.unique(outputs, return_inverse=True)
+    counts, hits = np.bincount(numbers), np.bincount(numbers, weights=true, minlength=len(distinct))
+    from_here = np.cumsum(counts[::-1])[::-1]
+    precision = np.cumsum(hits[::-1])[::-1] / from_here
+    score = hits @ precision / hits.sum()
+    of_hit, of_all = np.cumsum(hits / from_here), np.cumsum(hits * precision / from_here)
+    contributions = true * (precision[numbers] - score + of_hit[numbers]) - of_all[numbers]
+    influences: Array = len(true) / hits.sum() * contributions
+    return influences if influences.any() else ratio_influences(true, true)

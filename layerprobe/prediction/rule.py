@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
 from layerprobe.prediction.values import Truth
-from layerprobe.readings.reading import Reading
-from layerprobe.readings.values import LayerCurve
+from layerprobe.readings.reading import LayerCurve, Reading
 from layerprobe.registry import Registry
 
 Array = NDArray[np.float64]

@@ -17,8 +17,7 @@ from layerprobe.files.folders import parsed_as
 from layerprobe.names import nearest
 from layerprobe.prediction.rule import ModelCurves, Predictor, ReadingPredictor, Rule, rules_for
 from layerprobe.prediction.values import Record
-from layerprobe.readings.registry import reading_of
-from layerprobe.readings.values import LayerCurve
+from layerprobe.readings.reading import LayerCurve, reading_of
 from layerprobe.similarity.values import Matrix
 from layerprobe.stats.crossed import square_root
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from layerprobe.files.serialisation import RARE
-from layerprobe.readings.values import DIGITS
+from layerprobe.readings.reading import DIGITS
 from layerprobe.results import numbers
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import LeavesOut, Shown, of_layers

@@ -19,7 +19,7 @@ from scipy.special import softmax
 
 from layerprobe.comparison.arrays import Layer
 from layerprobe.errors import DataError
-from layerprobe.metrics.influence import mean_influences
+from layerprobe.metrics.scores import mean_influences
 from layerprobe.probing.probes import Fitted, Problem
 from layerprobe.probing.ridge import Array
 

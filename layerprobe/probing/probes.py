@@ -11,10 +11,14 @@ from numpy.typing import NDArray
 
 from layerprobe.comparison.arrays import NUMBERS, Layer
 from layerprobe.errors import DataError
-from layerprobe.kinds.retrieval.metrics import closest_documents
-from layerprobe.metrics.correlation import cosine_scores, spearman
-from layerprobe.metrics.influence import decision_influences, jackknife_influences
-from layerprobe.metrics.scores import decision_scores
+from layerprobe.kinds.retrieval.kind import closest_documents
+from layerprobe.metrics.scores import (
+    cosine_scores,
+    decision_influences,
+    decision_scores,
+    jackknife_influences,
+    spearman,
+)
 from layerprobe.names import quoted
 from layerprobe.probing.fits import Fit
 from layerprobe.probing.folds import folds_of

@@ -21,9 +21,8 @@ from layerprobe.context import current, part, report
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.files.serialisation import digest
 from layerprobe.interval import Interval
-from layerprobe.metrics.correlation import fisher_ends
-from layerprobe.metrics.influence import mean_influences
 from layerprobe.metrics.names import METRICS
+from layerprobe.metrics.scores import fisher_ends, mean_influences
 from layerprobe.names import quoted
 from layerprobe.probing.fits import Fit
 from layerprobe.probing.jackknife import jackknife

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from layerprobe.context import current
 from layerprobe.files.serialisation import digest
-from layerprobe.readings.reading import Reading
-from layerprobe.readings.values import LayerCurve
+from layerprobe.readings.reading import LayerCurve, Reading
 from layerprobe.similarity.diagnostics import rank_influences
 from layerprobe.similarity.label_free import infonce_influences
 from layerprobe.similarity.values import SimilarityCurve

@@ -16,9 +16,7 @@ from layerprobe.extraction.embeddings import Embeddings, Read, as_read, distinct
 from layerprobe.files.images import readable_as
 from layerprobe.lazy import cached_property
 from layerprobe.metrics.names import Split
-from layerprobe.readings.reading import Need, Reading
-from layerprobe.readings.registry import READINGS
-from layerprobe.readings.values import LayerCurve, Views
+from layerprobe.readings.reading import READINGS, LayerCurve, Need, Reading, Views
 from layerprobe.similarity.values import LayerDiagnostics
 from layerprobe.tasks.values import Items, Task
 

@@ -36,7 +36,7 @@ RESULTS = {
     "Profile": "layerprobe.profiling.values:Profile",
     "SimilarityMap": "layerprobe.similarity.values:SimilarityMap",
     "DropPrediction": "layerprobe.prediction.values:DropPrediction",
-    "LayerCurve": "layerprobe.readings.values:LayerCurve",
+    "LayerCurve": "layerprobe.readings.reading:LayerCurve",
     "LayerScores": "layerprobe.scoring.values:LayerScores",
     "SearchAnswer": "layerprobe.search.values:SearchAnswer",
     "RecipeResult": "layerprobe.lab.results:RecipeResult",

@@ -6,7 +6,7 @@ from dataclasses import replace
 from layerprobe.comparison.values import Comparisons
 from layerprobe.prediction.tuned import DRAWS
 from layerprobe.prediction.values import Decline, DropPrediction
-from layerprobe.readings.registry import course
+from layerprobe.readings.reading import course
 from layerprobe.report.comparison import compared_models, diagnosed, maps, provenance
 from layerprobe.report.facts import size_facts
 from layerprobe.report.maps import curve_figure

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from layerprobe.names import plural
-from layerprobe.readings.registry import course
-from layerprobe.readings.values import LayerCurve
+from layerprobe.readings.reading import LayerCurve, course
 from layerprobe.report.facts import about, models, size_facts
 from layerprobe.results import numbers
 from layerprobe.results.blocks import Blocks

@@ -48,7 +48,7 @@ class LayerScores(LeavesOut, Shown):
     collapsed: int = field(default=0, metadata=RARE)
     """How many of the last layers give all texts one embedding and are left out; they repeat the score before them."""
     influences: tuple[tuple[float, ...], ...] = field(default=(), metadata=RARE)
-    """By layer, what each item adds to the primary metric, see `layerprobe.metrics.influence`; empty where that was not
+    """By layer, what each item adds to the primary metric, see `layerprobe.metrics.scores`; empty where that was not
     kept."""
     by_item: dict[str, tuple[tuple[float, ...], ...]] | None = field(default=None, metadata=RARE)
     """By metric and layer, the score of each item, x 100, where scores are means over items; None where that was not

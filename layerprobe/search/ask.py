@@ -24,7 +24,7 @@ from layerprobe.errors import DataError, StoreError
 from layerprobe.files.atomic import from_home, locked, replace_file
 from layerprobe.files.inputs import read_document
 from layerprobe.files.serialisation import RARE, from_dict, parse_json, sealed, unsealed
-from layerprobe.readings.registry import INFONCE, SELF_CKA
+from layerprobe.readings.reading import INFONCE, SELF_CKA
 from layerprobe.results.shown import OneLayer
 from layerprobe.search.plan import answer, next_run
 from layerprobe.search.posterior import layer_steps

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from layerprobe.errors import DataError
 from layerprobe.finetuning.losses import Criterion, PreparedItems
-from layerprobe.metrics.influence import mean_influences
+from layerprobe.metrics.scores import mean_influences
 from layerprobe.similarity.checks import unit_rows
 from layerprobe.tasks.kind import KINDS, Kind
 from layerprobe.tasks.values import Items

@@ -49,9 +49,8 @@ from layerprobe.metrics.names import bounded
 from layerprobe.names import short_name
 from layerprobe.prediction.tuned import rule_curves
 from layerprobe.prediction.values import DropPrediction
-from layerprobe.readings.registry import INFONCE, SELF_CKA
+from layerprobe.readings.reading import INFONCE, SELF_CKA, LayerCurve
 from layerprobe.readings.source import read_curves
-from layerprobe.readings.values import LayerCurve
 from layerprobe.results.estimate import Estimate, together
 from layerprobe.results.shown import OneLayer, of_layers
 from layerprobe.scoring.score import Scored, check_different, untrained_layers

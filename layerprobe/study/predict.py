@@ -33,9 +33,8 @@ from layerprobe.prediction.rules.plateau import check_depth, plateau_rule
 from layerprobe.prediction.tuned import TunedRule, rule_curves, tuned_rule
 from layerprobe.prediction.values import PLATEAU, DropPrediction
 from layerprobe.readings.frozen import layer_curve
-from layerprobe.readings.registry import CKA, INFONCE, READINGS, SELF_CKA, course
+from layerprobe.readings.reading import CKA, INFONCE, READINGS, SELF_CKA, LayerCurve, Views, course
 from layerprobe.readings.source import read_curves
-from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import score_split, zero_shot
 from layerprobe.similarity.checks import MIN_SAMPLES

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from layerprobe.context import current, settings
 from layerprobe.errors import DataError
-from layerprobe.metrics.correlation import cosine_scores
-from layerprobe.metrics.influence import jackknife_influences
+from layerprobe.metrics.scores import cosine_scores, jackknife_influences
 from layerprobe.stats.links import Links
 from layerprobe.tasks.cells import plain
 from layerprobe.tasks.kind import KINDS

@@ -67,7 +67,7 @@ class Kind:
     zero_shot: Literal["cosine", "probe", "own"]
     """How untrained embeddings are scored: the cosines of pairs as outputs, those of the probe, or by `untrained`."""
     influences: Callable[..., dict[str, Array]] | None = None
-    """As `score` -> (n,) influences of the items on the metrics, see `layerprobe.metrics.influence`; of a metric that
+    """As `score` -> (n,) influences of the items on the metrics, see `layerprobe.metrics.scores`; of a metric that
     is not among them they are computed by leaving items out, which is too little an error of over 1,000 linked ones."""
     probe: str | None = None
     """The `Probe` of frozen embeddings; with cosines it is a reading of its own."""

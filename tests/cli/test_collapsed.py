@@ -13,7 +13,7 @@ from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.model import Model
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.readings.registry import alone
+from layerprobe.readings.reading import alone
 from layerprobe.readings.source import read_curves
 from layerprobe.results.shown import of_cells
 from layerprobe.scoring.score import score

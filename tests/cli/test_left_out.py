@@ -14,9 +14,8 @@ from layerprobe.encoders.model import Model, Pooling
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.prediction.tuned import rule_curves
-from layerprobe.readings.registry import READINGS, alone
+from layerprobe.readings.reading import READINGS, LayerCurve, alone
 from layerprobe.readings.source import read_curves
-from layerprobe.readings.values import LayerCurve
 from layerprobe.scoring.values import LayerScores
 from layerprobe.similarity.cka import estimate_cka, linear_cka
 from layerprobe.similarity.diagnostics import diagnose

@@ -24,10 +24,10 @@ from layerprobe.files.atomic import (
     write_whole,
 )
 from layerprobe.kinds.retrieval.loading import load_retrieval
-from layerprobe.kinds.sentences.word_similarity import load_word_similarity
+from layerprobe.kinds.sentences import load_word_similarity
 from layerprobe.lab.pretraining.run import ADAPTED
 from layerprobe.lab.recipe import load_recipe
-from layerprobe.readings.values import LayerCurve
+from layerprobe.readings.reading import LayerCurve
 from layerprobe.store.store import Store
 from layerprobe.tasks.loading import load_corpus, load_task, load_texts
 

@@ -19,8 +19,7 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.interval import Interval
-from layerprobe.metrics.influence import correlation_influences
-from layerprobe.metrics.scores import correlations
+from layerprobe.metrics.scores import correlation_influences, correlations
 from layerprobe.stats.crossed import crossed
 from layerprobe.study.confirmation import level_at_look, looks
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata, spearmanr
 
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
-from layerprobe.metrics.correlation import cosine_scores, pearson, spearman
+from layerprobe.metrics.scores import cosine_scores, pearson, spearman
 
 correlations = pytest.mark.parametrize("correlation", [spearman, pearson])
 

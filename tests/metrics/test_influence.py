@@ -7,16 +7,18 @@ import pytest
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
-from layerprobe.metrics.influence import (
+from layerprobe.metrics.scores import (
     GROUPS,
     Influences,
     class_influences,
+    class_scores,
     correlation_influences,
+    correlations,
     decision_influences,
+    decision_scores,
     jackknife_influences,
     mean_influences,
 )
-from layerprobe.metrics.scores import class_scores, correlations, decision_scores
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.links import Links
 

@@ -12,8 +12,7 @@ from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.rules import tuned_rules
 from layerprobe.prediction.rule import RULES, ModelCurves, Rule, rules_for
 from layerprobe.prediction.tuned import rule_names
-from layerprobe.readings.registry import reading_of
-from layerprobe.readings.values import LayerCurve
+from layerprobe.readings.reading import LayerCurve, reading_of
 from tests.lab.dropbench.zoos import DROPPING, RISING, entry, zoo
 from tests.plugins import install
 

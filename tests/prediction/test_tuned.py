@@ -17,8 +17,7 @@ from layerprobe.prediction import tuned
 from layerprobe.prediction.rule import ModelCurves
 from layerprobe.prediction.tuned import fitted_parameters, redraw, rule_curves, rule_names, tuned_rule
 from layerprobe.prediction.values import Record, RecordPart
-from layerprobe.readings.registry import READINGS, course
-from layerprobe.readings.values import LayerCurve
+from layerprobe.readings.reading import READINGS, LayerCurve, course
 from tests.prediction.curves import equicorrelated, matrix, uncertain
 
 RANK = "fall of effective rank"

@@ -9,8 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from layerprobe.comparison.arrays import as_layers
-from layerprobe.metrics.correlation import spearman
-from layerprobe.metrics.scores import class_scores
+from layerprobe.metrics.scores import class_scores, spearman
 from layerprobe.probing import jackknife as again
 from layerprobe.probing.jackknife import jackknife
 from layerprobe.probing.probes import Problem

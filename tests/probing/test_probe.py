@@ -14,7 +14,7 @@ from sklearn.metrics import average_precision_score
 
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.metrics.correlation import cosine_scores, spearman
+from layerprobe.metrics.scores import cosine_scores, spearman
 from layerprobe.probing.run import probe
 from layerprobe.probing.targets import as_groups, as_targets
 from layerprobe.probing.values import ProbeSettings, Probing

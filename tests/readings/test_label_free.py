@@ -13,10 +13,8 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.readings.reading import Reading
-from layerprobe.readings.registry import READINGS, alone
+from layerprobe.readings.reading import READINGS, LayerCurve, Reading, Views, alone
 from layerprobe.readings.source import read_curves, text_views
-from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.similarity.label_free import infonce
 from tests.models import N_BLOCKS, TEXTS, given, save_tiny
 

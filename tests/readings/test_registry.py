@@ -17,9 +17,8 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.entry import zoo_entry
 from layerprobe.lab.dropbench.zoo import Zoo, ZooProvenance, read_zoo, write_zoo
-from layerprobe.readings.registry import CKA, READINGS, ZERO_SHOT, alone
+from layerprobe.readings.reading import CKA, READINGS, ZERO_SHOT, Views, alone
 from layerprobe.readings.source import read_curves
-from layerprobe.readings.values import Views
 from layerprobe.tasks.values import Task
 from tests.models import N_BLOCKS, TEXTS, given, save_tiny
 from tests.plugins import install
@@ -29,7 +28,7 @@ from tests.toy_task import toy_task
 TOY = """
 import numpy as np
 from layerprobe.readings.reading import Reading
-from layerprobe.readings.values import LayerCurve
+from layerprobe.readings.reading import LayerCurve
 
 def mean_norm(source):
     embedded = source.embeddings
@@ -139,4 +138,4 @@ def test_dropbench_makes_rules_of_it(tmp_path: Path, options: Model, task: Task)
 def test_nothing_else_names_a_reading() -> None:
     """A new one is its own module and a row."""
     elsewhere = {"probe", ZERO_SHOT, CKA}  # also the name of a method, a table's column, a measure
-    assert set(naming(set(READINGS) - elsewhere)) == {"layerprobe/readings/registry.py"}
+    assert set(naming(set(READINGS) - elsewhere)) == {"layerprobe/readings/reading.py"}

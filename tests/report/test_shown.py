@@ -25,7 +25,7 @@ from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, TuningResu
 from layerprobe.interval import Interval
 from layerprobe.names import short_name
 from layerprobe.profiling.run import side_by_side
-from layerprobe.readings.values import LayerCurve
+from layerprobe.readings.reading import LayerCurve
 from layerprobe.report.comparison import comparison_page
 from layerprobe.report.scores import layer_scores_page
 from layerprobe.results.page import render
@@ -320,7 +320,7 @@ def test_a_line_needs_no_plotly_no_pandas_and_no_torch_and_without_plotly_a_plot
         "import sys\n"
         "import layerprobe.study.values, layerprobe.scoring.values, layerprobe.prediction.values\n"
         "from layerprobe.errors import LayerProbeError\n"
-        "from layerprobe.readings.values import LayerCurve\n"
+        "from layerprobe.readings.reading import LayerCurve\n"
         "curve = LayerCurve(values=(1.0, 2.0))\n"
         "print(curve)\n"
         "print([name for name in ('plotly', 'pandas', 'torch') if name in sys.modules])\n"

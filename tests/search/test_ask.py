@@ -15,8 +15,8 @@ import pytest
 import layerprobe as lp
 from layerprobe.context import settings
 from layerprobe.errors import DataError
-from layerprobe.metrics.influence import mean_influences
-from layerprobe.readings.values import LayerCurve
+from layerprobe.metrics.scores import mean_influences
+from layerprobe.readings.reading import LayerCurve
 from layerprobe.results.kept import load
 from layerprobe.search.ask import LayerSearch
 from layerprobe.search.plan import answer, next_run

@@ -30,7 +30,7 @@ from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.interval import Interval
-from layerprobe.metrics.correlation import cosine_scores, spearman
+from layerprobe.metrics.scores import cosine_scores, spearman
 from layerprobe.scoring.score import score
 from layerprobe.shrinking import order, points_lost
 from layerprobe.shrinking import run as shrinking

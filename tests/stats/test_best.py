@@ -6,7 +6,7 @@ import pytest
 from benchmarks.near_the_edge import drawn as edge_drawn
 from benchmarks.near_the_edge import truth
 from layerprobe.errors import DataError, MisalignedSamplesError
-from layerprobe.metrics.influence import mean_influences
+from layerprobe.metrics.scores import mean_influences
 from layerprobe.stats.best import against_best, best_over_seeds
 from layerprobe.stats.crossed import crossed, crossed_errors
 from layerprobe.stats.links import Links

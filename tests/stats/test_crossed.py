@@ -10,8 +10,7 @@ from scipy import stats
 
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.interval import Interval
-from layerprobe.metrics.influence import class_influences, correlation_influences
-from layerprobe.metrics.scores import class_scores, correlations
+from layerprobe.metrics.scores import class_influences, class_scores, correlation_influences, correlations
 from layerprobe.stats.crossed import crossed, item_covariance, pooled_covariance
 from layerprobe.stats.links import Links
 from layerprobe.stats.sentences import error_sources

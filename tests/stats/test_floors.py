@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layerprobe.kinds.retrieval.metrics import ranking_metrics
+from layerprobe.kinds.retrieval.kind import ranking_metrics
 from layerprobe.metrics.scores import class_scores, decision_scores
 from layerprobe.stats.floors import class_floors, decision_floors, has_rare_class, ranking_floors
 

@@ -25,7 +25,7 @@ from layerprobe.finetuning.tuning import PAPER_SEEDS, finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.prediction.values import PLATEAU
 from layerprobe.readings.frozen import rank_curve
-from layerprobe.readings.values import LayerCurve
+from layerprobe.readings.reading import LayerCurve
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import zero_shot
 from layerprobe.similarity.cka import estimate_cka

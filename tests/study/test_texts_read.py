@@ -14,8 +14,8 @@ from layerprobe.encoders.loading import resolve
 from layerprobe.errors import DataError
 from layerprobe.extraction import embeddings
 from layerprobe.extraction.embeddings import as_read, extract, extract_read
+from layerprobe.readings.reading import Views
 from layerprobe.readings.source import text_views
-from layerprobe.readings.values import Views
 from layerprobe.scoring.zero_shot import score_by_item
 from layerprobe.stats.crossed import item_covariance
 from layerprobe.store.shards import StoredEmbeddings

@@ -17,7 +17,7 @@ from layerprobe.errors import ON_COMMAND_LINE, LayerProbeError
 from layerprobe.kinds.answers.kind import Answer, Questions
 from layerprobe.kinds.retrieval.kind import RetrievalItems
 from layerprobe.kinds.retrieval.loading import load_retrieval
-from layerprobe.kinds.sentences.word_similarity import load_word_similarity
+from layerprobe.kinds.sentences import load_word_similarity
 from layerprobe.kinds.summaries.kind import SummaryItems
 from layerprobe.kinds.triplets.kind import Triplets
 from layerprobe.tasks.cells import check_range, detect_range, parse_score

@@ -74,7 +74,7 @@ def predict(
 def _read(checkpoint: Resolved, source: o.Texts, data: Task | TextFile) -> Done:
     """Return the numbers by layer that rules can read."""
     from layerprobe.extraction.embeddings import left_out_layers
-    from layerprobe.readings.registry import READINGS, curves_table
+    from layerprobe.readings.reading import READINGS, curves_table
     from layerprobe.readings.source import layers_read, read_curves
     from layerprobe.tasks.values import Task
 

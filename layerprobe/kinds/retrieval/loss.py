@@ -16,10 +16,15 @@ from layerprobe.encoders.loading import Resolved
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract_items
 from layerprobe.finetuning.losses import Criterion, PreparedItems
-from layerprobe.kinds.retrieval.kind import RetrievalItems
-from layerprobe.kinds.retrieval.metrics import closest_documents, float32_rows, ranking_metrics, relevant_ranks
-from layerprobe.metrics.influence import mean_influences
+from layerprobe.kinds.retrieval.kind import (
+    RetrievalItems,
+    closest_documents,
+    float32_rows,
+    ranking_metrics,
+    relevant_ranks,
+)
 from layerprobe.metrics.names import LISTED_METRICS, RETRIEVAL_METRICS
+from layerprobe.metrics.scores import mean_influences
 from layerprobe.scoring.score import mean_of
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import layer_scores, naming_layer

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.metrics.influence import mean_influences
+from layerprobe.metrics.scores import mean_influences
 from layerprobe.stats.floors import RANDOM_ORDER, Floor
 from layerprobe.tasks.cells import plain
 from layerprobe.tasks.columns import training_columns

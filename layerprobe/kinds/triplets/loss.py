@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from layerprobe.encoders.loading import Resolved
 from layerprobe.extraction.embeddings import extract_split
 from layerprobe.finetuning.losses import Criterion, PreparedItems
-from layerprobe.metrics.correlation import cosine_scores
+from layerprobe.metrics.scores import cosine_scores
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import layer_scores, naming_layer
 from layerprobe.tasks.evaluation import Rows, evaluate_outputs

@@ -27,9 +27,7 @@ from layerprobe.prediction.rule import (
     rules_for,
 )
 from layerprobe.prediction.rules.simple import CONTROL
-from layerprobe.readings.reading import Reading
-from layerprobe.readings.registry import READINGS, ZERO_SHOT, cka_with, reading_of
-from layerprobe.readings.values import LayerCurve
+from layerprobe.readings.reading import READINGS, ZERO_SHOT, LayerCurve, Reading, cka_with, reading_of
 
 DRAWS = 2000
 FEWEST_FAMILIES = 4

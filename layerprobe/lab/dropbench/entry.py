@@ -19,9 +19,8 @@ from layerprobe.finetuning.values import FineTuningRun, Protocol, Weighting
 from layerprobe.lab.dropbench.zoo import ItemErrors, RunName, ScanScores, TunedLayers, ZooEntry
 from layerprobe.metrics.names import Split
 from layerprobe.readings.frozen import layer_curve
-from layerprobe.readings.registry import READINGS
+from layerprobe.readings.reading import READINGS, LayerCurve, Views
 from layerprobe.readings.source import read_curves
-from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.similarity.values import Matrix
 from layerprobe.stats.crossed import item_covariance, item_units
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences, links_of

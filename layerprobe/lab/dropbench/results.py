@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from layerprobe.lab.dropbench.zoo import OTHER_SEED, ZooProvenance
 from layerprobe.prediction.values import Truth
-from layerprobe.readings.registry import CKA, cka_with
+from layerprobe.readings.reading import CKA, cka_with
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.numbers import confidence
 from layerprobe.results.shown import Shown

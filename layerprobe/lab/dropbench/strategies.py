@@ -14,7 +14,7 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Weighting
 from layerprobe.lab.dropbench.results import Needs
 from layerprobe.lab.dropbench.zoo import RunName, TunedLayers, ZooEntry
-from layerprobe.readings.registry import INFONCE, SELF_CKA
+from layerprobe.readings.reading import INFONCE, SELF_CKA
 from layerprobe.search.plan import answer, next_run
 from layerprobe.search.posterior import layer_steps
 from layerprobe.search.values import Evidence, Score, SearchSettings

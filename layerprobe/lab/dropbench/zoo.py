@@ -15,8 +15,7 @@ from layerprobe.files.folders import parsed_as
 from layerprobe.files.inputs import read_document
 from layerprobe.files.serialisation import sealed
 from layerprobe.finetuning.values import Protocol, Weighting
-from layerprobe.readings.registry import cka_with
-from layerprobe.readings.values import LayerCurve
+from layerprobe.readings.reading import LayerCurve, cka_with
 from layerprobe.similarity.values import Matrix
 from layerprobe.versions import __version__, versions
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerprobe.kinds.answers.kind import Answer, Questions
-from layerprobe.kinds.answers.metrics import (
+from layerprobe.kinds.answers.kind import (
     ALWAYS,
+    Answer,
+    Questions,
     answer_influences,
     answer_scores,
     answer_threshold,
@@ -20,7 +21,7 @@ from layerprobe.kinds.answers.metrics import (
     predicted_answers,
     word_f1,
 )
-from layerprobe.metrics.influence import jackknife_influences
+from layerprobe.metrics.scores import jackknife_influences
 
 rng = np.random.default_rng(0)
 

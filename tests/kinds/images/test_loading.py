@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from layerprobe.errors import DataError, TaskError
 from layerprobe.files.images import ImageItem, decoded, prompted, readable_as
-from layerprobe.kinds.images.kind import recognises
+from layerprobe.kinds.images import recognises
 from layerprobe.tasks.loading import load_task, load_texts
 from tests.images import digit_folder, digits
 

@@ -10,8 +10,8 @@ from hypothesis.extra import numpy as arrays
 from sklearn.metrics import ndcg_score
 
 from layerprobe.errors import DegenerateLayerError, MisalignedSamplesError
-from layerprobe.kinds.retrieval import metrics as ranking
-from layerprobe.kinds.retrieval.metrics import float32_rows, ndcg, recall, reciprocal_rank, relevant_ranks
+from layerprobe.kinds.retrieval import kind as ranking
+from layerprobe.kinds.retrieval.kind import float32_rows, ndcg, recall, reciprocal_rank, relevant_ranks
 
 # Whole numbers: products are exact, so equal scores are equal in any order of summation.
 WHOLE = st.integers(-2, 2).map(np.float32)

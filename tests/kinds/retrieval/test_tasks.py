@@ -20,11 +20,10 @@ from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outputs import read_outputs
 from layerprobe.finetuning.tuning import finetune, with_prompts
 from layerprobe.finetuning.values import Protocol
-from layerprobe.kinds.retrieval.kind import RetrievalItems
+from layerprobe.kinds.retrieval.kind import RetrievalItems, closest_documents
 from layerprobe.kinds.retrieval.loading import load_retrieval
-from layerprobe.kinds.retrieval.metrics import closest_documents
-from layerprobe.metrics.influence import jackknife_influences
 from layerprobe.metrics.names import LISTED_METRICS
+from layerprobe.metrics.scores import jackknife_influences
 from layerprobe.results.page import render
 from layerprobe.results.shown import make_page
 from layerprobe.scoring.score import score

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from layerprobe.errors import TaskError
-from layerprobe.kinds.sentences.word_similarity import load_word_similarity
+from layerprobe.kinds.sentences import load_word_similarity
 from layerprobe.tasks.loading import load_task
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import TaskError
-from layerprobe.kinds.summaries.kind import SummaryItems, document_scores, is_summaries, sentences_of
-from layerprobe.kinds.summaries.metrics import rouge
+from layerprobe.kinds.summaries.kind import SummaryItems, document_scores, is_summaries, rouge, sentences_of
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import KINDS

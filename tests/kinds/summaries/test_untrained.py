@@ -16,9 +16,8 @@ from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.kinds.summaries.kind import SummaryItems
+from layerprobe.kinds.summaries.kind import SummaryItems, rouge
 from layerprobe.kinds.summaries.loss import SentenceScorer, centrality
-from layerprobe.kinds.summaries.metrics import rouge
 from layerprobe.scoring.score import score
 from layerprobe.scoring.values import Ways
 from layerprobe.scoring.zero_shot import score_split

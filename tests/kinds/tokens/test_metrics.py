@@ -6,8 +6,8 @@ from seqeval import metrics as seqeval
 from sklearn.metrics import accuracy_score, f1_score
 
 from layerprobe.errors import DataError
-from layerprobe.kinds.tokens import metrics as words
-from layerprobe.kinds.tokens.metrics import (
+from layerprobe.kinds.tokens import kind as words
+from layerprobe.kinds.tokens.kind import (
     WordTags,
     entity_influences,
     entity_scores,

@@ -13,7 +13,7 @@ from transformers import BertJapaneseTokenizer, PreTrainedTokenizerFast
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError
-from layerprobe.kinds.tokens.tokenized import NO_TOKEN, tokenize_words
+from layerprobe.kinds.tokens.loss import NO_TOKEN, tokenize_words
 from tests.models import save_tiny, tiny_tokenizer
 
 SENTENCES = [

@@ -18,8 +18,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, StoreError
 from layerprobe.extraction.embed import kept_token_states, token_states
 from layerprobe.kinds.tokens import loss as words
-from layerprobe.kinds.tokens.loss import score_words
-from layerprobe.kinds.tokens.tokenized import tokenize_words
+from layerprobe.kinds.tokens.loss import score_words, tokenize_words
 from layerprobe.scoring.probes import logistic_probe, logistic_weights
 from layerprobe.tasks.evaluation import evaluate_outputs
 from tests.models import given, save_tiny, tiny_tokenizer

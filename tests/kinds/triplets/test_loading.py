@@ -13,7 +13,7 @@ from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds.triplets.loss import CosineTriplets
-from layerprobe.metrics.correlation import cosine_scores
+from layerprobe.metrics.scores import cosine_scores
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.study.find import find
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences

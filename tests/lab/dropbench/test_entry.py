@@ -17,7 +17,7 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.entry import tuned_layers, zoo_entry
 from layerprobe.lab.dropbench.zoo import Zoo, ZooEntry, ZooProvenance, read_zoo, write_zoo
-from layerprobe.readings.values import Views
+from layerprobe.readings.reading import Views
 from layerprobe.scoring import probes
 from layerprobe.scoring.probes import ridge_features, ridge_probe
 from layerprobe.scoring.zero_shot import probed, zero_shot

@@ -34,10 +34,8 @@ from layerprobe.errors import DegenerateLayerError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.lab.dropbench.rivals import RIVALS, published_rules
 from layerprobe.prediction.rule import ModelCurves, Rule
-from layerprobe.readings.reading import Reading
-from layerprobe.readings.registry import READINGS
+from layerprobe.readings.reading import READINGS, LayerCurve, Reading, Views
 from layerprobe.readings.source import read_curves, text_views
-from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.similarity.checks import Array
 from layerprobe.tasks.kind import KINDS
 from tests.models import N_BLOCKS, TEXTS, given, save_tiny

@@ -18,7 +18,7 @@ from layerprobe.lab.dropbench.zoo import read_zoo
 from layerprobe.prediction.rule import ModelCurves
 from layerprobe.prediction.tuned import FittedParameters, fitted_parameters, rule_curves, rule_names, tuned_rule
 from layerprobe.prediction.values import PLATEAU
-from layerprobe.readings.registry import CKA, READINGS, alone
+from layerprobe.readings.reading import CKA, READINGS, alone
 
 from .zoos import entry, zoo
 

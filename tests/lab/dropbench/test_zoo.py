@@ -26,7 +26,7 @@ from layerprobe.lab.dropbench.zoo import (
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import LANGUAGE
 from layerprobe.lab.recipe import load_recipe
-from layerprobe.readings.values import LayerCurve
+from layerprobe.readings.reading import LayerCurve
 from layerprobe.study.predict import DEFAULT_RULE, WORDLESS_RULE
 
 from .zoos import RISING, entry, known_zoo, zoo

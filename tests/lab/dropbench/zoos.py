@@ -8,7 +8,7 @@ import numpy as np
 
 from layerprobe.finetuning.values import Protocol, Weighting
 from layerprobe.lab.dropbench.zoo import ItemErrors, ScanScores, TunedLayers, Zoo, ZooEntry, ZooProvenance
-from layerprobe.readings.values import LayerCurve
+from layerprobe.readings.reading import LayerCurve
 
 DROPPING = (50.0, 60.0, 70.0, 75.0, 80.0, 70.0, 60.0)
 """Best at layer 4 of 6; the onset is layer 5."""

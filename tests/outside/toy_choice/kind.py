@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from layerprobe.metrics.influence import mean_influences
+from layerprobe.metrics.scores import mean_influences
 from layerprobe.tasks.kind import Kind
 
 

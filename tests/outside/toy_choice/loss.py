@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from layerprobe.finetuning.losses import Criterion
-from layerprobe.metrics.correlation import cosine_scores
+from layerprobe.metrics.scores import cosine_scores
 
 
 class RightAnswer(Criterion):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from layerprobe.extraction.embeddings import extract_split
-from layerprobe.metrics.correlation import cosine_scores
+from layerprobe.metrics.scores import cosine_scores
 from layerprobe.scoring.zero_shot import layer_scores, naming_layer
 from layerprobe.tasks.evaluation import evaluate_outputs
 

@@ -17,8 +17,7 @@ from layerprobe.errors import DataError, TaskError, option
 from layerprobe.files.atomic import from_home
 from layerprobe.files.images import SUFFIXES, ImageItem, decoded, is_image_file, pillow
 from layerprobe.files.inputs import open_regular
-from layerprobe.metrics.influence import class_influences
-from layerprobe.metrics.scores import class_scores
+from layerprobe.metrics.scores import class_influences, class_scores
 from layerprobe.names import counted
 from layerprobe.stats.floors import class_floors
 from layerprobe.tasks.cells import LeftOut, UnusableRowError, check_left_out, label_cell, written_names
@@ -71,9 +70,9 @@ IMAGE_CLASSIFICATION = Kind(
     probe="layerprobe.scoring.probes:LOGISTIC",
     one_target=True,
     averages="probabilities",
-    loader="layerprobe.kinds.images.kind:load_image_task",
+    loader="layerprobe.kinds.images:load_image_task",
     recognises=recognises,
-    unlabelled="layerprobe.kinds.images.kind:load_images",
+    unlabelled="layerprobe.kinds.images:load_images",
     floors=lambda items: class_floors(items.gold),
     primary_if_rare="macro f1",
 )

@@ -1,0 +1,275 @@
+"""Kinds of tasks whose items are texts or pairs: similarity, paraphrase, entailment, regression and classification.
+
+Word similarity is several data sets of scored word pairs, merged into one task.
+
+Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), who merge RG-65, WordSim-353 (similarity), SimLex-999 and
+SimVerb-3500.
+"""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from pathlib import Path
+
+from layerprobe.errors import TaskError, option
+from layerprobe.files.atomic import from_home
+from layerprobe.metrics.scores import (
+    best_threshold,
+    class_influences,
+    class_scores,
+    correlation_influences,
+    correlations,
+    decision_influences,
+    decision_scores,
+    fit_influences,
+    fit_scores,
+)
+from layerprobe.stats.floors import NAMING_THE_MEAN, RANDOM_ORDER, class_floors, decision_floors, zero_floors
+from layerprobe.tasks.cells import (
+    BINARY,
+    LeftOut,
+    check_left_out,
+    detect_or_observe,
+    detect_range,
+    is_binary,
+    is_number,
+    label_cell,
+    scale,
+)
+from layerprobe.tasks.columns import task_columns
+from layerprobe.tasks.examples import Row, example_of, items_of, parsed, task_of
+from layerprobe.tasks.formats import Format
+from layerprobe.tasks.kind import LABEL_COLUMNS, Kind
+from layerprobe.tasks.sources import data_files
+from layerprobe.tasks.splitting import with_counts
+from layerprobe.tasks.tables import Table, read_table
+from layerprobe.tasks.values import Task
+
+SCORE_COLUMNS = (
+    "score",
+    "similarity",
+    "similarityscore",
+    "relatednessscore",
+    "relatedness",
+    "label",
+    "labels",
+    "gold",
+    "goldscore",
+    "goldlabel",
+    "quality",
+    "simlex999",
+)
+
+
+STS = Kind(
+    name="sts",
+    view="layerprobe.tasks.explored:score_view",
+    pairs=True,
+    labelled=False,
+    metrics=("spearman", "pearson"),
+    score=correlations,
+    influences=correlation_influences,
+    loss="layerprobe.finetuning.losses:CosineScore",
+    zero_shot="cosine",
+    probe="layerprobe.scoring.probes:RIDGE",
+    target_columns=(*SCORE_COLUMNS, *LABEL_COLUMNS),
+    detects=lambda cells: not is_binary(cells) and (not cells or any(map(is_number, cells))),
+    averages="values",
+    merged="layerprobe.kinds.sentences:load_word_similarity",
+    floors=lambda items: zero_floors("spearman", "pearson", by=RANDOM_ORDER),
+)
+
+
+def binary_label(cell: str, place: str) -> str:
+    """Return 0 or 1; empty where the label is missing."""
+    label = label_cell(cell).lower()
+    if label and label not in BINARY:
+        raise TaskError(
+            f"{place}: expected 0 or 1 as the label of a paraphrase, got {cell[:40]!r}: mend it, or choose "
+            f"{option('kind')}"
+        )
+    return BINARY.get(label, "")
+
+
+PARAPHRASE = Kind(
+    name="paraphrase",
+    view="layerprobe.tasks.explored:decision_view",
+    pairs=True,
+    labelled=True,
+    metrics=("f1", "average precision", "accuracy"),
+    score=decision_scores,
+    influences=decision_influences,
+    loss="layerprobe.finetuning.losses:CosineDecision",
+    zero_shot="cosine",
+    threshold=best_threshold,
+    classes=("0", "1"),
+    read_label=binary_label,
+    detects=is_binary,
+    averages="values",
+    floors=lambda items: decision_floors(items.gold),
+)
+
+
+def _relation(cell: str, place: str) -> str:
+    """Return the label in a cell; SNLI writes - where annotators did not agree on one."""
+    label = label_cell(cell)
+    return "" if label == "-" else label
+
+
+ENTAILMENT = Kind(
+    name="entailment",
+    view="layerprobe.tasks.explored:class_view",
+    pairs=True,
+    labelled=True,
+    metrics=("macro f1", "accuracy"),
+    score=class_scores,
+    influences=class_influences,
+    loss="layerprobe.finetuning.losses:PairClasses",
+    zero_shot="probe",
+    probe="layerprobe.scoring.probes:LOGISTIC",
+    one_target=True,
+    read_label=_relation,
+    detects=lambda cells: True,  # what paraphrase and sts leave
+    averages="probabilities",
+    floors=lambda items: class_floors(items.gold),
+)
+
+
+FEW = 20
+"""Distinct whole numbers that may be classes whichever they are."""
+
+
+def _are_values(cells: AbstractSet[str]) -> bool:
+    """Return whether cells are numbers and not those of classes: some with fractions, or many with gaps."""
+    if not cells or not all(map(is_number, cells)):
+        return False
+    numbers = sorted(map(float, cells))
+    if not all(number.is_integer() for number in numbers):  # nor is infinity, which is then refused with its line
+        return True
+    return len(numbers) > FEW and numbers[-1] - numbers[0] > len(numbers) - 1
+
+
+REGRESSION = Kind(
+    name="regression",
+    view="layerprobe.tasks.explored:score_view",
+    pairs=False,
+    labelled=False,
+    metrics=("spearman", "pearson", "r2"),
+    score=fit_scores,
+    influences=fit_influences,
+    loss="layerprobe.finetuning.losses:TextValue",
+    zero_shot="probe",
+    probe="layerprobe.scoring.probes:RIDGE",
+    score_range=detect_or_observe,
+    target_columns=(*SCORE_COLUMNS, "value", "rating", "grade", "price", *LABEL_COLUMNS),
+    detects=_are_values,
+    averages="values",
+    floors=lambda items: {
+        **zero_floors("spearman", "pearson", by=RANDOM_ORDER),
+        **zero_floors("r2", by=NAMING_THE_MEAN),
+    },
+)
+
+
+CLASSIFICATION = Kind(
+    name="classification",
+    view="layerprobe.tasks.explored:class_view",
+    pairs=False,
+    labelled=True,
+    metrics=("accuracy", "macro f1"),
+    score=class_scores,
+    influences=class_influences,
+    loss="layerprobe.finetuning.losses:TextClasses",
+    zero_shot="probe",
+    probe="layerprobe.scoring.probes:LOGISTIC",
+    one_target=True,
+    detects=lambda cells: True,
+    averages="probabilities",
+    floors=lambda items: class_floors(items.gold),
+    primary_if_rare="macro f1",
+)
+
+
+SHARES = (0.7, 0.15, 0.15)
+"""Of train, validation and test."""
+
+
+def load_word_similarity(
+    source: str | Path | Sequence[str | Path],
+    *,
+    seed: int = 0,
+    format: Format | None = None,
+    skip_empty: bool = False,
+) -> Task:
+    """Merge files of scored word pairs into one sts task.
+
+    The scores of each file are scaled to 0 .. 1 by its own usual range. Of pairs that come again, swapped or
+    not, the first one stays. The rest is split at random. In the paper it is trained on in batches of 128 for 50
+    epochs.
+
+    Args:
+        source: A folder, all of whose data files are taken, or the files.
+        seed: Of the split.
+        format: How the files are written, where that is not to be found out.
+        skip_empty: Leave rows with an empty cell out; otherwise they are an error.
+    """
+    notes, warnings, changed, left_out = list[str](), list[str](), list[str](), list[LeftOut]()
+    read: dict[Path, list[Row]] = {}
+    for file in _files(source):
+        table = read_table(file, format)
+        table, columns = task_columns(table, _columns(table), STS.name)
+        read[file], left, remarks = items_of(table, columns, example_of, item="pair")
+        notes += table.notes
+        warnings += table.warnings
+        changed += remarks
+        left_out.append(left)
+    warnings += [*check_left_out(left_out, skip=["skip_empty"] if skip_empty else [], item="pair"), *changed]
+    rows = list[Row]()
+    for file, pairs in read.items():
+        scored = parsed(STS.name, file.name, pairs)
+        low, high = detect_range([row.score for row in scored])
+        rows.extend(replace(row, score=scale(row.score, (low, high))) for row in scored)
+        notes.append(f"scaled {len(scored)} scores of {file.name} from {low:g} .. {high:g} to 0 .. 1")
+    distinct: dict[frozenset[str], Row] = {}
+    for row in rows:
+        distinct.setdefault(frozenset(row.pair), row)
+    if len(distinct) < len(rows):
+        notes.append(f"left out {len(rows) - len(distinct)} of {len(rows)} pairs that had come before")
+    task = task_of(
+        str(source) if isinstance(source, (str, Path)) else ", ".join(map(str, source)),
+        STS.name,
+        {"train": list(distinct.values())},
+        ratios=SHARES,
+        seed=seed,
+        score_range=(0.0, 1.0),
+        notes=notes,
+        warnings=warnings,
+    )
+    return with_counts(replace(task, score_range=None, notes=task.notes[:-1]))  # not of 0 .. 1 scaled to 0 .. 1
+
+
+def _files(source: str | Path | Sequence[str | Path]) -> list[Path]:
+    if not isinstance(source, (str, Path)):
+        return [from_home(path) for path in source]
+    path = from_home(source)
+    if not path.is_dir():
+        return [path]
+    if not (files := data_files(path)):
+        raise TaskError(f"{path} has no data file: expected files of two words and a score")
+    return files
+
+
+def _columns(table: Table) -> list[int] | None:
+    """Return the first two columns of words and the only one of numbers, where a file without a header has these."""
+    try:
+        task_columns(table, None, STS.name)
+    except TaskError:
+        if table.header is not None or table.nested:
+            raise
+        numeric = [i for i in range(table.width) if all(is_number(row[i]) for row in table.rows)]
+        one_word = [i for i in range(table.width) if all(len(row[i].split()) == 1 for row in table.rows)]
+        words = [i for i in one_word if not any(is_number(row[i]) for row in table.rows)]
+        if len(numeric) == 1 and len(words) >= 2:
+            return [*words[:2], numeric[0]]
+        raise
+    return None

@@ -1,1 +1,0 @@
-"""Tasks of texts and pairs of texts with scores or labels."""
