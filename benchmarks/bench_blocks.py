@@ -35,9 +35,8 @@ from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.metrics.scores import cosine_scores, spearman
-from layerprobe.shrinking.embedding import tokenized
-from layerprobe.shrinking.order import Subsets, evenly_spaced, removal_order
-from layerprobe.shrinking.teacher import agreement
+from layerprobe.shrinking.removal import Subsets, evenly_spaced, removal_order
+from layerprobe.shrinking.teacher import agreement, tokenized
 from layerprobe.similarity.cka import linear_cka
 from layerprobe.tasks.loading import load_task
 

@@ -16,8 +16,7 @@ from typing import Any
 
 import psutil
 
-from layerprobe.jobs.crew import Plan, Share, Workers, crew_of
-from layerprobe.jobs.execute import execute
+from layerprobe.jobs.crew import Plan, Share, Workers, crew_of, execute
 
 
 def empty(setting: object, share: Share) -> Callable[[int], bool]:

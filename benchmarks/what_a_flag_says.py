@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from layerprobe.lab.dropbench.bench import known_drops
 from layerprobe.lab.dropbench.zoo import read_kept_out, read_searched, read_zoo
 from layerprobe.prediction.rule import KnownDrop
-from layerprobe.prediction.rules.simple import fall
+from layerprobe.prediction.rules import fall
 from layerprobe.readings.reading import INFONCE, READINGS, cka_with
 
 NEW = {entry.name for entry in read_searched(unseen=True).entries}

@@ -43,8 +43,7 @@ from layerprobe.files.atomic import readable_size
 from layerprobe.files.images import prompted, readable_as
 from layerprobe.files.inputs import SpooledTexts, is_path, similar_file
 from layerprobe.files.serialisation import from_dict, to_dict
-from layerprobe.jobs.crew import HERE, Plan, Share, Workers, crew_of
-from layerprobe.jobs.execute import execute
+from layerprobe.jobs.crew import HERE, Plan, Share, Workers, crew_of, execute
 from layerprobe.names import counted, short_name, some
 from layerprobe.results.estimate import Estimate
 from layerprobe.similarity.checks import constant_layer, rounding

@@ -37,8 +37,7 @@ from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, folder_of_runs
 from layerprobe.finetuning.saved import Runs
 from layerprobe.finetuning.tmft import EVALUATION_BATCH_TOKENS, FineTuner, read_layers
 from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, Protocol, TuningResult, Weighting
-from layerprobe.jobs.crew import Workers, crew_of
-from layerprobe.jobs.execute import execute
+from layerprobe.jobs.crew import Workers, crew_of, execute
 from layerprobe.names import counted, short_name
 from layerprobe.results.estimate import BUSY, Estimate
 from layerprobe.results.shown import Layers

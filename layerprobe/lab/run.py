@@ -44,8 +44,7 @@ from layerprobe.finetuning.outputs import run_items
 from layerprobe.finetuning.saved import MODEL, has_model, load_finished, run_directory, without_checkpoint
 from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, finetune, run_folder
 from layerprobe.finetuning.values import FineTuningRun, Protocol, Weighting
-from layerprobe.jobs.crew import Plan, Share, crew_of
-from layerprobe.jobs.execute import execute
+from layerprobe.jobs.crew import Plan, Share, crew_of, execute
 from layerprobe.lab.averages import average
 from layerprobe.lab.dropbench.entry import zoo_entry
 from layerprobe.lab.dropbench.zoo import OTHER_SEED, Zoo, ZooEntry, write_zoo, zoo_made_by

@@ -248,11 +248,11 @@ RULES = Registry(
     FunctionType,
     what="family of rules",
     shipped={
-        "depth": "layerprobe.prediction.rules.simple:depth_rules",
-        "plateau": "layerprobe.prediction.rules.plateau:rules",
-        "best layer": "layerprobe.prediction.rules.simple:best_layer_rules",
-        "fall": "layerprobe.prediction.rules.simple:fall_rules",
-        LAST: "layerprobe.prediction.rules.simple:best_rule_rules",
+        "depth": "layerprobe.prediction.rules:depth_rules",
+        "plateau": "layerprobe.prediction.rules:plateau_rules",
+        "best layer": "layerprobe.prediction.rules:best_layer_rules",
+        "fall": "layerprobe.prediction.rules:fall_rules",
+        LAST: "layerprobe.prediction.rules:best_rule_rules",
     },
 )
 """A function of the readings there are, by name, and of the rules of the families before it, which returns rules that

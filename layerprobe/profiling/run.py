@@ -1,30 +1,364 @@
-"""Measures the cost of serving a model truncated at each layer, beside the scores of findings."""
+"""Measures the cost of serving a model truncated at each layer, beside the scores of findings.
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+Truncated models take turns on made-up inputs; what is fair is decided here.
+"""
+
+import contextlib
+import ctypes
+import functools
+import gc
+import itertools
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median, median_low
 
 import numpy as np
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
-from layerprobe.context import part
+from layerprobe.context import part, report
 from layerprobe.encoders.architecture import count_parameters
+from layerprobe.encoders.batching import Batch, pool
 from layerprobe.encoders.device import processor
-from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder, reads_token_types
+from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve
-from layerprobe.encoders.model import ModelDescription
-from layerprobe.encoders.timing import ROUNDS, median_range, turns
+from layerprobe.encoders.model import ModelDescription, Pooling
+from layerprobe.encoders.timing import LEAST_ROUNDS, ROUNDS, median_range, turns
+from layerprobe.encoders.vision import prepare_images, probe_images
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest
+from layerprobe.finetuning.adapters import prepare_model
 from layerprobe.finetuning.tuning import check_layers
-from layerprobe.finetuning.values import LayerOutcome
+from layerprobe.finetuning.values import LayerOutcome, Protocol
 from layerprobe.metrics.names import metric_title
-from layerprobe.profiling.measuring import gauge_for, profile_layers
-from layerprobe.profiling.values import LayerProfile, Profile, Profiles, ProfileSettings
+from layerprobe.names import short_name
+from layerprobe.profiling.values import LENGTHS, Cost, LayerProfile, Profile, Profiles, ProfileSettings, Shape
 from layerprobe.results.shown import Shown
+from layerprobe.rng import plain_torch
 from layerprobe.study.values import Finding
+from layerprobe.training.loop import adamw
 from layerprobe.versions import versions
+
+STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+RESET_PEAK = "5"
+"""Written to clear_refs, sets the kernel's VmHWM to the present VmRSS (proc(5), since Linux 4.0)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryGauge:
+    """Measures how far memory rises above what was in use when it was made."""
+
+    how: str
+    """What is measured, in plain words."""
+    before: int = 0
+    """Bytes in use when it was made."""
+    restart: Callable[[], object]
+    """Forgets the peak so far."""
+    highest: Callable[[], int] | None = None
+    """Returns the bytes at the peak since `restart`; None where there is no way to know them."""
+
+    def peak(self) -> int | None:
+        """Return the bytes of the peak since `restart`, above those in use when the gauge was made."""
+        return None if self.highest is None else self.highest() - self.before
+
+
+def gauge_for(device: torch.device) -> MemoryGauge:
+    """Return a gauge that starts at what is in use on the device now."""
+    if device.type == "cuda":
+        return MemoryGauge(
+            how="peak of torch's allocations on the device (max_memory_allocated), less those before the model was "
+            "made",
+            before=torch.cuda.memory_allocated(device),
+            restart=functools.partial(torch.cuda.reset_peak_memory_stats, device),
+            highest=functools.partial(torch.cuda.max_memory_allocated, device),
+        )
+    if device.type == "cpu" and resident_peak_works():
+        _trim()
+        return MemoryGauge(
+            how="rise of the process's resident memory (VmHWM, reset for each shape), freed heap returned before",
+            before=_status("VmRSS"),
+            restart=lambda: (_trim(), CLEAR_REFS.write_text(RESET_PEAK)),
+            highest=functools.partial(_status, "VmHWM"),
+        )
+    return MemoryGauge(how=f"not measured: there is no reliable way on {device.type} here", restart=lambda: None)
+
+
+def resident_peak_works() -> bool:
+    """Return whether this kernel lets the high-water mark be reset, and the C library give memory back."""
+    try:
+        CLEAR_REFS.write_text(RESET_PEAK)
+        return sys.platform == "linux" and _status("VmHWM") > 0 and _trim() is not None
+    except (OSError, ValueError):
+        return False
+
+
+def _status(name: str) -> int:
+    line = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
+    if line is None:
+        raise ValueError(f"expected {name} in {STATUS}")
+    return int(line[1]) * 1024
+
+
+def _trim() -> int | None:
+    """Give what was freed back to the system: used again, it would hide what comes next. None where that fails."""
+    with contextlib.suppress(OSError, AttributeError):  # a C library other than glibc
+        return int(ctypes.CDLL(None).malloc_trim(0))
+    return None
+
+
+def random_batch(encoder: Encoder, *, length: int, batch_size: int, seed: int) -> Batch:
+    """Return random words of the model's vocabulary, `length` tokens each: no padding, no special tokens; or pixels.
+
+    What a pass costs depends on the shape, not on the words. The same arguments give the same batch.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    if encoder.reader is not None:
+        (like,) = prepare_images(encoder.reader, probe_images()[:1]).collate([0])["pixel_values"]
+        pixels = torch.randn(batch_size, *like.shape, generator=generator)
+        mask = encoder.reader.mask(batch_size)
+        return {"pixel_values": pixels.to(encoder.device), "attention_mask": mask.to(encoder.device)}
+    n_known = getattr(encoder.model.config, "vocab_size", None)
+    usable = set(encoder.tokenizer.get_vocab().values()) - set(encoder.tokenizer.all_special_ids)
+    words = torch.tensor(sorted(word for word in usable if n_known is None or word < n_known))
+    drawn = torch.randint(len(words), (batch_size, length), generator=generator)
+    batch = {"input_ids": words[drawn], "attention_mask": torch.ones(batch_size, length, dtype=torch.long)}
+    if reads_token_types(encoder.model) and "token_type_ids" in encoder.tokenizer.model_input_names:
+        batch["token_type_ids"] = torch.zeros(batch_size, length, dtype=torch.long)
+    return {name: values.to(encoder.device) for name, values in batch.items()}
+
+
+def lengths_of(encoder: Encoder, lengths: Sequence[int] | None) -> tuple[int, ...]:
+    """Return the lengths to measure, each once, ascending: see `ProfileSettings.lengths`."""
+    limit, name = encoder.max_length, encoder.description.name
+    if encoder.reader is not None:
+        if lengths is not None and set(lengths) != {encoder.reader.n_tokens}:
+            raise DataError(
+                f"expected no lengths for {name}, which makes {encoder.reader.n_tokens} tokens of every image, got "
+                f"{', '.join(map(str, lengths))}"
+            )
+        return (encoder.reader.n_tokens,)
+    if lengths is None:
+        return tuple(sorted({length if limit is None else min(length, limit) for length in LENGTHS}))
+    if wrong := [str(length) for length in lengths if limit is not None and length > limit]:
+        raise DataError(f"expected lengths up to {limit} tokens, the limit of {name}, got {', '.join(wrong)}")
+    return tuple(sorted(set(lengths)))
+
+
+QUANTILES = (0.05, 0.5, 0.95)
+
+
+@dataclass(slots=True)
+class LayerRecord:
+    """What has been measured of one layer so far."""
+
+    seconds: dict[Shape, list[list[float]]] = field(default_factory=dict)
+    """By round."""
+    memory: dict[Shape, list[int | None]] = field(default_factory=dict)
+    training_memory: dict[Shape, list[int | None]] = field(default_factory=dict)
+    flops: dict[int, int] = field(default_factory=dict)
+    """A text, by length."""
+
+
+def profile_layers(
+    encoder: Encoder,
+    layers: Sequence[int],
+    settings: ProfileSettings,
+    *,
+    pooling: Pooling = "mean",
+    only: int | None = None,
+) -> tuple[LayerProfile, ...]:
+    """Return what the encoder truncated at each layer costs, over all rounds, or in `only` one of them.
+
+    Every round gives each layer one turn, back and forth, so that a machine that warms up or is shared treats all
+    layers alike. In its turn a layer is a model of its own, the only truncated one in memory. A pass is the forward
+    pass and the pooling of a batch that is on the device already, in the encoder's precision; tokenising is not in it.
+    """
+    encoder.check_pooling(pooling)
+    shapes = itertools.product(lengths_of(encoder, settings.lengths), sorted(set(settings.batch_sizes)))
+    batches = {
+        (length, size): random_batch(encoder, length=length, batch_size=size, seed=settings.seed)
+        for length, size in shapes
+    }
+    _warm_up(encoder, batches)
+    records = {layer: LayerRecord() for layer in sorted(set(layers))}
+    order = [layer for number, layer in turns(list(records), settings.rounds) if only in (None, number)]
+    # the embeddings cost a turn, too
+    done, total = 0, sum(layer + 1 for layer in order)
+    gc.collect()  # what is garbage now would stay until the end
+    frozen = gc.get_freeze_count()  # by the caller: that stays as it is
+    if not frozen:
+        gc.freeze()  # to look through all that is there before takes longer than the turn of a small model
+    try:
+        for layer in order:
+            _take_turn(encoder, layer, batches, settings, pooling, records[layer])
+            done += layer + 1
+            report(f"profiling {short_name(encoder.description.name)}", done, total)
+    finally:
+        if not frozen:
+            gc.unfreeze()
+    return tuple(
+        LayerProfile(
+            layer=layer,
+            parameters=encoder.description.parameters[layer],
+            costs=tuple(_cost(shape, record) for shape in record.seconds),
+        )
+        for layer, record in records.items()
+    )
+
+
+@torch.inference_mode()
+def _warm_up(encoder: Encoder, batches: dict[Shape, Batch]) -> None:
+    """Run the whole model once a shape: what libraries load and keep on first use belongs to no layer."""
+    with encoder.precision():
+        for batch in batches.values():
+            # models of images take no mask of their tokens
+            inputs = batch if encoder.reader is None else {"pixel_values": batch["pixel_values"]}
+            with model_errors(encoder.description.name, "a forward pass"):
+                encoder.model(**inputs)
+
+
+def _take_turn(
+    encoder: Encoder,
+    layer: int,
+    batches: dict[Shape, Batch],
+    settings: ProfileSettings,
+    pooling: Pooling,
+    record: LayerRecord,
+) -> None:
+    gc.collect()  # the model before this one, if its modules refer to each other
+    gauge = gauge_for(encoder.device)
+    model = TruncatedEncoder(encoder, layer)
+    passes = functools.partial(_passes, encoder, model, pooling=pooling, max_seconds=settings.max_seconds)
+    least = -(-LEAST_ROUNDS // settings.rounds)
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    for shape, batch in batches.items():
+        gauge.restart()
+        list(passes(batch, count=settings.warmup))
+        record.seconds.setdefault(shape, []).append(list(passes(batch, count=settings.repeats, least=least)))
+        peak = gauge.peak()
+        # less than the weights: memory that was in use before was used again, so the rise says nothing
+        record.memory.setdefault(shape, []).append(None if peak is None or peak < weights else peak)
+    for (length, _), batch in batches.items():
+        if length not in record.flops:
+            record.flops[length] = count_flops(model, {name: values[:1] for name, values in batch.items()})
+    if settings.training is not None:
+        del model, passes
+        for shape, batch in batches.items():
+            peak = _training_peak(encoder, layer, batch, settings.training)
+            record.training_memory.setdefault(shape, []).append(None if peak is None or peak < weights else peak)
+
+
+@plain_torch()
+def _training_peak(encoder: Encoder, layer: int, batch: Batch, protocol: Protocol) -> int | None:
+    """Return the bytes that a step of fine-tuning a batch takes at its peak, the truncated model among them."""
+    gc.collect()
+    gauge = gauge_for(encoder.device)
+    gauge.restart()
+    model = TruncatedEncoder(encoder, layer).train()
+    prepare_model(model, protocol)
+    optimizer = adamw([weight for weight in model.parameters() if weight.requires_grad], protocol, fused=True)
+    for _ in range(2):  # the moments are there from the second step on
+        optimizer.zero_grad()
+        with encoder.precision():
+            states = model(batch)
+        loss = pool(states, batch["attention_mask"], protocol.pooling).square().mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return gauge.peak()
+
+
+def _passes(
+    encoder: Encoder,
+    model: TruncatedEncoder,
+    batch: Batch,
+    *,
+    pooling: Pooling,
+    count: int,
+    max_seconds: float,
+    least: int = 1,
+) -> Iterator[float]:
+    """Yield the seconds of passes: `least`, and up to `count`, the last of which begins before they sum to the most."""
+    total = 0.0
+    for number in range(max(count, least) if count else 0):
+        if number >= least and total >= max_seconds:
+            return
+        total += (seconds := _timed_pass(encoder, model, batch, pooling))
+        yield seconds
+
+
+@torch.inference_mode()
+def _timed_pass(encoder: Encoder, model: TruncatedEncoder, batch: Batch, pooling: Pooling) -> float:
+    """Return the seconds from a batch on the device to its embeddings on the device."""
+    _synchronize(encoder.device)
+    start = time.perf_counter()
+    with encoder.precision():
+        states = model(batch)
+    pool(states, batch["attention_mask"], pooling)
+    _synchronize(encoder.device)
+    return time.perf_counter() - start
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
+
+
+def _cost(shape: Shape, record: LayerRecord) -> Cost:
+    seconds = list(itertools.chain.from_iterable(record.seconds[shape]))
+    low, middle, high = np.quantile(seconds, QUANTILES).tolist()
+    peaks, training = (
+        [peak for peak in peaks if peak is not None]
+        for peaks in (record.memory[shape], record.training_memory.get(shape, []))
+    )
+    return Cost(
+        length=shape[0],
+        batch_size=shape[1],
+        flops=record.flops[shape[0]],
+        seconds=middle,
+        seconds_low=low,
+        seconds_high=high,
+        repeats=len(seconds),
+        by_round=tuple(map(median, record.seconds[shape])),
+        peak_memory=median_low(peaks) if peaks else None,
+        training_memory=median_low(training) if training else None,
+    )
+
+
+def count_flops(model: TruncatedEncoder, batch: Batch) -> int:
+    """Return the floating-point operations of one forward pass, counted by torch's `FlopCounterMode`.
+
+    It counts matrix products and convolutions, a multiplication with its addition as two; norms, activations,
+    softmax and look-ups, a few percent of a model of usual width, are left out. Attention is counted as the two
+    products QK' and AV over all pairs of tokens, whatever kernel serves it: the counter of torch 2.13 has no formula
+    for the CPU's fused attention, so the pass that is counted takes the plain one.
+    """
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), _plain_attention(model), sdpa_kernel(SDPBackend.MATH), counter:
+        model(batch)
+    return int(counter.get_total_flops())
+
+
+@contextlib.contextmanager
+def _plain_attention(model: TruncatedEncoder) -> Iterator[None]:
+    """Let the model attend by torch's own operations: kernels of other packages are not counted."""
+    kind = model.model.config._attn_implementation
+    if kind in ("eager", "sdpa"):
+        yield
+        return
+    model.model.set_attn_implementation("sdpa")
+    try:
+        yield
+    finally:
+        model.model.set_attn_implementation(kind)
+
 
 DEFAULT_SETTINGS = ProfileSettings()
 ONE_TEXT = 64

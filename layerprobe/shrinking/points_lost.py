@@ -32,8 +32,7 @@ from layerprobe.finetuning.tuning import finetune, with_prompts
 from layerprobe.finetuning.values import Protocol
 from layerprobe.interval import Interval
 from layerprobe.scoring.probes import Probe
-from layerprobe.shrinking.embedding import Embed, embedder, fewer, mapped, once, tokenized
-from layerprobe.shrinking.teacher import Taught, agreement
+from layerprobe.shrinking.teacher import Embed, Taught, agreement, embedder, fewer, mapped, once, tokenized
 from layerprobe.shrinking.values import PointsLost, Served
 from layerprobe.stats.crossed import crossed, errors_known
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences, links_of

@@ -32,17 +32,15 @@ from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, runs_plan
 from layerprobe.finetuning.saved import MODEL
 from layerprobe.finetuning.tuning import agreed, plan_tuning, run_set
 from layerprobe.finetuning.values import FineTuningRun, Protocol
-from layerprobe.jobs.crew import HERE, crew_of
-from layerprobe.jobs.execute import results
+from layerprobe.jobs.crew import HERE, crew_of, results
 from layerprobe.metrics.names import Split
 from layerprobe.names import counted, short_name, times_as_fast
-from layerprobe.profiling.measuring import profile_layers
+from layerprobe.profiling.run import profile_layers
 from layerprobe.profiling.values import ProfileSettings
 from layerprobe.results.estimate import Estimate
-from layerprobe.shrinking.embedding import Vectors, embedder, fewer, tokenized, write_dense
-from layerprobe.shrinking.order import N_TEXTS, kept_order
 from layerprobe.shrinking.points_lost import Compared, has_untrained_outputs, served
-from layerprobe.shrinking.teacher import TEACHER, Taught, agreement
+from layerprobe.shrinking.removal import N_TEXTS, kept_order, tokens_to_keep
+from layerprobe.shrinking.teacher import TEACHER, Taught, Vectors, agreement, embedder, fewer, tokenized, write_dense
 from layerprobe.shrinking.values import (
     CORPUS,
     TRAINING,
@@ -57,7 +55,6 @@ from layerprobe.shrinking.values import (
     read_size,
     read_vocabulary,
 )
-from layerprobe.shrinking.vocabulary import tokens_to_keep
 from layerprobe.stats.sentences import missing_sentence
 from layerprobe.store.store import Store
 from layerprobe.tasks.cells import plain

@@ -42,8 +42,7 @@ from layerprobe.finetuning.tmft import embed
 from layerprobe.finetuning.tuning import agreed, plan_tuning, pooled_by, run_folder, run_set
 from layerprobe.finetuning.values import FineTuningRun, Place, Protocol, Weighting
 from layerprobe.interval import Interval
-from layerprobe.jobs.crew import Workers, crew_of
-from layerprobe.jobs.execute import execute, results
+from layerprobe.jobs.crew import Workers, crew_of, execute, results
 from layerprobe.jobs.processes import available_cores, import_ahead
 from layerprobe.metrics.names import bounded
 from layerprobe.names import short_name

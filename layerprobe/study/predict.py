@@ -29,7 +29,7 @@ from layerprobe.files.images import readable_as
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_names
 from layerprobe.prediction.rule import ModelCurves, fixed_fraction, last_layer
-from layerprobe.prediction.rules.plateau import check_depth, plateau_rule
+from layerprobe.prediction.rules import check_depth, plateau_rule
 from layerprobe.prediction.tuned import TunedRule, rule_curves, tuned_rule
 from layerprobe.prediction.values import PLATEAU, DropPrediction
 from layerprobe.readings.frozen import layer_curve

@@ -20,7 +20,7 @@ from layerprobe.finetuning.losses import criterion_of
 from layerprobe.finetuning.memory import TokenLimit
 from layerprobe.finetuning.tmft import evaluate
 from layerprobe.finetuning.values import Protocol
-from layerprobe.shrinking.embedding import embedder
+from layerprobe.shrinking.teacher import embedder
 from layerprobe.store import store as module
 from tests.models import given
 

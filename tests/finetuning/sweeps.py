@@ -22,8 +22,7 @@ from layerprobe.encoders.workers import SharedModel
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, folder_of_runs, runs_plan
 from layerprobe.finetuning.saved import Runs
 from layerprobe.finetuning.values import FineTuningRun, Protocol
-from layerprobe.jobs.crew import Share, crew_of
-from layerprobe.jobs.execute import results
+from layerprobe.jobs.crew import Share, crew_of, results
 from layerprobe.tasks.values import Task
 from tests.toy_task import toy_task
 

@@ -19,8 +19,7 @@ from filelock import FileLock, Timeout
 
 from layerprobe.errors import StoreError
 from layerprobe.files.atomic import make_directory, write_whole
-from layerprobe.jobs.crew import Begin, Plan, Share, Workers, crew_of
-from layerprobe.jobs.execute import execute
+from layerprobe.jobs.crew import Begin, Plan, Share, Workers, crew_of, execute
 
 
 def done(

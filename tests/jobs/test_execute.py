@@ -8,8 +8,7 @@ import pytest
 from layerprobe.context import report, settings
 from layerprobe.errors import DataError, StoreError, TrainingError
 from layerprobe.jobs import processes
-from layerprobe.jobs.crew import Crew, Message, Plan, Share, Worker, Workers, crew_of
-from layerprobe.jobs.execute import execute, results
+from layerprobe.jobs.crew import Crew, Message, Plan, Share, Worker, Workers, crew_of, execute, results
 from layerprobe.jobs.processes import shares
 from tests.jobs import pool_jobs
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from layerprobe.errors import LayerProbeError, LostWorkerError, StoreError
-from layerprobe.jobs import execute as module
+from layerprobe.jobs import crew as module
 from layerprobe.jobs import processes
 from layerprobe.jobs.crew import HERE, Workers
 from tests.jobs import pool_jobs

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from layerprobe.errors import DataError
 from layerprobe.prediction.rule import fixed_fraction, last_layer
-from layerprobe.prediction.rules.plateau import MINIMUM_DECLINE, WOBBLES, plateau_rule
+from layerprobe.prediction.rules import MINIMUM_DECLINE, WOBBLES, plateau_rule
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.similarity.values import SimilarityCurve
 

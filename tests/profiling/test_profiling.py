@@ -25,10 +25,17 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import Protocol
-from layerprobe.profiling import measuring
-from layerprobe.profiling.measuring import count_flops, gauge_for, profile_layers, random_batch, resident_peak_works
+from layerprobe.profiling import run as measuring
 from layerprobe.profiling.page import profile_page
-from layerprobe.profiling.run import milliseconds, profile
+from layerprobe.profiling.run import (
+    count_flops,
+    gauge_for,
+    milliseconds,
+    profile,
+    profile_layers,
+    random_batch,
+    resident_peak_works,
+)
 from layerprobe.profiling.values import Cost, Profile, ProfileSettings
 from tests.images import save_vision
 from tests.models import HIDDEN, N_BLOCKS, given, save_tiny, tiny_tokenizer
@@ -244,7 +251,7 @@ def test_resident_memory_sees_what_was_freed_again() -> None:
 def test_where_memory_cannot_be_told_it_is_none(
     tiny: Callable[[str], Encoder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("layerprobe.profiling.measuring.resident_peak_works", lambda: False)
+    monkeypatch.setattr("layerprobe.profiling.run.resident_peak_works", lambda: False)
     assert gauge_for(CPU).how == "not measured: there is no reliable way on cpu here"
     (found,) = profile_layers(tiny("bert"), (1,), ProfileSettings(lengths=(4,), rounds=1, repeats=1))
     assert [cost.peak_memory for cost in found.costs] == [None, None]

@@ -13,7 +13,7 @@ from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.interval import Interval
 from layerprobe.names import short_names
-from layerprobe.prediction.rules.plateau import plateau_rule
+from layerprobe.prediction.rules import plateau_rule
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.similarity.measures.cka import RBFCKA
 from layerprobe.similarity.values import (

@@ -13,7 +13,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import extract
-from layerprobe.shrinking.order import Subsets, evenly_spaced, removal_order
+from layerprobe.shrinking.removal import Subsets, evenly_spaced, removal_order
 from layerprobe.shrinking.teacher import agreement
 from tests.few import few
 from tests.models import save_tiny

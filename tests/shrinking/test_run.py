@@ -32,7 +32,7 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.interval import Interval
 from layerprobe.metrics.scores import cosine_scores, spearman
 from layerprobe.scoring.score import score
-from layerprobe.shrinking import order, points_lost
+from layerprobe.shrinking import points_lost, removal
 from layerprobe.shrinking import run as shrinking
 from layerprobe.shrinking.page import shrunk_page
 from layerprobe.shrinking.run import plan_shrinking, shrink
@@ -321,7 +321,7 @@ def test_blocks_that_are_named_are_kept(folder: str) -> None:
 
 def test_blocks_are_chosen_once(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first = shrunk(folder, size=1)
-    monkeypatch.setattr(order, "removal_order", lambda _: pytest.fail("expected the order from the store"))
+    monkeypatch.setattr(removal, "removal_order", lambda _: pytest.fail("expected the order from the store"))
     assert shrunk(folder, size=1).removals == first.removals
 
 

@@ -17,7 +17,7 @@ from layerprobe.finetuning.outcomes import outcomes
 from layerprobe.finetuning.outputs import RunItems
 from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, Place, Protocol
 from layerprobe.metrics.names import bounded
-from layerprobe.prediction.rules.plateau import plateau_rule
+from layerprobe.prediction.rules import plateau_rule
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.similarity.values import SimilarityCurve
 from layerprobe.stats.crossed import crossed

@@ -26,7 +26,7 @@ from layerprobe.prediction.rule import (
     obstacle,
     rules_for,
 )
-from layerprobe.prediction.rules.simple import CONTROL
+from layerprobe.prediction.rules import CONTROL
 from layerprobe.readings.reading import READINGS, ZERO_SHOT, LayerCurve, Reading, cka_with, reading_of
 
 DRAWS = 2000

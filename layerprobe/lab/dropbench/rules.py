@@ -12,7 +12,7 @@ from layerprobe.lab.dropbench.bench import known_drops, readings_in
 from layerprobe.lab.dropbench.rivals import published_rules
 from layerprobe.lab.dropbench.zoo import OTHER_SEED, ZooEntry, read_zoo
 from layerprobe.prediction.rule import KnownDrop, ModelCurves, Rule, fitted, nothing_to_choose, obstacle, rules_for
-from layerprobe.prediction.rules.simple import depth_rules
+from layerprobe.prediction.rules import depth_rules
 from layerprobe.readings.reading import CKA, cka_with
 
 REFERENCE = cka_with(OTHER_SEED)

@@ -29,7 +29,7 @@ from layerprobe.lab.reproduction.paper import (
 )
 from layerprobe.lab.run import plan_recipe, run_recipe
 from layerprobe.metrics.names import metric_title
-from layerprobe.prediction.rules.plateau import plateau_rule
+from layerprobe.prediction.rules import plateau_rule
 from layerprobe.results.table import Column, Table, columns_of, interval_title
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.stats.values import SeedScores, pareto_front, seed_scores

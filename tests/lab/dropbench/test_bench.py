@@ -15,8 +15,7 @@ from layerprobe.lab.dropbench.strategies import scan, sweep
 from layerprobe.lab.dropbench.truth import cost_share
 from layerprobe.lab.dropbench.zoo import Zoo, ZooEntry
 from layerprobe.prediction.rule import KnownDrop, Predictor, Rule, falls, leave_one_family_out
-from layerprobe.prediction.rules.plateau import plateau, plateau_rule
-from layerprobe.prediction.rules.simple import best_rule, fall
+from layerprobe.prediction.rules import best_rule, fall, plateau, plateau_rule
 from layerprobe.readings.reading import LayerCurve, reading_of
 from layerprobe.similarity.values import SimilarityCurve
 from layerprobe.study.confirmation import layers_to_confirm

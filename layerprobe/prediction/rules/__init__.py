@@ -1,1 +1,0 @@
-"""Families of rules, a module each."""

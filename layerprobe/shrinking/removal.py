@@ -1,0 +1,227 @@
+"""Which blocks and tokens a smaller model does without: blocks that change embeddings least, tokens that no text has.
+
+Blocks go in the order in which the embeddings of some texts agree most with the whole model's. Knows a resolved model
+and texts; trains nothing.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.context import part, report
+from layerprobe.encoders.architecture import count_blocks
+from layerprobe.encoders.batching import Batch, Prepared, collate, read_by_model, tokenize
+from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH, float32_attention
+from layerprobe.encoders.loading import ModelLike, Resolved, resolve
+from layerprobe.encoders.stack import check_blocks, of_blocks
+from layerprobe.encoders.vocabulary import rules_of
+from layerprobe.encoders.workers import SharedModel
+from layerprobe.errors import DataError, UnsupportedArchitectureError
+from layerprobe.extraction.embeddings import distinct_texts
+from layerprobe.files.images import prompted
+from layerprobe.files.serialisation import digest
+from layerprobe.lazy import cached_property
+from layerprobe.names import short_name
+from layerprobe.shrinking.teacher import Vectors, agreement, embedded, tokenized, vectors
+from layerprobe.shrinking.values import CORPUS, Removal, Size, read_size
+from layerprobe.store.store import Store
+from layerprobe.tasks.values import Task
+from layerprobe.versions import REMOVALS_VERSION
+
+N_TEXTS = 400
+"""On which agreement is measured, at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class Subsets:
+    """The embeddings that models of some blocks have of the same texts, by forward passes alone."""
+
+    whole: SharedModel
+    texts: Sequence[str]
+
+    @cached_property
+    def tokens(self) -> Prepared:
+        """The texts as the whole model reads them."""
+        return tokenized(self.whole, self.texts)
+
+    def embeddings(self, blocks: Sequence[int]) -> Vectors:
+        """Return the (text, width) embeddings by the model of some blocks."""
+        encoder, how, tokens = self.whole.encoder, self.whole.checkpoint, self.tokens
+        model = encoder.model
+        if len(blocks) < encoder.description.n_blocks:
+            probe = collate(tokens, range(min(2, len(tokens.lengths))), encoder.device)
+            with float32_attention(encoder.model) as attention:
+                model = of_blocks(model, blocks, probe, name=encoder.description.name)
+            if model.config._attn_implementation != attention:
+                model.set_attn_implementation(attention)
+
+        def one(batch: Batch) -> Vectors:
+            with encoder.precision():
+                states = model(**read_by_model(batch)).last_hidden_state
+            return vectors(states, batch, how.pooling)
+
+        return embedded(encoder, tokens, one, how.asked.batch_tokens)
+
+    def agreement(self, blocks: Sequence[int], whole: Vectors) -> float | None:
+        """Return the agreement x 100 of the model of some blocks with the whole one; None if it cannot be made."""
+        try:
+            return 100 * agreement(self.embeddings(blocks), whole)
+        except UnsupportedArchitectureError:
+            return None
+
+
+def kept_order(whole: SharedModel, texts: Sequence[str]) -> tuple[Removal, ...]:
+    """Return the order in which blocks are removed, by some of the texts; from the store if it was computed before."""
+    model, texts = whole.checkpoint, tuple(texts[:N_TEXTS])
+    store = Store(model.asked.cache_dir)
+    read = [model.pooling, model.prompt, model.max_length, model.dtype]
+    key = digest([REMOVALS_VERSION, model.identity, *read, texts])
+    removals = store.load_result("removals", key, cast(Any, tuple[Removal, ...]))
+    if removals is None:
+        with part(start=0, share=1, whole=10):
+            removals = removal_order(Subsets(whole, texts))
+        store.save_result("removals", key, removals)
+    return cast(tuple[Removal, ...], removals)
+
+
+def removal_order(subsets: Subsets) -> tuple[Removal, ...]:
+    """Take blocks out one after another, each time the one without which agreement is highest, until one is left.
+
+    With N blocks these are N (N + 1) / 2 - 1 passes over the texts, by ever fewer blocks. A block without which there
+    is no model, such as the first one of T5, stays.
+    """
+    description = subsets.whole.encoder.description
+    n_blocks, name = description.n_blocks, description.name
+    whole, left = subsets.embeddings(range(1, n_blocks + 1)), tuple(range(1, n_blocks + 1))
+    done, total = 0, n_blocks * (n_blocks + 1) // 2 - 1
+    removals: list[Removal] = []
+    while len(left) > 1:
+        agreements: dict[int, float] = {}
+        for block in left:
+            value = subsets.agreement(tuple(b for b in left if b != block), whole)
+            if value is not None:
+                agreements[block] = value
+            done += 1
+            report(f"choosing blocks of {short_name(name)}", done, total)
+        if not agreements:
+            break
+        gone = max(agreements, key=agreements.__getitem__)
+        left = tuple(block for block in left if block != gone)
+        size = len(left)
+        removals.append(
+            Removal(
+                block=gone,
+                kept=left,
+                agreement=agreements[gone],
+                evenly=subsets.agreement(evenly_spaced(n_blocks, size), whole),
+                first=subsets.agreement(range(1, size + 1), whole),
+            )
+        )
+    if not removals:
+        # says why
+        subsets.embeddings(tuple(range(2, n_blocks + 1)))
+    return tuple(removals)
+
+
+def evenly_spaced(n_blocks: int, size: int) -> tuple[int, ...]:
+    """Return blocks at equal distances, the last one among them.
+
+    Examples:
+        >>> evenly_spaced(6, 3), evenly_spaced(12, 5)
+        ((2, 4, 6), (2, 5, 7, 10, 12))
+    """
+    return tuple(round((i + 1) * n_blocks / size) for i in range(size))
+
+
+Blocks = tuple[int, ...]
+
+
+def candidates(model: ModelLike, task: Task, size: Size) -> dict[Blocks, list[str]]:
+    """Return blocks of one number, the first ones first, and what chose them, for `finetune`, which compares them.
+
+    The others are those that agreement keeps, of untrained embeddings with the whole model's as in `shrink`, evenly
+    spaced ones, and given ones.
+
+    Args:
+        model: A whole model.
+        task: Whose training texts it reads.
+        size: How many blocks, or which: these are compared with as many first ones, too.
+
+    Raises:
+        DataError: If there are no other blocks of this number.
+        ModelError: If the model has no such blocks.
+        UnsupportedArchitectureError: If its blocks cannot be taken out.
+    """
+    checkpoint = resolve(model, items=task.readable)
+    n_blocks, name, parsed = count_blocks(checkpoint.config), checkpoint.label, None
+    with contextlib.suppress(DataError):  # it names shares and speeds, which are no choice here
+        parsed = read_size(size)
+    given_blocks = tuple(block for block in parsed if isinstance(block, int)) if isinstance(parsed, tuple) else None
+    count = parsed if isinstance(parsed, int) else len(given_blocks or ())
+    if checkpoint.asked.blocks is not None or not 1 <= count < n_blocks:
+        raise DataError(
+            f"expected 1 to {n_blocks - 1} blocks of a whole model to compare, or which, got {size} of {name}"
+        )
+    if given_blocks is not None:
+        check_blocks(checkpoint.config, given_blocks, name=name)
+    order = kept_order(SharedModel(checkpoint), distinct_texts(task.texts("train")))
+    agree = next((removal.kept for removal in order if len(removal.kept) == count), None)
+    first, evenly = tuple(range(1, count + 1)), evenly_spaced(n_blocks, count)
+    chosen_by: dict[Blocks, list[str]] = {}
+    for how, blocks in (("first", first), ("agreement", agree), ("evenly spaced", evenly), ("given", given_blocks)):
+        if blocks is not None:
+            chosen_by.setdefault(blocks, []).append(how)
+    return chosen_by
+
+
+def tokens_to_keep(
+    model: Resolved, texts: Sequence[str], vocabulary: int | float | Literal["corpus"]
+) -> tuple[tuple[int, ...], float]:
+    """Return the ids of the tokens to keep, ascending, and which share of the tokens of the texts goes, 0 to 1.
+
+    Special tokens and those of one letter always stay; then the tokens of the texts, the most frequent first, and of
+    those that no text has, the ones with the lowest ids. Of BPE, a token takes those along that it is joined of.
+
+    Raises:
+        DataError: If fewer are wanted than must stay, or no fewer than there are.
+        ModelError: If the vocabulary cannot be cut.
+    """
+    rules = rules_of(model.tokenizer, name=model.label)
+    ids, path = sorted({*rules.ids.values()}), rules.paths()
+    counts = np.bincount(_read(model, texts), minlength=ids[-1] + 1)
+    kept = rules.always(model.tokenizer, model.config)
+    prompts = [prompt for prompt in {model.prompt, *model.recipe.prompts.values(), *model.retrieval_prompts} if prompt]
+    kept |= {part for token in {*_read(model, prompts).tolist()} for part in path(token)}
+    seen = [i for i in sorted(ids, key=lambda i: (-counts[i], i)) if counts[i] or vocabulary != CORPUS]
+    if vocabulary == CORPUS:
+        most = len(ids)
+    else:
+        most = round(vocabulary * len(ids)) if isinstance(vocabulary, float) else vocabulary
+        if len(kept) == len(ids):
+            raise DataError(
+                f"expected a model with tokens that can go, got {model.label}: all of its {len(ids):,} are "
+                "special ones or single letters"
+            )
+        if not len(kept) <= most < len(ids):
+            raise DataError(
+                f"expected {len(kept):,} to {len(ids) - 1:,} tokens of {model.label} to keep, of which special ones "
+                f"and single letters are {len(kept):,}, got {most:,}"
+            )
+    for token in seen:
+        with_parts = kept | path(token)
+        if len(with_parts) <= most:
+            kept = with_parts
+        if len(kept) == most:
+            break
+    tokens = tuple(sorted(kept))
+    return tokens, 1 - float(counts[[*tokens]].sum() / counts.sum())
+
+
+def _read(model: Resolved, texts: Sequence[str]) -> NDArray[np.int32]:
+    """Return the ids of the tokens that a model reads of texts, one after another."""
+    length = model.max_length or DEFAULT_MAX_LENGTH
+    return tokenize(model.tokenizer, prompted(model.prompt, texts), max_length=length, token_types=False).ids
