@@ -23,11 +23,10 @@ import torch
 from layerprobe.embedded.language import Language
 from layerprobe.encoders.device import autocast_dtype, resolve_device
 from layerprobe.lab.pretraining.models import word_tokenizer
-from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.run import prepare
-from layerprobe.lab.pretraining.values import SIZES, PretrainingProtocol
-from layerprobe.training.corpus import MaskedBatch
+from layerprobe.lab.pretraining.values import OBJECTIVES, SIZES, PretrainingProtocol
 from layerprobe.training.loop import Trainer
+from layerprobe.training.masking import MaskedBatch
 
 
 def bare(trainer: Trainer, batches: list[tuple[MaskedBatch, dict[str, int]]]) -> None:

@@ -65,8 +65,8 @@ from layerprobe.study.predict import DEFAULT_RULE, predict
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Task
 from layerprobe.training.artifact import SavedStep, SavedSteps
-from layerprobe.training.corpus import hold_out, tokenize_corpus
 from layerprobe.training.loop import Trainer, train
+from layerprobe.training.masking import hold_out, tokenize_corpus
 from tests.models import given, save_tiny
 
 AS_IS = "as is"

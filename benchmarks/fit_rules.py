@@ -19,9 +19,8 @@ from scipy.special import logsumexp
 from layerprobe.errors import DataError
 from layerprobe.files.atomic import write_whole
 from layerprobe.files.serialisation import sealed
-from layerprobe.lab.dropbench.bench import known_drops, outcomes_of
+from layerprobe.lab.dropbench.bench import BUDGET, as_read, fittable_rules, known_drops, known_models, outcomes_of
 from layerprobe.lab.dropbench.results import RuleOutcome
-from layerprobe.lab.dropbench.rules import BUDGET, as_read, fittable_rules, known_models
 from layerprobe.lab.dropbench.zoo import (
     TunedLayers,
     Zoo,

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import entr
 
 from layerprobe.errors import DataError, DegenerateLayerError
-from layerprobe.lab.dropbench.rivals import RIVALS
+from layerprobe.lab.dropbench.bench import RIVALS
 from layerprobe.readings.reading import LayerCurve
 from layerprobe.readings.source import Source
 from layerprobe.scoring.probes import logistic_features

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
+from layerprobe.lab.pretraining.values import OBJECTIVES
 from layerprobe.registry import Registry
 
 

@@ -22,10 +22,9 @@ from layerprobe.files.serialisation import IN_MEMORY, digest, from_json, to_byte
 from layerprobe.finetuning.values import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol, TuningResult
 from layerprobe.interval import Interval
 from layerprobe.lab.dropbench.results import BudgetScores
+from layerprobe.lab.dropbench.truth import ObjectiveEffect
 from layerprobe.lab.dropbench.zoo import ItemErrors, ScanScores, TunedLayers, Zoo, ZooEntry
-from layerprobe.lab.effects import ObjectiveEffect
-from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.lab.pretraining.values import AdaptationProtocol, EncoderSize, PretrainingProtocol
+from layerprobe.lab.pretraining.values import OBJECTIVES, AdaptationProtocol, EncoderSize, PretrainingProtocol
 from layerprobe.lab.recipe import AdaptStep, AverageStep, PretrainStep, Recipe, RecipeModel, RecipeTask, TuneStep
 from layerprobe.lab.results import Average, AveragedMember
 from layerprobe.prediction.values import Decline, DropPrediction, Record, RecordPart

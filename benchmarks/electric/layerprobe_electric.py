@@ -32,11 +32,9 @@ from transformers import ElectraModel
 
 from layerprobe.errors import DataError
 from layerprobe.lab.pretraining.models import generator_config, with_detection_head
-from layerprobe.lab.pretraining.objectives.electra import sample
-from layerprobe.lab.pretraining.objectives.registry import PretrainingObjective
-from layerprobe.lab.pretraining.values import PretrainingProtocol
-from layerprobe.training.corpus import MaskedBatch, Masking
-from layerprobe.training.objective import Objective, PartOutput, ReplacedLogits, TokenLogits
+from layerprobe.lab.pretraining.objectives import sample
+from layerprobe.lab.pretraining.values import PretrainingObjective, PretrainingProtocol
+from layerprobe.training.masking import MaskedBatch, Masking, Objective, PartOutput, ReplacedLogits, TokenLogits
 
 ELECTRIC = PretrainingObjective(
     about="trained to tell tokens from samples of a small two-tower model by an energy for each token (Electric)",

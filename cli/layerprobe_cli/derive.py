@@ -34,7 +34,7 @@ LAST = "report", "plotly", "json", "quiet", "traceback"
 LISTED = {
     "kinds": "layerprobe.tasks.kind:KINDS",
     "measures": "layerprobe.similarity.registry:MEASURES",
-    "objectives": "layerprobe.lab.pretraining.objectives.registry:OBJECTIVES",
+    "objectives": "layerprobe.lab.pretraining.values:OBJECTIVES",
 }
 """Names that a help lists where it has {kinds} and so on: other packages may add to them."""
 Parameters = dict[str, tuple[Any, Any]]

@@ -17,8 +17,14 @@ from layerprobe.files.toml import LAYERS, SEEDS, Keys, read_toml, texts
 from layerprobe.finetuning.tuning import PAPER_SEEDS
 from layerprobe.finetuning.values import Protocol, Weighting, with_rate
 from layerprobe.lab.dropbench.zoo import OTHER_SEED, SAME_SEED, TWIN
-from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.lab.pretraining.values import LANGUAGE, SIZES, AdaptationProtocol, EncoderSize, PretrainingProtocol
+from layerprobe.lab.pretraining.values import (
+    LANGUAGE,
+    OBJECTIVES,
+    SIZES,
+    AdaptationProtocol,
+    EncoderSize,
+    PretrainingProtocol,
+)
 from layerprobe.names import distinct_names
 from layerprobe.tasks.values import TaskSettings, model_reader, source_from, taken_task
 

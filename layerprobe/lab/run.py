@@ -47,8 +47,8 @@ from layerprobe.finetuning.values import FineTuningRun, Protocol, Weighting
 from layerprobe.jobs.crew import Plan, Share, crew_of, execute
 from layerprobe.lab.averages import average
 from layerprobe.lab.dropbench.entry import zoo_entry
+from layerprobe.lab.dropbench.truth import objective_effects
 from layerprobe.lab.dropbench.zoo import OTHER_SEED, Zoo, ZooEntry, write_zoo, zoo_made_by
-from layerprobe.lab.effects import objective_effects
 from layerprobe.lab.pretraining.run import RECORD, adapt_in_store, pretrain, stored_adaptation, texts_of
 from layerprobe.lab.pretraining.values import LANGUAGE, Adaptation, Pretraining
 from layerprobe.lab.recipe import AdaptStep, AverageStep, PretrainStep, Recipe, RecipeModel, RecipeTask, TuneStep
@@ -58,7 +58,7 @@ from layerprobe.results.estimate import Estimate
 from layerprobe.tasks.loading import load_corpus, load_settings
 from layerprobe.tasks.splitting import drawn_from, resplit
 from layerprobe.tasks.values import Task, TextFile
-from layerprobe.training.objective import check_masked_lm
+from layerprobe.training.masking import check_masked_lm
 from layerprobe.versions import LAB_VERSION, versions
 
 logger = logging.getLogger(__name__)

@@ -21,8 +21,7 @@ from layerprobe.encoders.batching import token_batches
 from layerprobe.errors import DataError, TrainingError
 from layerprobe.rng import plain_torch, restore_rng, rng_states, seeded, without_autocast
 from layerprobe.training.artifact import SavedStep, SavedSteps
-from layerprobe.training.corpus import Corpus, MaskedBatch, epoch_batches
-from layerprobe.training.objective import Objective, rates_of
+from layerprobe.training.masking import Corpus, MaskedBatch, Objective, epoch_batches, rates_of
 from layerprobe.training.values import StepMetrics
 
 _PREFIX = "optimizer."

@@ -10,7 +10,7 @@ from layerprobe_cli.completion import tasks
 from layerprobe_cli.main import app
 from typer.testing import CliRunner
 
-from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
+from layerprobe.lab.pretraining.values import OBJECTIVES
 from layerprobe.lab.reproduction.paper import experiment_names
 from layerprobe.prediction.tuned import rule_names
 from layerprobe.similarity.registry import MEASURES

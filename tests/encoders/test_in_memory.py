@@ -31,7 +31,7 @@ from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError
 from layerprobe.study.predict import as_models
-from layerprobe.training.objective import check_masked_lm
+from layerprobe.training.masking import check_masked_lm
 from tests.models import SIZES, given, save_tiny, tiny_tokenizer
 
 TEXTS = ["a b c", "d e", "f g h a", "b", "c d e f g"]

@@ -7,9 +7,8 @@ import pytest
 
 from benchmarks.fit_rules import fitted_rule
 from layerprobe.errors import DataError
-from layerprobe.lab.dropbench import rules
-from layerprobe.lab.dropbench.bench import bench_predictors
-from layerprobe.lab.dropbench.rules import tuned_rules
+from layerprobe.lab.dropbench import bench as rules
+from layerprobe.lab.dropbench.bench import bench_predictors, tuned_rules
 from layerprobe.prediction.rule import RULES, ModelCurves, Rule, rules_for
 from layerprobe.prediction.tuned import rule_names
 from layerprobe.readings.reading import LayerCurve, reading_of

@@ -15,8 +15,8 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.errors import DataError
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.loading import load_corpus
-from layerprobe.training import corpus as module
-from layerprobe.training.corpus import Corpus, epoch_batches, hold_out, pack, tokenize_corpus
+from layerprobe.training import masking as module
+from layerprobe.training.masking import Corpus, epoch_batches, hold_out, pack, tokenize_corpus
 from tests.models import TEXTS
 
 WINDOW = 50

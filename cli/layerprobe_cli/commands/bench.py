@@ -51,9 +51,8 @@ def bench(
             are in docs/results/dropbench-rules.md.
         everything: Print all rules, and how each calls drops.
     """
-    from layerprobe.lab.dropbench.bench import bench_predictors
+    from layerprobe.lab.dropbench.bench import bench_predictors, tuned_rules, unfitted_rules
     from layerprobe.lab.dropbench.door import load_entry
-    from layerprobe.lab.dropbench.rules import tuned_rules, unfitted_rules
     from layerprobe.lab.dropbench.strategies import training_strategies
     from layerprobe.lab.dropbench.zoo import read_kept_out, read_searched, read_zoo
 

@@ -60,7 +60,7 @@ Training = Annotated[
         objective={
             "panel": None,
             "metavar": "NAME",
-            "autocompletion": names_of("layerprobe.lab.pretraining.objectives.registry:OBJECTIVES"),
+            "autocompletion": names_of("layerprobe.lab.pretraining.values:OBJECTIVES"),
             "help": "What the encoder is trained for: {objectives}.",
         },
     ),

@@ -1,33 +1,94 @@
-"""Scores rules on the models of a zoo whose family they were not tuned on. Knows numbers only."""
+"""Scores rules on the models of a zoo whose family they were not tuned on: fitted ones, rivals, those of `predict`.
 
+Rivals are what others choose a layer by: readings that the zoos have recorded, and rules of them. Recipes do not
+compute them; `benchmarks/rival_readings.py` does, but for the last three. The parameters of the rules that `predict`
+has stand in `prediction/rules.json`, which `benchmarks/fit_rules.py` writes. Knows numbers only.
+"""
+
+import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from layerprobe.context import current
 from layerprobe.errors import DataError
 from layerprobe.lab.dropbench.results import Bench, BudgetScores, Row, RuleOutcome
-from layerprobe.lab.dropbench.rivals import RIVALS, published_rules
 from layerprobe.lab.dropbench.scores import Redraws, expanded, redrawn, score_strategies
 from layerprobe.lab.dropbench.strategies import Recorded, Strategy, rule_strategy, training_strategies
 from layerprobe.lab.dropbench.truth import cost_share, regrets, truth
-from layerprobe.lab.dropbench.zoo import Zoo, ZooEntry
+from layerprobe.lab.dropbench.zoo import OTHER_SEED, Zoo, ZooEntry, read_zoo
 from layerprobe.names import counted
 from layerprobe.prediction.rule import (
     KnownDrop,
     ModelCurves,
+    Predictor,
+    ReadingPredictor,
     Rule,
     compared_layers,
+    fitted,
     fixed_fraction,
     leave_one_family_out,
+    nothing_to_choose,
     obstacle,
     rules_for,
 )
-from layerprobe.prediction.rules import CONTROL
-from layerprobe.readings.reading import READINGS, ZERO_SHOT, LayerCurve, Reading, cka_with, reading_of
+from layerprobe.prediction.rules import CONTROL, depth_rules
+from layerprobe.readings.reading import CKA, READINGS, ZERO_SHOT, LayerCurve, Reading, cka_with, reading_of
+from layerprobe.similarity.checks import Array
+
+
+def _rival(description: str, direction: Literal[1, -1, None], source: str, **more: Any) -> Reading:
+    return Reading(description=description, direction=direction, compute=lambda _: None, source=source, **more)
+
+
+RIVALS = {
+    "dataset entropy": _rival("entropy of the cosines of texts", None, "2502.02013"),
+    "LiDAR": _rival("rank of texts against copies", 1, "2312.04000", needs="views"),
+    "DiME": _rival("information that two copies share", 1, "2301.08164", needs="views"),
+    "LOES without labels": _rival("isotropy of the principal axes", 1, "2605.23033"),
+    "alpha-ReQ": _rival("how far the decay of eigenvalues is from 1", -1, "Agrawal et al. 2022"),
+    "subspace displacement": _rival("distance from the first layer", 1, "2605.12714"),
+    "neighbour retention": _rival("neighbours kept", 1, "2605.12714", maximum=1.0),
+    "LogME": _rival("evidence of a linear model", 1, "2102.11005", needs="labels"),
+    "LOES": _rival("ridge error + 1 - isotropy", -1, "2605.23033", needs="labels"),
+    "KITE": _rival("CKA with targets over CKA with random features", 1, "2405.01603", needs="labels"),
+    "LinMSE": _rival("minus the error of a linear model", 1, "2312.00656", needs="labels"),
+    "kNN": _rival("score of the three nearest training items", 1, "2503.18528", needs="labels"),
+    "contrastive loss": _rival("loss before training", -1, "2410.14578", needs="labels"),
+}
+"""By name; sources are of arXiv where nothing else is said."""
+
+
+def published_rules(readings: Mapping[str, Reading]) -> list[Rule]:
+    """Return the two rules of L3Prune and that of TransformerRanker; none of them takes the embedding output."""
+
+    def lowest(half: Literal[0, 1]) -> Predictor:
+        """Take the lowest loss of a half of the blocks, as the code of L3Prune divides them."""
+
+        def layers(losses: Array) -> NDArray[np.intp]:
+            middle = max((losses.shape[-1] - 1) // 2, 1)
+            first, stop = ((losses.shape[-1] - 1) // 2 + 1, None) if half else (1, middle + 1)
+            chosen: NDArray[np.intp] = first + losses[..., first:stop].argmin(axis=-1)
+            return chosen
+
+        return ReadingPredictor(name="contrastive loss", layers=layers)
+
+    ranked = ReadingPredictor(name="LogME", layers=lambda scores: 1 + np.round(scores[..., 1:], 4).argmax(axis=-1))
+    rules = (
+        ("L3Prune small", "contrastive loss", lowest(0), "Thennal, Fischer and Biemann 2025 (2410.14578)"),
+        ("L3Prune large", "contrastive loss", lowest(1), "Thennal, Fischer and Biemann 2025 (2410.14578)"),
+        ("TransformerRanker bestlayer", "LogME", ranked, "Garbaciauskas et al. 2024 (Findings of ACL, 757)"),
+    )
+    return [
+        Rule(name=name, curves=(curve,), make=lambda predict=predict: predict, labelled=True, source=source)
+        for name, curve, predict, source in rules
+        if curve in readings
+    ]
+
 
 DRAWS = 2000
 FEWEST_FAMILIES = 4
@@ -260,3 +321,66 @@ def _rule_scores(rule: Rule, outcomes: Sequence[RuleOutcome], redraws: Redraws) 
         "outcomes": tuple(outcomes),
     }
     return Row(kind="rule", name=rule.name, values=values)
+
+
+REFERENCE = cka_with(OTHER_SEED)
+"""What the zoos call CKA against an MLM model that began with other weights, which is what every reference is."""
+BUDGET = "converged"
+"""Of the fine-tuning that rules are tuned to predict; it is nearer to the paper's than the gentle one."""
+
+
+def tuned_rules() -> list[Rule]:
+    """Return the rules as `predict` uses them, and controls that read nothing, with no parameters left to fit.
+
+    So `bench_predictors` scores them on models that had no part in the tuning, of whatever family.
+    """
+    models = known_models(BUDGET)
+
+    def as_tuned(rule: Rule) -> Rule:
+        predict = fitted(rule, models)
+        curves = tuple(REFERENCE if name == CKA else name for name in rule.curves)
+        return replace(
+            rule,
+            curves=curves,
+            make=lambda: lambda model: predict(as_read(model)),
+            choose=nothing_to_choose,
+            parameters=0,
+        )
+
+    return [as_tuned(rule) for rule in (*depth_rules({}, []), *fittable_rules())]
+
+
+def unfitted_rules(entries: Sequence[ZooEntry]) -> list[Rule]:
+    """Return parameter-free rules on readings that these models have and the tuning zoos lack."""
+    tuned_on = {name for entry in read_zoo().entries for name in entry.curves}
+    new = {name: reading for name, reading in readings_in(entries).items() if name not in tuned_on}
+    return [rule for rule in rules_for(new, published_rules(new)) if rule.curves and not rule.parameters]
+
+
+@functools.cache
+def fittable_rules() -> list[Rule]:
+    """Return the rules that look at one model and one reference."""
+    models = known_models(BUDGET)
+    readings = {name.replace(REFERENCE, CKA): reading for name, reading in readings_in(read_zoo().entries).items()}
+    rules = rules_for({name: reading for name, reading in readings.items() if not name.startswith(cka_with(""))})
+    return [rule for rule in rules if rule.curves and obstacle(rule, models) is None]
+
+
+@functools.cache
+def known_models(budget: str) -> list[KnownDrop]:
+    """Return the models of the zoos that come with layerprobe, as `predict` reads them, with their drops."""
+    entries = read_zoo().entries
+    models = known_drops(entries, budget)
+    if not models:
+        names = dict.fromkeys(name for entry in entries for name in entry.budgets)
+        raise DataError(f"expected a budget among {', '.join(names)}, got {budget!r}")
+    return [replace(case, model=as_read(case.model)) for case in models]
+
+
+def as_read(model: ModelCurves) -> ModelCurves:
+    """Return a model of a zoo as `predict` sees one: with one reference, whose CKA has no further name."""
+    curves = {name.replace(REFERENCE, CKA): curve for name, curve in model.curves.items()}
+    return ModelCurves(
+        n_blocks=model.n_blocks,
+        curves={name: curve for name, curve in curves.items() if not name.startswith(cka_with(""))},
+    )

@@ -19,12 +19,10 @@ from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTrainin
 from layerprobe.embedded.language import Language
 from layerprobe.encoders.loading import quiet_transformers
 from layerprobe.files.serialisation import digest
-from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
+from layerprobe.lab.pretraining.values import OBJECTIVES, EncoderSize, PretrainingProtocol
 from layerprobe.process import MAKING_MODELS
 from layerprobe.rng import drawing
-from layerprobe.training.corpus import Masking
-from layerprobe.training.objective import MaskedLanguageModel, Objective
+from layerprobe.training.masking import MaskedLanguageModel, Masking, Objective
 
 GENERATOR = "generator"
 

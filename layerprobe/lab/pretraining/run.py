@@ -40,19 +40,29 @@ from layerprobe.lab.pretraining.models import (
     train_tokenizer,
     word_tokenizer,
 )
-from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.lab.pretraining.values import LANGUAGE, Adaptation, AdaptationProtocol, Pretraining, PretrainingProtocol
+from layerprobe.lab.pretraining.values import (
+    LANGUAGE,
+    OBJECTIVES,
+    Adaptation,
+    AdaptationProtocol,
+    Pretraining,
+    PretrainingProtocol,
+)
 from layerprobe.names import short_name
 from layerprobe.rng import without_autocast
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.artifact import ModelFolder, SavedStep, SavedSteps, as_block, check_intervals, model_card
-from layerprobe.training.corpus import Corpus, Masking, hold_out, pack, tokenize_corpus
 from layerprobe.training.loop import Trainer, steps_per_epoch, train
-from layerprobe.training.objective import (
+from layerprobe.training.masking import (
+    Corpus,
     MaskedLanguageModel,
     MaskedLanguageModelling,
+    Masking,
     check_masked_lm,
+    hold_out,
+    pack,
+    tokenize_corpus,
     with_masked_lm_head,
 )
 from layerprobe.versions import (

@@ -32,7 +32,7 @@ from benchmarks.rival_readings import (
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.extraction.embeddings import extract
-from layerprobe.lab.dropbench.rivals import RIVALS, published_rules
+from layerprobe.lab.dropbench.bench import RIVALS, published_rules
 from layerprobe.prediction.rule import ModelCurves, Rule
 from layerprobe.readings.reading import READINGS, LayerCurve, Reading, Views
 from layerprobe.readings.source import read_curves, text_views

@@ -12,8 +12,7 @@ from benchmarks import fit_rules
 from benchmarks.fit_rules import fitted_rule
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_dict
-from layerprobe.lab.dropbench.bench import bench_predictors
-from layerprobe.lab.dropbench.rules import REFERENCE, tuned_rules, unfitted_rules
+from layerprobe.lab.dropbench.bench import REFERENCE, bench_predictors, tuned_rules, unfitted_rules
 from layerprobe.lab.dropbench.zoo import read_zoo
 from layerprobe.prediction.rule import ModelCurves
 from layerprobe.prediction.tuned import FittedParameters, fitted_parameters, rule_curves, rule_names, tuned_rule

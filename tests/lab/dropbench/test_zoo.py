@@ -10,8 +10,7 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.lab.dropbench import zoo as module
-from layerprobe.lab.dropbench.bench import bench_predictors
-from layerprobe.lab.dropbench.rules import tuned_rules
+from layerprobe.lab.dropbench.bench import bench_predictors, tuned_rules
 from layerprobe.lab.dropbench.zoo import (
     Zoo,
     ZooEntry,
@@ -23,8 +22,7 @@ from layerprobe.lab.dropbench.zoo import (
     read_zoo,
     write_zoo,
 )
-from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.lab.pretraining.values import LANGUAGE
+from layerprobe.lab.pretraining.values import LANGUAGE, OBJECTIVES
 from layerprobe.lab.recipe import load_recipe
 from layerprobe.readings.reading import LayerCurve
 from layerprobe.study.predict import DEFAULT_RULE, WORDLESS_RULE

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from layerprobe.context import settings
 from layerprobe.encoders.model import Model
-from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.run import adapt, pretrain
 from layerprobe.lab.pretraining.values import (
+    OBJECTIVES,
     Adaptation,
     AdaptationProtocol,
     EncoderSize,

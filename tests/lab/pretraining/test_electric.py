@@ -13,10 +13,9 @@ from torch.testing import assert_close
 
 from layerprobe.errors import DataError
 from layerprobe.lab.pretraining.models import build_encoder, build_objective
-from layerprobe.lab.pretraining.objectives.electra import sample
+from layerprobe.lab.pretraining.objectives import sample
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
-from layerprobe.training.corpus import MaskedBatch, Masking
-from layerprobe.training.objective import ReplacedLogits
+from layerprobe.training.masking import MaskedBatch, Masking, ReplacedLogits
 from tests.plugins import register_electric
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3

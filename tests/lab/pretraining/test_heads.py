@@ -10,7 +10,7 @@ from transformers import AutoModelForMaskedLM, DebertaV2ForMaskedLM, PreTrainedM
 from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError
-from layerprobe.training.objective import MaskedLanguageModel, check_masked_lm, with_masked_lm_head
+from layerprobe.training.masking import MaskedLanguageModel, check_masked_lm, with_masked_lm_head
 from tests.few import few_architectures
 from tests.models import ARCHITECTURES, VOCABULARY, save_tiny, tiny_config, tiny_tokenizer
 

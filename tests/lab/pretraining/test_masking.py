@@ -16,9 +16,8 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.lab.pretraining.run import trainer
 from layerprobe.lab.pretraining.values import AdaptationProtocol
-from layerprobe.training.corpus import Corpus, Masking, tokenize_corpus
 from layerprobe.training.loop import Trainer
-from layerprobe.training.objective import with_masked_lm_head
+from layerprobe.training.masking import Corpus, Masking, tokenize_corpus, with_masked_lm_head
 from tests.models import VOCABULARY, save_tiny, tiny_tokenizer
 
 PAD, UNK, CLS, SEP, MASK = range(5)

@@ -9,13 +9,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.testing import assert_close
 
+from layerprobe.lab.pretraining import objectives
 from layerprobe.lab.pretraining.models import build_encoder, build_objective, masking_of, train_tokenizer
-from layerprobe.lab.pretraining.objectives import electra
-from layerprobe.lab.pretraining.objectives.electra import CopyLogits, sample
-from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
-from layerprobe.training.corpus import MaskedBatch, Masking
-from layerprobe.training.objective import Objective, ReplacedLogits
+from layerprobe.lab.pretraining.objectives import CopyLogits, sample
+from layerprobe.lab.pretraining.values import OBJECTIVES, EncoderSize, PretrainingProtocol
+from layerprobe.training.masking import MaskedBatch, Masking, Objective, ReplacedLogits
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3
 VOCAB = 60
@@ -70,7 +68,7 @@ def fixed_samples(monkeypatch: pytest.MonkeyPatch, samples: Tensor) -> None:
         assert not logits.requires_grad
         return samples
 
-    monkeypatch.setattr(electra, "sample", fixed)
+    monkeypatch.setattr(objectives, "sample", fixed)
 
 
 # ---- masking ------------------------------------------------------------------------------------------

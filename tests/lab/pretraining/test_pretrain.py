@@ -18,12 +18,11 @@ from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json
 from layerprobe.lab.pretraining.models import build_encoder
-from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.run import adapt, prepare
-from layerprobe.lab.pretraining.values import Pretraining, PretrainingProtocol
+from layerprobe.lab.pretraining.values import OBJECTIVES, Pretraining, PretrainingProtocol
 from layerprobe.tasks.loading import load_corpus
 from layerprobe.tasks.values import TextFile
-from layerprobe.training.corpus import MaskedBatch
+from layerprobe.training.masking import MaskedBatch
 from tests.lab.pretraining.jobs import SIZE, STEPS, TEXTS, assert_same_weights, job, numbers, protocol_of
 from tests.models import given
 

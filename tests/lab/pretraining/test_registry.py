@@ -10,18 +10,17 @@ from pathlib import Path
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.lab.pretraining.values import PretrainingProtocol
+from layerprobe.lab.pretraining.values import OBJECTIVES, PretrainingProtocol
 from tests.plugins import install
-from tests.sources import naming
+from tests.sources import ROOT, naming
 
-# a default, the twin of every other objective and a study of both, the shipped pair and the demo of it
+ROWS = "layerprobe/lab/pretraining/values.py"
+# the twin of every other objective and a study of both, the shipped pair and the demo of it
 MAY_NAME = {
-    "layerprobe/lab/pretraining/values.py": {"mlm"},
-    "layerprobe/training/objective.py": {"mlm"},
+    "layerprobe/training/masking.py": {"mlm"},
     "layerprobe/lab/dropbench/zoo.py": {"mlm"},
     "layerprobe/finetuning/values.py": {"random"},  # a weighting of layers
-    "layerprobe/lab/dropbench/rules.py": {"random"},  # weights that nothing was trained for
+    "layerprobe/lab/dropbench/bench.py": {"random"},  # weights that nothing was trained for
     "layerprobe/lab/dropbench/strategies.py": {"random"},
     "cli/layerprobe_cli/commands/finetune.py": {"random"},
     "layerprobe/embedded/pair.py": {"mlm", "rtd"},
@@ -32,8 +31,8 @@ SHUFFLED = """
 import dataclasses
 
 from layerprobe.lab.pretraining.models import with_token_head
-from layerprobe.lab.pretraining.objectives.registry import PretrainingObjective
-from layerprobe.training.objective import MaskedLanguageModelling
+from layerprobe.lab.pretraining.values import PretrainingObjective
+from layerprobe.training.masking import MaskedLanguageModelling
 
 class Shuffled(MaskedLanguageModelling):
     def forward(self, batch, rng):
@@ -89,7 +88,11 @@ def layerprobe(folder: Path, *arguments: str) -> str:
 
 def test_nothing_else_names_an_objective() -> None:
     for path, names in naming(OBJECTIVES).items():
-        if not path.startswith("layerprobe/lab/pretraining/objectives/"):
+        if path == ROWS:
+            text = (ROOT / path).read_text("utf-8")
+            once = [name for name in OBJECTIVES if text.count(f'"{name}"') == 1]
+            assert set(OBJECTIVES) - set(once) == {"mlm"}, "expected a row each, and one default"
+        elif path != "layerprobe/lab/pretraining/objectives.py":
             assert names <= MAY_NAME.get(path, set()), path
 
 

@@ -27,8 +27,15 @@ from transformers import ElectraModel
 
 from layerprobe.lab.pretraining.models import build_generator, with_detection_head, with_token_head
 from layerprobe.lab.pretraining.values import PretrainingProtocol
-from layerprobe.training.corpus import MaskedBatch, Masking
-from layerprobe.training.objective import MaskedLanguageModelling, Objective, PartOutput, ReplacedLogits, TokenLogits
+from layerprobe.training.masking import (
+    MaskedBatch,
+    MaskedLanguageModelling,
+    Masking,
+    Objective,
+    PartOutput,
+    ReplacedLogits,
+    TokenLogits,
+)
 
 
 def masked_language_modelling(
