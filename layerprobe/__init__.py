@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from layerprobe.similarity.cka import cka_interval as cka_interval
     from layerprobe.similarity.cka import linear_cka as linear_cka
     from layerprobe.store.store import cache as cache
-    from layerprobe.study.confirmation import confirm as confirm
     from layerprobe.study.find import find as find
     from layerprobe.study.predict import predict as predict
     from layerprobe.tasks.loading import load_task as load_task
@@ -61,7 +60,6 @@ _MODULES = {
     "shrinking.run": "shrink",
     "similarity.cka": "cka_interval linear_cka",
     "store.store": "cache",
-    "study.confirmation": "confirm",
     "study.find": "find",
     "study.predict": "predict",
     "context": "settings",

@@ -12,7 +12,7 @@ LEAST_SHARE = 0.4
 Between layers of MiniLM it is 0.5 to 0.9 on captions, abstracts and sentences of STS-B, and 0.3 to 0.5 on lines of
 Wikipedia with headings of a word among them."""
 ClaimVerdict = Literal["confirmed", "refuted", "undecided"]
-"""Whether a difference bears out what is claimed of it."""
+"""Whether a difference shows that the first score is higher."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,16 +61,12 @@ class Interval:
         """1 where all of the interval is above 0, -1 where all of it is below, and else 0."""
         return (self.interval[0] > 0) - (self.interval[1] < 0)
 
-    def verdict(self, *, claimed: bool = True, margin: float = 0.0) -> ClaimVerdict:
-        """Return whether this bears out that the first score is higher, or where that is not claimed that it is not.
-
-        An interval above 0 says that it is, whatever the size; one below the margin that it is not.
-        """
-        if self.interval[0] > 0:
-            return "confirmed" if claimed else "refuted"
-        if self.interval[1] < margin:
-            return "refuted" if claimed else "confirmed"
-        return "undecided"
+    @property
+    def verdict(self) -> ClaimVerdict:
+        """confirmed: the first score is higher; refuted: the second one is; undecided: neither is shown."""
+        if self.sign == 0:
+            return "undecided"
+        return "confirmed" if self.sign > 0 else "refuted"
 
     def at(self, level: float) -> "Interval":
         """Return it at another level of confidence."""

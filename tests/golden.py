@@ -179,7 +179,6 @@ COMMANDS: dict[str, str] = {
     "finetune-paraphrase": f"finetune RTD -t same-train.tsv --layers 2 {QUICK}",
     "finetune-entailment": f"finetune RTD -t relation-train.tsv --layers 2 {QUICK}",
     "finetune-classification": f"finetune RTD -t class-train.tsv --layers 2 {QUICK}",
-    "confirm": f"confirm RTD -r MLM -t pairs-train.csv {QUICK}",
     "scan": f"finetune --scan RTD -t pairs-train.csv --save-models {QUICK}",
     "find": f"find RTD -t pairs-train.csv --budget 12% --against-last 1 {QUICK}",
     "find-reference": f"find RTD -r MLM -t pairs-train.csv --final --report OUT/find.html {QUICK}",
@@ -207,7 +206,6 @@ COMMANDS: dict[str, str] = {
     "scan-questions": f"finetune --scan RTD -t questions.json {SHORT}",
     "scan-entities": f"finetune --scan RTD -t entities --save-models {SHORT}",
     "find-classification": f"find RTD -t class-train.tsv {SHORT}",
-    "confirm-tags": f"confirm RTD -t tags {SHORT}",
     "predict-entities": "predict RTD -r MLM -t entities",
     "metrics-triplets": "predict RTD -t triplets --kind triplets --readings",
     "score-models": "score RTD MLM -t pairs-train.csv --no-time --report OUT/models.html",
@@ -258,7 +256,6 @@ COMMANDS: dict[str, str] = {
     "finetune-entities-text": f"finetune RTD -t entities --layers 1,3 {SHORT}",
     "scan-text": f"finetune --scan RTD -t pairs-train.csv --save-models {QUICK}",
     "find-text": f"find RTD -t pairs-train.csv --budget 12% --against-last 1 {QUICK}",
-    "confirm-text": f"confirm RTD -r MLM -t pairs-train.csv {QUICK}",
     "chain-text": "lab run chain.toml",
 }
 """By name; ^ stands for a space within an argument, and * is for what is there."""

@@ -26,7 +26,6 @@ from layerprobe.results.page import render
 from layerprobe.results.shown import make_page
 from layerprobe.scoring import probes
 from layerprobe.scoring.zero_shot import score_split, zero_shot
-from layerprobe.study.confirmation import confirm
 from layerprobe.study.find import find
 from layerprobe.study.values import Finding
 from layerprobe.tasks.kind import KINDS
@@ -235,7 +234,6 @@ def test_a_task_given_as_text_is_to_be_loaded_first(text: Any, models: dict[str,
     for call in (
         lambda: score_split(given(models["bert"], options), text),
         lambda: finetune(given(models["bert"], options), text, [1]),
-        lambda: confirm(given(models["bert"], options), text, None),  # type: ignore[arg-type]
     ):
         with pytest.raises(DataError, match=expected):
             call()

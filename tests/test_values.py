@@ -19,7 +19,7 @@ from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.model import Model, ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import IN_MEMORY, digest, from_json, to_bytes, to_json
-from layerprobe.finetuning.values import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol, TuningResult
+from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, LayerOutcome, Protocol, TuningResult
 from layerprobe.interval import Interval
 from layerprobe.lab.dropbench.results import BudgetScores
 from layerprobe.lab.dropbench.truth import ObjectiveEffect
@@ -147,13 +147,6 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         **dict.fromkeys(("test", "validation"), st.fixed_dictionaries({"spearman": st.tuples(SHARE, SHARE)})),
     },
     TuningResult: {"runs": st.lists(st.deferred(lambda: values_of(FineTuningRun)), min_size=1, max_size=2).map(tuple)},
-    Confirmation: {
-        "primary": PRIMARY,
-        "compared_layers": st.tuples(LAYER, LAYER),
-        "outcomes": st.deferred(
-            lambda: st.just(tuple(dataclasses.replace(OUTCOME, layer=layer) for layer in range(3)))
-        ),
-    },
     ObjectiveEffect: dict.fromkeys(("values", "twins"), st.tuples(SHARE, SHARE)),
     Cost: {
         **{"length": st.just(8), "batch_size": st.integers(1, 9), "repeats": st.integers(1, 9)},
@@ -317,7 +310,7 @@ def changed(**fields: Any) -> str:
 
 
 def test_every_result_is_looked_at() -> None:
-    assert {Finding, Task, Confirmation, FineTuningRun, SimilarityCurve} <= set(KINDS)
+    assert {Finding, Task, FineTuningRun, SimilarityCurve} <= set(KINDS)
     assert len(KINDS) >= 17
 
 
@@ -397,20 +390,13 @@ def test_what_is_no_run_is_refused_in_one_line(text: str, message: str) -> None:
 
 
 def test_a_tuple_of_fixed_length_must_have_it() -> None:
-    confirmation = Confirmation(
-        verdict="refuted",
-        compared_layers=(3, 4),
-        primary="f1",
-        level=0.95,
-        outcomes=tuple(dataclasses.replace(OUTCOME, layer=layer) for layer in (3, 4)),
-        sentence=".",
-    )
-    text = to_json(confirmation)
-    assert from_json(Confirmation, text) == confirmation
-    with pytest.raises(DataError, match=r"expected compared_layers to be two whole numbers in a list, got \[3, 4, 5\]"):
-        from_json(Confirmation, json.dumps({**json.loads(text), "compared_layers": [3, 4, 5]}))
-    with pytest.raises(DataError, match=r'expected verdict to be one of .*, got "maybe"'):
-        from_json(Confirmation, json.dumps({**json.loads(text), "verdict": "maybe"}))
+    interval = Interval(value=1.0, standard_error=0.5, interval=(0.0, 2.0), level=0.95, freedom=9)
+    text = to_json(interval)
+    assert from_json(Interval, text) == interval
+    with pytest.raises(DataError, match=r"expected interval to be two numbers in a list, got \[3, 4, 5\]"):
+        from_json(Interval, json.dumps({**json.loads(text), "interval": [3, 4, 5]}))
+    with pytest.raises(DataError, match=r'expected weighting to be one of .*, got "maybe"'):
+        from_json(FineTuningRun, changed(weighting="maybe"))
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])

@@ -18,7 +18,7 @@ from layerprobe.shrinking.values import ShrinkSettings
 from layerprobe.similarity.measures.cka import RBFCKA
 from layerprobe.tasks.formats import Format
 
-COMMANDS = ["find", "predict", "score", "compare", "probe", "finetune", "shrink", "confirm", "export", "extract"]
+COMMANDS = ["find", "predict", "score", "compare", "probe", "finetune", "shrink", "export", "extract"]
 FUNCTIONS = {"export": "export_model"}
 SETTINGS = (lp.Model, lp.Protocol, lp.load_task, lp.load_texts, lp.settings, lp.save, ProbeSettings, Format)
 SETTINGS = (*SETTINGS, ShrinkSettings, RBFCKA, compare_all)
@@ -31,7 +31,7 @@ COMMAND_LINE = {
     "file_format": "format of lp.load_task",
     "merge": "layerprobe.kinds.tokens.kind.merged",
     "texts split": "the texts themselves: task.texts(split)",
-    "reference_name reference_random_init rule reference": "reference=lp.Model(...); confirm takes a prediction",
+    "reference_name reference_random_init rule reference": "reference=lp.Model(...), rule of lp.predict",
     "kernel bandwidth neighbours": "measure=CKA(), RBFCKA(bandwidth_multiplier=...), MutualKNN(neighbours=...)",
     "ranking relevant_from": "layerprobe.kinds.retrieval.loading.load_retrieval",
     "timed": "timing",

@@ -47,7 +47,6 @@ COMMANDS = {
     "score": f"score rtd -t pairs.csv {REPORT}",
     "compare": f"compare rtd mlm --texts texts.txt {REPORT}",
     "readings": "predict rtd --texts texts.txt --readings",
-    "confirm": f"confirm rtd -r mlm {TUNED} {REPORT}",
     "profile": f"profile rtd --rounds 2 {REPORT}",
     "shrink": f"shrink rtd --texts texts.txt --size 4 --out {{0}} {QUICK} {REPORT}",
     "extract": "extract rtd --texts texts.txt",

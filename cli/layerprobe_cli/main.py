@@ -13,7 +13,7 @@ from layerprobe_cli.names import Commands, Listed, UsageError, first_line, unwra
 
 PANELS = {
     "Find the layer": "demo find predict check",
-    "Look closer": "probe score compare confirm profile",
+    "Look closer": "probe score compare profile",
     "Make": "shrink extract finetune export",
 }
 """The commands in the order in which a user needs them."""

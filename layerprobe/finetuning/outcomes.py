@@ -155,22 +155,15 @@ def compared(
     )
 
 
-def differences(
-    first: Sequence[FineTuningRun], second: Sequence[FineTuningRun], items: tuple[RunItems, RunItems]
-) -> tuple[list[float], Array | None]:
-    """Return the test scores of `first` less those of `second`, run by run, and the items' influences on them.
+def difference(
+    first: Sequence[FineTuningRun], second: Sequence[FineTuningRun], items: tuple[RunItems, RunItems], *, level: float
+) -> Interval | None:
+    """Return by how much `first` scores more on test than `second`, over items and seeds.
 
     The runs go with each other in their order and are scored on the same items.
     """
     values = [a.test[a.primary] - b.test[b.primary] for a, b in zip(first, second, strict=True)]
     of_first, of_second = (influences.of(runs) for influences, runs in zip(items, (first, second), strict=True))
-    return values, None if of_first is None or of_second is None else of_first - of_second
-
-
-def difference(
-    first: Sequence[FineTuningRun], second: Sequence[FineTuningRun], items: tuple[RunItems, RunItems], *, level: float
-) -> Interval | None:
-    """Return by how much `first` scores more on test than `second`, over items and seeds; see `differences`."""
-    values, influences = differences(first, second, items)
+    influences = None if of_first is None or of_second is None else of_first - of_second
     links, unit, primary = items[1].links.get("test"), items[1].unit, first[0].primary
     return crossed(values, influences, links=links, level=level, unit=unit, metric=primary)

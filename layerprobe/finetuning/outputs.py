@@ -133,11 +133,10 @@ NO_ITEMS = RunItems()
 """Of runs whose outputs were not kept: intervals are then over seeds alone."""
 
 
-def run_items(task: Task, runs: Iterable[FineTuningRun], *, groups: Mapping[str, str] | None = None) -> RunItems:
+def run_items(task: Task, runs: Iterable[FineTuningRun]) -> RunItems:
     """Return the influences of the validation and test items of a task on its runs, from the runs' directories.
 
-    Items that share a text count as linked, and where `groups` says which group a text is from, also those of
-    one.
+    Items that share a text count as linked.
 
     Raises:
         StoreError: If the outputs of a run are not there any more, or damaged, as nothing would be known of its errors.
@@ -150,5 +149,5 @@ def run_items(task: Task, runs: Iterable[FineTuningRun], *, groups: Mapping[str,
             influences[split][run.place] = item_influences(
                 task.kind, outputs.of(run.layer, split), gold, metric=run.primary, threshold=run.threshold
             )
-    links = {split: links_of(task.split(split), groups) for split in SCORED}
+    links = {split: links_of(task.split(split)) for split in SCORED}
     return RunItems(unit=KINDS[task.kind].unit, influences=influences, links=links)

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from layerprobe.checks import Seeds, as_layers, check_choice, check_seeds, settings_or_default
-from layerprobe.context import current, duration, part
+from layerprobe.context import current, duration
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
@@ -65,7 +65,6 @@ def finetune(
     scan: bool = False,
     weighting: Weighting = "falling",
     blocks: Sequence[Sequence[int]] = (),
-    enough: Callable[[Sequence[FineTuningRun]], bool] | None = None,
     save_models: bool = False,
     retry_failed: bool = False,
     tolerance: float = TOLERANCE,
@@ -95,7 +94,6 @@ def finetune(
         scan: Whether one run a seed has a loss at every layer.
         weighting: Of a scan, how much each layer's loss counts.
         blocks: Other blocks than the first ones that are kept, from 1, such as [(1, 3, 5)]: compared with the layers.
-        enough: Asked after each seed, given all finished runs, whether no further one is needed.
         save_models: Keep the best epoch's checkpoint of every run in `model/` of its directory, which `export_model`
             takes, of a scan with a layer; a finished run without one is made again, with the same numbers.
         retry_failed: Make runs again that are marked as failed.
@@ -141,7 +139,7 @@ def finetune(
             )
             runs = run_set(shared, one, agreed_protocol, **how)
             work.add(runs, {"model": label, "task": name, "blocks": cut}, jobs, numbers, scan=scan)
-    work.run(numbers, enough)
+    work.run()
     return work.result(dict(zip(_distinct(tasks), tasks, strict=True)), tolerance=tolerance)
 
 
@@ -174,19 +172,11 @@ class _Work:
         self.sets.append(runs)
         self.names.append(names)
 
-    def run(self, seeds: Sequence[int], enough: Callable[[Sequence[FineTuningRun]], bool] | None) -> None:
-        """Make the runs, or read them: all together, or seed by seed where it is asked after each whether to go on."""
-        whole, start = sum(self.costs.values()), 0.0
+    def run(self) -> None:
+        """Make the runs, or read them."""
         with crew_of(RunWorker, tuple(self.sets), self.machines, most=len(self.costs)) as crew:
-            for of in [seeds] if enough is None else [[seed] for seed in seeds]:
-                jobs = {job: cost for job, cost in self.costs.items() if job.seed in of}
-                share = sum(jobs.values())
-                with part(start=start, share=share, whole=whole):
-                    for job, outcome in execute(runs_plan(self.sets, jobs), crew):
-                        self._take(job, outcome)
-                start += share
-                if enough is not None and enough([run for run in self.rows() if not run.error]):
-                    break
+            for job, outcome in execute(runs_plan(self.sets, self.costs), crew):
+                self._take(job, outcome)
         if not self.runs:
             raise next(iter(self.failures.values()))
 

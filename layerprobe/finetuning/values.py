@@ -12,10 +12,9 @@ from layerprobe.checks import as_declared
 from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import IN_MEMORY, RARE
-from layerprobe.interval import ClaimVerdict, Interval
+from layerprobe.interval import Interval
 from layerprobe.metrics.names import Split, metric_title, points
 from layerprobe.names import counted, distinct_names, listed
-from layerprobe.results.blocks import Blocks
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.numbers import capitalised
 from layerprobe.results.shown import Shown, clauses
@@ -28,9 +27,6 @@ from layerprobe.training.values import check_protocol
 
 Weighting = Literal["falling", "equal", "random", "sandwich"]
 """How much each layer's loss counts in a joint run, see `layer_weights`."""
-
-MARGIN = 0.5
-"""Points of the primary metric x 100: less than this does not justify another layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,13 +362,6 @@ def on_floor(outcomes: Sequence[LayerOutcome], floor: Floor | None) -> bool:
     return floor is not None and floor.unbeaten(best_by_validation(outcomes).interval)
 
 
-def outcomes_table(
-    outcomes: Sequence[LayerOutcome], floor: Floor | None = None, compared: AgainstBest | None = None
-) -> Table:
-    """Return what fine-tuning at some layers showed, at least one, a row a layer, with the floor of the test split."""
-    return curves_table([(outcomes, floor, compared)])
-
-
 def curves_table(curves: Sequence[Curve], first: Sequence[Column] = ()) -> Table:
     """Return what fine-tuning models on tasks showed, a row a layer of each; `first` are columns that name these."""
     rows = [(outcome, *curve) for curve in curves for outcome in curve[0]]
@@ -579,68 +568,3 @@ class TuningResult(Shown):
             "sections": named if several else {},
             **({"lead": self.sentences} if len(self.floors) > 1 else {}),
         }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Confirmation(Shown):
-    """What fine-tuning says about a prediction."""
-
-    json_tags: ClassVar = ("effect", "interval")
-
-    verdict: ClaimVerdict
-    """confirmed, refuted or undecided."""
-    compared_layers: tuple[int, int]
-    """The recommended layer and the layer it is compared with."""
-    primary: str
-    """What the effect is measured in."""
-    level: float
-    """Confidence level of the intervals, such as 0.95."""
-    outcomes: tuple[LayerOutcome, ...]
-    """By layer, ascending."""
-    sentence: str
-    """The verdict in plain words."""
-    planned_seeds: int | None = None
-    """Seeds at most, where there was a look after each; None where all were run before the only one."""
-    error: Interval | None = None
-    """The effect with its errors over items and seeds; None where there was no look. Where seeds were planned, its
-    interval is wider, so that those of all looks together cover the effect at the level."""
-
-    @property
-    def effect(self) -> float:
-        """Mean of the primary metric on the test split at the first layer less the second, x 100."""
-        means = {outcome.layer: outcome.mean for outcome in self.outcomes}
-        first, second = self.compared_layers
-        return means[first] - means[second]
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """Of the effect, Student's t of paired seeds and items."""
-        return None if self.error is None else self.error.interval
-
-    @property
-    def heading(self) -> str:
-        """Which layers were compared, and the verdict."""
-        first, second = self.compared_layers
-        return f"Layer {first} compared with layer {second}: {self.verdict}"
-
-    @property
-    def rest(self) -> str:
-        """The verdict in plain words."""
-        return self.sentence
-
-    @property
-    def blocks(self) -> Blocks:
-        """Those below the layer that scores higher; between two that are not told apart, undecided."""
-        earlier, last = self.compared_layers
-        higher = last if self.verdict == "refuted" else earlier
-        return Blocks.upto(last, higher, (earlier, last) if self.verdict == "undecided" else ())
-
-    @property
-    def summary(self) -> str:
-        """The result in one line."""
-        return f"{self.verdict}: {self.sentence}"
-
-    @property
-    def table(self) -> Table:
-        """A row a layer: what fine-tuning it showed."""
-        return outcomes_table(self.outcomes)

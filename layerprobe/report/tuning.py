@@ -1,10 +1,9 @@
-"""What fine-tuning showed as a page: a search, a verdict, layers, a run."""
+"""What a search found as a page."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from layerprobe.files.serialisation import to_dict
-from layerprobe.finetuning.values import Confirmation, best_by_validation
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import times_as_fast
 from layerprobe.report.comparison import compared_models, diagnosed, last_and_fall, maps, provenance
@@ -89,7 +88,7 @@ def finding_facts(finding: Finding) -> tuple[str, ...]:
     speed = finding.speed(best)
     fast = () if speed is None or best == finding.last_layer else (times_as_fast(speed),)
     proof = finding.against_last
-    proven = () if proof is None else (f"{BADGES[proof.verdict()]}: {numbers.signed(proof.value)} on test",)
+    proven = () if proof is None else (f"{BADGES[proof.verdict]}: {numbers.signed(proof.value)} on test",)
     return (ends, *proven, *size_facts(finding.model.parameters, best), *fast)
 
 
@@ -98,15 +97,3 @@ def account(finding: Finding) -> tuple[str, ...]:
     tested = finding.against_last is not None or finding.best_layer != finding.last_layer
     proved = badge(finding.proof_verdict, finding.proof_sentence) if tested else ""
     return tuple(filter(None, (proved, finding.drop_sentence, finding.expectation, finding.doubt, finding.spent)))
-
-
-# ---- layers ---------------------------------------------------------------------------------------------
-
-
-def confirmation_page(confirmation: Confirmation) -> Page:
-    """Return the page of a confirmed, refuted or undecided prediction."""
-    best = best_by_validation(confirmation.outcomes)
-    ends = f" {numbers.interval(best.interval)}" if best.interval else ""
-    score = f"test {metric_title(best.primary)} {numbers.number(best.mean)}{ends}"
-    facts = score, f"{numbers.millions(best.parameters)} parameters"
-    return page_of(confirmation, kind="confirmation", facts=facts)

@@ -229,7 +229,7 @@ class Finding(Shown):
     @property
     def proof_verdict(self) -> ClaimVerdict | None:
         """confirmed: the last layer scores lower on test; refuted: it scores higher; undecided: neither is shown."""
-        return None if self.against_last is None else self.against_last.verdict()
+        return None if self.against_last is None else self.against_last.verdict
 
     @property
     def proof_sentence(self) -> str:

@@ -1,6 +1,6 @@
 """Scores the outputs of a model on a task. Knows arrays and kinds of tasks, no models."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,12 +128,8 @@ def sides_of(values: Layer, rows: Rows, items: Items) -> tuple[Layer, Layer | No
     return first, second[0] if second else None
 
 
-def links_of(examples: Items, groups: Mapping[str, str] | None = None) -> Links | None:
-    """Return which examples share a text, or texts of one group; None where no two do.
-
-    Args:
-        examples: The items.
-        groups: Text -> the group it is from; a text that is not in it is a group of its own.
+def links_of(examples: Items) -> Links | None:
+    """Return which examples share a text; None where no two do.
 
     Examples:
         >>> from layerprobe.tasks.values import Examples
@@ -141,14 +137,9 @@ def links_of(examples: Items, groups: Mapping[str, str] | None = None) -> Links 
         [2, 0]
         >>> links_of(Examples(first=("a", "b"), second=("c", "d"), targets=(0.0, 1.0)))
     """
-    units = groups or {}
-    numbers: dict[tuple[bool, str], int] = {}
+    numbers: dict[str, int] = {}
     sides = [
-        np.array(
-            [numbers.setdefault((text in units, units.get(text) or plain(text)), len(numbers)) for text in side],
-            np.intp,
-        )
-        for side in examples.sides
+        np.array([numbers.setdefault(plain(text), len(numbers)) for text in side], np.intp) for side in examples.sides
     ]
     if sum(len(set(item)) for item in zip(*sides, strict=True)) == len(numbers):
         return None

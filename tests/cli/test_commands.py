@@ -30,7 +30,7 @@ from .conftest import QUICK, Layerprobe, Outcome, Pair
 
 PANELS = {
     "Find the layer": ("demo", "find", "predict", "check"),
-    "Look closer": ("probe", "score", "compare", "confirm", "profile"),
+    "Look closer": ("probe", "score", "compare", "profile"),
     "Make": ("shrink", "extract", "finetune", "export", "cache"),
     "Research": ("lab",),
 }
@@ -202,10 +202,11 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
     assert extracted.json["layers"] == 4
     assert layerprobe("compare", model, reference, *data, "--json").code == 0
     (predicted,) = layerprobe("predict", model, "-r", reference, *data, "--json").json
-    tuned = layerprobe("finetune", model, *data, *QUICK, "--layers", "0-3", "--json").json["runs"]
-    assert [(run["layer"], run["seed"]) for run in tuned] == [(layer, seed) for seed in (0, 1) for layer in range(4)]
-    confirmed = layerprobe("confirm", model, "-r", reference, *data, *QUICK, "--json").json
-    assert all(layer["best_seed"] in layer["seeds"] for layer in confirmed["confirmation"]["outcomes"])
+    tuned = layerprobe("finetune", model, *data, *QUICK, "--layers", "0-3", "--json").json
+    assert [(run["layer"], run["seed"]) for run in tuned["runs"]] == [
+        (layer, seed) for seed in (0, 1) for layer in range(4)
+    ]
+    assert all(layer["best_seed"] in layer["seeds"] for layer in tuned["outcomes"])
 
     found = layerprobe("find", model, *data, *QUICK, "--against-last", "2", "--final", "--json").json
 
@@ -217,7 +218,7 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
     monkeypatch.setattr("layerprobe.encoders.workers.load", load_encoder)
     for name in ("fine_tune", "fine_tune_jointly"):
         monkeypatch.setattr(f"layerprobe.finetuning.runs.{name}", refuse)
-    assert predicted["prediction"] == confirmed["prediction"]
+    assert layerprobe("predict", model, "-r", reference, *data, "--json").json == [predicted]
     again = layerprobe("find", model, *data, *QUICK, "--against-last", "2", "--final", "--json").json
     times = {"rounds_by_layer": None}
     assert again | times == found | times
@@ -242,12 +243,6 @@ def test_predict_by_another_rule(layerprobe: Layerprobe, pair: Pair, pairs_file:
     assert prediction["record"]["models"] >= prediction["record"]["drops"] > 0
     said = layerprobe("predict", *pair_of(pair), "-t", pairs_file, "--rule", "fall of effective rank").out
     assert "Its record (DropBench, converged fine-tuning): on 50 encoders the layer was 1.0 to 1.7 points " in said
-
-
-@pytest.mark.slow
-def test_confirm_needs_no_reference(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
-    confirmed = layerprobe("confirm", pair[0], "-t", pairs_file, *QUICK)
-    assert confirmed.code == 0, confirmed.err
 
 
 def pair_of(pair: Pair) -> tuple[Path, str, Path]:
@@ -517,14 +512,3 @@ def test_warnings_of_the_data_are_on_the_page_also_where_they_are_not_printed(
         assert (done.code, done.err) == (0, "")
         assert said in page.read_text()
         assert said in layerprobe(command, pair[0], "-t", copied).err
-
-
-def test_the_page_of_confirm_has_the_warnings_of_its_prediction(
-    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
-) -> None:
-    page = tmp_path / "page.html"
-    given = (pair[0], "-t", pairs_file, "--max-length", "3", "--epochs", "1", "--seeds", "1", "--report", page)
-    done = layerprobe("confirm", *given)
-    assert done.code == 0, done.err
-    assert f"texts were cut at 3 tokens for {pair[0]}" in done.err
-    assert f"texts were cut at 3 tokens for {pair[0].name}" in page.read_text()

@@ -70,17 +70,17 @@ def test_every_command_takes_it(questions: Path, environment: dict[str, str], pa
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     of = (pair[1], "-t", questions)
-    scored, confirmed, found = layerprobe(
+    scored, tuned, found = layerprobe(
         ("score", *of, "--json"),
-        ("confirm", *of, *QUICK, "--json"),
+        ("finetune", *of, *QUICK, "--layers", "1,-1", "--json"),
         ("find", *of, *QUICK, "--jobs", "1", "--save-models", "--report", tmp_path / "found.html", "--json"),
     )
     scores = json.loads(scored)["scores"]["metrics"]["accuracy"]
     assert (json.loads(scored)["kind"], len(scores)) == ("multiple choice", 4)
     assert max(scores) > 70, "letters in common should be seen without training: chance is 33"
     assert {run["run"]["primary"] for run in json.loads(found)["runs"]} == {"accuracy"}
-    confirmation = json.loads(confirmed)["confirmation"]
-    assert (confirmation["primary"], confirmation["error"]["unit"]) == ("accuracy", "question")
+    outcome = json.loads(tuned)["outcomes"][0]
+    assert (outcome["primary"], outcome["error"]["unit"]) == ("accuracy", "question")
 
     assert "(multiple choice, sha256" in (tmp_path / "found.html").read_text()
     layerprobe(("export", json.loads(found)["weights"]["directory"], tmp_path / "exported"))

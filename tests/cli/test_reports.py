@@ -28,13 +28,11 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "find": ("MODEL", "-t", "PAIRS", *QUICK),
     "finetune --scan": ("MODEL", "-t", "PAIRS", *QUICK),
     "finetune": ("MODEL", "-t", "PAIRS", *TUNED),
-    "confirm": ("MODEL", "-r", "REFERENCE", "-t", "PAIRS", *QUICK),
 }
 HEADINGS = {
     "compare": "electra compared with bert",
     "predict": "prediction, before any training",
     "find": "the best guess, with a chance",
-    "confirm": "Layer ",
 }
 
 

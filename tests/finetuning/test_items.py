@@ -92,17 +92,5 @@ def test_layers_are_compared_with_the_best_of_them(folder: Path, tmp_path: Path,
     assert from_json(type(result), to_json(result)) == result
 
 
-def test_texts_of_one_document_are_linked(of_sts: Tuned) -> None:
-    task, runs = of_sts
-    one = {text: f"document {i // 8}" for i, text in enumerate(task.test.texts)}
-    apart, linked = (run_items(task, runs, groups=each) for each in (None, one))
-    assert linked.links["test"] is not None
-    assert linked.links["test"].units < 10
-    for free, tied in zip(outcomes(runs, apart), outcomes(runs, linked), strict=True):
-        assert free.error is not None
-        assert tied.error is not None
-        assert tied.error.freedom < free.error.freedom
-
-
 def test_without_items_nothing_is_known() -> None:
     assert NO_ITEMS.links.get("test") is None

@@ -138,18 +138,6 @@ def test_finished_runs_are_read(
     assert tuned(inputs, cache) == undisturbed
 
 
-def test_no_further_seed_is_run_where_they_are_enough(inputs: Path, tmp_path: Path) -> None:
-    asked: list[int] = []
-
-    def enough(runs: object) -> bool:
-        asked.append(len(list(runs)))  # type: ignore[call-overload]
-        return len(asked) == 2
-
-    result = tuned(inputs, tmp_path, models=("bert",), seeds=5, enough=enough)
-    assert asked == [3, 6]
-    assert {run.seed for run in result.runs} == {0, 1}
-
-
 # ---- what happens to it -------------------------------------------------------------------------------
 
 

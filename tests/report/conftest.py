@@ -11,7 +11,7 @@ import pytest
 
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.encoders.model import ModelDescription
-from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol
+from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, Protocol
 from layerprobe.interval import Interval
 from layerprobe.prediction.values import Decline, DropPrediction
 from layerprobe.results.page import render
@@ -151,26 +151,6 @@ def pair(
                 "fixed fraction of depth": math.floor(n_blocks * 0.75 + 0.5),
             },
         ),
-    )
-
-
-def confirmation(layers: Sequence[int] = (3, 8, 9, 10, 11, 12), seeds: int = 5, best: int = 9) -> Confirmation:
-    """Return a confirmed drop of a model whose last layer is the last of these."""
-    last, parameters = layers[-1], model("org/a", layers[-1]).parameters
-    means = {
-        layer: 78.1 - 1.1 * abs(layer - best) if layer <= best else 78.1 - 3.9 * (layer - best) for layer in layers
-    }
-    outcomes = tuple(outcome(layer, parameters[layer], mean, seeds) for layer, mean in means.items())
-    scores = {outcome.layer: outcome.scores for outcome in outcomes}
-    effects = [a - b for a, b in zip(scores[best], scores[last], strict=True)]
-    return Confirmation(
-        verdict="confirmed",
-        compared_layers=(best, last),
-        primary="spearman",
-        error=over_seeds(effects, (effects[0] - 1.9, effects[0] + 1.9)),
-        level=0.95,
-        outcomes=outcomes,
-        sentence=f"Truncated at layer {best} the fine-tuned model scores 11.70 points higher than at layer {last}.",
     )
 
 

@@ -40,7 +40,7 @@ from layerprobe.study.values import Finding, Prediction
 from tests.models import HIDDEN, N_BLOCKS, given, save_tiny
 from tests.shown import assert_shows_itself
 
-from .conftest import FINDINGS, HOSTILE, PAIRS, confirmation, model, zero_shot
+from .conftest import FINDINGS, HOSTILE, PAIRS, model, zero_shot
 from .test_page import Page
 from .test_profile_page import profile
 from .test_tuning_page import RESULT
@@ -239,8 +239,6 @@ CASES: dict[str, Callable[[], Shown]] = {
     "prediction without intervals": lambda: prediction("plain"),
     "prediction, hostile": lambda: prediction("hostile intervals"),
     "zero-shot": lambda: zero_shot(13, 46.0),
-    "confirmation": confirmation,
-    "confirmation, one seed": lambda: confirmation(seeds=1),
     "runs": lambda: tuned([dataclasses.replace(run(), layer=layer) for layer in (3, 4)]),
     "scans": scan,
     "retrieval": retrieval,

@@ -11,7 +11,7 @@ from layerprobe.results.draw import DODGE
 from layerprobe.results.page import declared_page, render
 from layerprobe.results.style import text
 from layerprobe.stats.values import AgainstBest, Floor
-from tests.study.test_confirmation import run_of
+from tests.finetuning.test_differences import run_of
 
 from .conftest import HOSTILE
 from .test_page import Page

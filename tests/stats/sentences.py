@@ -184,28 +184,6 @@ def of_predictions() -> Iterator[Line]:
         yield f"{n} texts, {same} alike", sentences.texts_sentence(n, 2552, same)
 
 
-def of_confirmations() -> Iterator[Line]:
-    """Yield what fine-tuning says of a prediction."""
-    for verdict, drops in itertools.product(("confirmed", "refuted", "undecided"), (True, False)):
-        claim = sentences.claim_phrase(verdict, earlier=9, last=12, drops=drops, margin=0.5)
-        for error, looks in (None, 0), (DIFFERENCES["not shown"], 0), (DIFFERENCES["one seed"], 3):
-            yield (
-                f"{verdict}, drops: {drops}",
-                sentences.confirmation_sentences(
-                    claim,
-                    layers=(9, 12),
-                    means=(70.4, 70.0),
-                    metric="spearman",
-                    difference=error,
-                    level=0.95,
-                    seeds="3 of 5 seeds",
-                    looks=looks,
-                    flagged=2,
-                    undecided=verdict == "undecided",
-                ),
-            )
-
-
 def of_blocks() -> Iterator[Line]:
     """Yield what is said of smaller models, and of the weighted sum of layers."""
     for faster, dimensions in ("", None), ("1.9 times as fast [1.8 to 2.0]", (64, 128)):
@@ -298,7 +276,6 @@ PARTS = {
     "Losses": of_losses,
     "Several tasks": of_tasks,
     "Predictions": of_predictions,
-    "Confirmations": of_confirmations,
     "Smaller models": of_blocks,
     "Searches": of_searches,
     "Findings": of_findings,

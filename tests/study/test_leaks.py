@@ -1,4 +1,4 @@
-"""Random labels with a validation split that is the test split: through `load_task`, `find` and `confirm`."""
+"""Random labels with a validation split that is the test split: through `load_task` and `find`."""
 
 import dataclasses
 import random
@@ -10,7 +10,6 @@ from layerprobe.encoders.model import Model
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import Protocol
 from layerprobe.study import find as find_module
-from layerprobe.study.confirmation import confirm
 from layerprobe.study.find import find
 from layerprobe.study.values import Finding
 from layerprobe.tasks.loading import load_task
@@ -80,12 +79,3 @@ def test_a_search_learns_from_no_test_pair_although_validation_is_the_test_split
     for name in ("expected_interval", "chance_best", "chance_within", "candidate", "flag"):
         assert set(columns[name]) == {None}
     assert from_json(Finding, to_json(spoilt)) == spoilt
-
-
-def test_nothing_is_confirmed_by_spoilt_scores(model: Any) -> None:
-    task = loaded(keep_overlaps=True)
-    result = confirm(model, task, layers=(), seeds=3, protocol=QUICK)
-    assert (result.verdict, result.interval) == ("undecided", None)
-    assert result.sentence.startswith(
-        "Scores are spoilt by 40 examples that stand in two splits, so nothing is claimed"
-    )

@@ -3,7 +3,6 @@
 import dataclasses
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from layerprobe.comparison.arrays import as_layers
 from layerprobe.comparison.compare import compare, compare_all, diagnostics
 from layerprobe.comparison.values import Comparison
 from layerprobe.context import settings
-from layerprobe.encoders.loading import Resolved, load_encoder, resolve
+from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model, ModelDescription
 from layerprobe.errors import DataError, MisalignedSamplesError, ModelError
 from layerprobe.extraction.embeddings import Embeddings, extract
@@ -34,7 +33,6 @@ from layerprobe.similarity.measures.cka import CKA, RBFCKA
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
 from layerprobe.store.store import Store
-from layerprobe.study.confirmation import confirm
 from layerprobe.study.find import find
 from layerprobe.study.predict import DEFAULT_RULE, WORDLESS_RULE, default_rule, drop_cautions, predict, predict_drop
 from layerprobe.study.values import Finding, Weights
@@ -684,28 +682,6 @@ def test_fine_tuning_starts_from_random_weights_where_asked(models: dict[str, st
     assert len(scores) == 3
 
 
-def test_confirm_runs_no_layer_that_does_not_decide(
-    complete: Finding, models: dict[str, str], task: Task, options: Model
-) -> None:
-    flagged = dataclasses.replace(complete.prediction, drop_layers=(2, 3), onset=2, recommended_layer=1)
-    confirmation = confirm(given(models["electra"], options), task, flagged, seeds=(0,), protocol=SHORT)
-    assert [result.layer for result in confirmation.outcomes] == [1, 3]
-    assert confirmation.compared_layers == (1, 3)
-
-
-def test_confirm_takes_further_layers(complete: Finding, models: dict[str, str], task: Task, options: Model) -> None:
-    how: dict[str, Any] = {"seeds": (0, 1), "protocol": SHORT}
-    model = given(models["electra"], options)
-    decided = confirm(model, task, complete.prediction, **how)
-    with settings(level=0.8):
-        confirmation = confirm(model, task, complete.prediction, layers=(0, 1, 2), **how)
-    assert [result.layer for result in confirmation.outcomes] == [0, 1, 2, 3]
-    assert confirmation.level == 0.8
-    assert confirmation.effect == decided.effect
-    if confirmation.interval is not None and decided.interval is not None:
-        assert np.ptp(confirmation.interval) <= np.ptp(decided.interval)
-
-
 def test_a_model_that_is_not_there_is_an_error_of_one_line(task: Task, options: Model, tmp_path: Path) -> None:
     missing = str(tmp_path / "nothing")
     for attempt in (
@@ -757,21 +733,6 @@ def test_fine_tuning_reads_and_pools_as_the_model_was_told(models: dict[str, str
     assert find(model, task, seeds=1, protocol=SHORT).runs[0].run.protocol == made.protocol
     with pytest.raises(DataError, match="one maximum length, got 4 of the model and 8 of the protocol"):
         finetune(model, task, [1], protocol=dataclasses.replace(SHORT, max_length=8))
-
-
-def test_confirm_predicts_as_it_pools(
-    complete: Finding, models: dict[str, str], task: Task, options: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-
-    def predicted(checkpoint: Resolved, _: Task) -> Any:
-        asked.append(checkpoint.pooling)
-        return SimpleNamespace(drop=complete.prediction)
-
-    monkeypatch.setattr("layerprobe.study.confirmation.predict", predicted)
-    protocol = dataclasses.replace(SHORT, pooling="cls")
-    confirm(given(models["electra"], options), task, seeds=(0,), protocol=protocol)
-    assert asked == ["cls"]
 
 
 def test_settings_that_contradict_each_other_are_refused(models: dict[str, str], task: Task, options: Model) -> None:

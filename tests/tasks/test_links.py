@@ -23,33 +23,20 @@ def examples_of(first: str, second: str | None) -> Examples:
     )
 
 
-@given(st.lists(st.tuples(TEXTS, TEXTS, TEXTS), min_size=1, max_size=20), st.integers(1, 3), st.booleans())
+@given(st.lists(st.tuples(TEXTS, TEXTS, TEXTS), min_size=1, max_size=20), st.integers(1, 3))
 def test_sums_are_those_over_all_pairs_of_items_that_share_a_text(
-    items: list[tuple[str, str, str]], n_sides: int, grouped: bool
+    items: list[tuple[str, str, str]], n_sides: int
 ) -> None:
     first, second, third = (tuple(side) for side in zip(*items, strict=True))
     triplets = Triplets(anchors=first, positives=second, negatives=third)
     examples = triplets if n_sides == 3 else examples_of("".join(first), "".join(second) if n_sides == 2 else None)
-    groups = {"a": "one", "b": "one", "c": "d"} if grouped else {}
-    named = [{groups.get(text, f"own {text}") for text in item[:n_sides]} for item in items]
+    named = [set(item[:n_sides]) for item in items]
     linked = np.array([[float(bool(one & other)) for other in named] for one in named])
-    links = links_of(examples, groups)
+    links = links_of(examples)
     psi = np.random.default_rng(len(items)).normal(size=(3, len(items)))
     found = psi @ psi.T if links is None else links.products(psi)
     np.testing.assert_allclose(found, psi @ linked @ psi.T, atol=1e-12)
     assert (links is None) == (linked.sum() == len(items))
-
-
-def test_a_document_counts_as_one_text() -> None:
-    examples = examples_of("abcd", "efgh")
-    assert links_of(examples) is None
-    links = links_of(examples, {"a": "novel", "g": "novel"})
-    assert links is not None
-    assert links.products(np.eye(4))[0].tolist() == [1, 0, 1, 0]
-
-
-def test_a_text_with_the_name_of_a_document_is_not_in_it() -> None:
-    assert links_of(examples_of("ab", None), {"a": "b"}) is None
 
 
 def test_units_are_texts_of_equal_weight() -> None:

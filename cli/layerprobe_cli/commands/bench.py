@@ -106,5 +106,5 @@ def _parts(result: Bench, *, tuned: bool, n_known: int, everything: bool) -> Ite
     if everything:
         yield (
             "Missing: models without what the rule reads, of which it calls no drop. Onset: mean error in layers where "
-            "there is a drop. Cost there: of the two layers of confirm."
+            "there is a drop. Cost there: of fine-tuning the layer that is called and the last one."
         )

@@ -28,7 +28,6 @@ from layerprobe.prediction.rule import (
     Predictor,
     ReadingPredictor,
     Rule,
-    compared_layers,
     fitted,
     fixed_fraction,
     leave_one_family_out,
@@ -280,20 +279,22 @@ def _outcome(layers: Sequence[int], case: KnownDrop, *, missing: bool) -> RuleOu
         recommended=tuple(layers),
         regret=_mean(case.regrets[layer] for layer in layers),
         onset_error=None if true_onset is None else _mean(abs(layer + 1 - true_onset) for layer in layers),
-        cost=_mean(_confirming_cost(layer, case.model) for layer in layers),
+        cost=_mean(_testing_cost(layer, case.model) for layer in layers),
     )
 
 
-def _confirming_cost(layer: int, model: ModelCurves) -> float:
-    """Return the cost of confirming a layer, which fine-tunes two, as a share of the full sweep.
+def _testing_cost(layer: int, model: ModelCurves) -> float:
+    """Return the cost of testing a call by fine-tuning two layers, as a share of the full sweep.
 
-    Who confirms has labels, so that the rival of the last layer is the best zero-shot layer where it is known.
+    They are the layer that is called and the last one. Of a call of the last layer, the other is the best zero-shot
+    layer, where that is known and not the last one, or else three quarters of the depth.
     """
-    baselines = {"fixed fraction of depth": fixed_fraction(model.n_blocks)}
+    n_blocks, rivals = model.n_blocks, [layer]
     if ZERO_SHOT in model.curves:
-        baselines["best zero-shot layer"] = int(np.argmax(model.curves[ZERO_SHOT].values))
-    drops = layer < model.n_blocks
-    return cost_share(compared_layers(layer, drops=drops, baselines=baselines, n_blocks=model.n_blocks), model.n_blocks)
+        rivals.append(int(np.argmax(model.curves[ZERO_SHOT].values)))
+    rivals += [fixed_fraction(n_blocks), n_blocks - 1]
+    earlier = next(rival for rival in rivals if rival < n_blocks)
+    return cost_share((earlier, n_blocks), n_blocks)
 
 
 def _mean(values: Iterable[float]) -> float:

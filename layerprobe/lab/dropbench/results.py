@@ -46,7 +46,7 @@ class RuleOutcome:
     onset_error: float | None
     """Layers between the onsets; None where the model does not drop."""
     cost: float
-    """Share of the full sweep's training that it takes to confirm the call, 0 .. 1."""
+    """Share of the full sweep's training that it takes to test the call, 0 .. 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +278,7 @@ def rules_table(rules: Sequence[Row]) -> Table:
         recall={"meaning": "Of the models that drop."},
         f1={"title": "F1"},
         onset={"meaning": "Mean error in layers where there is a drop; a missed one is behind the last layer."},
-        cost={"meaning": "Of the two layers of confirm."},
+        cost={"meaning": "Of fine-tuning the layer that is called and the last one."},
     )
 
 

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from layerprobe.checks import LEVEL
-from layerprobe.finetuning.values import MARGIN
 from layerprobe.interval import Interval
 from layerprobe.lab.dropbench.zoo import TWIN, TunedLayers, ZooEntry
 from layerprobe.names import in_percent
@@ -33,6 +32,8 @@ from layerprobe.stats.values import best_of
 
 Array = NDArray[np.float64]
 
+MARGIN = 0.5
+"""Points of the primary metric x 100: less than this does not justify another layer."""
 DRAWS = 4000
 """Of the errors of all layers, for the set of the best ones."""
 

@@ -15,10 +15,8 @@ from layerprobe.lab.dropbench.strategies import scan, sweep
 from layerprobe.lab.dropbench.truth import cost_share
 from layerprobe.lab.dropbench.zoo import Zoo, ZooEntry
 from layerprobe.prediction.rule import KnownDrop, Predictor, Rule, falls, leave_one_family_out
-from layerprobe.prediction.rules import best_rule, fall, plateau, plateau_rule
+from layerprobe.prediction.rules import best_rule, fall, plateau
 from layerprobe.readings.reading import LayerCurve, reading_of
-from layerprobe.similarity.values import SimilarityCurve
-from layerprobe.study.confirmation import layers_to_confirm
 
 from .zoos import DROPPING, FALLING_CURVE, LEVEL_CURVE, RISING, entry, known_zoo, recorded, tuned, zoo
 
@@ -308,23 +306,26 @@ def test_depths_may_differ() -> None:
     assert [each.recommended for each in scores_of(data, f"plateau of {CURVE}").outcomes] == [(4,), (8,)]
 
 
-# ---- what confirming costs --------------------------------------------------------------------------------------
+# ---- what it costs to test a call -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("curve", [FALLING_CURVE, (0.9, 0.9, 0.9, 0.4, 0.4, 0.5, 0.4), LEVEL_CURVE])
-@pytest.mark.parametrize("zero_shot", [None, RISING, DROPPING, (9.0,) * 7])
-def test_the_cost_is_that_of_the_layers_that_confirm_fine_tunes(
-    curve: Sequence[float], zero_shot: Sequence[float] | None
+@pytest.mark.parametrize(
+    ("curve", "zero_shot", "layers"),
+    [
+        (FALLING_CURVE, None, (4, 6)),
+        (FALLING_CURVE, DROPPING, (4, 6)),
+        (LEVEL_CURVE, None, (5, 6)),  # three quarters of the depth
+        (LEVEL_CURVE, DROPPING, (4, 6)),
+        (LEVEL_CURVE, (9.0,) * 7, (0, 6)),
+        (LEVEL_CURVE, RISING, (5, 6)),  # the last layer is no rival of its own
+    ],
+)
+def test_the_cost_is_that_of_the_layer_that_is_called_and_the_last(
+    curve: Sequence[float], zero_shot: Sequence[float] | None, layers: tuple[int, int]
 ) -> None:
     labelled = {} if zero_shot is None else {"zero-shot": zero_shot}
-    known_best = {} if zero_shot is None else {"best zero-shot layer": zero_shot.index(max(zero_shot))}
     data = zoo(*(entry(name, name, DROPPING, cka=curve, labelled=labelled) for name in "ab"))
-    prediction = plateau_rule(
-        SimilarityCurve(values=tuple(curve), reference_layers=tuple(range(7)), alignment="same-index")
-    )
-    prediction = replace(prediction, baselines={**prediction.baselines, **known_best})
-    expected = cost_share(layers_to_confirm(prediction, 6), 6)
-    assert value(scores_of(data, f"plateau of {CURVE}").cost) == pytest.approx(expected)
+    assert value(scores_of(data, f"plateau of {CURVE}").cost) == pytest.approx(cost_share(layers, 6))
 
 
 def test_an_early_onset_costs_a_third_of_the_sweep() -> None:

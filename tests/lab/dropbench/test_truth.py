@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from layerprobe.finetuning.values import MARGIN, Protocol
+from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.dropbench.truth import (
+    MARGIN,
     best_layer,
     best_layers,
     chances_of_best,
