@@ -50,7 +50,7 @@ class Layer:
     def pieces(self) -> Iterator[slice]:
         """Slices of the rows, from first to last, that are read at a time."""
         n, width = self.shape
-        step = max(1, NUMBERS // width)
+        step = max(1, NUMBERS // max(1, width))
         return (slice(start, min(start + step, n)) for start in range(0, n, step))
 
     def blocks(self) -> Iterator[tuple[slice, NDArray[Any]]]:

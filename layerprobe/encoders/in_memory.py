@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeGuard, cast
 
@@ -14,10 +14,10 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from layerprobe.encoders.adapters import unwrapped
 from layerprobe.encoders.architecture import empty_model, has_encoder_alone, known_class
-from layerprobe.encoders.batching import Batch
-from layerprobe.encoders.encoder import reads_token_types
-from layerprobe.encoders.failures import model_errors
-from layerprobe.encoders.recipe import plain_tokens
+from layerprobe.encoders.batching import Batch, pool
+from layerprobe.encoders.encoder import PROBE_TEXTS, reads_token_types
+from layerprobe.encoders.failures import first_sentence, model_errors
+from layerprobe.encoders.recipe import Recipe, plain_tokens
 from layerprobe.encoders.stack import place_like
 from layerprobe.encoders.vision import is_image_processor, probe_images
 from layerprobe.errors import ModelError
@@ -26,6 +26,10 @@ from layerprobe.rng import Undrawn, drawing, without_autocast
 COPY_TOLERANCE = 1e-5
 """Difference of a loaded model from its copy that is rounding, as a share of the largest state."""
 
+_MANY_TOKENS = 160
+"""Of the longest text that a loaded model is compared on: more than most windows of attention."""
+_SAME_POOLING = 0.999
+"""Least cosine of embeddings that are pooled in one way."""
 _UNSAID = ("_name_or_path", "transformers_version", "dtype", "architectures")
 """Of a configuration, what no number depends on."""
 
@@ -85,7 +89,9 @@ def copy_of(model: PreTrainedModel, config: PreTrainedConfig, *, name: str, trus
     try:
         missing = fresh.load_state_dict(model.state_dict(), strict=False, assign=True).missing_keys
     except RuntimeError as error:
-        raise ModelError(f"the weights of {name} are not those of its configuration: {_line(error)}") from error
+        raise ModelError(
+            f"the weights of {name} are not those of its configuration: {first_sentence(error)}"
+        ) from error
     lacking = sorted(key for key in missing if "pooler" not in key.split("."))
     if lacking and getattr(model, "_hf_peft_config_loaded", False):
         raise ModelError(
@@ -103,8 +109,8 @@ def copy_of(model: PreTrainedModel, config: PreTrainedConfig, *, name: str, trus
 
 @without_autocast()
 @torch.no_grad()  # not in inference mode: what the model keeps of a pass is used later
-def check_copy(given: LoadedModel, fresh: PreTrainedModel, batch: Batch, *, name: str) -> str:
-    """Return a digest of what a loaded model makes of a batch; it stays as it is.
+def check_copy(given: LoadedModel, fresh: PreTrainedModel, batches: Sequence[Batch], *, name: str) -> str:
+    """Return a digest of what a loaded model makes of the last of some batches; it stays as it is.
 
     The digest is of few digits, so that rounding seldom changes it. It tells models apart whose configuration and
     weights are equal, and whose code was changed in a way that the copy shares.
@@ -126,8 +132,7 @@ def check_copy(given: LoadedModel, fresh: PreTrainedModel, batch: Batch, *, name
     stance = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext()
     with model_errors(name, "a forward pass"), _restored(whole), stance:
         whole.train(False)
-        # without padding, attention may go another way
-        for part in ({key: values[:1] for key, values in batch.items()}, batch):
+        for part in batches:
             run, run_copy = partial(as_given, part), partial(fresh, **part)
             # sentence-transformers calls the method of a model, past hooks
             states = _outputs(run, {"": encoder}).get("") if isinstance(given, tuple) else run()
@@ -149,7 +154,35 @@ def check_copy(given: LoadedModel, fresh: PreTrainedModel, batch: Batch, *, name
                     "and weights; save a class of your own with its code, and give the folder with "
                     "trust_remote_code=True"
                 )
-    return _rough_digest(expected, batch.get("attention_mask"))
+    return _rough_digest(expected, part.get("attention_mask"))
+
+
+@torch.no_grad()
+def check_around(given: Any, tokenizer: Any, recipe: Recipe | None, batch: Batch, *, name: str) -> str:
+    """Return a digest of what a tokenizer makes of texts: its class may do more than its rules say.
+
+    Raises:
+        ModelError: If the modules of a `SentenceTransformer` make other tokens, or pool otherwise than they say.
+    """
+    with model_errors(name, "tokenizing"):
+        cut = {"truncation": True, "max_length": getattr(given, "max_seq_length", None)}
+        ids = [list(tokenizer(text, **cut)["input_ids"]) for text in PROBE_TEXTS]
+    if recipe is not None:
+        preprocess, other = getattr(given, "preprocess", None) or given.tokenize, ""
+        with model_errors(name, "a forward pass"), _restored(given):
+            if ids != [preprocess([text])["input_ids"][0].tolist() for text in PROBE_TEXTS]:
+                other = "tokenizes"
+            elif not recipe.left_out:
+                made = given.train(False)(dict(batch))
+                pooled = pool(made["token_embeddings"], batch["attention_mask"], recipe.pooling)
+                cosines = nn.functional.cosine_similarity(made["sentence_embedding"].float(), pooled)
+                other = "pools" if cosines.min() < _SAME_POOLING else ""
+        if other:
+            raise ModelError(
+                f"the loaded model {name} {other} otherwise than its configuration says: expected modules of "
+                "sentence-transformers without patches or hooks"
+            )
+    return hashlib.sha256(repr(ids).encode()).hexdigest()[:8]
 
 
 def _outputs(run: Callable[[], object], modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
@@ -204,20 +237,21 @@ def _restored(model: nn.Module) -> Iterator[None]:
             vars(module).update(attributes)
 
 
-def batch_for(model: PreTrainedModel, tokenizer: Any) -> Batch:
-    """Return texts of several lengths and unequal tokens that a model knows, or an image, on its device."""
+def batches_for(model: PreTrainedModel, tokenizer: Any, *, positions: int | None) -> list[Batch]:
+    """Return a long text, and some of other lengths, of unequal tokens that a model knows; or an image; on its device.
+
+    The first has no padding, without which attention may go another way.
+    """
     if is_image_processor(tokenizer):
         pixels = tokenizer(images=[probe_images()[0].read()], return_tensors="pt")["pixel_values"]
-        return {"pixel_values": pixels.to(model.device, model.dtype)}
-    plain = plain_tokens(model.config)
-    ids = torch.tensor([[plain[(7 * row + place) % len(plain)] for place in range(8)] for row in range(4)])
-    lengths, places = torch.tensor([[8], [5], [3], [2]]), torch.arange(8)
-    mask = places < lengths if tokenizer.padding_side == "right" else places >= 8 - lengths
-    batch = {"input_ids": ids.where(mask, tokenizer.pad_token_id or 0), "attention_mask": mask.long()}
+        return [{"pixel_values": pixels.to(model.device, model.dtype)}]
+    plain, right = plain_tokens(model.config), tokenizer.padding_side == "right"
+    width = max(8, min(_MANY_TOKENS, tokenizer.model_max_length, positions or _MANY_TOKENS))
+    ids = torch.tensor([[plain[(7 * row + place) % len(plain)] for place in range(width)] for row in range(5)])
+    lengths, places = torch.tensor([[width], [8], [5], [3], [2]]), torch.arange(width)
+    mask = places < lengths if right else places >= width - lengths
+    rows = {"input_ids": ids.where(mask, tokenizer.pad_token_id or 0), "attention_mask": mask.long()}
     if reads_token_types(model):
-        batch["token_type_ids"] = torch.zeros_like(ids)
-    return {name: values.to(model.device) for name, values in batch.items()}
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
+        rows["token_type_ids"] = torch.zeros_like(ids)
+    parts = ((slice(1), slice(None)), (slice(1, None), slice(8) if right else slice(-8, None)))
+    return [{name: values[part].to(model.device) for name, values in rows.items()} for part in parts]

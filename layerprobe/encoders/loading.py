@@ -49,7 +49,8 @@ from layerprobe.encoders.encoder import (
 from layerprobe.encoders.failures import class_names, first_sentence, model_errors
 from layerprobe.encoders.in_memory import (
     LoadedModel,
-    batch_for,
+    batches_for,
+    check_around,
     check_copy,
     content_digest,
     copy_of,
@@ -522,10 +523,11 @@ def _resolved_in_memory(asked: Model) -> Resolved:
     tokenizer = tokenizer if reads == "image" else _usable(name, tokenizer)
     fresh = copy_of(model, copy.deepcopy(model.config), name=name, trust_remote_code=trusted)
     content = content_digest(fresh)
-    behaviour = check_copy(asked.name, fresh, batch_for(model, tokenizer), name=name)
-    recipe = Recipe()
+    batches = batches_for(model, tokenizer, positions=position_limit(model))
+    behaviour, recipe = check_copy(asked.name, fresh, batches, name=name), Recipe()
     if reads == "text":
         configured = None if isinstance(asked.name, tuple) else loaded_recipe(asked.name)
+        behaviour += check_around(asked.name, tokenizer, configured, batches[-1], name=name)
         default = tried_recipe(lambda: fresh)
         place = tokenizer.name_or_path
         settings = _beside(place, {"revision": None}, TOKENIZER_SETTINGS) if place else None

@@ -20,6 +20,7 @@ from transformers import (
     LlamaModel,
     PreTrainedConfig,
     PreTrainedModel,
+    PreTrainedTokenizerFast,
 )
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_outputs import BaseModelOutput
@@ -176,6 +177,54 @@ def test_a_module_of_sentence_transformers_that_reads_otherwise_is_one_line(tmp_
     model = SentenceTransformer(modules=[module, Pooling(module.get_embedding_dimension())], device="cpu")
     with pytest.raises(ModelError, match="computes something else than its configuration and weights say"):
         layers(model, tmp_path)
+
+
+def tokenize_otherwise(model: Any) -> None:
+    usual = model[0].preprocess
+    model[0].preprocess = lambda texts, *args, **more: usual(["a " + text for text in texts], *args, **more)
+
+
+def pool_otherwise(model: Any) -> None:
+    usual = model[1].forward
+    model[1].forward = lambda features, **more: (
+        made := usual(features, **more),
+        made.update(sentence_embedding=made["sentence_embedding"].flip(1)),
+    )[0]
+
+
+@pytest.mark.parametrize(("change", "word"), [(tokenize_otherwise, "tokenizes"), (pool_otherwise, "pools")])
+def test_what_is_around_a_model_of_sentence_transformers_is_looked_at(change: Any, word: str, tmp_path: Path) -> None:
+    module = Transformer(str(save_tiny("bert", tmp_path / "model")))
+    model = SentenceTransformer(modules=[module, Pooling(module.get_embedding_dimension())], device="cpu")
+    layers(model, tmp_path)
+    change(model)
+    with pytest.raises(ModelError, match=f"{word} otherwise than its configuration says"):
+        layers(model, tmp_path)
+
+
+def test_long_texts_that_are_read_otherwise_are_one_line(tmp_path: Path) -> None:
+    model, tokenizer = loaded(Path(save_tiny("bert", tmp_path / "model")))
+    words = model.embeddings.word_embeddings
+    words.register_forward_hook(lambda _, args, states: torch.cat([states[:, :40], 2 * states[:, 40:]], 1))
+    with pytest.raises(ModelError, match=r"first in embeddings\.word_embeddings"):
+        layers((model, tokenizer), tmp_path)
+
+
+class Prefixing(PreTrainedTokenizerFast):  # type: ignore[misc]
+    """A tokenizer whose class puts a word before texts."""
+
+    def __call__(self, text: Any, *args: Any, **more: Any) -> Any:
+        before = f"b {text}" if isinstance(text, str) else [f"b {one}" for one in text]
+        return super().__call__(before, *args, **more)
+
+
+def test_a_tokenizer_is_known_by_what_it_does(tmp_path: Path) -> None:
+    model, tokenizer = loaded(Path(save_tiny("bert", tmp_path / "model")))
+    plain = layers((model, tokenizer), tmp_path / "used")
+    tokenizer.__class__ = Prefixing
+    used, empty = (layers((model, tokenizer), tmp_path / store) for store in ("used", "empty"))
+    np.testing.assert_array_equal(used[-1], empty[-1])
+    assert np.abs(used[-1] - plain[-1]).max() > 0.01
 
 
 def test_what_only_looks_on_or_is_not_in_evaluation_mode_changes_nothing(folder: Path, tmp_path: Path) -> None:

@@ -186,6 +186,11 @@ def test_layers_that_cannot_be_used_are_left_out_with_the_reason() -> None:
         probe(np.ones((N, 2, 3)), TARGETS["scores"])
 
 
+def test_layers_without_features_are_one_line() -> None:
+    with pytest.raises(DataError, match=r"layer 0 has shape \(40, 0\), expected \(samples, features\)"):
+        probe(np.zeros((40, 2, 0)), np.random.default_rng(0).standard_normal(40))
+
+
 def test_many_numbers_are_not_summed_unless_somebody_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("layerprobe.probing.run.SUMMED", 1000)
     result = probe(EMBEDDINGS, TARGETS["scores"], **FEW)
