@@ -228,9 +228,8 @@ class LayerSearch:
         """
         if _whole(1 if n is None else n, "n") < 1:
             raise DataError(f"expected how many runs to train, 1 or more, got {n}")
-        name, most = "" if worker is None else str(worker), 1 if n is None else n
         with self._open() as state:
-            state, runs = state.asked(most, name)
+            state, runs = state.asked(n or 1, "" if worker is None else str(worker))
             self._keep(state)
         if n is None:
             return runs[0] if runs else None
@@ -356,7 +355,8 @@ class LayerSearch:
             return
         with contextlib.ExitStack() as held:
             try:
-                held.enter_context(locked(self._path.parent, _lock_of(self._path), wait=True))
+                lock = self._path.with_name(f"{self._path.name}.lock")
+                held.enter_context(locked(self._path.parent, lock, wait=True))
             except StoreError as error:
                 raise _refused(self._path, error.__cause__) from error
             if begun is not None and not self._path.exists():
@@ -399,10 +399,6 @@ class LayerSearch:
                 names = [f"{n:,} numbers, one an item" if n > 1 else "one number" for n in (before, now)]
                 run = f"layer {score.layer}, seed {score.seed}"
                 raise DataError(f"expected {names[0]}, as of {run}, got {names[1]} of {of_run}")
-
-
-def _lock_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.lock")
 
 
 def _refused(path: Path, error: BaseException | None) -> DataError:

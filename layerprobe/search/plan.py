@@ -71,7 +71,8 @@ def next_run(
     Source: the knowledge gradient for correlated beliefs, Frazier, Powell and Dayanik 2009 (INFORMS Journal on
     Computing 21, 599-613), per unit of cost.
     """
-    settings, models = settings or SearchSettings(), _by_number(evidence)
+    settings = settings or SearchSettings()
+    models = {model.model: model for model in ([evidence] if isinstance(evidence, Evidence) else evidence)}
     left = sum(model.block_cost * (settings.block_steps(model.n_blocks) - model.spent) for model in models.values())
     left += ROUNDING - sum(_cost(run, models) for run in pending)
     beginnings = [_opening(model, settings, pending) for model in models.values() if not _is_given_up(model, models)]
@@ -129,15 +130,15 @@ def _opening(evidence: Evidence, settings: SearchSettings, pending: Sequence[Pla
     fresh = [layer for layer in layers if _is_open(evidence, layer, pending)]
     fresh.sort(key=lambda layer: _seeds(evidence, layer, pending))  # those that failed come last
     if n_blocks <= SWEPT_BLOCKS and fresh:
-        return _fine_tune(evidence, fresh[0], f"with up to {SWEPT_BLOCKS} blocks, every layer is fine-tuned", pending)
+        return _planned(evidence, fresh[0], f"with up to {SWEPT_BLOCKS} blocks, every layer is fine-tuned", pending)
     scanned = any(score.scan for score in evidence.scores) or any(run.scan for run in pending)
     if n_blocks > SWEPT_BLOCKS and settings.scan and not scanned:
-        return _scan(evidence, "one run scores all layers", pending)
+        return _planned(evidence, None, "one run scores all layers", pending)
     if pending or evidence.scored:
         return None
     start = _start(evidence)
     layer = min(layers, key=lambda layer: (len(evidence.runs_at(layer)), abs(layer - start), layer))
-    return _fine_tune(evidence, layer, "the search starts here", pending)
+    return _planned(evidence, layer, "the search starts here", pending)
 
 
 def _start(evidence: Evidence) -> int:
@@ -165,15 +166,15 @@ def _by_gain(
         return model.block_cost * (layer + 1) <= free
 
     if _is_open(model, layer, pending) and affords(layer):
-        return _fine_tune(model, layer, "this layer looks best and has no score of its own yet", pending)
+        return _planned(model, layer, "this layer looks best and has no score of its own yet", pending)
     if layer == 0 and not _seeds(model, 1, pending) and affords(1):
         why = "layer 0 looks best, and runs at other blocks say little of the first"
-        return _fine_tune(model, 1, why, pending)
-    decision = _most_promising(models, begun, beliefs, settings, free, pending)
+        return _planned(model, 1, why, pending)
+    decision = _most_promising(models, begun, beliefs, places, settings, free, pending)
     if decision.run is None and lacking and cost <= left:
         why = "whether the whole model is worse than the layer that looks best is asked by itself"
         folds = {model.fold(score.seed) for score in model.runs_at(layer)}
-        return _fine_tune(model, last, why, pending, folds)
+        return _planned(model, last, why, pending, folds)
     return decision
 
 
@@ -192,31 +193,30 @@ def _most_promising(
     models: Mapping[int, Evidence],
     begun: Sequence[Evidence],
     beliefs: Posterior,
+    places: Sequence[tuple[Evidence, int]],
     settings: SearchSettings,
     left: float,
     pending: Sequence[PlannedRun],
 ) -> Decision:
-    """Return the run, or the further scan, that promises most for its cost, or why none is worth it."""
+    """Return the run, or the further scan, that promises most for its cost, or why none is worth it.
+
+    The places are the models and layers of the beliefs.
+    """
     scored = len(begun) == sum(model.scored for model in models.values())
     hoped = side_by_side([posterior(model, nothing=LOOKING) for model in begun])
-    places = [(models[model.model], layer) for model in begun for layer in range(model.n_blocks + 1)]
     n_seeds = [_seeds(model, layer, pending) for model, layer in places]
     costs = [model.block_cost * (layer + 1) for model, layer in places]
     names = [(model.model, layer) for model, layer in places]
-    best = beliefs.best_layer
-    likely = beliefs.candidates(settings.level)
+    best, likely = beliefs.best_layer, beliefs.candidates(settings.level)
     open_places = [i for i in beliefs.choices.tolist() if n_seeds[i] < settings.seeds]
-    if scored:
-        if beliefs.chances_within(settings.tolerance)[best] >= settings.level:
-            claimed = side_by_side([posterior(model, claims=True) for model in begun])
-            if claimed.chances_within(settings.tolerance)[best] >= settings.level:
-                return _over("settled", settings, models)
-        if not set(likely) & set(open_places):
-            return _over("seeds", settings, models)
-        if gain_of_seeds(beliefs) < LEAST_GAIN:
-            return _over("gain", settings, models)
-    if not open_places:
+    if scored and beliefs.chances_within(settings.tolerance)[best] >= settings.level:
+        claimed = side_by_side([posterior(model, claims=True) for model in begun])
+        if claimed.chances_within(settings.tolerance)[best] >= settings.level:
+            return _over("settled", settings, models)
+    if not open_places or (scored and not set(likely) & set(open_places)):
         return _over("seeds", settings, models)
+    if scored and gain_of_seeds(beliefs) < LEAST_GAIN:
+        return _over("gain", settings, models)
     beside = [names.index((run.model, run.layer)) for run in pending if not run.scan]
     contending = {names[i][0] for i in likely}
     fresh = [i for i in open_places if beside and not n_seeds[i] and names[i][0] in contending]
@@ -228,13 +228,9 @@ def _most_promising(
         return _over("budget", settings, models)
     rates = {i: round(gain / costs[i], 9) for i, gain in gains.items()}
     if of_scan / last > max(rates.values(), default=0.0):
-        return _scan(begun[0], "another run of all layers at once promises most for its cost", pending)
+        return _planned(begun[0], None, "another run of all layers at once promises most for its cost", pending)
     model, layer = places[min(rates, key=lambda i: (-rates[i], i))]
-    return _fine_tune(model, layer, "another seed at this layer promises most for its cost", pending)
-
-
-def _by_number(evidence: Evidence | Sequence[Evidence]) -> dict[int, Evidence]:
-    return {model.model: model for model in ((evidence,) if isinstance(evidence, Evidence) else evidence)}
+    return _planned(model, layer, "another seed at this layer promises most for its cost", pending)
 
 
 def _cost(run: PlannedRun, models: Mapping[int, Evidence]) -> float:
@@ -248,17 +244,16 @@ def _is_given_up(evidence: Evidence, models: Mapping[int, Evidence]) -> bool:
 
 def _check_budget(cost: float, left: float, models: Mapping[int, Evidence], settings: SearchSettings) -> None:
     """Raise DataError where the first runs cost more than there is."""
-    if cost <= left:
-        return
     full = sum(model.block_cost * settings.full_sweep(model.n_blocks) for model in models.values())
-    least, runs, sweeps, costs = "one run", "the first run", "a full sweep", "costs"
+    least, sweeps, runs = "one run", "a full sweep", "the first run costs"
     if len(models) > 1:
-        least, runs = "one run of each model", "the first run of each"
-        sweeps, costs = "the full sweeps of all", "cost together"
-    raise DataError(
-        f"expected a budget for at least {least}, got {left / full:.1%} of {sweeps}: {runs} {costs} {cost / full:.1%}, "
-        f"so give at least {math.ceil(1000 * cost / full) / 10}%"
-    )
+        least, sweeps = "one run of each model", "the full sweeps of all"
+        runs = "the first run of each cost together"
+    if cost > left:
+        raise DataError(
+            f"expected a budget for at least {least}, got {left / full:.1%} of {sweeps}: {runs} {cost / full:.1%}, "
+            f"so give at least {math.ceil(1000 * cost / full) / 10}%"
+        )
 
 
 def _begun(models: Mapping[int, Evidence], pending: Sequence[PlannedRun]) -> list[Evidence]:
@@ -296,18 +291,12 @@ def _over(stop: StopReason, settings: SearchSettings, models: Mapping[int, Evide
     return Decision(run=None, stop=stop, why=why)
 
 
-def _fine_tune(
-    evidence: Evidence, layer: int, why: str, pending: Sequence[PlannedRun], folds: Collection[int] = ()
+def _planned(
+    evidence: Evidence, layer: int | None, why: str, pending: Sequence[PlannedRun], folds: Collection[int] = ()
 ) -> Decision:
-    """Return the first seed that a layer has no run of, on one of some folds if there are any."""
-    seed = evidence.next_seed(layer, pending, folds)
-    run = PlannedRun(layer=layer, seed=seed, scan=False, cost=layer + 1, model=evidence.model)
-    return Decision(run=run, stop=None, why=why)
-
-
-def _scan(evidence: Evidence, why: str, pending: Sequence[PlannedRun]) -> Decision:
-    seed, last = evidence.next_seed(None, pending), evidence.n_blocks
-    run = PlannedRun(layer=last, seed=seed, scan=True, cost=last + 1, model=evidence.model)
+    """Return a run of the first seed that a layer has none of, on one of some folds if any; None: a scan."""
+    seed, at = evidence.next_seed(layer, pending, folds), evidence.n_blocks if layer is None else layer
+    run = PlannedRun(layer=at, seed=seed, scan=layer is None, cost=at + 1, model=evidence.model)
     return Decision(run=run, stop=None, why=why)
 
 

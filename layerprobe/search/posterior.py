@@ -121,7 +121,10 @@ class Posterior:
     @property
     def chances(self) -> Array:
         """(layers,): of each to be the best; they sum to 1."""
-        best = self.choices[self.draws[:, self.choices].argmax(axis=1)]
+        return self._chances_among(self.choices)
+
+    def _chances_among(self, layers: NDArray[np.intp]) -> Array:
+        best = layers[self.draws[:, layers].argmax(axis=1)]
         shares: Array = np.bincount(best, minlength=len(self.means)) / len(self.draws)
         return shares
 
@@ -145,9 +148,14 @@ class Posterior:
         points: Array = np.where(most <= tolerance, most, np.maximum(most, wide)).clip(min=0)
         return points
 
-    def candidates(self, level: float) -> tuple[int, ...]:
-        """Return the fewest layers of which one is the best with at least the level, ascending."""
-        return _fewest(self.chances, level)
+    def candidates(self, level: float, layers: NDArray[np.intp] | None = None) -> tuple[int, ...]:
+        """Return the fewest of some layers, or of all choices, of which one is the best at the level, ascending."""
+        if layers is not None and not len(layers):
+            return ()
+        chances = self._chances_among(self.choices if layers is None else layers)
+        order = np.argsort(-chances, kind="stable")
+        enough = int(np.searchsorted(np.cumsum(chances[order]), level - 1e-9)) + 1
+        return tuple(sorted(order[:enough].tolist()))
 
     def statement(self, tolerance: float, level: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return layers of which one is the best, and layers that are worse than it by more than the tolerance.
@@ -160,18 +168,10 @@ class Posterior:
         highest = self.draws[:, self.tested].max(axis=1, keepdims=True, initial=-np.inf)
         shares, least = (self.draws < highest - tolerance).mean(axis=0), 1 - (1 - level) / max(len(self.tested), 1)
         worse = {layer for layer in self.tested.tolist() if shares[layer] >= least}
-        best, best_tested = (self._of_best(layers, level) for layers in (self.choices, self.tested))
+        best, best_tested = ({*self.candidates(level, layers)} for layers in (self.choices, self.tested))
         before = dict(zip(self.choices.tolist(), self._before.tolist(), strict=True))
         unseen = {layer for layer, run in before.items() if run != layer and (run < 0 or run in best_tested)}
         return tuple(sorted((best | best_tested | unseen) - worse)), tuple(sorted(worse))
-
-    def _of_best(self, layers: NDArray[np.intp], level: float) -> set[int]:
-        """Return the fewest of some layers of which one is the best of them with at least the level."""
-        if not len(layers):
-            return set()
-        best = layers[self.draws[:, layers].argmax(axis=1)]
-        chances = np.bincount(best, minlength=len(self.means)) / len(self.draws)
-        return set(_fewest(chances, level)) & set(layers.tolist())
 
     @property
     def _before(self) -> NDArray[np.intp]:
@@ -180,12 +180,6 @@ class Posterior:
         first = self.starts[np.searchsorted(self.starts, self.choices, side="right") - 1]
         last = np.maximum.accumulate(earlier)
         return np.where(last >= first, last, -1)
-
-
-def _fewest(chances: Array, level: float) -> tuple[int, ...]:
-    order = np.argsort(-chances, kind="stable")
-    enough = int(np.searchsorted(np.cumsum(chances[order]), level - 1e-9)) + 1
-    return tuple(sorted(order[:enough].tolist()))
 
 
 def layer_steps(cka: ArrayLike) -> tuple[float, ...]:

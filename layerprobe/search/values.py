@@ -87,20 +87,8 @@ class Evidence:
             raise DataError(f"expected a model with at least one block, got {self.n_blocks}")
         if not 0 <= self.first_layer <= self.n_blocks:
             raise DataError(f"expected the first of layers 0 to {self.n_blocks} to choose from, got {self.first_layer}")
-        covariance = tuple(tuple(float(value) for value in row) for row in self.item_covariance)
-        object.__setattr__(self, "item_covariance", covariance)
-        object.__setattr__(self, "scores", tuple(self.scores))
-        layers = {score.layer for score in self.scores} | ({self.start} if self.start is not None else set())
-        if outside := sorted(layer for layer in layers if not 0 <= layer <= self.n_blocks):
-            raise DataError(f"expected layers 0 to {self.n_blocks}, got {', '.join(map(str, outside))}")
-        if self.steps is not None and (
-            len(self.steps) != self.n_blocks or not all(0 <= step < math.inf for step in self.steps)
-        ):
-            raise DataError(f"expected {self.n_blocks} steps of at least 0, one for each block, got {self.steps}")
-        if self.infonce is not None and (
-            len(self.infonce) != self.n_blocks + 1 or not all(map(math.isfinite, self.infonce))
-        ):
-            raise DataError(f"expected InfoNCE at {self.n_blocks + 1} layers, got {self.infonce}")
+        if not all(map(math.isfinite, (*(self.steps or ()), *(self.infonce or ())))):
+            raise DataError("expected finite readings of every layer, got NaN or infinity: leave such a reading out")
 
     @property
     def choices(self) -> range:
@@ -335,32 +323,20 @@ class SearchAnswer(Shown):
     def columns(self, quantity: Quantity | None = None) -> tuple[Column, ...]:
         """Return what is known by layer, empty for those that are left out, and of spoilt scores without claims."""
         column = columns_of(of_layers(range(self.first_layer, len(self.layers)), self.layers))
-        points = "Points that the best layer is ahead at most; where a layer had no run, if scores change as in other "
+        title, within = interval_title(self.settings.level), f"within {self.settings.tolerance:g}"
+        behind = "Points that the best layer is ahead at most; where a layer had no run, if scores change as in other "
+        behind += "encoders."
+        over = "for new items and new seeds"
         meaning = f"Score over new items and seeds, {'x 100' if self.unit == 0.01 else 'in points'}."
         known = (
             column("runs", form=lambda count: str(count or ""), meaning="Of truncated models."),
-            column(
-                "expected",
-                lambda belief: belief.mean,
-                form=".1f",
-                meaning=meaning,
-                quantity=quantity,
-            ),
+            column("expected", attrgetter("mean"), form=".1f", meaning=meaning, quantity=quantity),
         )
         claims = (
-            column(
-                "expected_interval",
-                attrgetter("interval"),
-                title=interval_title(self.settings.level),
-                form=".1f",
-                interval=True,
-                over="for new items and new seeds",
-            ),
+            column("expected_interval", attrgetter("interval"), title=title, form=".1f", interval=True, over=over),
             column("chance_best", form=chance),
-            column(
-                "chance_within", title=f"within {self.settings.tolerance:g}", form=chance, meaning="Of the best layer."
-            ),
-            column("behind", title="at most behind", form=".2f", shown=False, meaning=f"{points}encoders."),
+            column("chance_within", title=within, form=chance, meaning="Of the best layer."),
+            column("behind", title="at most behind", form=".2f", shown=False, meaning=behind),
             column("candidate", lambda belief: belief.layer in self.candidates, shown=False),
             column("found_drop", lambda belief: belief.layer in self.drop_layers, shown=False),
         )
@@ -387,11 +363,6 @@ class SearchAnswer(Shown):
         )
 
     @property
-    def summary(self) -> str:
-        """The answer in one line, without the cost."""
-        return self.headline
-
-    @property
     def blocks(self) -> Blocks | None:
         """Those below the layer to keep, undecided between layers that may be the best."""
         return None if self.spoilt else Blocks.upto(self.n_blocks, self.best_layer, self.candidates)
@@ -406,11 +377,11 @@ class SearchAnswer(Shown):
     @property
     def worded(self) -> Self:
         """The same with its sentence."""
-        parts = (self.headline, self.cost(), self.doubts())
+        parts = (self.summary, self.cost(), self.doubts())
         return replace(self, sentence=" ".join(filter(None, parts)))
 
     @property
-    def headline(self) -> str:
+    def summary(self) -> str:
         """Which layer to keep, what it is expected to score, and how certain that is, in sentences."""
         expected = f"{self.kept}: {', '.join(filter(None, (self.expected(), self.against_whole)))}."
         claims = [sentences.spoilt_sentence(self.spoilt)] if self.spoilt else [self.sureness, self.sufficient()]
@@ -422,12 +393,9 @@ class SearchAnswer(Shown):
         """Which layer to keep, worded by what is known of it: the start of a sentence."""
         if self.spoilt:
             return f"Layer {self.best_layer} of {self.n_blocks} scores highest"
+        near = self.settings.tolerance
         return sentences.kept_phrase(
-            self.best_layer,
-            self.n_blocks,
-            self.verdict,
-            chance_best=self.chance,
-            tolerance=self.settings.tolerance,
+            self.best_layer, self.n_blocks, self.verdict, chance_best=self.chance, tolerance=near
         )
 
     def expected(self, unit: str = "") -> str:

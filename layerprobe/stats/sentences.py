@@ -594,9 +594,9 @@ def sufficient_sentence(
         return f"No smaller layer is {sure} to be within {near} of it." if best else ""
     if smallest is not None:
         return f"The smallest layer within {near} of the best ({sure}) is {smallest}{gains and f': {gains}'}."
-    condition = "if scores change as in other encoders, " * inferred
-    most = "" if behind is None else f"; {condition}it is {at_most(behind, tolerance)} points behind ({sure})"
-    return f"There is {chance(chance_within)} that layer {best} is within {near} of the best{most}."
+    most = _behind("it", behind, tolerance, inferred)
+    sure = f" ({sure})" if most else ""
+    return f"There is {chance(chance_within)} that layer {best} is within {near} of the best{most}{sure}."
 
 
 def stop_reason(stop: str, *, tolerance: float, seeds: int, several: bool = False) -> str:
@@ -709,19 +709,23 @@ def doubt_sentence(
 
 
 def smallest_of_models_sentence(
-    name: str, size: str, *, behind: float | None, tolerance: float, level: float, inferred: bool = False
+    smallest: str, *, behind: float | None, tolerance: float, level: float, inferred: bool = False
 ) -> str:
-    """Return the smallest of all layers of all models that will do.
+    """Return the smallest of all layers of all models that will do, by its name and size.
 
-    Without a name that there is none, and how far the one to keep may be behind, where that is known. `inferred`: some
-    layers had no run.
+    Without one how far the layer to keep may be behind, where that is known. `inferred`: some layers had no run.
     """
     near, sure = points(tolerance), f"{in_percent(level)} sure"
-    if not name:
-        condition = "if scores change as in other encoders, " * inferred
-        most = "" if behind is None else f"; {condition}the one to keep is {at_most(behind, tolerance)} points behind"
-        return f"No layer is {sure} to be within {near} of the best{most}."
-    return f"The smallest that is within {near} of the best, {sure}: {name} ({size})."
+    if smallest:
+        return f"The smallest that is within {near} of the best, {sure}: {smallest}."
+    most = _behind("the one to keep", behind, tolerance, inferred)
+    return f"No layer is {sure} to be within {near} of the best{most}."
+
+
+def _behind(layer: str, behind: float | None, tolerance: float, inferred: bool) -> str:
+    """Return how far a layer may be behind, the end of a sentence; nothing where that is not known."""
+    condition = "if scores change as in other encoders, " if inferred else ""
+    return "" if behind is None else f"; {condition}{layer} is {at_most(behind, tolerance)} points behind"
 
 
 def best_of_models_sentence(

@@ -6,14 +6,13 @@ loaded where they are finished, and their scores told.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import functools
-import itertools
 import logging
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -67,7 +66,7 @@ from layerprobe.search.values import (
     SearchSettings,
 )
 from layerprobe.stats.sentences import data_use_sentences, layer_span, not_trained_lines
-from layerprobe.stats.values import TOLERANCE, Floor
+from layerprobe.stats.values import TOLERANCE
 from layerprobe.store.store import Store
 from layerprobe.study.predict import DEFAULT_RULE, References, as_models, default_rule, drop_of_curves
 from layerprobe.study.values import Finding, MadeRun, Weights
@@ -170,10 +169,8 @@ def find(
         check_together(checkpoints, scan=scan)
     agreements = [agreed(protocol, checkpoint) for checkpoint in checkpoints]
     at_a_time = min(jobs_at_a_time(jobs, checkpoint) for _, checkpoint in agreements)
-    folders, local = (
-        {Store(checkpoint.asked.cache_dir).root for _, checkpoint in agreements},
-        "here" if at_a_time == 1 else "processes",
-    )
+    folders = {Store(checkpoint.asked.cache_dir).root for _, checkpoint in agreements}
+    local = "here" if at_a_time == 1 else "processes"
     machines = workers_of(agreements[0][1].asked, *sorted(folders), count=at_a_time, ray=ray, local=local)
     import_ahead(RunWorker.__module__, machines)  # beside the readings
     runs, folds = _Runs(machines), search_folds(task, settings, checkpoints, cross_validation)
@@ -423,20 +420,13 @@ class _ModelRuns:
             if scored.primary == self.folds[0].primary:
                 self.before = {layer: scored.scores[layer] for layer in scored.layers}
         if collapsed:
-            give = "gives" if len(collapsed) == 1 else "give"
-            without = f"{give} all texts one embedding: no reading speaks for fine-tuning there"
-            self.failures.append(f"{layer_span(collapsed)} of {checkpoint.label} {without}")
+            which = f"{layer_span(collapsed)} of {checkpoint.label} {'gives' if len(collapsed) == 1 else 'give'}"
+            self.failures.append(f"{which} all texts one embedding: no reading speaks for fine-tuning there")
         if first_layer:
-            first = range(first_layer, self.n_blocks + 1)
-            self.failures += left_out_layers(checkpoint.label, checkpoint.pooling, first, self.n_blocks + 1)
+            read_layers = range(first_layer, self.n_blocks + 1)
+            self.failures += left_out_layers(checkpoint.label, checkpoint.pooling, read_layers, self.n_blocks + 1)
         elif unsaved:
             self.failures.append(f"layer 0 of {checkpoint.label} is left out: {unsaved}")
-
-    @property
-    def own_folder(self) -> Path:
-        """Where `finetune` keeps runs on the task's own splits."""
-        one = len(self.sets) == 1
-        return self.sets[0].folder if one else run_folder(self.model.checkpoint, self.task, self.protocol)
 
     def job(self, layer: int, seed: int, *, scan: bool = False, alone: bool = False) -> RunJob:
         """Return a run as a job of all."""
@@ -452,17 +442,19 @@ class _ModelRuns:
         """Make a requested run, or load a finished one; return its score, or that it failed, at each of its layers."""
         job = self.job(run.layer, run.seed, scan=run.scan)
         outcome, before = self.every.outcome(job), len(self.runs)
+        made: dict[int, FineTuningRun] = {}
+        layers = self.begun.choices if job.scan else (job.layer,)
         if isinstance(outcome, LayerProbeError):
             self.failed = f"{'the scan' if job.scan else f'layer {job.layer}'} failed: {outcome}"
             self.failures.append(self.failed)
-        elif job.scan:
+        else:
+            made = {run.layer: run for run in outcome if not run.error}
             self.failures += [
                 f"the run of all layers continues without layer {run.layer}: {run.error}"
                 for run in outcome
-                if run.error and run.layer in self.begun.choices
+                if job.scan and run.error and run.layer in layers
             ]
-        layers = self.begun.choices if job.scan else (job.layer,)
-        scored = [self._scored(job, layer, _at(outcome, layer)) for layer in layers]
+        scored = [self._scored(job, layer, made.get(layer)) for layer in layers]
         if len(self.runs) == before:
             fold = job.of - self.first
             self.runs.append(MadeRun(scan=job.scan, fold=fold, layer=job.layer, seed=job.seed, run=None))
@@ -510,12 +502,11 @@ class _ModelRuns:
                 break
         # what the proof's runs say counts, but they do not reopen the search
         answered = _stated(answered, self.task)
-        smallest = answered.smallest_sufficient
-        layers = {answered.best_layer, self.n_blocks, *(() if smallest is None else (smallest,))}
-        encoder = self.model.encoder
-        seconds = _seconds(encoder, layers, self.folds[0], self.protocol)
+        fold, encoder = self.folds[0], self.model.encoder
+        compared = (answered.best_layer, self.n_blocks, answered.smallest_sufficient)
         tested = [made.run for made in self.runs if made.run and not made.scan]
         untrained = self._untrained()
+        floor = KINDS[self.task.kind].floors(fold.validation).get(fold.primary)
         return Finding(
             model=encoder.description,
             task=self.task.name,
@@ -525,17 +516,17 @@ class _ModelRuns:
             prediction=self.prediction,
             comparison=self.comparison,
             answer=answered,
-            primary=self.folds[0].primary,
+            primary=fold.primary,
             runs=tuple(self.runs),
             n_folds=len(self.folds),
-            n_items=(len(self.folds[0].validation), len(self.folds[0].test)),
+            n_items=(len(fold.validation), len(fold.test)),
             outcomes=outcomes(tested, self._items, level=level),
             against_last=proof,
             proof_cost=answered.spent - searched.spent,
-            rounds_by_layer=seconds,
+            rounds_by_layer=_seconds(encoder, {layer for layer in compared if layer is not None}, fold, self.protocol),
             weights=self._weights(answered.best_layer),
             failures=(*self.failures, *not_trained_lines(self.not_trained, len(self.runs), self.n_blocks)),
-            floor=_floor(self.folds[0]),
+            floor=floor if floor is not None and floor.value > 0 else None,
             untrained=() if untrained is None else tuple(of_layers(untrained[0].layers, untrained[0].scores)),
             item_source=self._item_source(answered.best_layer, untrained),
         )
@@ -611,11 +602,11 @@ class _ModelRuns:
 
     def _weights(self, best: int) -> Weights:
         """Return where the best run of the layer to keep is, by validation; a scan's where the layer has no other."""
-        if not self.save_models:
-            return Weights(directory=str(run_directory(self.own_folder, best, 0)), kept=False)
-        here = [(made, made.run) for made in self.runs if made.run and made.layer == best]
-        if not here:  # inferred from the others
-            return Weights(directory=str(run_directory(self.own_folder, best, 0)), kept=False)
+        here = [(made, made.run) for made in self.runs if self.save_models and made.run and made.layer == best]
+        if not here:  # not saved, or inferred from the others: where `finetune` would keep it
+            one = len(self.sets) == 1
+            folder = self.sets[0].folder if one else run_folder(self.model.checkpoint, self.task, self.protocol)
+            return Weights(directory=str(run_directory(folder, best, 0)), kept=False)
         made, run = max(here, key=lambda scored: (not scored[0].scan, scored[1].validation[scored[1].primary]))
         return Weights(directory=str(run.directory), scan=made.scan)
 
@@ -661,12 +652,6 @@ class _ModelRuns:
         )
 
 
-def _floor(task: Task) -> Floor | None:
-    """Return the validation score of a trivial answer; None where it scores 0."""
-    floor = KINDS[task.kind].floors(task.validation).get(task.primary)
-    return floor if floor is not None and floor.value > 0 else None
-
-
 def _found(search: LayerSearch, tuned: Sequence[_ModelRuns], *, against_last: int) -> tuple[Finding, _ModelRuns]:
     """Combine the search's answers on one model or several into one finding; return whose model it keeps, too."""
     if len(tuned) == 1:
@@ -675,7 +660,7 @@ def _found(search: LayerSearch, tuned: Sequence[_ModelRuns], *, against_last: in
     _check_scored(search, tuned)
     scored = [one for one in tuned if search.state.models[one.begun.model].scored]
     findings: dict[_ModelRuns, Finding] = {}
-    while (best := scored[_best_of(search.state, scored)]) not in findings:
+    while (best := _best_of(search.state, scored)) not in findings:
         # what is run for the comparison may make another model the best
         findings[best] = best.finding(search, against_last=against_last, decision=decision)
         best.model.forget()
@@ -712,15 +697,10 @@ def _check_scored(search: LayerSearch, tuned: Sequence[_ModelRuns]) -> None:
         raise TrainingError(f"expected a score from one run at least, got none: {reason}")
 
 
-def _best_of(state: SearchState, tuned: Sequence[_ModelRuns]) -> int:
-    """Return which model has the layer with the highest expected score, from 0."""
+def _best_of(state: SearchState, tuned: Sequence[_ModelRuns]) -> _ModelRuns:
+    """Return the model that has the layer with the highest expected score."""
     beliefs = side_by_side([posterior(state.models[one.begun.model]) for one in tuned])
-    return next(i for i, end in enumerate(_ends(tuned)) if beliefs.best_layer < end)
-
-
-def _ends(tuned: Sequence[_ModelRuns]) -> list[int]:
-    """Return where the layers of each model end when they stand one behind the other."""
-    return [*itertools.accumulate(one.n_blocks + 1 for one in tuned)]
+    return tuned[bisect.bisect_right(beliefs.starts.tolist(), beliefs.best_layer) - 1]
 
 
 def _among_all(state: SearchState, tuned: Sequence[_ModelRuns], findings: Sequence[Finding]) -> list[Finding]:
@@ -728,27 +708,21 @@ def _among_all(state: SearchState, tuned: Sequence[_ModelRuns], findings: Sequen
     evidence, settings = [state.models[one.begun.model] for one in tuned], state.settings
     beliefs = side_by_side([posterior(of_model) for of_model in evidence])
     claimed = side_by_side([posterior(of_model, claims=True) for of_model in evidence])
-    spoilt = bool(spoilt_items(tuned[0].task))
-    likely = {*claimed.statement(settings.tolerance, settings.level)[0], beliefs.best_layer}
+    spoilt, among = bool(spoilt_items(tuned[0].task)), list[SearchAnswer]()
     chances, within = claimed.chances, claimed.chances_within(settings.tolerance)
+    stated = [*claimed.statement(settings.tolerance, settings.level)[0], beliefs.best_layer]
+    likely = np.isin(np.arange(len(chances)), beliefs.choices if spoilt else stated)
     if spoilt:  # nothing is claimed
-        likely = {*beliefs.choices.tolist()}
-        chances, within = np.isin(np.arange(len(chances)), [*likely]) / len(likely), np.full(len(chances), 0.5)
-    behind, begin, among = claimed.behind(settings.tolerance, settings.level), 0, list[SearchAnswer]()
-    for finding, end in zip(findings, _ends(tuned), strict=True):
+        chances, within = likely / likely.sum(), np.full(len(chances), 0.5)
+    behind = claimed.behind(settings.tolerance, settings.level)
+    by_model = np.split(np.stack([chances, within, behind, likely]), claimed.starts[1:], axis=1)
+    for finding, known in zip(findings, by_model, strict=True):
         layers = [
             replace(belief, chance_best=chance, chance_within=near, behind=ahead)
-            for belief, chance, near, ahead in zip(
-                finding.answer.layers,
-                chances[begin:end].tolist(),
-                within[begin:end].tolist(),
-                behind[begin:end].tolist(),
-                strict=True,
-            )
+            for belief, chance, near, ahead in zip(finding.answer.layers, *known[:3].tolist(), strict=True)
         ]
-        candidates = tuple(sorted(layer - begin for layer in likely if begin <= layer < end))
+        candidates = tuple(np.flatnonzero(known[3]).tolist())
         among.append(replace(finding.answer, layers=tuple(layers), candidates=candidates, smallest_sufficient=None))
-        begin = end
     enough = [
         (finding.model.parameters[belief.layer], i, belief.layer)
         for i, (finding, answered) in enumerate(zip(findings, among, strict=True))
@@ -785,11 +759,6 @@ def _with_collapse(name: str, curve: LayerCurve) -> tuple[float, ...]:
     read, n = curve.values[: curve.layers.stop], curve.collapsed
     constant = (0.0, *(1.0,) * n)[:n] if name == SELF_CKA else (min(0.0, *read),) * n
     return read + constant
-
-
-def _at(outcome: Runs | LayerProbeError, layer: int) -> FineTuningRun | None:
-    runs = () if isinstance(outcome, LayerProbeError) else outcome
-    return next((run for run in runs if run.layer == layer and not run.error), None)
 
 
 @torch.inference_mode()

@@ -43,12 +43,6 @@ class Prediction(Shown):
     data: DataQuality | None = None
     """What was to be known of the texts beforehand."""
 
-    def __post_init__(self) -> None:
-        if not self.comparisons or len(self.comparisons) != len(self.drops):
-            raise DataError(
-                f"expected a prediction from each comparison, got {len(self.drops)} from {len(self.comparisons)}"
-            )
-
     @property
     def comparison(self) -> Comparison:
         """The model with the first reference, or with itself."""
@@ -316,11 +310,8 @@ class Finding(Shown):
         n_blocks, layer, label = self.last_layer, self.best_layer, self.labels[self.place]
         if self.answer.spoilt:
             return f"{label} at layer {layer} of {n_blocks} scores highest"
-        return (
-            f"Keep all {n_blocks} layers of {label}"
-            if layer == n_blocks
-            else f"Keep {label} at layer {layer} of {n_blocks}"
-        )
+        whole = layer == n_blocks
+        return f"Keep all {n_blocks} layers of {label}" if whole else f"Keep {label} at layer {layer} of {n_blocks}"
 
     @property
     def on_floor(self) -> bool:
@@ -346,10 +337,11 @@ class Finding(Shown):
             score = f"{self.tested:.1f} ({title} on test)"
         if self.best_layer == self.last_layer:
             return score
-        on_validation = f"{self.answer.against_whole} on validation" if self.answer.against_whole else ""
-        compared = on_validation or "not compared with the full model on test"
+        compared = "not compared with the full model on test"
         if self.against_last is not None:
             compared = sentences.from_full_model(self.against_last)
+        elif self.answer.against_whole:
+            compared = f"{self.answer.against_whole} on validation"
         return ", ".join(filter(None, (score, compared, self.gains(self.best_layer))))
 
     @property
@@ -372,29 +364,21 @@ class Finding(Shown):
         answers = [finding.among or finding.answer for finding in self.models]
         places = [(i, layer) for i, answer in enumerate(answers) for layer in answer.candidates]
         beliefs = [answers[i].layers[layer] for i, layer in places]
+        chances = [sum(belief.chance_best for belief in answer.layers) for answer in answers]
         best = sentences.best_of_models_sentence(
             sentences.layers_of_models(labels, places),
             level=settings.level,
             candidates=len(beliefs),
             bare=sum(not belief.runs and not belief.failed for belief in beliefs),
             failed=sum(not belief.runs and belief.failed > 0 for belief in beliefs),
-            chances={
-                label: sum(belief.chance_best for belief in answer.layers)
-                for label, answer in zip(labels, answers, strict=True)
-            },
+            chances=dict(zip(labels, chances, strict=True)),
         )
-        enough = [(i, answer.smallest_sufficient) for i, answer in enumerate(answers)]
-        name, size = next(
-            (
-                (f"{labels[i]} at layer {layer}", millions(self.models[i].model.parameters[layer]))
-                for i, layer in enough
-                if layer is not None
-            ),
-            ("", ""),
-        )
+        enough = ""
+        for label, one, answer in zip(labels, self.models, answers, strict=True):
+            if (layer := answer.smallest_sufficient) is not None:
+                enough = f"{label} at layer {layer} ({millions(one.model.parameters[layer])})"
         smallest = sentences.smallest_of_models_sentence(
-            name,
-            size,
+            enough,
             behind=answers[self.place].layers[self.best_layer].behind,
             tolerance=settings.tolerance,
             level=settings.level,
@@ -407,16 +391,10 @@ class Finding(Shown):
         """What the runs cost, and why there are no more, as a sentence."""
         if self.share is None:
             return self.answer.cost(proof=self.proof_cost, seconds=self.seconds)
-        return sentences.spent_sentence(
-            self.share,
-            seeds=self.answer.settings.seeds,
-            seconds=self.seconds,
-            runs={
-                name: len(finding.fine_tuned) + len(finding.scans)
-                for name, finding in zip(self.labels, self.models, strict=True)
-            },
-            why=self.answer.decision.why,
-        )
+        made = [len(one.fine_tuned) + len(one.scans) for one in self.models]
+        runs = dict(zip(self.labels, made, strict=True))
+        seeds, why = self.answer.settings.seeds, self.answer.decision.why
+        return sentences.spent_sentence(self.share, seeds=seeds, seconds=self.seconds, runs=runs, why=why)
 
     @property
     def seconds(self) -> float:
@@ -468,10 +446,8 @@ class Finding(Shown):
     @property
     def scans(self) -> tuple[tuple[FineTuningRun, ...], ...]:
         """The runs that trained all layers at once, each by layer; none of layers that failed."""
-        by_seed = itertools.groupby(
-            (made.run for made in self.runs if made.scan and made.run), key=lambda run: run.seed
-        )
-        return tuple(tuple(runs) for _, runs in by_seed)
+        scans = (made.run for made in self.runs if made.scan and made.run)
+        return tuple(tuple(runs) for _, runs in itertools.groupby(scans, key=lambda run: run.seed))
 
     def scanned(self, layer: int) -> float | None:
         """Return the validation score of a layer by the scans, their mean; None where it has none."""

@@ -121,7 +121,11 @@ def test_runs_may_be_outliers_in_any_combination(monkeypatch: pytest.MonkeyPatch
     for outliers in (set(rows) for n in range(3) for rows in combinations(runs, n)):
         rows = [row for row in range(len(evidence.scores)) if row not in outliers]
         covariance = np.array(evidence.item_covariance)[np.ix_(rows, rows)]
-        some = replace(evidence, scores=tuple(evidence.scores[row] for row in rows), item_covariance=covariance)
+        some = replace(
+            evidence,
+            scores=tuple(evidence.scores[row] for row in rows),
+            item_covariance=tuple(map(tuple, covariance.tolist())),
+        )
         mean, covariance, log = by_conditioning(some, 2.0, 0.3, 1.5, 0.6)
         for layer, value in ((evidence.scores[row].layer, evidence.scores[row].value) for row in outliers):
             log += math.log(odds) + stats.norm.logcdf(
@@ -184,7 +188,7 @@ def test_a_failed_score_is_no_score() -> None:
     failed = replace(
         evidence,
         scores=(*evidence.scores, Score(layer=4, seed=0, value=None, scan=True)),
-        item_covariance=np.pad(evidence.item_covariance, (0, 1), constant_values=7.0),
+        item_covariance=tuple(map(tuple, np.pad(evidence.item_covariance, (0, 1), constant_values=7.0).tolist())),
     )
     np.testing.assert_array_equal(posterior(failed).means, posterior(evidence).means)
 
@@ -195,7 +199,7 @@ def test_the_order_of_the_scores_does_not_matter() -> None:
     turned = replace(
         evidence,
         scores=tuple(evidence.scores[i] for i in order),
-        item_covariance=np.array(evidence.item_covariance)[np.ix_(order, order)],
+        item_covariance=tuple(map(tuple, np.array(evidence.item_covariance)[np.ix_(order, order)].tolist())),
     )
     np.testing.assert_allclose(posterior(turned).means, posterior(evidence).means, rtol=1e-9)
 
@@ -207,7 +211,7 @@ def contrasts(covariance: Array) -> Array:
 
 def test_an_error_that_all_runs_share_leaves_the_differences_as_they_are() -> None:
     evidence = some_evidence()
-    shared = replace(evidence, item_covariance=np.array(evidence.item_covariance) + 9.0)
+    shared = replace(evidence, item_covariance=tuple(map(tuple, (np.array(evidence.item_covariance) + 9.0).tolist())))
     ours, theirs = posterior(evidence), posterior(shared)
     np.testing.assert_allclose(theirs.means - theirs.means[0], ours.means - ours.means[0], atol=1e-3)
     np.testing.assert_allclose(contrasts(theirs.covariance), contrasts(ours.covariance), atol=1e-3)

@@ -429,7 +429,7 @@ def test_where_no_run_gives_a_score_the_last_reason_is_told(
 
 
 def test_a_layer_that_is_kept_without_a_run_of_its_own_has_no_weights_yet(tmp_path: Path) -> None:
-    search: Any = SimpleNamespace(save_models=True, runs=[], own_folder=tmp_path)
+    search: Any = SimpleNamespace(save_models=True, runs=[], sets=[SimpleNamespace(folder=tmp_path)])
     assert _ModelRuns._weights(search, 5) == Weights(directory=str(tmp_path / "layer-005-seed-0"), kept=False)
 
 
