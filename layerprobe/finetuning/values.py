@@ -557,7 +557,7 @@ class TuningResult(Shown):
         tables = {task: self._table(of_task) for task, of_task in keys.items()}
         several = len(tables) > 1
         named = {
-            task: (replace(table, charts=(table.charts[0].named(f"task-{number}"),)),)
+            task: (replace(table, charts=(replace(table.charts[0], name=f"task-{number}"),)),)
             for number, (task, table) in enumerate(tables.items(), 1)
         }
         return {

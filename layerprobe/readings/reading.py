@@ -66,8 +66,8 @@ class LayerCurve(LeavesOut, Shown):
     def __post_init__(self) -> None:
         if self.standard_errors is not None and len(self.standard_errors) != len(self.values):
             raise DataError(f"expected {len(self.values)} standard errors, got {len(self.standard_errors)}")
-        if self.uncertainty is not None and self.uncertainty.n_layers != len(self.values):
-            raise DataError(f"expected intervals of {len(self.values)} layers, got {self.uncertainty.n_layers}")
+        if self.uncertainty is not None and len(self.uncertainty.lower) != len(self.values):
+            raise DataError(f"expected intervals of {len(self.values)} layers, got {len(self.uncertainty.lower)}")
 
     @classmethod
     def of(

@@ -7,9 +7,8 @@ from layerprobe.comparison.values import Comparisons
 from layerprobe.prediction.tuned import DRAWS
 from layerprobe.prediction.values import Decline, DropPrediction
 from layerprobe.readings.reading import course
-from layerprobe.report.comparison import compared_models, diagnosed, maps, provenance
+from layerprobe.report.comparison import compared_models, curve_figure, diagnosed, maps, provenance
 from layerprobe.report.facts import size_facts
-from layerprobe.report.maps import curve_figure
 from layerprobe.results import numbers
 from layerprobe.results.blocks import Blocks
 from layerprobe.results.page import page_of
@@ -52,7 +51,8 @@ def prediction_page(prediction: Prediction) -> Page:
             diagnosed(compared),
         ),
         provenance=(*provenance(compared), *page.provenance),
-    ).of(prediction)
+        result=prediction,
+    )
 
 
 def drop_page(drop: DropPrediction, table: Table | None = None) -> Page:
@@ -71,7 +71,7 @@ def drop_page(drop: DropPrediction, table: Table | None = None) -> Page:
     )
 
 
-def baselines(ways: dict[str, int], layers: Table, *intro: str) -> Section:
+def baselines(ways: dict[str, int], layers: Table) -> Section:
     """Return ways to choose a layer, one row each, with the chosen layer's values from a table of layers."""
     columns = (
         replace(column, values=[column.values[layer] for layer in ways.values()])
@@ -79,7 +79,7 @@ def baselines(ways: dict[str, int], layers: Table, *intro: str) -> Section:
         if column.name in CHOSEN
     )
     table = Table(columns=(Column("way", tuple(ways), title="rule"), *columns), title="Baselines")
-    return section("baselines", "Compared with simpler rules", *intro, table_of(table))
+    return section("baselines", "Compared with simpler rules", table_of(table))
 
 
 def references_table(names: Sequence[str], predictions: Sequence[DropPrediction]) -> Table:

@@ -6,9 +6,8 @@ from typing import Any
 from layerprobe.files.serialisation import to_dict
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import times_as_fast
-from layerprobe.report.comparison import compared_models, diagnosed, last_and_fall, maps, provenance
+from layerprobe.report.comparison import compared_models, curve_figure, diagnosed, last_and_fall, maps, provenance
 from layerprobe.report.facts import about, models, size_facts
-from layerprobe.report.maps import curve_figure
 from layerprobe.report.prediction import baselines
 from layerprobe.results import numbers
 from layerprobe.results.draw import drawn

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from layerprobe.errors import DataError
@@ -92,10 +92,6 @@ class Chart:
     """Further columns that are shown where one points at."""
     finding: str = ""
     """What it shows; by default where each curve is best, and its value in the last row."""
-
-    def named(self, name: str, finding: str = "") -> Chart:
-        """Return the chart under another name, and with what it shows."""
-        return replace(self, name=name, finding=finding or self.finding)
 
     def quantity(self, table: Table) -> Quantity:
         """Return the quantity on its axis."""

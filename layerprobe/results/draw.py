@@ -9,28 +9,8 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from layerprobe.results import numbers
+from layerprobe.results import numbers, style
 from layerprobe.results.charts import Chart, Line, Quantity, floor_by
-from layerprobe.results.style import (
-    BAND,
-    CANDIDATE,
-    CHOSEN,
-    DASHES,
-    DROP,
-    FAINT,
-    FURTHER,
-    INK,
-    INTERVAL,
-    MODEL,
-    REFERENCE,
-    SHADE,
-    TRANSPARENT,
-    layer_axis,
-    shade,
-    shade_drop,
-    styled,
-    text,
-)
 from layerprobe.results.table import Column, Table
 from layerprobe.results.values import Figure
 
@@ -42,14 +22,14 @@ ROOM, DODGE = 0.4, 0.13
 
 
 STYLES = (
-    (MODEL, INTERVAL, "circle", "solid"),
-    (DROP, SHADE, "square", "dash"),
-    *((c, s, y, d) for (c, s, d), y in zip(FURTHER, ("diamond", "x", "star"), strict=True)),
+    (style.MODEL, style.INTERVAL, "circle", "solid"),
+    (style.DROP, style.SHADE, "square", "dash"),
+    *((c, s, y, d) for (c, s, d), y in zip(style.FURTHER, ("diamond", "x", "star"), strict=True)),
 )
 """Colour, shade, symbol and dash of curves, in turn."""
 
 
-MARKS = {"chosen": CHOSEN, "enough": CHOSEN, "candidate": CHOSEN, "drop": DROP}
+MARKS = {"chosen": style.CHOSEN, "enough": style.CHOSEN, "candidate": style.CHOSEN, "drop": style.DROP}
 """Colours of the rows that a table marks."""
 
 
@@ -75,19 +55,19 @@ def drawn(table: Table, chart: Chart) -> Figure:
     figure.add_traces([*_across(table, chart, curves), *(_floor(table, chart, curves) if chart.floor else [])])
     _axes(figure, table, chart, curves)
     if chart.limit is not None:
-        figure.add_hline(y=chart.limit, line={"dash": "dot", "color": FAINT})
-    figure.update_yaxes(title=text(quantity.title))
+        figure.add_hline(y=chart.limit, line={"dash": "dot", "color": style.FAINT})
+    figure.update_yaxes(title=style.text(quantity.title))
     if _is_layers(table, chart) and not chart.by:
         by_mark = [(mark, layer) for layer, mark in zip(table.column("layer").values, table.marks, strict=False)]
         best = [layer for mark, layer in by_mark if mark in ("chosen", "enough", "candidate")]
         if len(best) > 1:
-            shade(figure, best, CANDIDATE)  # type: ignore[arg-type]
+            style.shade(figure, best, style.CANDIDATE)  # type: ignore[arg-type]
         drops = [layer for mark, layer in by_mark if mark == "drop"]
-        shade_drop(figure, drops, what=chart.drops.removesuffix(" layers"))  # type: ignore[arg-type]
+        style.shade_drop(figure, drops, what=chart.drops.removesuffix(" layers"))  # type: ignore[arg-type]
     finding, reading = chart.finding or _course(table, chart, curves), chart.reading(table)
     if chart.kind == "cost" and any(FADED in (trace.marker.opacity or ()) for trace in figure.data if trace.text):
         reading = f"{reading} Faint: another is cheaper and better by more than both intervals."
-    return Figure(chart.name, styled(figure), finding, reading.strip())
+    return Figure(chart.name, style.styled(figure), finding, reading.strip())
 
 
 def _curves(table: Table, chart: Chart) -> list[_Curve]:
@@ -145,7 +125,7 @@ def line(
     return go.Scatter(
         x=list(range(len(values)) if x is None else x),
         y=values,
-        name=text(name),
+        name=style.text(name),
         mode="lines+markers" if marker else "lines",
         line={"color": colour, "width": width, "dash": dash},
         marker=marker,
@@ -156,20 +136,12 @@ def line(
 
 
 def area(
-    lower: Sequence[float],
-    upper: Sequence[float],
-    *,
-    name: str,
-    colour: str,
-    first: int = 0,
-    x: Sequence[float] | None = None,
-    **options: Any,
+    lower: Sequence[float], upper: Sequence[float], *, name: str, colour: str, x: Sequence[float], **options: Any
 ) -> go.Scatter:
-    """Return the ground between two curves over x, or from a layer on: along the upper one and back."""
-    along = list(range(first, len(lower))) if x is None else list(x)
-    outline = [*upper[first:], *reversed(lower[first:])]
-    filled: dict[str, Any] = {"fill": "toself", "fillcolor": colour}
-    return line(outline, name=name, colour=TRANSPARENT, x=[*along, *reversed(along)], width=0, **filled, **options)
+    """Return the ground between two curves over x: along the upper one and back."""
+    filled: dict[str, Any] = {"width": 0, "fill": "toself", "fillcolor": colour}
+    outline, around = [*upper, *reversed(lower)], [*x, *reversed(x)]
+    return line(outline, name=name, colour=style.TRANSPARENT, x=around, **filled, **options)
 
 
 def bars(bounds: Sequence[tuple[float, float, float]], colour: str) -> dict[str, Any]:
@@ -191,15 +163,16 @@ def beside(count: int, room: float = ROOM) -> list[float]:
     return [0.4 * room + width * index / max(count - 1, 1) for index in range(count)]
 
 
-def ring(x: float, y: float, name: str, colour: str = CHOSEN, *, square: bool = False, **options: Any) -> go.Scatter:
-    """Return a ring, or a square, around a point, which the legend names."""
+def ring(x: float, y: float, name: str, *, square: bool = False) -> go.Scatter:
+    """Return a ring, or a square, around a point."""
     marker = {
         "symbol": "square" if square else "circle",
         "size": 17,
-        "color": TRANSPARENT,
-        "line": {"color": colour, "width": 2.5},
+        "color": style.TRANSPARENT,
+        "line": {"color": style.CHOSEN, "width": 2.5},
     }
-    return go.Scatter(x=[x], y=[y], name=text(name), mode="markers", marker=marker, hoverinfo="skip", **options)
+    about: dict[str, Any] = {"name": style.text(name), "hoverinfo": "skip", "showlegend": False}
+    return go.Scatter(x=[x], y=[y], mode="markers", marker=marker, **about)
 
 
 # ---- what charts draw ---------------------------------------------------------------------------------------
@@ -217,7 +190,7 @@ def _lines(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
         if drawn_line.seeds:
             yield from _seeds(table, curve, at, room)
         outer = _ends(table, drawn_line.band, rows, values) if not chart.by or number == 0 else []
-        for bounds, colour in ((outer, BAND), (ends if chart.band else [], curve.shade)):
+        for bounds, colour in ((outer, style.BAND), (ends if chart.band else [], curve.shade)):
             if bounds:
                 ground = area(*zip(*bounds, strict=True), name=name, colour=colour, x=at)
                 yield ground.update(showlegend=False, legendgroup=name)
@@ -241,7 +214,7 @@ def _lines(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
         for row, place, value in zip(rows, at, values, strict=True):
             mark = table.marks[row] if table.marks and drawn_line is chart.lines[0] else None
             if mark in ("chosen", "enough"):
-                yield ring(place, value, chart.chosen, showlegend=False, square=mark == "enough")
+                yield ring(place, value, chart.chosen, square=mark == "enough")
 
 
 def _seeds(table: Table, curve: _Curve, at: Sequence[float], room: float) -> Iterator[go.Scatter]:
@@ -253,12 +226,12 @@ def _seeds(table: Table, curve: _Curve, at: Sequence[float], room: float) -> Ite
     yield go.Scatter(
         x=[place + aside for place, points in zip(at, scores, strict=True) for aside in beside(len(points), room)],
         y=[value for points in scores for value in points],
-        name=f"{text(name)}, seeds",
+        name=f"{style.text(name)}, seeds",
         mode="markers",
         legendgroup=name,
         showlegend=False,
         marker={"size": 4 if most > MANY else 6, "color": curve.colour, "opacity": 0.5, "symbol": curve.symbol},
-        hovertemplate=f"{text(name)}, one seed<br>%{{y:.2f}}<extra></extra>",
+        hovertemplate=f"{style.text(name)}, one seed<br>%{{y:.2f}}<extra></extra>",
     )
 
 
@@ -269,7 +242,7 @@ def _bars_of(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[g
         yield go.Bar(
             x=[table.column(chart.x).values[row] for row in rows],
             y=_numbers(table, drawn_line.column, rows),
-            name=text(name),
+            name=style.text(name),
             showlegend=len(curves) > 1,
             marker={"color": [MARKS.get(mark or "", curve.colour) for mark in marks]},
             hovertext=_texts(table, chart, drawn_line, rows, ""),
@@ -282,11 +255,11 @@ def _across(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go
     column, names = table.column(chart.lines[0].column), table.columns[0].cells
     places = [_place(table, chart, row) for curve in curves for row in curve.rows]
     rows = [row for row, x in enumerate(table.column(chart.x).values) if x is None and column.values[row] is not None]
-    for row, dash in zip(rows if places else (), cycle(DASHES[1:])):
-        texts = [f"{text(names[row])} {text(column.cells[row])}"] * 2
+    for row, dash in zip(rows if places else (), cycle(style.DASHES[1:])):
+        texts = [f"{style.text(names[row])} {style.text(column.cells[row])}"] * 2
         ends = min(places), max(places)
         value = _numbers(table, chart.lines[0].column, [row])[0]
-        yield line([value] * 2, name=names[row], colour=REFERENCE, x=ends, dash=dash, texts=texts)
+        yield line([value] * 2, name=names[row], colour=style.REFERENCE, x=ends, dash=dash, texts=texts)
 
 
 def _floor(table: Table, chart: Chart, curves: Sequence[_Curve]) -> list[go.Scatter]:
@@ -297,8 +270,8 @@ def _floor(table: Table, chart: Chart, curves: Sequence[_Curve]) -> list[go.Scat
     if not places or not values or not values[0]:
         return []
     by, ends = floor_by(column), (min(places), max(places))
-    texts = [f"{text(by)}: {numbers.number(values[0])}"] * 2
-    return [line([values[0]] * 2, name=by, colour=FAINT, x=ends, width=1.5, dash="dash", texts=texts)]
+    texts = [f"{style.text(by)}: {numbers.number(values[0])}"] * 2
+    return [line([values[0]] * 2, name=by, colour=style.FAINT, x=ends, width=1.5, dash="dash", texts=texts)]
 
 
 # ---- quality against cost -----------------------------------------------------------------------------------
@@ -320,10 +293,14 @@ def _costs(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
     points, lower = [point for group in groups for point in group], chart.quantity(table).best == "lower"
     places = [(point.cost, point.value) for point in points]
     sides = dict(zip(points, placed_labels(places), strict=True))
+
+    def is_better(one: Bounds, other: Bounds) -> bool:
+        return one[1] < other[0] if lower else one[0] > other[1]
+
     beaten = {
         point
         for point in points
-        if any(other.across[1] < point.across[0] and _beats(other.upright, point.upright, lower) for other in points)
+        if any(other.across[1] < point.across[0] and is_better(other.upright, point.upright) for other in points)
     }
     marked = [point for point in points if table.marks and table.marks[point.row] == "chosen"]
     labels = table.column(chart.label).cells if chart.label else table.columns[0].cells
@@ -332,12 +309,12 @@ def _costs(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
         yield go.Scatter(
             x=[point.cost for point in group],
             y=[point.value for point in group],
-            name=text(curve.name),
+            name=style.text(curve.name),
             showlegend=len(curves) > 1,
             mode="markers+text",
-            text=[text(labels[point.row]) if sides[point] else "" for point in group],
+            text=[style.text(labels[point.row]) if sides[point] else "" for point in group],
             textposition=[sides[point] or "top right" for point in group],
-            textfont={"color": INK, "size": 11},
+            textfont={"color": style.INK, "size": 11},
             cliponaxis=False,
             marker={"size": 8, "color": curve.colour, "symbol": curve.symbol, "opacity": opacity},
             hovertext=_texts(table, chart, curve.line, curve.rows, curve.name if len(curves) > 1 else ""),
@@ -346,7 +323,7 @@ def _costs(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
             error_y=bars([(point.value, *point.upright) for point in group], curve.colour) | {"thickness": 0.8},
         )
     for point in marked:
-        yield ring(point.cost, point.value, chart.chosen, showlegend=False)
+        yield ring(point.cost, point.value, chart.chosen)
 
 
 def _points(table: Table, chart: Chart, curve: _Curve) -> list[_Point]:
@@ -354,11 +331,6 @@ def _points(table: Table, chart: Chart, curve: _Curve) -> list[_Point]:
     across = _ends(table, chart.x_interval, curve.rows, costs) or [(cost, cost) for cost in costs]
     upright = _ends(table, curve.line.interval, curve.rows, values) or [(value, value) for value in values]
     return [_Point(*values_of) for values_of in zip(curve.rows, costs, across, values, upright, strict=True)]
-
-
-def _beats(one: Bounds, other: Bounds, lower: bool) -> bool:
-    """Return whether all of one interval is better than all of another."""
-    return one[1] < other[0] if lower else one[0] > other[1]
 
 
 SIDES = {"top right": (1.0, 1.0), "bottom right": (1.0, -1.0), "top left": (-1.0, 1.0), "bottom left": (-1.0, -1.0)}
@@ -407,10 +379,10 @@ def _apart(one: tuple[float, float], other: tuple[float, float], share: float = 
 def _axes(figure: go.Figure, table: Table, chart: Chart, curves: Sequence[_Curve]) -> None:
     column = table.column(chart.x)
     if _is_layers(table, chart):
-        layer_axis(figure, 1 + max((int(column.values[row]) for c in curves for row in c.rows), default=0))  # type: ignore[call-overload]
+        style.layer_axis(figure, 1 + max((int(column.values[row]) for c in curves for row in c.rows), default=0))  # type: ignore[call-overload]
         return
     title = column.quantity.title if column.quantity else numbers.capitalised(column.head)
-    figure.update_xaxes(title=text(title))
+    figure.update_xaxes(title=style.text(title))
     if chart.kind == "cost":
         costs = [value for value in _numbers(table, chart.x, [row for curve in curves for row in curve.rows]) if value]
         narrow = not costs or max(costs) < 8 * min(costs)  # else labels of every digit would touch
@@ -418,7 +390,7 @@ def _axes(figure: go.Figure, table: Table, chart: Chart, curves: Sequence[_Curve
         figure.update_xaxes(type="log", dtick="D1" if narrow else "D2", tickformat="~s" if large else "~g")
     elif not _is_numeric(column):
         names = list(dict.fromkeys(column.cells))
-        figure.update_xaxes(tickvals=list(range(len(names))), ticktext=list(map(text, names)))
+        figure.update_xaxes(tickvals=list(range(len(names))), ticktext=list(map(style.text, names)))
     elif all(isinstance(value, int) for value in column.values):
         figure.update_xaxes(dtick=max(1, len(set(column.values)) // 10))
 
@@ -473,9 +445,9 @@ def _texts(table: Table, chart: Chart, drawn_line: Line, rows: Sequence[int], na
     columns += [table.column(name, interval=True) for name in intervals]
     return [
         "<br>".join(
-            [text(name)] * bool(name)
+            [style.text(name)] * bool(name)
             + [
-                f"{text(column.head)} {text(numbers.typeset(cell))}"
+                f"{style.text(column.head)} {style.text(numbers.typeset(cell))}"
                 for column in columns
                 if (cell := column.cells[row])
             ]

@@ -10,10 +10,8 @@ LABEL_LENGTH = 30
 """Longer model names are cut in plots, where they would not fit."""
 
 
-def number(value: float | None, digits: int = 2) -> str:
-    """Return a number with a true minus sign, and none for what rounds to 0; a dash where there is none."""
-    if value is None:
-        return "–"
+def number(value: float, digits: int = 2) -> str:
+    """Return a number with a true minus sign, and none for what rounds to 0."""
     return f"{value:z.{digits}f}".replace("-", "−")
 
 
@@ -43,15 +41,13 @@ def signed(value: float, digits: int = 2) -> str:
     return f"{value:+z.{digits}f}".replace("-", "−")
 
 
-def significant(value: float | None, digits: int = 3) -> str:
-    """Return a number with so many significant digits, and no exponent for large ones; a dash where there is none.
+def significant(value: float, digits: int = 3) -> str:
+    """Return a number with so many significant digits, and no exponent for large ones.
 
     Examples:
         >>> significant(0.012345), significant(12.345), significant(12345.6), significant(999.7), significant(1.3, 4)
         ('0.0123', '12.3', '12346', '1000', '1.300')
     """
-    if value is None:
-        return "–"
     if abs(value) >= 10**digits or not value:
         return number(value, 0)
     rounded = f"{value:#.{digits}g}"
@@ -75,9 +71,9 @@ def millions(parameters: int) -> str:
     return typeset(table.millions(parameters))
 
 
-def interval(bounds: tuple[float, float] | None, digits: int = 2) -> str:
-    """Return an interval in brackets, or that one seed has none."""
-    return f"[{number(bounds[0], digits)}, {number(bounds[1], digits)}]" if bounds else "no interval (one seed)"
+def interval(bounds: tuple[float, float], digits: int = 2) -> str:
+    """Return an interval in brackets."""
+    return f"[{number(bounds[0], digits)}, {number(bounds[1], digits)}]"
 
 
 def layer_range(layers: Sequence[int]) -> str:

@@ -176,6 +176,8 @@ def _declared(table: Table, written: str) -> Iterator[Part]:
 def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
     """Return a page as HTML with style, scripts, figures and data inside; embedded, it loads nothing at all."""
     check_choice(plotly, PlotlySource, name="plotly")
+    # without white space, which is half of a matrix with one number per line
+    study = json.dumps(json.loads(to_json(page.result)), ensure_ascii=False, separators=(",", ":"))
     figures = (f'"{figure.name}": {figure.plot.to_json(engine="json")}' for figure in page.figures)
     sections = [section for section in page.sections if any(part is not None for part in section.parts)]
     main = join(_header(page), *(_section(page, section) for section in sections))
@@ -187,7 +189,7 @@ def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
         style=_asset("style.css"),
         contents=_contents([*sections, *folds]),
         body=without_folders(typeset(body)),
-        study=script_json(without_folders(_compact(json.loads(to_json(page.result))))),
+        study=script_json(without_folders(study)),
         table=script_json(json.dumps(without_folders(page.table.csv()))),
         figures=script_json(f"{{{', '.join(figures)}}}"),
         dark=script_json(json.dumps(DARK)),
@@ -196,11 +198,6 @@ def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
         origin="" if plotly == "embedded" else f" {CDN}",
         script="\n".join(map(_asset, scripts)),
     )
-
-
-def _compact(data: object) -> str:
-    """Return JSON without white space, which is half of a matrix with one number per line."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
 def typeset(body: str) -> str:

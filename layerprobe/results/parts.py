@@ -44,9 +44,9 @@ def table_of(table: Table) -> Markup | None:
     return join(scroll, *(element("p", note) for note in table.notes))
 
 
-def folded(summary: str, *children: str | None, opened: bool = False) -> Markup:
+def folded(summary: str, *children: str | None) -> Markup:
     """Return what a reader can open and close."""
-    return element("details", element("summary", summary), *children, open="" if opened else None)
+    return element("details", element("summary", summary), *children)
 
 
 def listed(tag: str, items: Iterable[str]) -> Markup | None:

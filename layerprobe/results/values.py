@@ -1,7 +1,7 @@
 """Pages, sections and figures. Knows their order, not their content."""
 
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -83,10 +83,6 @@ class Page:
     def title(self) -> str:
         """Of the browser's tab: the verdict, and whose it is."""
         return f"{self.heading} · {self.about}" if self.about and self.about not in self.heading else self.heading
-
-    def of(self, result: Any) -> Self:
-        """Return the page that offers something else as JSON."""
-        return replace(self, result=result)
 
     @property
     def table(self) -> Table:

@@ -15,21 +15,10 @@ from layerprobe.checks import LEVEL, check_level, settings_or_default
 from layerprobe.errors import DataError
 from layerprobe.interval import Interval
 from layerprobe.lazy import cached_property
+from layerprobe.similarity import inference
 from layerprobe.similarity.checks import Array, as_array
 from layerprobe.similarity.engine.passes import NamedLayers, Sums, named_layers, sums_of
 from layerprobe.similarity.engine.sums import cka_values, influence, norm_influence, pair_variance
-from layerprobe.similarity.inference import (
-    MIN_UNITS,
-    Spread,
-    band_width,
-    covariance,
-    difference,
-    difference_label,
-    effective_share,
-    group_numbers,
-    interval,
-    spread,
-)
 from layerprobe.similarity.maps import similarity_curve
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import (
@@ -114,7 +103,7 @@ def cka_interval(
     return Interval(
         value=value,
         standard_error=error.standard_error,
-        interval=interval(value, error, level=level),
+        interval=inference.interval(value, error, level=level),
         level=level,
         freedom=error.freedom,
         effective_share=min(*estimate.effective_shares[0], *estimate.effective_shares[1]),
@@ -190,7 +179,7 @@ def _estimates(
     per_sample = level is not None and any(measure.estimator == "debiased" for measure in measures)
     sums = sums_of(models, measures, pairs, per_sample=per_sample, device=device)
     n_samples = len(next(iter(sums.values())).rows[0].diagonal)
-    numbers = None if groups is None else group_numbers(groups, n_samples)
+    numbers = None if groups is None else inference.group_numbers(groups, n_samples)
     return [
         CKAEstimate(measure=measure, sums=sums[measure, pair], level=level, groups=numbers)
         for measure in measures
@@ -218,7 +207,7 @@ class CKAEstimate:
     def uncertain(self) -> bool:
         """Whether there are intervals: those of the debiased estimator, from five samples or groups on."""
         units = len(self.sums.rows[0].diagonal) if self.n_groups is None else self.n_groups
-        return self.level is not None and self.measure.estimator == "debiased" and units >= MIN_UNITS
+        return self.level is not None and self.measure.estimator == "debiased" and units >= inference.MIN_UNITS
 
     @property
     def n_groups(self) -> int | None:
@@ -245,10 +234,10 @@ class CKAEstimate:
             effective_shares=self.effective_shares if self.uncertain else None,
         )
 
-    def spread(self, layer: int, reference_layer: int) -> Spread:
+    def spread(self, layer: int, reference_layer: int) -> inference.Spread:
         """Return how the estimate for two layers varies."""
         parts, norms = self._pair_variance, (self.sums.rows[layer], self.sums.columns[reference_layer])
-        return spread(
+        return inference.spread(
             influence(self.sums.pair, self.sums.rows, self.sums.columns, (layer, reference_layer)),
             norm_influence(*norms),
             pair_variance=0.0 if parts is None else float(parts[layer, reference_layer]),
@@ -259,7 +248,7 @@ class CKAEstimate:
     def effective_shares(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Share of the samples or groups that decide over each layer of the model and of the reference."""
         model, reference = (
-            tuple(effective_share(layer.parts, groups=self.groups) for layer in layers)
+            tuple(inference.effective_share(layer.parts, groups=self.groups) for layer in layers)
             for layers in (self.sums.rows, self.sums.columns)
         )
         return model, reference
@@ -279,10 +268,10 @@ class CKAEstimate:
             return curve
         assert self.level is not None
         errors = [self.spread(layer, partner) for layer, partner in enumerate(curve.reference_layers)]
-        covariances = covariance(errors)
+        covariances = inference.covariance(errors)
         of_layers = [
-            [interval(v, e, level=self.level, width=width) for v, e in zip(curve.values, errors, strict=True)]
-            for width in (None, band_width(covariances, level=self.level))
+            [inference.interval(v, e, level=self.level, width=width) for v, e in zip(curve.values, errors, strict=True)]
+            for width in (None, inference.band_width(covariances, level=self.level))
         ]
         (lower, upper), (band_lower, band_upper) = (zip(*ends, strict=True) for ends in of_layers)
         uncertainty = CurveUncertainty(
@@ -307,11 +296,11 @@ class CKAEstimate:
             return ()
         assert self.level is not None
         return tuple(
-            difference(
+            inference.difference(
                 float(other.values[second]),
                 float(self.values[here]),
                 (other.spread(*second), self.spread(*here)),
-                label=difference_label(here, second),
+                label=inference.difference_label(here, second),
                 level=self.level,
             )
             for here, second in at
@@ -322,7 +311,7 @@ class CKAEstimate:
         parts = np.empty((3, *self.values.shape))
         for at in np.ndindex(*self.values.shape):
             error = self.spread(*at)
-            parts[:, *at] = error.standard_error, *interval(float(self.values[at]), error, level=self.level)
+            parts[:, *at] = error.standard_error, *inference.interval(float(self.values[at]), error, level=self.level)
         errors, lower, upper = map(as_matrix, parts)
         return MapUncertainty(
             level=self.level,

@@ -14,17 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import entr
 
 from layerprobe.errors import DegenerateLayerError
-from layerprobe.similarity.checks import (
-    NOISE,
-    Array,
-    as_array,
-    check_finite,
-    check_samples,
-    check_shape,
-    constant_layer,
-    in_parts,
-    rounding,
-)
+from layerprobe.similarity import checks
+from layerprobe.similarity.checks import Array
 from layerprobe.similarity.values import LayerDiagnostics
 
 BLOCK = 2**21
@@ -81,16 +72,16 @@ def diagnose(
         >>> round(layer.effective_rank, 1), layer.constant_features, round(layer.chance_cka, 3)
         (7.9, 56, 0.016)
     """
-    array = in_parts(layer, name=name)
-    check_shape(array.shape, array.dtype, name=name)
+    array = checks.in_parts(layer, name=name)
+    checks.check_shape(array.shape, array.dtype, name=name)
     n, d = array.shape
-    check_samples(n, name=name)
+    checks.check_samples(n, name=name)
     rows = _scan(array, name=name)
     largest = np.maximum(np.abs(rows.lowest), np.abs(rows.highest))
     spread = np.maximum(rows.highest - rows.mean, rows.mean - rows.lowest)
-    constant = int((spread <= rounding(largest, math.sqrt(rows.mean_square), array.dtype)).sum())
+    constant = int((spread <= checks.rounding(largest, math.sqrt(rows.mean_square), array.dtype)).sum())
     if constant == d:
-        raise DegenerateLayerError(constant_layer(n, name=name))
+        raise DegenerateLayerError(checks.constant_layer(n, name=name))
     eigenvalues, variances = _spectrum(array, rows.mean)
     shares, top = eigenvalues / eigenvalues.sum(), np.sort(variances / variances.sum())[::-1]
     return LayerDiagnostics(
@@ -142,7 +133,7 @@ def _scan(array: NDArray[Any], *, name: str) -> _Rows:
     digests: list[bytes] = []
     for block in blocks(array):
         if not np.isfinite(block).all():
-            check_finite(blocks(array), name=name)
+            checks.check_finite(blocks(array), name=name)
         norms = np.sqrt(np.einsum("ij,ij->i", block, block))
         lengths.append(norms)
         total += block.sum(axis=0)
@@ -185,7 +176,7 @@ def _intrinsic_dimension(array: NDArray[Any], rows: _Rows) -> float | None:
     distances = squared_distances(np.asarray(array, dtype=np.float64) - rows.mean)
     # Copies that differ by rounding would have a nearest neighbour that is nearer than the next by orders.
     spacing = float(np.finfo(array.dtype).eps) if array.dtype.kind == "f" else 0.0
-    errors = (NOISE * spacing) ** 2 * rows.mean_square * array.shape[1]
+    errors = (checks.NOISE * spacing) ** 2 * rows.mean_square * array.shape[1]
     copies = np.tril(distances <= errors, -1).any(axis=1)
     if copies.any():
         distances = distances[np.ix_(~copies, ~copies)]
@@ -223,8 +214,8 @@ def rank_influences(layer: ArrayLike) -> tuple[float, Array]:
         >>> round(rank, 1), influences.shape, bool(abs(influences.mean()) < 1e-9)
         (7.9, (500,), True)
     """
-    array = as_array(layer, name="the layer")
-    check_shape(array.shape, array.dtype, name="the layer")
+    array = checks.as_array(layer, name="the layer")
+    checks.check_shape(array.shape, array.dtype, name="the layer")
     n, d = array.shape
     mean = np.sum([block.sum(axis=0) for block in blocks(array)], axis=0) / n
     if n < d:

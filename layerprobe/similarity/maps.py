@@ -86,24 +86,6 @@ def layer_similarity(X: ArrayLike, Y: ArrayLike, measure: Measure, *, names: tup
     return _compared(checked, _prepare(X, checked, name=names[0]), _prepare(Y, checked, name=names[1]))
 
 
-def without_parts(
-    model_layer: ArrayLike,
-    reference_layer: ArrayLike,
-    measure: Measure,
-    *,
-    remaining: Sequence[NDArray[np.bool_]],
-    names: tuple[str, str] = ("the model's layer", "the reference's layer"),
-) -> Array:
-    """Return the (parts,) values of a similarity that remain when one part of samples at a time is left out.
-
-    Layers and measure are as in `layer_similarity`, and `samples_without_parts` returns which samples are kept.
-    """
-    X, Y = as_array(model_layer, name=names[0]), as_array(reference_layer, name=names[1])
-    n = len(finite_matrix(X, name=names[0]))
-    check_same_samples(len(finite_matrix(Y, name=names[1])), n, name=names[1], other=names[0])
-    return np.array([layer_similarity(X[rows], Y[rows], measure, names=names) for rows in remaining])
-
-
 def samples_without_parts(units: NDArray[np.intp], *, parts: int, seed: int = 0) -> list[NDArray[np.bool_]]:
     """Return which samples stay when one random part of units at a time is left out.
 
@@ -128,9 +110,7 @@ def zscored(X: ArrayLike, *, name: str) -> Array:
 
 
 def layer_measure(measure: Measure) -> LayerMeasure[Any]:
-    """Return the measure; raise DataError if it is CKA, or no measure."""
-    if not isinstance(measure, Measure):
-        raise DataError(f"expected an instance of a class of layerprobe.similarity.measures, got {measure!r}")
+    """Return the measure; raise DataError if it is CKA."""
     if not isinstance(measure, LayerMeasure):
         raise DataError(f"expected a measure of two layers, got {measure.title}: use estimate_cka")
     return measure
@@ -281,17 +261,16 @@ class MeasureEstimate:
 
     def replicates(self, at: Pair) -> Array | None:
         """Return (parts,) values of two layers, each without one part of samples; None where there are none."""
+        if not self.remaining:
+            return None
         if at not in self._replicates:
-            first, second = (layers[i] for layers, i in zip(self.layers, at, strict=True))
-            model, reference = (f"layer {i} of {name}" for name, i in zip(self.names, at, strict=True))
-            values = None
+            names = f"layer {at[0]} of {self.names[0]}", f"layer {at[1]} of {self.names[1]}"
+            X, Y = (as_array(layers[i], name=name) for layers, i, name in zip(self.layers, at, names, strict=True))
+            self._replicates[at] = None
             # All samples together do have the similarity, which is in the map.
             with contextlib.suppress(DegenerateLayerError):
-                if self.remaining:
-                    values = without_parts(
-                        first, second, self.map.measure, remaining=self.remaining, names=(model, reference)
-                    )
-            self._replicates[at] = values
+                parts = [layer_similarity(X[i], Y[i], self.map.measure, names=names) for i in self.remaining]
+                self._replicates[at] = np.array(parts)
         return self._replicates[at]
 
     def curve(self, alignment: Alignment) -> SimilarityCurve:

@@ -319,11 +319,6 @@ class CurveUncertainty:
     """Groups, where they and not texts are the independent units."""
 
     @property
-    def n_layers(self) -> int:
-        """Layers of the curve."""
-        return len(self.lower)
-
-    @property
     def standard_errors(self) -> tuple[float, ...]:
         """Of the values."""
         return tuple(math.sqrt(row[layer]) for layer, row in enumerate(self.covariance))

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from layerprobe.report import maps
+from layerprobe.report import comparison as pages
 from layerprobe.results import style
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.draw import HEIGHT, SIDES, WIDTH, drawn, placed_labels
@@ -153,7 +153,7 @@ def test_every_axis_of_scores_is_of_one_split(kind: str) -> None:
 
 
 def test_maps_share_one_scale_and_have_the_models_layers_as_rows(measured: Pair) -> None:
-    raw, other = maps.both_normalizations(measured.comparison, ("the model", "the reference"))
+    raw, other = pages.both_normalizations(measured.comparison, ("the model", "the reference"))
     first, second = raw.plot.data[0], other.plot.data[0]
     assert (raw.plot.layout.title.text, other.plot.layout.title.text) == ("Raw features", "Z-scored features")
     assert (first.zmin, first.zmax, first.colorscale) == (second.zmin, second.zmax, second.colorscale)
@@ -163,7 +163,7 @@ def test_maps_share_one_scale_and_have_the_models_layers_as_rows(measured: Pair)
     expected = (errors.lower, errors.upper, errors.standard_errors)
     assert tuple(first.customdata[3][5]) == tuple(matrix[3][5] for matrix in expected)
     shallow = PAIRS["shallow reference"]().comparison
-    (only,) = maps.both_normalizations(shallow, ("the model", "the reference"))
+    (only,) = pages.both_normalizations(shallow, ("the model", "the reference"))
     heat, compared = only.plot.data
     assert (len(heat.z), len(heat.z[0])) == (13, 7)
     assert tuple(compared.x) == shallow.curve.reference_layers
@@ -179,7 +179,7 @@ def test_another_measure_has_its_own_name(plain: Pair) -> None:
 
 @pytest.mark.parametrize("lowest", [0.2, 0.0, -1e-9, -0.02, -0.3, -1.0])
 def test_the_colour_scale_spans_0_to_1_exactly_and_rises(lowest: float) -> None:
-    places = [place for place, _ in maps._colour_scale(lowest)]
+    places = [place for place, _ in pages._colour_scale(lowest)]
     assert (places[0], places[-1]) == (0.0, 1.0)
     assert places == sorted(places)
 
