@@ -110,7 +110,9 @@ def zscored(X: ArrayLike, *, name: str) -> Array:
 
 
 def layer_measure(measure: Measure) -> LayerMeasure[Any]:
-    """Return the measure; raise DataError if it is CKA."""
+    """Return the measure; raise DataError if it is CKA, or no measure."""
+    if not isinstance(measure, Measure):
+        raise DataError(f"expected an instance of a class of layerprobe.similarity.measures, got {measure!r}")
     if not isinstance(measure, LayerMeasure):
         raise DataError(f"expected a measure of two layers, got {measure.title}: use estimate_cka")
     return measure

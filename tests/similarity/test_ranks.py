@@ -89,7 +89,7 @@ def test_intervals_and_band_go_around_the_ranks() -> None:
     layers = [layer_of(80, 10, seed=seed) for seed in range(4)]
     ranks, found = rank_uncertainty(layers, level=0.9)
     assert ranks == pytest.approx([diagnose(layer).effective_rank for layer in layers])
-    assert (found.level, found.n_layers, found.n_groups) == (0.9, 4, None)
+    assert (found.level, len(found.lower), found.n_groups) == (0.9, 4, None)
     for layer, rank in enumerate(ranks):
         assert found.band_lower[layer] < found.lower[layer] < rank < found.upper[layer] < found.band_upper[layer]
         assert found.upper[layer] - rank == pytest.approx(1.664 * found.standard_errors[layer], rel=1e-3)
