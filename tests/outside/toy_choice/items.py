@@ -23,8 +23,7 @@ class Choices(Items):
     right: tuple[int, ...]
     """The number of the right answer, from 0."""
 
-    def __len__(self) -> int:
-        return len(self.questions)
+    by_item = ("questions", "answers", "right")
 
     @property
     def sides(self) -> tuple[tuple[str, ...], ...]:
@@ -35,21 +34,6 @@ class Choices(Items):
     def gold(self) -> Any:
         """(n,) numbers of the right answers."""
         return np.array(self.right)
-
-    def take(self, rows: Sequence[int]) -> Choices:
-        """Return the items of these numbers, in this order."""
-        questions, answers, right = (
-            tuple(values[i] for i in rows) for values in (self.questions, self.answers, self.right)
-        )
-        return Choices(questions=questions, answers=answers, right=right)  # type: ignore[arg-type]
-
-    def join(self, other: Choices) -> Choices:
-        """Return these items and then the others."""
-        return Choices(
-            questions=self.questions + other.questions,
-            answers=self.answers + other.answers,
-            right=self.right + other.right,
-        )
 
     def prompted(self, prompt: str) -> Choices:
         """Return the items with the prompt before every text."""
