@@ -30,8 +30,17 @@ from layerprobe.lab.dropbench.zoo import (
     read_searched,
     read_zoo,
 )
-from layerprobe.prediction.rule import KnownDrop, ModelCurves, Rule, fitted, obstacle
-from layerprobe.prediction.tuned import FILE, FittedParameters, FittedRule, TunedRule
+from layerprobe.prediction.rule import (
+    FILE,
+    FittedParameters,
+    FittedRule,
+    KnownDrop,
+    ModelCurves,
+    Rule,
+    TunedRule,
+    fitted,
+    obstacle,
+)
 from layerprobe.prediction.values import Record, RecordPart, Truth
 from layerprobe.readings.reading import INFONCE, READINGS, SELF_CKA, LayerCurve
 from layerprobe.search.posterior import Array, _grid, _Law, _seed_variances, infonce_trend, layer_steps

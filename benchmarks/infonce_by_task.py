@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from layerprobe.lab.dropbench.zoo import ZooEntry, read_searched, read_zoo
-from layerprobe.prediction.tuned import fitted_parameters, tuned_rule
+from layerprobe.prediction.rule import fitted_parameters, tuned_rule
 from layerprobe.readings.reading import INFONCE
 
 DEFAULT = "fall of InfoNCE"

@@ -22,8 +22,7 @@ import numpy as np
 from fit_rules import DEVIATIONS, SLOPES, log_likelihoods
 from scipy.stats import spearmanr
 
-from layerprobe.prediction.rule import fixed_fraction
-from layerprobe.prediction.tuned import fitted_parameters
+from layerprobe.prediction.rule import fitted_parameters, fixed_fraction
 from layerprobe.search.plan import answer, next_run
 from layerprobe.search.values import Evidence, Score, SearchSettings
 from layerprobe.stats.crossed import item_covariance

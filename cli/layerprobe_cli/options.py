@@ -557,7 +557,7 @@ def _number_of_texts(number: str) -> int | str:
 
 
 def _check_rule(name: str) -> None:
-    from layerprobe.prediction.tuned import rule_curves
+    from layerprobe.prediction.rule import rule_curves
 
     rule_curves(name)
 
@@ -579,7 +579,7 @@ RuleName = Annotated[
         "Prediction",
         "--rule",
         callback=checked(_check_rule),
-        autocompletion=names_of("layerprobe.prediction.tuned:rule_names"),
+        autocompletion=names_of("layerprobe.prediction.rule:rule_names"),
         metavar="NAME",
         help="How a drop is predicted: a rule tuned on DropBench; `layerprobe lab bench --tuned` lists them.",
         show_default="fall of InfoNCE; of the effective rank where texts are single words",

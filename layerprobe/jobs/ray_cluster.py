@@ -71,8 +71,10 @@ def _connected(address: str) -> Iterator[Any]:
     printing, private.print_to_stdstream = private.print_to_stdstream, lambda *arguments, **options: None
     at_sigterm = signal.getsignal(signal.SIGTERM)
     try:
-        with _one_line(address):
+        try:
             ray.init(address=address, **settings)
+        except Exception as error:
+            raise LayerProbeError(f"the Ray cluster at {address} cannot be used: {_line(str(error))}") from error
         if at_sigterm is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, at_sigterm)  # with that of Ray, what is ended so prints a trace of C++
         yield ray
@@ -96,14 +98,6 @@ def _check_answers(address: str) -> None:
         ) from None
     if tried.returncode:
         raise LayerProbeError(f"the Ray cluster at {address} cannot be used: {_line(tried.stderr)}")
-
-
-@contextlib.contextmanager
-def _one_line(address: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        raise LayerProbeError(f"the Ray cluster at {address} cannot be used: {_line(str(error))}") from error
 
 
 def _line(text: str) -> str:
@@ -185,8 +179,9 @@ class RayProcesses(Crew):
     def _connect(self) -> None:
         address = str(self.spec.address)
         self.ray = ray = self.opened.enter_context(_connected(address))
-        here = next(info for info in ray.nodes() if info["NodeID"] == self._here())
-        head, _, port = str(ray.get_runtime_context().gcs_address).rpartition(":")
+        context = ray.get_runtime_context()
+        here = next(info for info in ray.nodes() if info["NodeID"] == str(context.get_node_id()))
+        head, _, port = str(context.gcs_address).rpartition(":")
         self.doors = (head, int(port)), (here["NodeManagerAddress"], here["NodeManagerPort"])
         probes = self.opened.enter_context(_probes(self.spec.folders))
         self.nodes = self._wait_for_nodes()
@@ -219,11 +214,11 @@ class RayProcesses(Crew):
             self.workers.append(self._begun(node))
 
     def _begun(self, node: _Node) -> _Actor:
-        actor = (
-            self.ray.remote(_Served)
-            .options(num_cpus=self.cpus, num_gpus=self.spec.gpus, scheduling_strategy=self._on(node.id))
-            .remote()
-        )
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        placement = NodeAffinitySchedulingStrategy(node.id, soft=False)
+        served = self.ray.remote(_Served)
+        actor = served.options(num_cpus=self.cpus, num_gpus=self.spec.gpus, scheduling_strategy=placement).remote()
         return _Actor(node, actor, actor.start.remote(*self.beginning))
 
     def give(self, worker: _Actor, job: Any, part: contextlib.AbstractContextManager[object]) -> None:
@@ -270,7 +265,10 @@ class RayProcesses(Crew):
             return
         super().dismiss(message)
         if message.kind == "ended" and not worker.ready:
-            self._count_unready(worker.node, message.value)
+            self.unready[worker.node.id] += 1
+            if self.unready[worker.node.id] == TRIES:
+                why = f"its processes end before they are ready: {_line(str(message.value))}"
+                self._leave_out(worker.node, WorkerError(why))
 
     def close(self) -> None:
         """End all processes, and the connection where it was made here."""
@@ -305,14 +303,6 @@ class RayProcesses(Crew):
 
     # ---- nodes -------------------------------------------------------------------------------------------
 
-    def _here(self) -> str:
-        return str(self.ray.get_runtime_context().get_node_id())
-
-    def _on(self, node: str) -> Any:
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        return NodeAffinitySchedulingStrategy(node, soft=False)
-
     def _alive(self) -> list[_Node]:
         """Return the nodes that have what a job takes."""
         nodes = []
@@ -342,12 +332,6 @@ class RayProcesses(Crew):
         if not any(alive.id not in self.left_out for alive in self._alive()):
             raise error.with_traceback(None)
         self.log(logging.WARNING, f"the node {node.name} is left out: {error}")
-
-    def _count_unready(self, node: _Node, error: Exception) -> None:
-        """Leave a node out where processes end before they are ready; one that is gone is none."""
-        self.unready[node.id] += 1
-        if self.unready[node.id] == TRIES:
-            self._leave_out(node, WorkerError(f"its processes end before they are ready: {_line(str(error))}"))
 
 
 def processors_a_job(nodes: Sequence[int], workers: int | None, *, gpus: int = 0) -> int:

@@ -14,15 +14,19 @@ from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
 from layerprobe.prediction.rule import (
+    DRAWS,
     FRACTION,
+    Array,
     KnownDrop,
     Parameters,
     Predictor,
     ReadingPredictor,
     Rule,
+    Shares,
     before_final_run,
     best_on_grid,
     check_some,
+    decline_interval,
     falls,
     fitted,
     fixed_fraction,
@@ -31,8 +35,9 @@ from layerprobe.prediction.rule import (
     loss,
     nothing_to_choose,
     obstacle,
+    redraw,
+    shares_of,
 )
-from layerprobe.prediction.tuned import DRAWS, Array, Shares, decline_interval, redraw, shares_of
 from layerprobe.prediction.values import PLATEAU, Decline, DropPrediction
 from layerprobe.readings.reading import Reading
 from layerprobe.similarity.values import SimilarityCurve

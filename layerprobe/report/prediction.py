@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from layerprobe.comparison.values import Comparisons
-from layerprobe.prediction.tuned import DRAWS
+from layerprobe.prediction.rule import DRAWS
 from layerprobe.prediction.values import Decline, DropPrediction
 from layerprobe.readings.reading import course
 from layerprobe.report.comparison import compared_models, curve_figure, diagnosed, maps, provenance

@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, logsumexp
 
 from layerprobe.errors import DataError
-from layerprobe.prediction.tuned import fitted_parameters
+from layerprobe.prediction.rule import fitted_parameters
 from layerprobe.search.values import Evidence, Score
 from layerprobe.stats.values import best_of
 

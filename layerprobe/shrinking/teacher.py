@@ -177,7 +177,8 @@ class Taught(Items):
     @classmethod
     def of(cls, texts: Sequence[str], embeddings: NDArray[np.float32]) -> "Taught":
         """Return texts with their (text, feature) embeddings."""
-        return cls(listed=tuple(texts), width=embeddings.shape[1], embeddings=_written(embeddings))
+        written = base64.b64encode(np.ascontiguousarray(embeddings, dtype="<f4").tobytes()).decode()
+        return cls(listed=tuple(texts), width=embeddings.shape[1], embeddings=written)
 
     def __repr__(self) -> str:
         return f"<Taught: {len(self):,} texts>"
@@ -208,10 +209,6 @@ class Taught(Items):
         """Raise DataError unless there is a finite embedding for every text."""
         if self.gold.shape != (len(self), self.width) or not np.isfinite(self.gold).all():
             raise DataError(f"expected a finite embedding for each of {len(self)} texts of the {split} split")
-
-
-def _written(embeddings: NDArray[np.float32]) -> str:
-    return base64.b64encode(np.ascontiguousarray(embeddings, dtype="<f4").tobytes()).decode()
 
 
 def agreement_by_text(outputs: NDArray[Any], gold: NDArray[Any]) -> Array:

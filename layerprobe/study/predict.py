@@ -28,9 +28,8 @@ from layerprobe.extraction.readability import data_quality, tokenizer_cautions
 from layerprobe.files.images import readable_as
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_names
-from layerprobe.prediction.rule import ModelCurves, fixed_fraction, last_layer
+from layerprobe.prediction.rule import ModelCurves, TunedRule, fixed_fraction, last_layer, rule_curves, tuned_rule
 from layerprobe.prediction.rules import check_depth, plateau_rule
-from layerprobe.prediction.tuned import TunedRule, rule_curves, tuned_rule
 from layerprobe.prediction.values import PLATEAU, DropPrediction
 from layerprobe.readings.frozen import layer_curve
 from layerprobe.readings.reading import CKA, INFONCE, READINGS, SELF_CKA, LayerCurve, Views, course

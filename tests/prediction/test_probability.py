@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from layerprobe.errors import DataError
+from layerprobe.prediction.rule import decline_interval, redraw
 from layerprobe.prediction.rules import plateau_rule
-from layerprobe.prediction.tuned import decline_interval, redraw
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.similarity.values import SimilarityCurve
 

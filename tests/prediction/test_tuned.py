@@ -13,9 +13,8 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import CHECKSUM, from_json, to_json
-from layerprobe.prediction import tuned
-from layerprobe.prediction.rule import ModelCurves
-from layerprobe.prediction.tuned import fitted_parameters, redraw, rule_curves, rule_names, tuned_rule
+from layerprobe.prediction import rule as rules
+from layerprobe.prediction.rule import ModelCurves, fitted_parameters, redraw, rule_curves, rule_names, tuned_rule
 from layerprobe.prediction.values import Record, RecordPart
 from layerprobe.readings.reading import READINGS, LayerCurve, course
 from tests.prediction.curves import equicorrelated, matrix, uncertain
@@ -35,9 +34,9 @@ def test_what_is_no_rule_is_reported() -> None:
 
 def test_a_damaged_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     damaged = tmp_path / "rules.json"
-    whole = tuned.FILE.read_text()
+    whole = rules.FILE.read_text()
     without = {key: value for key, value in json.loads(whole).items() if key != CHECKSUM}
-    monkeypatch.setattr(tuned, "FILE", damaged)
+    monkeypatch.setattr(rules, "FILE", damaged)
     for text, problem in (
         (None, "No such file"),
         (whole.replace('"threshold": 0.01', '"threshold": 0.02', 1), "its checksum is not that of its content"),
@@ -54,7 +53,7 @@ def test_a_damaged_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.slow
 def test_predict_imports_nothing_of_the_lab() -> None:
     code = (
-        "import sys, layerprobe.study.predict as p, layerprobe.prediction.tuned as t; t.tuned_rule(p.DEFAULT_RULE);"
+        "import sys, layerprobe.study.predict as p, layerprobe.prediction.rule as t; t.tuned_rule(p.DEFAULT_RULE);"
         "print(*(name for name in sys.modules if name.startswith('layerprobe.lab')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,7 +1,11 @@
-"""Question answering: where in a context the answer to a question is; its items, its metrics and the kind.
+"""Question answering: where in a context the answer to a question is; its items, its metrics, its files and the kind.
 
 An output is of one question: (first character, one past the last one, score of the span, score of no answer), of which
 the first two are offsets in its context. Spans are scored as SQuAD does, by exact match and F1 of words.
+
+Files have the layouts of SQuAD: JSON has articles with paragraphs, each a context with its questions (`qas`); a table,
+as on the Hub, has a row a question, whose answers are lists of `text` and of `answer_start`. SQuAD 2.0 also has
+questions without an answer: `is_impossible` in JSON, empty lists in tables. Its plausible answers are not read.
 
 Source: Rajpurkar, Zhang, Lopyrev and Liang 2016 (EMNLP), section 6.1; without an answer: Rajpurkar, Jia and Liang 2018
 (ACL), section 5.
@@ -12,7 +16,7 @@ import re
 import string
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +24,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, TaskError
+from layerprobe.files.inputs import BYTES, open_regular, read_document
+from layerprobe.files.serialisation import parse_json
 from layerprobe.metrics.scores import Influences, mean_influences
+from layerprobe.names import counted
 from layerprobe.stats.floors import NO_ANSWER, Floor
+from layerprobe.tasks.cells import Cleaner, UnusableRowError
+from layerprobe.tasks.columns import declared_columns
+from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.explored import ItemView, ReadOutputs
+from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import Kind
-from layerprobe.tasks.values import Items
+from layerprobe.tasks.loading import TaskSource, load_rows
+from layerprobe.tasks.sources import data_files
+from layerprobe.tasks.splitting import SPLITS
+from layerprobe.tasks.tables import Table, check_format, first_columns, table_of_columns
+from layerprobe.tasks.values import Items, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,10 +255,26 @@ def _right_words(gold: Questions) -> list[tuple[Words, ...]]:
     ]
 
 
-def _recognises(path: Path) -> bool:
-    from layerprobe.kinds.answers.loading import is_squad  # which `--help` does without
+SUFFIXES = (".json", ".jsonl", ".parquet")
+_HEAD = 2**20
+_ADVICE = "give JSON in the layout of SQuAD (data, paragraphs, qas), or rows with id, question, context and answers"
 
-    return is_squad(path)
+Question = tuple[str, str, str, tuple[Answer, ...]]
+"""Its id, its text, the context and the answers."""
+
+
+def is_squad(path: Path) -> bool:
+    """Return whether a file, or one of a folder, has questions in the layout of SQuAD; what cannot be read has none."""
+    try:
+        if path.is_dir():
+            return any(map(is_squad, data_files(path, SUFFIXES)))
+        if path.suffix.lower() != ".json":
+            return path.suffix.lower() in SUFFIXES and set(COLUMNS) <= first_columns(path)
+        with open_regular(path) as file:
+            head = file.read(_HEAD)
+    except Exception:  # whatever is wrong with it is said where it is read
+        return False
+    return b'"paragraphs"' in head or all(b'"%s"' % column.encode() in head for column in COLUMNS)
 
 
 QUESTION_ANSWERING = Kind(
@@ -262,7 +293,164 @@ QUESTION_ANSWERING = Kind(
     untrained="layerprobe.kinds.answers.loss:answer_probe",
     one_target=True,
     items="layerprobe.kinds.answers.kind:Questions",
-    loader="layerprobe.kinds.answers.loading:load_questions",
-    recognises=_recognises,
+    loader="layerprobe.kinds.answers.kind:load_questions",
+    recognises=is_squad,
     floors=answer_floors,
 )
+COLUMNS = tuple(QUESTION_ANSWERING.columns)
+
+
+def load_questions(source: TaskSource) -> Task:
+    """Load questions about contexts, in three splits.
+
+    A file named `...train...` brings the dev and test file beside it that is named like it. Splits that are
+    missing are drawn at random from the train file; the questions about one context stay together. Every split has at
+    least 4 questions, and the train split one with an answer.
+    """
+    ids, contexts = set[str](), dict[str, str]()
+
+    def columns_of(table: Table) -> tuple[Table, Sequence[int]]:
+        """Return where question, context, answers are, and the id and if there is no answer, where the table says."""
+        ids.clear()  # which are distinct in a split
+        table, columns = declared_columns(table, source.settings.columns, QUESTION_ANSWERING)
+        header = table.header or ()
+        return table, (*columns, *(header.index(name) for name in ("id", _IMPOSSIBLE) if name in header))
+
+    return load_rows(
+        replace(source, data={role: _unpacked(data, source.name) for role, data in source.data.items()}),
+        QUESTION_ANSWERING,
+        functools.partial(_question, ids=ids, contexts=contexts),
+        _splits,
+        key=lambda question: (question[2], ""),
+        together="the questions about one context",
+        columns_of=columns_of,
+        readers={".json": _read},
+    )
+
+
+# ---- articles -> rows -----------------------------------------------------------------------------------
+
+
+_IMPOSSIBLE = "is_impossible"
+_SPAN = ("text", "answer_start")
+
+
+def _read(path: Path, format: Format) -> Table:
+    check_format(path, format, ())
+    try:
+        data = parse_json(read_document(path, BYTES).decode("utf-8-sig"))
+    except (DataError, ValueError, RecursionError) as error:
+        raise TaskError(f"{path} cannot be read as JSON: {str(error).partition(chr(10))[0]}") from error
+    rows = _listed(_unpacked(data, str(path)), str(path))
+    names = dict.fromkeys(name for row in rows for name in row)
+    return table_of_columns(str(path), {name: [row.get(name) for row in rows] for name in names})
+
+
+def _unpacked(data: Any, name: str) -> Any:
+    """Return the articles of a mapping in the layout of SQuAD as rows, and anything else as it is."""
+    if not isinstance(data, Mapping) or "data" not in data:
+        return data
+    articles = _listed(data["data"], f"{name}: data")
+    if articles and isinstance(articles[0], dict) and "paragraphs" not in articles[0]:
+        return articles
+    rows = list(_rows(articles, name))
+    second = any(_IMPOSSIBLE in row for row in rows)  # whether the file says of questions that they have no answer
+    return [{**row, _IMPOSSIBLE: second and row.get(_IMPOSSIBLE) is True} for row in rows]
+
+
+def _rows(articles: Sequence[Any], name: str) -> Iterator[dict[str, Any]]:
+    for a, article in enumerate(articles):
+        for p, paragraph in enumerate(
+            _listed(_get(article, "paragraphs", f"{name}: data[{a}]"), f"{name}: paragraphs")
+        ):
+            place = f"{name}: data[{a}].paragraphs[{p}]"
+            for number, q in enumerate(_listed(_get(paragraph, "qas", place), f"{place}.qas")):
+                of_question = f"{place}.qas[{number}]"
+                row = {"id": str(q.get("id", number)), "question": _get(q, "question", of_question)}
+                row |= {"context": _get(paragraph, "context", place)}
+                answers = _listed(_get(q, "answers", of_question), f"{of_question}: answers")
+                row |= {"answers": [{key: _get(one, key, of_question) for key in _SPAN} for one in answers]}
+                yield row | ({_IMPOSSIBLE: q[_IMPOSSIBLE]} if _IMPOSSIBLE in q else {})
+
+
+def _listed(value: Any, place: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise TaskError(f"{place}: expected a list, got {str(value)[:40]!r}: {_ADVICE}")
+    return value
+
+
+def _get(value: Any, key: str, place: str) -> Any:
+    if not isinstance(value, Mapping) or key not in value:
+        got = f"the keys {', '.join(map(str, value))[:80]}" if isinstance(value, Mapping) else repr(str(value)[:40])
+        raise TaskError(f"{place}: expected an object with {key!r}, got {got}: {_ADVICE}")
+    return value[key]
+
+
+# ---- rows -> questions ----------------------------------------------------------------------------------
+
+
+def _question(row: Cells, ids: set[str], contexts: dict[str, str]) -> Question:
+    """Return the question of a row; UnusableRowError where it has not what it should have.
+
+    Args:
+        row: Question, context and answers, maybe the id and whether there is no answer.
+        ids: Those of earlier rows.
+        contexts: Cleaned by what they were.
+    """
+    further = dict(zip(row.columns[len(COLUMNS) :], row.values[len(COLUMNS) :], strict=True))
+    name, impossible = str(further.get("id", len(ids) + 1)), further.get(_IMPOSSIBLE)
+    text, context, answers = row.values[: len(COLUMNS)]
+    problem, spans = "", _spans(answers, row.place)
+    if name in ids:
+        problem = "with an id that another has"
+    elif not isinstance(text, str) or not text.strip():
+        problem = "without a text"
+    elif not isinstance(context, str) or not context.strip():
+        problem = "without a context"
+    elif impossible is not None and (impossible == "True") == bool(spans):
+        problem = "with answers, and without one by is_impossible" if spans else "without an answer"
+    ids.add(name)
+    if problem:
+        raise UnusableRowError(problem, name=name)
+    if context not in contexts:
+        contexts[context] = row.cleaner.clean(context)
+    right = tuple(_answer(*span, contexts[context], name) for span in spans)
+    return name, row.cleaner.clean(text), contexts[context], right
+
+
+def _spans(answers: Any, place: str) -> list[tuple[Any, Any]]:
+    """Return texts and starts of a mapping of lists, a mapping of one answer, or a list of mappings."""
+    if isinstance(answers, list):
+        return [(_get(answer, "text", place), _get(answer, "answer_start", place)) for answer in answers]
+    if not isinstance(answers, Mapping):
+        raise TaskError(f"{place}: expected answers with text and answer_start, got {str(answers)[:40]!r}")
+    texts, starts = (_get(answers, key, f"{place}: answers") for key in _SPAN)
+    if isinstance(texts, str):
+        return [(texts, starts)]
+    texts, starts = (_listed(values, f"{place}: {key}") for key, values in zip(_SPAN, (texts, starts), strict=True))
+    if len(texts) != len(starts):
+        raise TaskError(f"{place}: expected as many texts as starts, got {len(texts)} and {len(starts)}")
+    return list(zip(texts, starts, strict=True))
+
+
+def _answer(text: Any, start: Any, context: str, name: str) -> Answer:
+    if not isinstance(text, str) or isinstance(start, bool) or not hasattr(start, "__index__"):
+        raise UnusableRowError("with an answer that is no text and whole number", name=name)
+    answer = Answer(text=Cleaner().clean(text), start=int(start))
+    if not is_in(answer, context):
+        raise UnusableRowError("whose answer is not in the context at answer_start", name=name)
+    return answer
+
+
+def _splits(parts: Mapping[str, Sequence[Question]], notes: list[str], warnings: list[str]) -> dict[str, Questions]:
+    if not any(answers for *_, answers in parts["train"]):
+        raise TaskError("no question of the train split has an answer: expected at least one")
+    splits, remarks = {}, []
+    for role in SPLITS:
+        ids, texts, contexts, answers = (tuple(side) for side in zip(*parts[role], strict=True))
+        splits[role] = Questions(ids=ids, questions=texts, contexts=contexts, answers=answers)
+        without = sum(not spans for spans in answers)
+        unanswerable = f", {without:,} without an answer" if without else ""
+        remarks.append(f"{len(ids):,} about {counted(len(set(contexts)), 'context')}{unanswerable} in {role}")
+    notes.append(f"read as {QUESTION_ANSWERING.name}; questions: {'; '.join(remarks)}")
+    return splits

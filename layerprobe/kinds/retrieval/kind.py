@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -391,11 +390,6 @@ class RetrievalItems(Items):
         self.check_texts(split, "queries", "documents")
 
 
-def _is_collection(path: Path) -> bool:
-    """Return whether a folder is in the layout of BEIR."""
-    return path.is_dir() and {"corpus", "queries"} <= {file.stem for file in path.iterdir()}
-
-
 RETRIEVAL = Kind(
     name="retrieval",
     view="layerprobe.kinds.retrieval.kind:query_view",
@@ -412,7 +406,8 @@ RETRIEVAL = Kind(
     item="query",
     loader="layerprobe.kinds.retrieval.loading:load_retrieval_task",
     prompts=True,
-    recognises=_is_collection,
+    # a folder in the layout of BEIR
+    recognises=lambda path: path.is_dir() and {"corpus", "queries"} <= {file.stem for file in path.iterdir()},
     one_target=True,
     floors=listed_floors,
 )

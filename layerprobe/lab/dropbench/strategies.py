@@ -304,7 +304,8 @@ def scan(weighting: Weighting, *, seeds: int = 1, epochs: float = 1.0, own_model
             curves, trained = [], 0.0
             for run in (runs[number] for number in subset):
                 last = max(1, round(epochs * len(run.epochs)))
-                curves.append(_numbers(run.validation if epochs == 1 else run.epochs[last - 1]))
+                scores = run.validation if epochs == 1 else run.epochs[last - 1]
+                curves.append([score for score in scores if score is not None])
                 trained += last / len(run.epochs)
             layer = best_of(np.array(curves).mean(axis=0).tolist())
             score = runs[subset[0]].test[layer] if own_model else None
@@ -375,11 +376,6 @@ def find(budget: float, *, scan: bool = False) -> Strategy:
         return (model.search(steps, scan=scan, first=first) for first in orders)
 
     return _strategy(f"find, {budget:.0%}{', after a scan' if scan else ''}", "layerprobe.search", choices)
-
-
-def _numbers(values: Iterable[float | None]) -> list[float]:
-    """Return scores of layers of which none failed."""
-    return [value for value in values if value is not None]
 
 
 def _block_steps(layers: Iterable[int]) -> int:

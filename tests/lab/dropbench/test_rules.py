@@ -14,8 +14,14 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_dict
 from layerprobe.lab.dropbench.bench import REFERENCE, bench_predictors, tuned_rules, unfitted_rules
 from layerprobe.lab.dropbench.zoo import read_zoo
-from layerprobe.prediction.rule import ModelCurves
-from layerprobe.prediction.tuned import FittedParameters, fitted_parameters, rule_curves, rule_names, tuned_rule
+from layerprobe.prediction.rule import (
+    FittedParameters,
+    ModelCurves,
+    fitted_parameters,
+    rule_curves,
+    rule_names,
+    tuned_rule,
+)
 from layerprobe.prediction.values import PLATEAU
 from layerprobe.readings.reading import CKA, READINGS, alone
 
