@@ -31,8 +31,7 @@ from torch.nn import functional as F
 from transformers import ElectraModel
 
 from layerprobe.errors import DataError
-from layerprobe.lab.pretraining.models import generator_config, with_detection_head
-from layerprobe.lab.pretraining.objectives import sample
+from layerprobe.lab.pretraining.models import generator_config, sample, with_detection_head
 from layerprobe.lab.pretraining.values import PretrainingObjective, PretrainingProtocol
 from layerprobe.training.masking import MaskedBatch, Masking, Objective, PartOutput, ReplacedLogits, TokenLogits
 

@@ -358,7 +358,10 @@ def adapt(
     file, distinct, checkpoint = _checked(model, texts, seed)
 
     def begin() -> Begun:
-        encoder, head, corpus, run = _begun(checkpoint, distinct, protocol, seed)
+        encoder = load(checkpoint)
+        head = with_masked_lm_head(checkpoint, encoder, seed=seed)
+        corpus = tokenize_corpus(partial(encoder.tokenize, max_length=protocol.max_length), distinct)
+        run = trainer(encoder, head, corpus, protocol, seed=seed)
 
         def about() -> dict[str, Any]:
             return {
@@ -409,16 +412,6 @@ def _checked(
         raise DataError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
     check_masked_lm(checkpoint)
     return file, tuple(dict.fromkeys(file.texts)), checkpoint
-
-
-def _begun(
-    checkpoint: Resolved, texts: Sequence[str], protocol: AdaptationProtocol, seed: int
-) -> tuple[Encoder, MaskedLanguageModel, Corpus, Trainer]:
-    """Return the loaded model, its head, the texts as tokens and what trains the model on them."""
-    encoder = load(checkpoint)
-    head = with_masked_lm_head(checkpoint, encoder, seed=seed)
-    corpus = tokenize_corpus(partial(encoder.tokenize, max_length=protocol.max_length), texts)
-    return encoder, head, corpus, trainer(encoder, head, corpus, protocol, seed=seed)
 
 
 def trainer(

@@ -49,27 +49,27 @@ class PretrainingObjective:
 _PACKAGE = __name__.rpartition(".")[0]
 
 MLM = PretrainingObjective(
-    about="trained to fill in masked tokens (BERT)", builder=f"{_PACKAGE}.objectives:masked_language_modelling"
+    about="trained to fill in masked tokens (BERT)", builder=f"{_PACKAGE}.models:masked_language_modelling"
 )
 RTD = PretrainingObjective(
     about="trained to tell which tokens are not the original but samples of a small generator (ELECTRA)",
-    builder=f"{_PACKAGE}.objectives:ReplacedTokenDetection",
+    builder=f"{_PACKAGE}.models:ReplacedTokenDetection",
     has_generator=True,
 )
 ELECTRA_15 = PretrainingObjective(
     about="trained as ELECTRA, with the discriminator's loss at the masked positions alone",
-    builder=f"{_PACKAGE}.objectives:masked_token_detection",
+    builder=f"{_PACKAGE}.models:masked_token_detection",
     has_generator=True,
 )
 REPLACE_MLM = PretrainingObjective(
     about="trained to fill in masked tokens in whose place it read samples of a small generator",
-    builder=f"{_PACKAGE}.objectives:ReplaceMLM",
+    builder=f"{_PACKAGE}.models:ReplaceMLM",
     has_generator=True,
 )
 ALL_TOKENS_MLM = PretrainingObjective(
     about="trained to predict every token, with a copy mechanism, from a text in which masked tokens are samples of a "
     "small generator",
-    builder=f"{_PACKAGE}.objectives:AllTokensMLM",
+    builder=f"{_PACKAGE}.models:AllTokensMLM",
     has_generator=True,
 )
 RANDOM = PretrainingObjective(about="not trained: its weights are random", builder=None)

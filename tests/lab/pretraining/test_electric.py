@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from layerprobe.errors import DataError
-from layerprobe.lab.pretraining.models import build_encoder, build_objective
-from layerprobe.lab.pretraining.objectives import sample
+from layerprobe.lab.pretraining.models import build_encoder, build_objective, sample
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
 from layerprobe.training.masking import MaskedBatch, Masking, ReplacedLogits
 from tests.plugins import register_electric

@@ -9,9 +9,15 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from layerprobe.lab.pretraining import objectives
-from layerprobe.lab.pretraining.models import build_encoder, build_objective, masking_of, train_tokenizer
-from layerprobe.lab.pretraining.objectives import CopyLogits, sample
+from layerprobe.lab.pretraining import models
+from layerprobe.lab.pretraining.models import (
+    CopyLogits,
+    build_encoder,
+    build_objective,
+    masking_of,
+    sample,
+    train_tokenizer,
+)
 from layerprobe.lab.pretraining.values import OBJECTIVES, EncoderSize, PretrainingProtocol
 from layerprobe.training.masking import MaskedBatch, Masking, Objective, ReplacedLogits
 
@@ -68,7 +74,7 @@ def fixed_samples(monkeypatch: pytest.MonkeyPatch, samples: Tensor) -> None:
         assert not logits.requires_grad
         return samples
 
-    monkeypatch.setattr(objectives, "sample", fixed)
+    monkeypatch.setattr(models, "sample", fixed)
 
 
 # ---- masking ------------------------------------------------------------------------------------------
