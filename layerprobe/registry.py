@@ -10,8 +10,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
 from layerprobe.errors import DataError
-from layerprobe.lazy import cached_property
 from layerprobe.names import nearest
+from layerprobe.process import cached_property
 
 logger = logging.getLogger(__name__)
 

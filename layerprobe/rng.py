@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from layerprobe.lazy import cached_property
-from layerprobe.process import while_needed
+from layerprobe.process import cached_property, while_needed
 
 _CASTING = ("cpu", "cuda", "mps", "xpu")
 """Kinds of devices on which autocast may be on; it is undone where it is, so that others need not know it."""

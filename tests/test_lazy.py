@@ -2,7 +2,7 @@
 
 import threading
 
-from layerprobe.lazy import cached_property
+from layerprobe.process import cached_property
 
 
 class Slow:

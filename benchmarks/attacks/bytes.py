@@ -40,7 +40,7 @@ from layerprobe.extraction.embed import embed_layers
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.folders import read_kept
 from layerprobe.files.serialisation import sealed, to_dict
-from layerprobe.finetuning.outputs import read_outputs
+from layerprobe.finetuning.outcomes import read_outputs
 from layerprobe.finetuning.saved import MODEL, load_failure, load_finished, load_saved_run, save_failure
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol

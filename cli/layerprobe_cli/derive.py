@@ -10,13 +10,13 @@ import ast
 import dataclasses
 import functools
 import inspect
+import itertools
 import pkgutil
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -41,25 +41,27 @@ Parameters = dict[str, tuple[Any, Any]]
 """The annotation and the default of options by name, as Typer reads them."""
 
 
-@dataclasses.dataclass(frozen=True)
 class Group:
-    """Fields of a settings class as options, in a panel of the help."""
+    """Fields of a settings class as options, in a panel of the help, for `Annotated`.
 
-    kind: type
-    panel: str
-    names: tuple[str, ...]
-    """Fields that are options; the others keep their defaults."""
-    special: Mapping[str, Mapping[str, Any]]
-    """What options have besides, by name: flags, type, default, panel, argument, and what `typer.Option` takes.
-
-    A name that is no field is an option of its own, for `make`.
+    Args:
+        settings: The class.
+        panel: Of options that name no other.
+        names: Fields that are options; the others keep their defaults.
+        make: What is made of the values; by default the settings.
+        special: What options have besides, by name: flags, type, default, panel, argument, and what `typer.Option`
+            takes. A name that is no field is an option of its own, for `make`.
     """
-    make: Callable[..., Any]
-    """What is made of the values; by default the settings."""
+
+    def __init__(
+        self, settings: type, panel: str, names: str, /, *, make: Callable[..., Any] | None = None, **special: Any
+    ) -> None:
+        self.settings, self.panel, self.make = settings, panel, make or settings
+        self.names, self.special = names.split(), special
 
     def made(self, **values: Any) -> Any:
         """Build the settings from the values of the options; what was not given is as the field has it."""
-        defaults = {field.name: _default(field) for field in dataclasses.fields(self.kind)}
+        defaults = _defaults(self.settings)
         return self.make(
             **{name: value for name, value in values.items() if value is not None or defaults.get(name) is None}
         )
@@ -67,25 +69,18 @@ class Group:
     @property
     def options(self) -> Parameters:
         """What Typer gets to know of its options."""
-        hints, made = typing.get_type_hints(self.kind), Parameters()
-        fields = {field.name: field for field in dataclasses.fields(self.kind)}
+        hints, fields, made = typing.get_type_hints(self.settings), _defaults(self.settings), Parameters()
         for name in dict.fromkeys((*self.names, *(name for name in self.special if name not in fields))):
-            about: dict[str, Any] = {"panel": self.panel, "type": hints.get(name)} | dict(self.special.get(name, {}))
-            default, hint = about.pop("default", _default(fields[name]) if name in fields else None), about.pop("type")
+            about = {"panel": self.panel, "type": hints.get(name), "default": fields.get(name)}
+            about |= self.special.get(name, {})
+            default, hint = about.pop("default"), about.pop("type")
             if "tuple" in str(hint):  # numbers or names, which the settings take as a text
                 hint, default = str | None, ",".join(map(str, default)) if default else None
             if "help" not in about:
-                owner = next(base for base in self.kind.__mro__ if name in inspect.get_annotations(base))
+                owner = next(base for base in self.settings.__mro__ if name in inspect.get_annotations(base))
                 about["help"] = text_of(f"{owner.__module__}:{owner.__qualname__}", name)
             made[name] = _annotated(name, hint, default, **about), default
         return made
-
-
-def group(
-    settings: type, panel: str, names: str, /, *, make: Callable[..., Any] | None = None, **special: Mapping[str, Any]
-) -> Group:
-    """Return fields of a settings class as a group of options, for `Annotated`."""
-    return Group(settings, panel, tuple(names.split()), special, make or settings)
 
 
 def option(panel: str, *names: str, **settings: Any) -> Any:
@@ -116,12 +111,16 @@ def expanded(command: Callable[..., Any], of: str, call: Callable[..., None]) ->
     hints, texts = typing.get_type_hints(command, include_extras=True), _arguments(inspect.getdoc(command) or "")
     groups, options = dict[str, tuple[Callable[..., Any], Parameters]](), Parameters()
     for name, parameter in inspect.signature(command).parameters.items():
-        kind, *about = typing.get_args(hints[name]) if _is_annotated(hints[name]) else (hints[name],)
-        chosen = next((item for item in about if isinstance(item, Group)), None)
-        if chosen is not None:
-            groups[name] = chosen.made, chosen.options
+        is_annotated = typing.get_origin(hints[name]) is Annotated
+        kind, *about = typing.get_args(hints[name]) if is_annotated else (hints[name],)
+        group = next((item for item in about if isinstance(item, Group)), None)
+        if group is not None:
+            groups[name] = group.made, group.options
         elif dataclasses.is_dataclass(kind):
-            groups[name] = typing.cast(Any, kind), _fields_of(typing.cast(type, kind))
+            fields = typing.get_type_hints(kind, include_extras=True)
+            declared = ((field, fields[field], default) for field, default in _defaults(kind).items())
+            of_options = {field: (hint, rest) for field, hint, rest in declared if typing.get_origin(hint) is Annotated}
+            groups[name] = typing.cast(Any, kind), of_options
         elif any(isinstance(item, ParameterInfo) for item in about):
             options[name] = hints[name], parameter.default
         else:
@@ -132,8 +131,7 @@ def expanded(command: Callable[..., Any], of: str, call: Callable[..., None]) ->
             options[name] = _annotated(name, kind, parameter.default, panel=panel, **special), parameter.default
         options |= groups[name][1] if name in groups else {}
     whole = typer.Option("--help-all", hidden=True, is_eager=True, callback=_help_all)
-    ordered = sorted(options.items(), key=lambda item: (item[0] in LAST, PANELS.index(_panel_of(item[1][0]))))
-    all_options = {"context": (typer.Context, inspect.Parameter.empty), **dict(ordered)}
+    all_options = {"context": (typer.Context, inspect.Parameter.empty), **dict(sorted(options.items(), key=_place))}
     all_options[HELP_ALL] = Annotated[bool, whole], False
 
     @functools.wraps(command)
@@ -153,24 +151,19 @@ def expanded(command: Callable[..., Any], of: str, call: Callable[..., None]) ->
     return with_groups
 
 
-def _panel_of(hint: Any) -> str:
-    about = typing.get_args(hint)[1:] if _is_annotated(hint) else ()
-    panels = (item.rich_help_panel for item in about if isinstance(item, ParameterInfo))
-    return next((panel for panel in panels if panel in PANELS), "")
+def _place(item: tuple[str, tuple[Any, Any]]) -> tuple[bool, int]:
+    """Return where an option stands in the help."""
+    name, (hint, _) = item
+    panels = (about.rich_help_panel for about in typing.get_args(hint) if isinstance(about, ParameterInfo))
+    return name in LAST, next((PANELS.index(panel) for panel in panels if panel in PANELS), 0)
 
 
-def _is_annotated(hint: Any) -> bool:
-    return typing.get_origin(hint) is Annotated
-
-
-def _fields_of(kind: type) -> Parameters:
-    hints = typing.get_type_hints(kind, include_extras=True)
-    fields = ((field.name, hints[field.name], _default(field)) for field in dataclasses.fields(kind))
-    return {name: (hint, default) for name, hint, default in fields if _is_annotated(hint)}
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    return inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+def _defaults(kind: Any) -> dict[str, Any]:
+    """Return the defaults of the fields of a dataclass."""
+    return {
+        field.name: inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+        for field in dataclasses.fields(kind)
+    }
 
 
 def _annotated(name: str, hint: Any, default: Any, *, panel: str | None, argument: bool = False, **about: Any) -> Any:
@@ -196,43 +189,28 @@ def text_of(owner: str, name: str) -> str:
         >>> text_of("layerprobe.finetuning.values:Protocol", "epochs")
         'Passes over the training examples.'
     """
-    texts = texts_of(owner)
+    texts = _texts_of(owner)
     if name not in texts:
         raise LookupError(f"{owner} says nothing of {name}")
     return " ".join(texts[name].replace("`", "").split())
 
 
-def first_sentence(text: str) -> str:
-    """Return the first sentence of a text.
-
-    Examples:
-        >>> first_sentence("Tokens a text at most. By default as the model says.")
-        'Tokens a text at most.'
-    """
-    return re.split(r"(?<=[\w)\]%])\. (?=[A-Z])", text)[0].removesuffix(".") + "." if text else ""
-
-
 @functools.cache
-def texts_of(owner: str) -> dict[str, str]:
-    """Return the texts of the fields of a class, or of the arguments of a function, by name; it is not imported."""
+def _texts_of(owner: str) -> dict[str, str]:
+    """Return the texts of all fields or arguments by name; the module is not imported."""
     module, _, qualified = owner.partition(":")
-    spec = find_spec(module.partition(".")[0])
-    assert spec is not None
-    assert spec.origin is not None
-    source = Path(spec.origin).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
-    node: Any = ast.parse(source.read_text("utf-8"))
+    spec: Any = find_spec(module)
+    node: Any = ast.parse(spec.loader.get_source(module))
     for name in qualified.split("."):
         node = next((statement for statement in node.body if getattr(statement, "name", None) == name), None)
         if node is None:
             raise LookupError(f"{module} has no {name}")
-    arguments = _arguments(ast.get_docstring(node) or "")
-    if isinstance(node, ast.FunctionDef):
-        return arguments
-    return arguments | {
+    fields = {
         ast.unparse(field.target): str(text.value.value)
-        for field, text in zip(node.body, node.body[1:], strict=False)
+        for field, text in itertools.pairwise(node.body)
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
     }
+    return _arguments(ast.get_docstring(node) or "") | fields
 
 
 def _arguments(docstring: str) -> dict[str, str]:

@@ -1,15 +1,157 @@
-"""The `layerprobe` command: its subcommands, and how failures leave it."""
+"""The `layerprobe` command: its subcommands, imported when they are called, their help, and how failures leave it."""
 
+from __future__ import annotations
+
+import copy
 import inspect
 import io
 import os
+import re
 import sys
 import traceback
-from typing import Annotated
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from layerprobe_cli.names import Commands, Listed, UsageError, first_line, unwrapped
+UsageError: Any = typer.BadParameter.__mro__[1]
+"""Of which every wrong call is one; Typer has no public name for it."""
+SHORT = {
+    "Data": "source texts columns kind",
+    "Model": "pooling device size",
+    "Comparison": "reference measure",
+    "Fine-tuning": "seeds epochs layers fine_tuning save_models scan",
+    "Search": "tolerance budget",
+    "Training": "steps epochs learning_rate",
+    "Prediction": "",
+    "Retrieval": "",
+    "Machine": "",
+    "Report": "report",
+    "Probing": "groups target tolerance",
+}
+"""What --help shows of each panel; of the others it shows all."""
+
+
+def unwrapped(docstring: str | None) -> str:
+    """Return a docstring with one line a paragraph, without its arguments: the terminal wraps it to its own width."""
+    text, _, _ = (docstring or "").partition("\n\nArgs:\n")
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", text)
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a text.
+
+    Examples:
+        >>> first_sentence("Tokens a text at most. By default as the model says.")
+        'Tokens a text at most.'
+    """
+    return re.split(r"(?<=[\w)\]%])\. (?=[A-Z])", text)[0].removesuffix(".") + "." if text else ""
+
+
+def first_line(place: str) -> str:
+    """Return the first line of the docstring of a command, `module:function`, which is not imported."""
+    module, _, name = place.partition(":")
+    source = Path(__file__).with_name("commands").joinpath(f"{module}.py").read_text("utf-8")
+    docstring = re.search(rf'^def {name}\(.*?^    r?"""(.+?)(?:""")?$', source, re.MULTILINE | re.DOTALL)
+    return docstring[1] if docstring else ""
+
+
+class Listed(TyperCommand):
+    """A command as the help of its group lists it; its epilog is where it is."""
+
+    def loaded(self) -> Command:
+        """Import the command and derive its options."""
+        from layerprobe_cli.derive import expanded
+        from layerprobe_cli.shell import run
+
+        module_name, _, name = (self.epilog or "").partition(":")
+        module = import_module(f"layerprobe_cli.commands.{module_name}")
+        command = getattr(module, name)
+        app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        options = expanded(command, getattr(module, "OF", ""), run)
+        app.command(self.name, cls=Command, help=unwrapped(inspect.getdoc(command)))(options)
+        loaded = typer.main.get_command(app)
+        assert isinstance(loaded, Command)
+        return loaded
+
+
+class Commands(TyperGroup):
+    """Commands by their names."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, with its options."""
+        command = self.commands.get(cmd_name)
+        if isinstance(command, Listed):
+            command = self.commands[cmd_name] = command.loaded()
+        return command
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, for which no command is imported."""
+        listed: Any = copy.copy(self)
+        listed.get_command = lambda _, name: self.commands[name]
+        TyperGroup.format_help(listed, ctx, formatter)
+
+    def main(self, *words: Any, **settings: Any) -> Any:
+        """Run a command line, whose messages name options."""
+        from layerprobe.errors import ON_COMMAND_LINE
+        from layerprobe_cli.output import ERRORS_AS_JSON
+
+        arguments = next(iter(words), settings.get("args")) or sys.argv[1:]
+        token, as_json = ON_COMMAND_LINE.set(True), ERRORS_AS_JSON.set("--json" in arguments)
+        try:
+            return super().main(*words, **settings)
+        finally:
+            ON_COMMAND_LINE.reset(token)
+            ERRORS_AS_JSON.reset(as_json)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Call a command; what is wrong with its call is said without characters that command a terminal."""
+        from layerprobe.errors import LayerProbeError, as_message
+        from layerprobe_cli.output import fail, fail_as_json
+
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            error.message = as_message(error.message)
+            fail_as_json(error.format_message(), "UsageError")
+            raise
+        except LayerProbeError as error:  # of an option that was looked at before the command began
+            fail(str(error), type(error).__name__)
+            raise typer.Exit(1) from None
+        except EOFError as error:  # by which an import fails; typer takes it for the end of what is typed
+            raise RuntimeError(*error.args) from error
+
+
+class Command(TyperCommand):
+    """A command whose help has the usual options with a sentence each, and by --help-all every one in full."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        from layerprobe_cli.derive import HELP_ALL
+
+        TyperCommand.format_help(self if ctx.meta.get(HELP_ALL) else self._short(ctx), ctx, formatter)
+
+    def _short(self, ctx: Any) -> Command:
+        short = copy.copy(self)
+        short.params = [copy.copy(parameter) for parameter in self.params]
+        for parameter in short.params:
+            usual = SHORT.get(parameter.rich_help_panel or "")  # type: ignore[attr-defined]
+            if isinstance(parameter, TyperOption) and not parameter.hidden:
+                parameter.hidden = usual is not None and parameter.name not in usual.split()
+                parameter.rich_help_panel = None
+                parameter.metavar = " " if parameter.is_flag else parameter.metavar or "TEXT"
+            default = getattr(parameter.default, "value", parameter.default)
+            shown = f" [dim]({default})[/dim]" if parameter.show_default and default else ""  # type: ignore[attr-defined]
+            parameter.show_default = False  # type: ignore[attr-defined]
+            parameter.help = f"{first_sentence(parameter.help or '').removesuffix('.')}{shown}"  # type: ignore[attr-defined]
+        text, *examples = (self.help or "").split("\n\nExample:  ")
+        short.help = "\n\nExample:  ".join((text, *examples[:1]))
+        if any(new.hidden != old.hidden for new, old in zip(short.params, self.params, strict=True)):  # type: ignore[attr-defined]
+            short.epilog = f"See all options: {ctx.command_path} --help-all"
+        return short
+
 
 PANELS = {
     "Find the layer": "demo find predict check",

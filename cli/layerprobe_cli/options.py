@@ -28,7 +28,7 @@ from layerprobe.search.values import SearchSettings
 from layerprobe.tasks.formats import DELIMITERS, Format
 from layerprobe.tasks.values import TaskSettings, TextSplit
 from layerprobe_cli.completion import names_of, tasks
-from layerprobe_cli.derive import Group, group, option, text_of, usage
+from layerprobe_cli.derive import Group, option, text_of, usage
 
 if TYPE_CHECKING:
     from layerprobe.encoders.loading import Resolved
@@ -99,7 +99,7 @@ EXTRACTION = f"{EMBEDDING} norm backend store_dtype"
 
 def model_group(fields: str, *, make: Callable[..., Any] | None = None, **about: Any) -> Group:
     """Return a model and some of its fields as options; `about` is said of the argument that names it."""
-    return group(Model, "Model", f"name {fields}", make=make, **_MODEL | {"name": _MODEL["name"] | about})
+    return Group(Model, "Model", f"name {fields}", make=make, **_MODEL | {"name": _MODEL["name"] | about})
 
 
 Loading = Annotated[Model, model_group(LOADING)]
@@ -167,7 +167,7 @@ class _Reference:
 
 Reference = Annotated[
     _Reference,
-    group(
+    Group(
         _Reference,
         "Comparison",
         "reference reference_name reference_random_init",
@@ -257,7 +257,7 @@ _SEVERAL = _TASK["source"] | {
 
 
 def _data_group(make: Callable[..., Any], **special: Mapping[str, Any]) -> Group:
-    return group(TaskSettings, "Data", TASK, make=make, **_TASK | special)
+    return Group(TaskSettings, "Data", TASK, make=make, **_TASK | special)
 
 
 Given = Annotated[TaskSettings | None, _data_group(task_settings)]
@@ -405,7 +405,7 @@ class _Similarity:
 
 
 SIMILARITY = "kernel estimator normalize bandwidth alignment"
-Similarity = Annotated[_Similarity, group(_Similarity, "Comparison", SIMILARITY, bandwidth={"min": 1e-6, "max": 1e6})]
+Similarity = Annotated[_Similarity, Group(_Similarity, "Comparison", SIMILARITY, bandwidth={"min": 1e-6, "max": 1e6})]
 
 
 # ---- fine-tuning and search ------------------------------------------------------------------------------
@@ -417,7 +417,7 @@ TUNING = (
 )
 Tuning = Annotated[
     Protocol,
-    group(
+    Group(
         Protocol,
         "Fine-tuning",
         TUNING,
@@ -490,7 +490,7 @@ def _searching(*, jobs: Any = None, ray: Any = None, cross_validation: Any = Non
 
 Search = Annotated[
     dict[str, Any],
-    group(
+    Group(
         SearchSettings,
         "Search",
         "tolerance budget seeds scan",

@@ -15,7 +15,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError, WorkerError, option
 from layerprobe.files.images import Readable
 from layerprobe.jobs.crew import HERE, Share, Workers
-from layerprobe.lazy import cached_property
+from layerprobe.process import cached_property
 
 
 def workers_of(

@@ -23,11 +23,11 @@ from layerprobe.errors import InsufficientMemoryError, TrainingError, option
 from layerprobe.extraction.readability import reading_cautions
 from layerprobe.files.atomic import inside, locked, remove_leftovers, store_errors
 from layerprobe.files.serialisation import digest
-from layerprobe.finetuning.epochs import forget_epochs
-from layerprobe.finetuning.outputs import RunOutputs
+from layerprobe.finetuning.outcomes import RunOutputs
 from layerprobe.finetuning.saved import (
     FAILED,
     Runs,
+    forget_epochs,
     has_model,
     keep_origin,
     load_failure,
@@ -125,7 +125,7 @@ class RunSet:
         """Return a run, made now if it is not there; None where another process makes it.
 
         One that fails by its numbers is marked, and not tried again while the mark is there and the libraries are the
-        same. One that was killed goes on after its last epoch on disk: see `layerprobe.finetuning.epochs`.
+        same. One that was killed goes on after its last epoch on disk: see `layerprobe.finetuning.saved`.
         """
         directory = self.directory(job)
         self.keep_origin()

@@ -29,10 +29,10 @@ from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
 from layerprobe.finetuning.adapters import merge_adapters, prepare_model
-from layerprobe.finetuning.epochs import Epochs
 from layerprobe.finetuning.losses import Criterion, PreparedItems, criterion_of, pooled
 from layerprobe.finetuning.memory import TableGradients, TokenLimit, cached_gradients, plain_gradients
-from layerprobe.finetuning.outputs import RunOutputs
+from layerprobe.finetuning.outcomes import RunOutputs
+from layerprobe.finetuning.saved import Epochs
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, Protocol, Weighting
 from layerprobe.metrics.names import Split
 from layerprobe.rng import restore_rng, rng_states, seeded

@@ -31,8 +31,7 @@ from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError, LayerProbeError, LostWorkerError
 from layerprobe.finetuning.adapters import prepare_model
 from layerprobe.finetuning.losses import criterion_of
-from layerprobe.finetuning.outcomes import compared, not_trained, outcomes
-from layerprobe.finetuning.outputs import run_items
+from layerprobe.finetuning.outcomes import compared, not_trained, outcomes, run_items
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, folder_of_runs, log_reading, runs_plan
 from layerprobe.finetuning.saved import Runs
 from layerprobe.finetuning.tmft import EVALUATION_BATCH_TOKENS, FineTuner, read_layers

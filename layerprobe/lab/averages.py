@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from layerprobe.errors import DataError
-from layerprobe.finetuning.outputs import SCORED, ScoredSplit, outputs_in
+from layerprobe.finetuning.outcomes import SCORED, ScoredSplit, outputs_in
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.interval import Interval
 from layerprobe.lab.results import Average, AveragedMember

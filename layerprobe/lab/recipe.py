@@ -12,8 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from layerprobe.encoders.model import DEFAULTS, Model
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import Reader, from_dict
-from layerprobe.files.toml import LAYERS, SEEDS, Keys, read_toml, texts
+from layerprobe.files.serialisation import LAYERS, SEEDS, Keys, Reader, from_dict, read_toml, texts
 from layerprobe.finetuning.tuning import PAPER_SEEDS
 from layerprobe.finetuning.values import Protocol, Weighting, with_rate
 from layerprobe.lab.dropbench.zoo import OTHER_SEED, SAME_SEED, TWIN

@@ -39,8 +39,7 @@ from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.atomic import inside, locked, make_directory
 from layerprobe.files.folders import read_kept, write_kept
 from layerprobe.files.serialisation import digest
-from layerprobe.finetuning.outcomes import difference, outcomes
-from layerprobe.finetuning.outputs import run_items
+from layerprobe.finetuning.outcomes import difference, outcomes, run_items
 from layerprobe.finetuning.saved import MODEL, has_model, load_finished, run_directory, without_checkpoint
 from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, finetune, run_folder
 from layerprobe.finetuning.values import FineTuningRun, Protocol, Weighting

@@ -14,8 +14,8 @@ from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, Read, as_read, distinct_texts, extract_read, extract_split
 from layerprobe.files.images import readable_as
-from layerprobe.lazy import cached_property
 from layerprobe.metrics.names import Split
+from layerprobe.process import cached_property
 from layerprobe.readings.reading import READINGS, LayerCurve, Need, Reading, Views
 from layerprobe.similarity.values import LayerDiagnostics
 from layerprobe.tasks.values import Items, Task

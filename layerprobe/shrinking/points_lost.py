@@ -27,7 +27,7 @@ from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import MissingPackageError, ModelError
 from layerprobe.export.checkpoint import written_bytes
 from layerprobe.finetuning.losses import Criterion, criterion_of, prepared_sides
-from layerprobe.finetuning.outputs import ScoredSplit, outputs_in, run_items
+from layerprobe.finetuning.outcomes import ScoredSplit, outputs_in, run_items
 from layerprobe.finetuning.tuning import finetune, with_prompts
 from layerprobe.finetuning.values import Protocol
 from layerprobe.interval import Interval

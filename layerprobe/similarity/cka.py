@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from layerprobe.checks import LEVEL, check_level, settings_or_default
 from layerprobe.errors import DataError
 from layerprobe.interval import Interval
-from layerprobe.lazy import cached_property
+from layerprobe.process import cached_property
 from layerprobe.similarity import inference
 from layerprobe.similarity.checks import Array, as_array
 from layerprobe.similarity.engine.passes import NamedLayers, Sums, named_layers, sums_of

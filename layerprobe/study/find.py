@@ -33,8 +33,7 @@ from layerprobe.encoders.timing import timed
 from layerprobe.encoders.workers import SharedModel, leave_gpus, workers_of
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.extraction.embeddings import as_read, extract_read, left_out_layers
-from layerprobe.finetuning.outcomes import difference, not_trained, outcomes
-from layerprobe.finetuning.outputs import RunItems, outputs_in, run_items
+from layerprobe.finetuning.outcomes import RunItems, difference, not_trained, outcomes, outputs_in, run_items
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, is_marked, runs_plan
 from layerprobe.finetuning.saved import RESULT, Runs, run_directory, without_checkpoint
 from layerprobe.finetuning.tmft import embed

@@ -18,8 +18,7 @@ from layerprobe.errors import DataError
 from layerprobe.files.atomic import from_home
 from layerprobe.files.images import Readable, prompted, readable_as
 from layerprobe.files.inputs import is_path, similar_file
-from layerprobe.files.serialisation import RARE, Reader, digest, from_dict
-from layerprobe.files.toml import Keys, path_from, text
+from layerprobe.files.serialisation import RARE, Keys, Reader, digest, from_dict, path_from, text
 from layerprobe.metrics.names import Split
 from layerprobe.tasks.cells import plain
 from layerprobe.tasks.formats import Format

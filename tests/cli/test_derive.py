@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import typer
-from layerprobe_cli.derive import first_sentence, text_of
-from layerprobe_cli.main import app
+from layerprobe_cli.derive import text_of
+from layerprobe_cli.main import app, first_sentence
 
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.pretraining.values import AdaptationProtocol, PretrainingProtocol

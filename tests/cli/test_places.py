@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from layerprobe_cli.places import usable_cache
+from layerprobe_cli.shell import usable_cache
 
 from tests.cli.conftest import Pair, call
 

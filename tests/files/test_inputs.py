@@ -14,8 +14,7 @@ from pyarrow import parquet
 
 from layerprobe.errors import DataError, TaskError
 from layerprobe.files.inputs import BYTES, text_lines
-from layerprobe.files.serialisation import parse_json
-from layerprobe.files.toml import read_toml
+from layerprobe.files.serialisation import parse_json, read_toml
 from layerprobe.lab.dropbench.zoo import read_zoo
 from layerprobe.results.kept import load
 from layerprobe.tasks.loading import load_corpus

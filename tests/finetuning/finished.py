@@ -9,7 +9,7 @@ from filelock import FileLock
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.files.atomic import make_directory
 from layerprobe.finetuning.losses import Loss, PreparedItems
-from layerprobe.finetuning.outputs import RunOutputs
+from layerprobe.finetuning.outcomes import RunOutputs
 from layerprobe.finetuning.saved import load_finished, run_directory, save_failure, save_finished
 from layerprobe.finetuning.tmft import evaluate, fine_tune
 from layerprobe.finetuning.values import FineTuningRun, Protocol, TuningResult

@@ -15,11 +15,10 @@ from layerprobe.context import Progress, settings
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import StoreError, TrainingError
-from layerprobe.finetuning import epochs, runs
-from layerprobe.finetuning.epochs import Epochs
+from layerprobe.finetuning import runs, saved
 from layerprobe.finetuning.memory import TokenLimit
-from layerprobe.finetuning.outputs import RunOutputs
-from layerprobe.finetuning.saved import Runs, run_directory
+from layerprobe.finetuning.outcomes import RunOutputs
+from layerprobe.finetuning.saved import Epochs, Runs, SavedEpoch, run_directory
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.evaluation import Evaluation
@@ -38,7 +37,7 @@ KINDS = ("sts", "entailment")
 
 @pytest.fixture(autouse=True)
 def save_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epochs, "SAVE_AFTER", 0.0)
+    monkeypatch.setattr(saved, "SAVE_AFTER", 0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -127,10 +126,10 @@ def test_seconds_before_the_interruption_count(dropping: Path, tmp_path: Path, m
     with pytest.raises(KeyboardInterrupt), settings(progress=killed_at(2 * STEPS + 2)):
         run(dropping, tmp_path, "sts", joint=False)
     (step,) = directory_of(dropping, tmp_path, joint=False).glob("step-*")
-    saved = SavedSteps(step.parent, epochs.SavedEpoch, root=tmp_path, advice="", name="").last()
-    assert saved is not None
+    last = SavedSteps(step.parent, SavedEpoch, root=tmp_path, advice="", name="").last()
+    assert last is not None
     run(dropping, tmp_path, "sts", joint=False)
-    assert shown[1] > saved[0].seconds > shown[0]
+    assert shown[1] > last[0].seconds > shown[0]
 
 
 @pytest.mark.parametrize("dropping", ["albert"], indirect=True)
@@ -159,7 +158,7 @@ def test_epochs_of_other_libraries_or_that_are_damaged_are_done_again(
     assert f"{tensors.parent} cannot be read" in caplog.text
     (directory_of(dropping, tmp_path, joint=False) / "result.json").unlink()
     interrupted()
-    monkeypatch.setattr(epochs, "versions", lambda: {"torch": "another"})
+    monkeypatch.setattr(saved, "versions", lambda: {"torch": "another"})
     assert run(dropping, tmp_path, "sts", joint=False) == whole
     assert trained == [0, STEPS, 2 * STEPS, 3 * STEPS]
 
@@ -206,7 +205,7 @@ def test_a_failed_run_leaves_no_epochs(dropping: Path, tmp_path: Path, monkeypat
 
 def test_short_runs_write_nothing(dropping: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes seconds is not worth writing down."""
-    monkeypatch.setattr(epochs, "SAVE_AFTER", 30.0)
+    monkeypatch.setattr(saved, "SAVE_AFTER", 30.0)
     with pytest.raises(KeyboardInterrupt), settings(progress=killed_at(2 * STEPS + 2)):
         run(dropping, tmp_path, "sts", joint=False)
     assert not list(directory_of(dropping, tmp_path, joint=False).glob("step-*"))

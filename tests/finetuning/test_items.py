@@ -8,8 +8,7 @@ import pytest
 from layerprobe.encoders.model import Model
 from layerprobe.errors import StoreError
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.finetuning.outcomes import outcomes
-from layerprobe.finetuning.outputs import NO_ITEMS, OUTPUTS, read_outputs, run_items
+from layerprobe.finetuning.outcomes import NO_ITEMS, OUTPUTS, outcomes, read_outputs, run_items
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.tasks.evaluation import item_influences

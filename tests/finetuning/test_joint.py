@@ -17,7 +17,7 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import TrainingError
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.losses import prepared_sides
-from layerprobe.finetuning.outputs import read_outputs
+from layerprobe.finetuning.outcomes import read_outputs
 from layerprobe.finetuning.saved import Runs, run_directory
 from layerprobe.finetuning.tmft import FineTuner, embed, fine_tune_jointly, layer_weights
 from layerprobe.finetuning.values import Protocol, Weighting

@@ -9,7 +9,7 @@ import pytest
 
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.errors import DataError, StoreError
-from layerprobe.finetuning.outputs import OUTPUTS, RunOutputs, read_outputs, run_items, write_outputs
+from layerprobe.finetuning.outcomes import OUTPUTS, RunOutputs, read_outputs, run_items, write_outputs
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import Split

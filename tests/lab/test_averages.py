@@ -11,7 +11,7 @@ from sklearn.metrics import f1_score
 
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
-from layerprobe.finetuning.outputs import RunOutputs, read_outputs
+from layerprobe.finetuning.outcomes import RunOutputs, read_outputs
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.lab.averages import _chosen, average

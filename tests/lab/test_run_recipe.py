@@ -16,7 +16,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError, TaskError, UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.finetuning.outputs import run_items
+from layerprobe.finetuning.outcomes import run_items
 from layerprobe.finetuning.saved import MODEL
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.lab.pretraining.run import adapt

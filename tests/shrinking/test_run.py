@@ -24,7 +24,7 @@ from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.images import ImageItem
 from layerprobe.files.serialisation import from_json
-from layerprobe.finetuning import epochs, tuning
+from layerprobe.finetuning import saved, tuning
 from layerprobe.finetuning.saved import MODEL
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.tuning import finetune
@@ -332,7 +332,7 @@ def test_half_of_the_blocks_without_a_task(folder: str) -> None:
 @pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_bytes(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = shrunk(Model(folder, cache_dir=tmp_path / "whole"), size=[2, 4])
-    monkeypatch.setattr(epochs, "SAVE_AFTER", 0.0)
+    monkeypatch.setattr(saved, "SAVE_AFTER", 0.0)
     killed = Model(folder, cache_dir=tmp_path / "killed")
     begun: list[int] = []
     epoch = FineTuner.epoch

@@ -12,7 +12,7 @@ import layerprobe as lp
 from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.export.run import export_model
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.finetuning.outputs import outputs_in
+from layerprobe.finetuning.outcomes import outputs_in
 from layerprobe.finetuning.saved import load_saved_run
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.metrics.scores import decision_scores

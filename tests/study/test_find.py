@@ -20,7 +20,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import runs
-from layerprobe.finetuning.outputs import read_outputs
+from layerprobe.finetuning.outcomes import read_outputs
 from layerprobe.finetuning.saved import load_saved_run
 from layerprobe.finetuning.tuning import finetune, run_folder
 from layerprobe.finetuning.values import FineTuningRun, Protocol

@@ -5,9 +5,8 @@ from typing import Annotated
 
 from layerprobe.lab.pretraining.values import AdaptationProtocol
 from layerprobe_cli import options as o
-from layerprobe_cli.derive import group
-from layerprobe_cli.places import new_folder
-from layerprobe_cli.shell import Call, Done
+from layerprobe_cli.derive import Group
+from layerprobe_cli.shell import Call, Done, new_folder
 
 TRAINING = (
     "epochs max_steps learning_rate batch_size accumulation weight_decay warmup max_grad_norm max_length masking_rate "
@@ -18,7 +17,7 @@ TRAINING = (
 def adapt(
     call: Call,
     model: o.Loading,
-    protocol: Annotated[AdaptationProtocol, group(AdaptationProtocol, "Training", TRAINING)],
+    protocol: Annotated[AdaptationProtocol, Group(AdaptationProtocol, "Training", TRAINING)],
     texts: list[Path],
     out: Annotated[Path, {"flags": ("--out", "-o"), "callback": new_folder}],
     column: o.TextColumn = None,

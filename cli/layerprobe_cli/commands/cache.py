@@ -13,7 +13,7 @@ from layerprobe_cli import options as o
 from layerprobe_cli.shell import Call, Done
 
 if TYPE_CHECKING:
-    from layerprobe.store.inventory import Entry
+    from layerprobe.store.store import Entry
 
 OF = "layerprobe.store.store:Store.prune"
 

@@ -16,8 +16,7 @@ from layerprobe.results.table import FILES, Table, stacked
 from layerprobe_cli import options as o
 from layerprobe_cli.completion import names_of
 from layerprobe_cli.derive import usage
-from layerprobe_cli.places import file_to_write
-from layerprobe_cli.shell import Done, PageCall, below
+from layerprobe_cli.shell import Done, PageCall, below, file_to_write
 
 if TYPE_CHECKING:
     from layerprobe.comparison.values import Comparisons

@@ -8,8 +8,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.results.table import named_values
 from layerprobe_cli import options as o
 from layerprobe_cli.commands.find import export_found
-from layerprobe_cli.places import folder_to_write
-from layerprobe_cli.shell import Done, PageCall
+from layerprobe_cli.shell import Done, PageCall, folder_to_write
 
 AGAINST_LAST = 3
 FILES = "rtd", "mlm", "pairs.csv", "texts.txt"

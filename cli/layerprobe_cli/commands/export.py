@@ -10,8 +10,7 @@ import typer
 import layerprobe as lp
 from layerprobe.encoders.model import Model
 from layerprobe_cli import options as o
-from layerprobe_cli.places import new_folder
-from layerprobe_cli.shell import Call, Done
+from layerprobe_cli.shell import Call, Done, new_folder
 
 OF = "layerprobe.export.run:export_model"
 Exported = Annotated[

@@ -11,9 +11,8 @@ import typer
 from layerprobe.lab.pretraining.values import SIZES, EncoderSize, PretrainingProtocol
 from layerprobe_cli import options as o
 from layerprobe_cli.completion import names_of
-from layerprobe_cli.derive import group
-from layerprobe_cli.places import new_folder
-from layerprobe_cli.shell import Call, Done
+from layerprobe_cli.derive import Group
+from layerprobe_cli.shell import Call, Done, new_folder
 
 if TYPE_CHECKING:
     from layerprobe.tasks.values import TextFile
@@ -33,7 +32,7 @@ def _size(size: str, **shape: int) -> EncoderSize:
 
 Shape = Annotated[
     EncoderSize,
-    group(
+    Group(
         EncoderSize,
         "Model",
         "n_blocks hidden_size heads intermediate_size",
@@ -51,7 +50,7 @@ Shape = Annotated[
 ]
 Training = Annotated[
     PretrainingProtocol,
-    group(
+    Group(
         PretrainingProtocol,
         "Training",
         PROTOCOL,

@@ -12,7 +12,7 @@ from layerprobe.checks import LEVEL
 from layerprobe.encoders.model import Model
 from layerprobe.probing.values import ProbeSettings
 from layerprobe_cli import options as o
-from layerprobe_cli.derive import group
+from layerprobe_cli.derive import Group
 from layerprobe_cli.shell import Done, PageCall
 
 Embeddings = Annotated[
@@ -31,7 +31,7 @@ def probe(
     call: PageCall,
     embeddings: Embeddings,
     source: o.Given,
-    settings: Annotated[ProbeSettings, group(ProbeSettings, "Probing", "folds foldings tolerance seed")],
+    settings: Annotated[ProbeSettings, Group(ProbeSettings, "Probing", "folds foldings tolerance seed")],
     targets: Annotated[Path | None, {"argument": True}] = None,
     groups: Annotated[str | None, "Probing", {"metavar": "FILE[:COLUMN]"}] = None,
     targets_are: Annotated[

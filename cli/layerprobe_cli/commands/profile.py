@@ -11,7 +11,7 @@ import typer
 from layerprobe.finetuning.values import Protocol
 from layerprobe.profiling.values import ProfileSettings
 from layerprobe_cli import options as o
-from layerprobe_cli.derive import group
+from layerprobe_cli.derive import Group
 from layerprobe_cli.shell import Done, PageCall
 
 
@@ -19,7 +19,7 @@ def profile(
     call: PageCall,
     model: o.Loading,
     settings: Annotated[
-        ProfileSettings, group(ProfileSettings, "Options", "lengths batch_sizes rounds repeats warmup max_seconds seed")
+        ProfileSettings, Group(ProfileSettings, "Options", "lengths batch_sizes rounds repeats warmup max_seconds seed")
     ],
     other: Annotated[str | None, {"argument": True, "metavar": "[MODEL2]"}] = None,
     layers: Annotated[str, {"callback": o.layers_of_model}] = "all",

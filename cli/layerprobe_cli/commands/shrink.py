@@ -13,9 +13,8 @@ from layerprobe.checks import check_seeds
 from layerprobe.finetuning.values import Protocol
 from layerprobe.shrinking.values import TRAINING, ShrinkSettings, read_size, read_vocabulary
 from layerprobe_cli import options as o
-from layerprobe_cli.derive import group
-from layerprobe_cli.places import new_folder
-from layerprobe_cli.shell import Done, PageCall, command
+from layerprobe_cli.derive import Group
+from layerprobe_cli.shell import Done, PageCall, command, new_folder
 
 READ_OF_TEXTS = {"columns", "file_format", "skip_empty"}
 """Options that say how --texts are read where there is no task; empty ones are always skipped."""
@@ -27,7 +26,7 @@ def shrink(
     source: o.Source,
     settings: Annotated[
         ShrinkSettings,
-        group(
+        Group(
             ShrinkSettings,
             "Size",
             "within dimensions vocabulary front",
@@ -37,7 +36,7 @@ def shrink(
     ],
     protocol: Annotated[
         dict[str, Any],
-        group(
+        Group(
             Protocol,
             "Training",
             "epochs learning_rate batch_size",

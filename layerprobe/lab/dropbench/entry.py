@@ -13,7 +13,7 @@ from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import ModelLike, resolve, resolve_all
 from layerprobe.errors import DataError, StoreError, TrainingError
 from layerprobe.extraction.embeddings import extract
-from layerprobe.finetuning.outputs import RunOutputs, read_outputs
+from layerprobe.finetuning.outcomes import RunOutputs, read_outputs
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import FineTuningRun, Protocol, Weighting
 from layerprobe.lab.dropbench.zoo import ItemErrors, RunName, ScanScores, TunedLayers, ZooEntry

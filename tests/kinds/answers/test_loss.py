@@ -8,7 +8,7 @@ import torch
 from transformers import BertForQuestionAnswering
 
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.finetuning.outputs import run_items
+from layerprobe.finetuning.outcomes import run_items
 from layerprobe.finetuning.tmft import fine_tune, read_layers
 from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds.answers.kind import Answer, Questions, predicted_answers

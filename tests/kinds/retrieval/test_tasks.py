@@ -17,7 +17,7 @@ from layerprobe.errors import DataError, MisalignedSamplesError, TaskError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract, extract_items
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.finetuning.outputs import read_outputs
+from layerprobe.finetuning.outcomes import read_outputs
 from layerprobe.finetuning.tuning import finetune, with_prompts
 from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds.retrieval.kind import RetrievalItems, closest_documents
