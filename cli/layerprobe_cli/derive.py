@@ -1,7 +1,8 @@
 """Options from settings: a field of a settings class, or an argument of a function, of the library is an option.
 
 Name, type and default are the field's, and its help is the field's own text in the library's source, which is read
-without importing it. A command adds what only a command line has: flags, a metavar, how a text is read.
+without importing it. A command adds what only a command line has: flags, a metavar, how a text is read, what the shell
+completes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import types
 import typing
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -225,3 +227,37 @@ def _help_all(context: typer.Context, is_set: bool) -> None:
         context.meta[HELP_ALL] = True
         typer.echo(context.get_help())
         raise typer.Exit
+
+
+# ---- what the shell completes beside options; nothing is loaded before it is asked -----------------------
+
+
+def names_of(place: str) -> Callable[[str], list[str]]:
+    """Return what completes the names in a registry, or those that a function returns: `module:attribute`."""
+
+    def complete(incomplete: str) -> list[str]:
+        names = pkgutil.resolve_name(place)
+        return [choice for choice in (names() if callable(names) else names) if choice.startswith(incomplete)]
+
+    return complete
+
+
+def tasks(incomplete: str) -> list[str]:
+    """Return the tasks that have a name, and the data files and folders on the way to one."""
+    from layerprobe.tasks.sources import ALIASES
+    from layerprobe.tasks.tables import CONLL_SUFFIXES, SUFFIXES
+
+    typed, _, start = incomplete.rpartition("/")
+    folder = Path(f"{typed}/" if "/" in incomplete else ".").expanduser()
+    try:
+        entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith(".") or start)
+    except OSError:
+        entries = []
+    way = f"{typed}/" if "/" in incomplete else ""
+    paths = [f"{way}{entry.name}/" for entry in entries if entry.is_dir()]
+    paths += [
+        f"{way}{entry.name}"
+        for entry in entries
+        if entry.suffix.lower() in (*SUFFIXES, *CONLL_SUFFIXES) and entry.is_file()
+    ]
+    return [choice for choice in (*ALIASES, *paths) if choice.startswith(incomplete)]

@@ -27,8 +27,7 @@ from layerprobe.finetuning.values import LORA_LEARNING_RATE, Protocol, with_rate
 from layerprobe.search.values import SearchSettings
 from layerprobe.tasks.formats import DELIMITERS, Format
 from layerprobe.tasks.values import TaskSettings, TextSplit
-from layerprobe_cli.completion import names_of, tasks
-from layerprobe_cli.derive import Group, option, text_of, usage
+from layerprobe_cli.derive import Group, names_of, option, tasks, text_of, usage
 
 if TYPE_CHECKING:
     from layerprobe.encoders.loading import Resolved

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from layerprobe_cli.completion import tasks
+from layerprobe_cli.derive import tasks
 from layerprobe_cli.main import app
 from typer.testing import CliRunner
 

@@ -14,8 +14,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.names import distinct_names, plural
 from layerprobe.results.table import FILES, Table, stacked
 from layerprobe_cli import options as o
-from layerprobe_cli.completion import names_of
-from layerprobe_cli.derive import usage
+from layerprobe_cli.derive import names_of, usage
 from layerprobe_cli.shell import Done, PageCall, below, file_to_write
 
 if TYPE_CHECKING:

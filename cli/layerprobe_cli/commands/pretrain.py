@@ -10,8 +10,7 @@ import typer
 
 from layerprobe.lab.pretraining.values import SIZES, EncoderSize, PretrainingProtocol
 from layerprobe_cli import options as o
-from layerprobe_cli.completion import names_of
-from layerprobe_cli.derive import Group
+from layerprobe_cli.derive import Group, names_of
 from layerprobe_cli.shell import Call, Done, new_folder
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import typer
 
 from layerprobe.checks import check_seeds
 from layerprobe_cli import options as o
-from layerprobe_cli.completion import names_of
+from layerprobe_cli.derive import names_of
 from layerprobe_cli.shell import Call, Done
 
 
