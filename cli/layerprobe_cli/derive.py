@@ -73,7 +73,7 @@ class Group:
         """What Typer gets to know of its options."""
         hints, fields, made = typing.get_type_hints(self.settings), _defaults(self.settings), Parameters()
         for name in dict.fromkeys((*self.names, *(name for name in self.special if name not in fields))):
-            about = {"panel": self.panel, "type": hints.get(name), "default": fields.get(name)}
+            about: dict[str, Any] = {"panel": self.panel, "type": hints.get(name), "default": fields.get(name)}
             about |= self.special.get(name, {})
             default, hint = about.pop("default"), about.pop("type")
             if "tuple" in str(hint):  # numbers or names, which the settings take as a text

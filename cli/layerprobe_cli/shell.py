@@ -187,21 +187,18 @@ class Call:
         except LayerProbeError as error:  # what was computed is printed all the same
             problem = error
         with stdout_errors():
-            self._print(done, written)
+            if self.json:
+                print_json(done.result if done.as_json is None else done.as_json)
+            else:
+                width = width_of(sys.stdout)
+                for part in _parts(done, written):
+                    echo(spelled(part, width) if isinstance(part, str) else fitted(part, width))
         if problem is not None:
             raise problem
         if done.failed:
             echo(f"failed: {done.failed}", err=True)
         if code := CHECK_FAILED if done.failed else done.code:
             raise typer.Exit(code)
-
-    def _print(self, done: Done, page: Path | None) -> None:
-        if self.json:
-            print_json(done.result if done.as_json is None else done.as_json)
-            return
-        width = width_of(sys.stdout)
-        for part in _parts(done, page):
-            echo(spelled(part, width) if isinstance(part, str) else fitted(part, width))
 
     def save_page(self, done: Done) -> Path | None:
         """Write the page of a result if one was requested, and return where."""

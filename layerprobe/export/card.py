@@ -76,9 +76,10 @@ def card(
         pooling, embeddings = _IMAGE_POOLING[layout.pooling]
     before = (model.whole_parameters or model.parameters)[-1]
     tuned = {} if run is None or origin is None else _fine_tuning(run, origin, runs or [run])
+    named = model if finding is None else finding.model
     return _template().render(
         metadata=_metadata(model, images=images),
-        title=short_name(_called(model if finding is None else finding.model)),
+        title=short_name(named.name if named.source else _model_name(named)),
         model=model,
         name=_model_name(model),
         on_hub=_is_on_hub(model),
@@ -136,11 +137,6 @@ def _last_part(path: str) -> str:
 
 def _model_name(model: ModelDescription) -> str:
     return (model.source or model.name) if _is_on_hub(model) else _last_part(model.source or model.name)
-
-
-def _called(model: ModelDescription) -> str:
-    """Return a model's label: as requested, or its hub id or folder."""
-    return model.name if model.source else _model_name(model)
 
 
 def _is_on_hub(model: ModelDescription) -> bool:

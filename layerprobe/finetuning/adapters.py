@@ -68,7 +68,14 @@ def _add_adapters(model: TruncatedEncoder | EveryLayer, protocol: Protocol) -> N
 
 def _targets(model: TruncatedEncoder | EveryLayer, targets: tuple[str, ...]) -> list[str]:
     """Return the full names of the modules that get adapters."""
-    linear = [path for path, module in _in_blocks(model) if type(module).__name__ in LINEAR]
+    within = "" if model.stack.blocks is None else f"{model.stack.blocks}."
+    linear = [
+        path
+        for path, module in model.model.named_modules()
+        if path.startswith(within) and type(module).__name__ in LINEAR
+    ]
+    if isinstance(model, TruncatedEncoder) and model.layer == 0:
+        linear = []  # a block that is kept there is not run
     if not linear:
         return [path for path, module in model.model.named_modules() if type(module) is nn.Embedding]
     if targets:
@@ -80,13 +87,6 @@ def _targets(model: TruncatedEncoder | EveryLayer, targets: tuple[str, ...]) -> 
             )
         return [path for path in linear if any(_ends_as(path, name) for name in targets)]
     return linear
-
-
-def _in_blocks(model: TruncatedEncoder | EveryLayer) -> list[tuple[str, nn.Module]]:
-    if isinstance(model, TruncatedEncoder) and model.layer == 0:
-        return []  # a block that is kept there is not run
-    within = "" if model.stack.blocks is None else f"{model.stack.blocks}."
-    return [(path, module) for path, module in model.model.named_modules() if path.startswith(within)]
 
 
 def _ends_as(path: str, name: str) -> bool:

@@ -78,7 +78,10 @@ def score(
     several_tasks = isinstance(task, Sequence) and not isinstance(task, str)
     tasks = list(task) if isinstance(task, Sequence) and not isinstance(task, str) else [task]
     tasks = [checked_task(one) for one in tasks]
-    _check_tasks(tasks)
+    if not tasks:
+        raise DataError("expected at least one task, got none")
+    if len(tasks) > 1:
+        _check_different((one.name, one.digest) for one in tasks)
     checkpoints = resolve_all(models, items=tasks[0].readable) if models else []
     check_different(checkpoints)
     if several_tasks:
@@ -383,13 +386,6 @@ def _to_the_last(layers: Sequence[Array], level: float, metric: str) -> tuple[In
 
 
 # ---- what can be compared -------------------------------------------------------------------------------
-
-
-def _check_tasks(tasks: Sequence[Task]) -> None:
-    if not tasks:
-        raise DataError("expected at least one task, got none")
-    if len(tasks) > 1:
-        _check_different((task.name, task.digest) for task in tasks)
 
 
 def _check_different(tasks: Iterable[tuple[str, str]]) -> None:

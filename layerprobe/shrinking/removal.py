@@ -24,8 +24,8 @@ from layerprobe.errors import DataError, UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import distinct_texts
 from layerprobe.files.images import prompted
 from layerprobe.files.serialisation import digest
-from layerprobe.lazy import cached_property
 from layerprobe.names import short_name
+from layerprobe.process import cached_property
 from layerprobe.shrinking.teacher import Vectors, agreement, embedded, tokenized, vectors
 from layerprobe.shrinking.values import CORPUS, Removal, Size, read_size
 from layerprobe.store.store import Store

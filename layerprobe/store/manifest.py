@@ -61,11 +61,6 @@ class StoreKey:
         """32 hexadecimal digits of the sha256 of all fields and of a version; names the directory."""
         return digest({"format": EMBEDDING_VERSION, **to_dict(self)})[:32]
 
-    @property
-    def item_bytes(self) -> int:
-        """Bytes of a number of an embedding."""
-        return 2 if self.store_dtype == "float16" else 4
-
 
 def is_fingerprint(name: str) -> bool:
     """Return whether a name is one that a `StoreKey` gives.
@@ -160,7 +155,7 @@ def stored_file(name: str, data: bytes, *, n_cut: int = 0) -> StoredFile:
 
 def entry_bytes(key: StoreKey, *, n_rows: int, n_layers: int, width: int) -> int:
     """Return what an entry takes on disk when it is complete, but for headers of some kilobytes."""
-    return n_rows * (n_layers * width * key.item_bytes + SAMPLE_BYTES)
+    return n_rows * (n_layers * width * (2 if key.store_dtype == "float16" else 4) + SAMPLE_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

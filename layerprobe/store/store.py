@@ -229,7 +229,10 @@ class Store:
             description=dict(description or {}),
         )
         directory = self._directory(key.fingerprint)
-        with self._locked(key.fingerprint):
+        with contextlib.ExitStack() as held:
+            if not held.enter_context(self._lock(key.fingerprint)):
+                log.info("waiting for another process that writes %s", directory)
+                held.enter_context(self._lock(key.fingerprint, wait=True))
             yield ShardWriter(directory, begin(directory, new, ids))
 
     def room(self, key: StoreKey, *, n_rows: int, n_layers: int, width: int) -> tuple[int, int]:
@@ -368,14 +371,6 @@ class Store:
         # Not in the entry's directory: pruning would remove the lock that another process waits for.
         return locked(self.root, self.root / "locks" / f"{fingerprint}.lock", wait=wait)
 
-    @contextlib.contextmanager
-    def _locked(self, fingerprint: str) -> Iterator[None]:
-        with contextlib.ExitStack() as held:
-            if not held.enter_context(self._lock(fingerprint)):
-                log.info("waiting for another process that writes %s", self._directory(fingerprint))
-                held.enter_context(self._lock(fingerprint, wait=True))
-            yield
-
     def _remove(self, entry: Entry, *, alone: bool) -> bool:
         """Remove an entry, or runs, unless a process writes it; one of several that cannot be removed is left."""
         try:
@@ -415,7 +410,8 @@ class Store:
         with store_errors("remove", folder):
             results = [path for path in sorted(folder.glob("*/*")) if _is_result(path)]
             if not everything:
-                results = [path for path in results if _is_left(path)]
+                before = time.time() - LEFT
+                results = [p for p in results if p.name.startswith(TEMPORARY) and p.stat().st_mtime < before]
             freed = sum(path.stat().st_size for path in results)
             for path in () if dry_run else results:
                 path.unlink()
@@ -452,11 +448,6 @@ def _is_result(path: Path) -> bool:
         return isinstance(content, dict) and CHECKSUM in content
     except DataError:
         return False
-
-
-def _is_left(path: Path) -> bool:
-    """Return whether a file is one that a process began to write, so long ago that it was killed."""
-    return path.name.startswith(TEMPORARY) and time.time() - path.stat().st_mtime > LEFT
 
 
 def _checked_ids(texts: Sequence[str], key: StoreKey) -> NDArray[np.uint64]:

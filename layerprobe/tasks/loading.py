@@ -501,24 +501,20 @@ def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None, form
     """
     if not paths:
         raise DataError("expected at least one file with texts, got none")
-    files = [
-        _load_compressed(path, format)
-        if Path(path).suffix.lower() == ".gz"
-        else load_texts(path, columns=columns, format=format, skip_empty=True)
-        for path in paths
-    ]
+    files = []
+    for path in paths:
+        if Path(path).suffix.lower() != ".gz":
+            files.append(load_texts(path, columns=columns, format=format, skip_empty=True))
+        elif str(path).lower().endswith(".txt.gz"):
+            files.append(texts_of_lines(path, format, skip_empty=True))
+        else:
+            raise DataError(f"expected compressed texts to be a .txt.gz file with one per line, got {path}")
     return TextFile(
         name=", ".join(file.name for file in files),
         texts=tuple(text for file in files for text in file.texts),
         notes=tuple(note for file in files for note in file.notes),
         warnings=tuple(warning for file in files for warning in file.warnings),
     )
-
-
-def _load_compressed(path: str | Path, format: Format | None) -> TextFile:
-    if not Path(path).name.lower().endswith(".txt.gz"):
-        raise DataError(f"expected compressed texts to be a .txt.gz file with one per line, got {path}")
-    return texts_of_lines(path, format, skip_empty=True)
 
 
 def load_settings(settings: TaskSettings) -> Task:

@@ -322,22 +322,17 @@ def table_of(data: object, name: str) -> Table:
         return split_table(name, data)
     columns = columns_of(data, name)
     if columns is not None:
-        check_lengths(columns, name)
-        check_size(name, cells=sum(map(len, columns.values())))
+        lengths = {column: len(values) for column, values in columns.items()}
+        if len(set(lengths.values())) > 1:
+            listed = ", ".join(f"{column} {length}" for column, length in list(lengths.items())[:5])
+            raise TaskError(f"{name}: expected columns of one length, got {listed}")
+        check_size(name, cells=sum(lengths.values()))
         table = table_of_columns(name, {column: list(map(_present, values)) for column, values in columns.items()})
     else:
         table = _table_of_rows(_items(data), name)
     if not table.rows:
         raise TaskError(f"{name} is empty: expected at least one row")
     return table
-
-
-def check_lengths(columns: Mapping[str, Sequence[Any]], name: str) -> None:
-    """Raise TaskError unless columns are of one length."""
-    lengths = {column: len(values) for column, values in columns.items()}
-    if len(set(lengths.values())) > 1:
-        listed = ", ".join(f"{column} {length}" for column, length in list(lengths.items())[:5])
-        raise TaskError(f"{name}: expected columns of one length, got {listed}")
 
 
 def _is_table(data: object) -> bool:

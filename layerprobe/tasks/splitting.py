@@ -140,7 +140,8 @@ def drawn_from(task: Task, sizes: tuple[int, int, int], *, seed: int = 0) -> Tas
     if min(sizes) < 1:
         raise DataError(f"expected at least one example of each split, got {sizes}")
     train, validation, test = (
-        _drawn(split, size, seed) for split, size in zip((task.train, task.validation, task.test), sizes, strict=True)
+        split if size >= len(split) else split.take(sorted(random.Random(seed).sample(range(len(split)), size)))
+        for split, size in zip((task.train, task.validation, task.test), sizes, strict=True)
     )
     note = f"drawn at random: {len(train)} training, {len(validation)} validation and {len(test)} test examples"
     return replace(task, train=train, validation=validation, test=test, notes=(*task.notes, note))
@@ -165,12 +166,6 @@ def resplit(task: Task, *, train: int, validation: int, seed: int = 0) -> Task:
     return replace(
         task, train=parts[0], validation=parts[1], test=parts[2], notes=(*task.notes, f"split again at random: {note}")
     )
-
-
-def _drawn(examples: Items, size: int, seed: int) -> Items:
-    if size >= len(examples):
-        return examples
-    return examples.take(sorted(random.Random(seed).sample(range(len(examples)), size)))
 
 
 def check_ratios(ratios: Sequence[float]) -> None:
