@@ -18,20 +18,7 @@ from textwrap import wrap
 from layerprobe.files.serialisation import parse_json
 from layerprobe.results.kept import load
 from layerprobe.results.numbers import typeset_text
-from layerprobe.results.style import (
-    CHOSEN,
-    DARK,
-    DROP,
-    FAINT,
-    FONT,
-    GRID,
-    INK,
-    LAYER_AXIS,
-    MODEL,
-    PAPER,
-    REFERENCE,
-    SEQUENTIAL,
-)
+from layerprobe.results.style import CHOSEN, DARK, DROP, FAINT, FONT, GRID, INK, MODEL, PAPER, REFERENCE, SEQUENTIAL
 
 DOCS = Path(__file__).parent
 IMAGES, GALLERY, DATA = DOCS / "images", DOCS / "gallery", DOCS / "results" / "data"
@@ -148,7 +135,7 @@ def plot(
         yield f'<path d="M{LEFT} {y(tick * step)}H{right}" stroke="var(--grid)"/>'
         yield text((LEFT - 8, y(tick * step) + 4), f"{tick * step:g}", anchor="end")
     yield from (text((x(layer), bottom + 20), str(layer), anchor="middle") for layer in range(last + 1))
-    yield text(((LEFT + right) / 2, bottom + 46), LAYER_AXIS, anchor="middle")
+    yield text(((LEFT + right) / 2, bottom + 46), "Layer (blocks kept)", anchor="middle")
     for curve in curves:
         if curve.ends:
             outline = [*((i, low) for i, (low, _) in enumerate(curve.ends))]

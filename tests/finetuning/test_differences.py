@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from layerprobe.finetuning.outputs import NO_ITEMS, RunItems
 from scipy import stats
 
-from layerprobe.finetuning.outcomes import difference, outcomes
+from layerprobe.finetuning.outcomes import NO_ITEMS, RunItems, difference, outcomes
 from layerprobe.finetuning.values import FineTuningRun, Place, Protocol
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import bounded
