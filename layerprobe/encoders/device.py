@@ -4,10 +4,12 @@ import functools
 import logging
 import platform
 import re
+import time
 from functools import partial
 from pathlib import Path
 
 import torch
+import transformers
 from torch import nn
 
 from layerprobe.encoders.failures import first_sentence
@@ -16,6 +18,7 @@ from layerprobe.encoders.timing import LEAST_ROUNDS, speedup, timed
 from layerprobe.errors import ModelError, StoreError, option
 from layerprobe.files.serialisation import digest
 from layerprobe.store.store import Store
+from layerprobe.versions import __version__
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +26,8 @@ DTYPES = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # What bfloat16 has to gain for `auto` to take it: it gains more where it is native, and loses where it is emulated.
 WORTH = 1.25
 CPU_INFO = Path("/proc/cpuinfo")
+LIBRARIES = {"layerprobe": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
+"""By which what is kept of a model is known besides: another version may compute something else."""
 
 
 def resolve_device(device: str) -> torch.device:
@@ -72,7 +77,7 @@ def _bfloat16_gain() -> float:
     """Return how many times as fast a block's product is in bfloat16 on this CPU: the median of rounds in turns."""
     weights = [torch.ones(768, 768, dtype=dtype) for dtype in (torch.float32, torch.bfloat16)]
     products = {weight.dtype: partial(nn.functional.linear, weight[:256], weight) for weight in weights}
-    seconds = timed(products, rounds=LEAST_ROUNDS)
+    seconds = timed(products, rounds=LEAST_ROUNDS, clock=time.perf_counter)
     return speedup(seconds[torch.float32], seconds[torch.bfloat16])[0]
 
 
@@ -98,14 +103,14 @@ def dtype_name(dtype: str, device: torch.device, cache_dir: Path | None = None) 
     return name
 
 
+def _dtype_name(dtype: str, device: torch.device) -> str:
+    return str(autocast_dtype(dtype, device) or "float32").removeprefix("torch.")
+
+
 def processor() -> str:
     """Return the name of the CPU."""
     named = re.search(r"^model name\s*:\s*(.+)$", CPU_INFO.read_text(), re.MULTILINE) if CPU_INFO.is_file() else None
     return named[1] if named else platform.processor() or platform.machine()
-
-
-def _dtype_name(dtype: str, device: torch.device) -> str:
-    return str(autocast_dtype(dtype, device) or "float32").removeprefix("torch.")
 
 
 def computed_on(options: Model) -> str:

@@ -7,20 +7,19 @@ import logging
 from collections.abc import Sequence
 
 import torch
-import transformers
 from torch import Tensor
 
 from layerprobe.context import report
 from layerprobe.encoders.architecture import refusal
-from layerprobe.encoders.batching import Batch, collate
-from layerprobe.encoders.device import resolve_device
+from layerprobe.encoders.batching import Batch, collate, difference
+from layerprobe.encoders.device import LIBRARIES, resolve_device
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder, float32_attention
 from layerprobe.encoders.loading import Resolved, load_encoder
 from layerprobe.errors import StoreError
 from layerprobe.files.serialisation import digest
 from layerprobe.rng import without_autocast
 from layerprobe.store.store import Store
-from layerprobe.versions import FIRST_USE_VERSION, __version__
+from layerprobe.versions import FIRST_USE_VERSION
 
 DEEPEST_LOOKED_AT = 36
 """Blocks up to which models truncated at every layer are compared; of deeper ones some are, as each takes longer."""
@@ -91,20 +90,6 @@ def looked_at(n_blocks: int) -> tuple[int, ...]:
     return tuple(sorted({*range(9), *between, *range(n_blocks - 3, n_blocks + 1)}))
 
 
-def difference(computed: Tensor, expected: Tensor, mask: Tensor) -> float:
-    """Return by how much states differ, as a share of the largest expected feature or of 1; NaN where not finite.
-
-    Args:
-        computed: (text, token, feature); infinity where its shape is another.
-        expected: (text, token, feature).
-        mask: (text, token), whether it is a token.
-    """
-    if computed.shape != expected.shape:
-        return torch.inf
-    computed, expected = computed[mask], expected[mask]
-    return ((computed - expected).abs().max() / expected.abs().max().clamp(min=1)).item()
-
-
 logger = logging.getLogger(__name__)
 
 
@@ -119,7 +104,16 @@ def first_use(model: Resolved) -> Encoder | None:
     What was found is kept by all that it depends on: the model, the attention, the kind of device, and the libraries'
     versions.
     """
-    store, encoder, key = Store(model.asked.cache_dir), None, _use_key(model)
+    store, encoder = Store(model.asked.cache_dir), None
+    key = digest(
+        {
+            **model.store_identity,
+            "attn": model.asked.attn,
+            "device": resolve_device(model.asked.device).type,
+            "version": FIRST_USE_VERSION,
+            **LIBRARIES,
+        }
+    )
     reason = store.load_result("first-use", key, str)
     if reason is None:
         encoder = load_encoder(model)
@@ -131,18 +125,3 @@ def first_use(model: Resolved) -> Encoder | None:
     if reason:
         raise refusal(model.label, reason)
     return encoder
-
-
-def _use_key(checkpoint: Resolved) -> str:
-    options = checkpoint.asked
-    return digest(
-        {
-            **checkpoint.store_identity,
-            "attn": options.attn,
-            "device": resolve_device(options.device).type,
-            "version": FIRST_USE_VERSION,
-            "layerprobe": __version__,
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        }
-    )

@@ -13,6 +13,7 @@ import torch
 import layerprobe as lp
 from layerprobe.context import settings
 from layerprobe.encoders import first_use as loading
+from layerprobe.encoders.device import LIBRARIES
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import load, look, looked_at
 from layerprobe.encoders.loading import load_encoder, resolve
@@ -122,9 +123,7 @@ def test_another_version_looks_again(
 ) -> None:
     model, options = (resolve(str(save_tiny("bert", tmp_path / "m"))), Model(device="cpu", cache_dir=tmp_path))
     load(given(model, options))
-    # the module that it reads: another test may have loaded transformers again
-    where: Any = {"torch": loading.torch, "transformers": loading.transformers, "layerprobe": loading}[library]
-    monkeypatch.setattr(where, "__version__", "2.99.0")
+    monkeypatch.setitem(LIBRARIES, library, "2.99.0")
     load(given(model, options))
     assert len(looks) == 2
 

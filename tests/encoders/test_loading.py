@@ -147,7 +147,7 @@ def test_the_gain_of_bfloat16_is_measured_in_turns_and_changes_no_draws(monkeypa
     monkeypatch.setattr(torch.nn.functional, "linear", linear)
     state = torch.get_rng_state()
     assert device._bfloat16_gain.__wrapped__() == 2.0
-    assert order[:4] == [torch.float32, torch.bfloat16] * 2
+    assert order[:4] == [torch.float32, torch.bfloat16, torch.bfloat16, torch.float32]
     assert torch.equal(torch.get_rng_state(), state)
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import transformers
 
 from layerprobe.encoders.backends.backend import AUTO, BACKENDS, TORCH
 from layerprobe.encoders.backends.graph import Graph, PooledLayers, open_graph
 from layerprobe.encoders.batching import CPU_BATCH_TOKENS, collate, token_batches
+from layerprobe.encoders.device import LIBRARIES
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder
 from layerprobe.encoders.loading import Resolved
 from layerprobe.encoders.timing import Speedup, speedup, timed
@@ -24,7 +24,7 @@ from layerprobe.files.serialisation import digest
 from layerprobe.names import counted
 from layerprobe.results.table import Column, Table
 from layerprobe.store.store import Store
-from layerprobe.versions import GRAPH_VERSION, __version__
+from layerprobe.versions import GRAPH_VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,20 +67,22 @@ class BackendSurvey:
         return tuple(sorted(can, key=lambda finding: -(finding.tokens_per_second or 0)))
 
     @property
+    def _fastest(self) -> tuple[Speedup, str] | None:
+        """The fastest other than torch, and before it one whose speedup interval is above 1; None without another."""
+        measured = [(finding.speedup, finding.backend) for finding in self.usable if finding.speedup]
+        return max(measured, key=lambda pair: (pair[0][1] > 1, pair), default=None)
+
+    @property
     def chosen(self) -> str:
         """The backend that `auto` uses: the fastest whose speedup interval is above 1, else torch."""
-        faster = [
-            (finding.speedup, finding.backend) for finding in self.usable if finding.speedup and finding.speedup[1] > 1
-        ]
-        return max(faster)[1] if faster else TORCH
+        return self._fastest[1] if self._fastest is not None and self._fastest[0][1] > 1 else TORCH
 
     @property
     def reason(self) -> str:
         """Why it is chosen: how much faster than torch it is, or that the fastest other is not faster."""
-        measured = [(finding.speedup, finding.backend) for finding in self.usable if finding.speedup]
-        if not measured:
+        if self._fastest is None:
             return "no other can be taken"
-        (times, low, high), name = max(pair for pair in measured if self.chosen in (TORCH, pair[1]))
+        (times, low, high), name = self._fastest
         threads = counted(self.threads, "thread")
         figures = f"{times:.2f} times as fast as {TORCH} with {threads}, 95% interval {low:.2f} to {high:.2f}"
         return figures if low > 1 else f"{name} is {'slower' if high < 1 else 'as fast'} ({figures})"
@@ -179,9 +181,7 @@ def _key(encoder: Encoder, model: Resolved) -> str | None:
             "machine": [platform.node(), platform.machine(), torch.get_num_threads()],
             "version": GRAPH_VERSION,
             "measured": [MEASURED_TEXTS, MEASURED_TOKENS, *ROUNDS],
-            "layerprobe": __version__,
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
+            **LIBRARIES,
             **installed,
         }
     )

@@ -14,12 +14,12 @@ from typing import Literal
 
 import numpy as np
 import torch
-import transformers
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from layerprobe.encoders.backends.backend import Engine
 from layerprobe.encoders.batching import Batch, collate, pool
+from layerprobe.encoders.device import LIBRARIES
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder
 from layerprobe.encoders.failures import first_sentence, is_out_of_memory
 from layerprobe.encoders.loading import Resolved
@@ -31,7 +31,7 @@ from layerprobe.files.serialisation import digest
 from layerprobe.process import silence, while_needed, without_warnings
 from layerprobe.rng import without_autocast
 from layerprobe.store.store import Store
-from layerprobe.versions import GRAPH_VERSION, __version__
+from layerprobe.versions import GRAPH_VERSION
 
 PLAIN = "eager"
 """Attention of transformers that is written out."""
@@ -195,9 +195,7 @@ def _folder(engine: Engine, encoder: Encoder, model: Resolved, root: Path) -> Pa
             "attn": model.asked.attn,
             "backend": engine.name,
             "version": GRAPH_VERSION,
-            "layerprobe": __version__,
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
+            **LIBRARIES,
             **engine.versions(),
         }
     )
@@ -210,20 +208,18 @@ def _make(engine: Engine, encoder: Encoder, model: Resolved, folder: Path) -> No
     OpenVINO's fused attention gives NaN where a token can attend to nothing, such as padding next to windows.
     """
     make_directory(folder.parent)
-    if encoder.model.config._attn_implementation != PLAIN:
+    for plain in (False, True) if encoder.model.config._attn_implementation != PLAIN else (True,):
         try:
-            return _make_one(engine, encoder, model, folder)
+            with folder_errors(folder, advice=another_folder()), new_folder(folder, replace=True) as new:
+                logger.info("converting %s to %s", encoder.description.name, engine.name)
+                with _one_line(engine, encoder, "be converted to"):
+                    engine.write(exported(encoder, model.pooling, plain=plain), new)
+                _compiled(engine, encoder, model, new)
+            return
         except ModelError as error:
+            if plain:
+                raise
             logger.info("%s; trying plain attention", error)
-    return _make_one(engine, encoder, model, folder, plain=True)
-
-
-def _make_one(engine: Engine, encoder: Encoder, model: Resolved, folder: Path, *, plain: bool = False) -> None:
-    with folder_errors(folder, advice=another_folder()), new_folder(folder, replace=True) as new:
-        logger.info("converting %s to %s", encoder.description.name, engine.name)
-        with _one_line(engine, encoder, "be converted to"):
-            engine.write(exported(encoder, model.pooling, plain=plain), new)
-        _compiled(engine, encoder, model, new)
 
 
 def _compiled(engine: Engine, encoder: Encoder, model: Resolved, folder: Path) -> Opened:

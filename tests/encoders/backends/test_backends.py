@@ -19,6 +19,7 @@ from layerprobe.encoders.backends.backend import BACKENDS
 from layerprobe.encoders.backends.choice import BackendFinding, BackendSurvey, graph_of, survey
 from layerprobe.encoders.backends.graph import Graph, PooledLayers, differences
 from layerprobe.encoders.batching import Batch
+from layerprobe.encoders.device import LIBRARIES
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Resolved, load_encoder, resolve
 from layerprobe.encoders.model import Model, Pooling
@@ -208,7 +209,7 @@ def test_graphs_are_named_by_what_they_depend_on(
     graph_of(encoder, given(dataclasses.replace(checkpoint, revision="another"), options))
     graph_of(raw, given(checkpoint, options))
     graph_of(encoder, given(checkpoint, dataclasses.replace(options, attn="eager")))
-    monkeypatch.setattr(graph, "__version__", "another")
+    monkeypatch.setitem(LIBRARIES, "layerprobe", "another")
     graph_of(encoder, given(checkpoint, options))
     assert len(made) == len(graphs(tmp_path)) == 5
 
