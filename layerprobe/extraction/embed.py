@@ -58,6 +58,8 @@ def embed_layers(
     Texts are sorted by token length and cut into batches by a token budget; the result is in the order of
     `texts` and does not depend on the batches beyond float rounding. Texts of the same tokens have the same embedding.
 
+    On CUDA, while a batch is computed, the next one is put together and the one before is copied out.
+
     Args:
         encoder: A loaded encoder.
         texts: What its tokenizer made of the texts, or images; see `Encoder.tokenize`.
@@ -70,32 +72,15 @@ def embed_layers(
         (layer, text, feature) float32.
     """
     if graph is None:
-        return _embedded(encoder, texts, _by_torch(encoder, pooling), batch_tokens, dim)
-    return _embedded(encoder, texts, lambda batch: torch.from_numpy(graph.run(batch)), batch_tokens, dim)
-
-
-Layers = Callable[[Batch], Tensor]
-"""A padded batch where the model is -> (layer, text, features)."""
-
-
-def _by_torch(encoder: Encoder, pooling: Pooling) -> Layers:
-    encoder.check_pooling(pooling)
+        encoder.check_pooling(pooling)
 
     def layers(batch: Batch) -> Tensor:
+        if graph is not None:
+            return torch.from_numpy(graph.run(batch))
         mask = batch.get(POOLED, batch["attention_mask"])
         with encoder.precision():
             return torch.stack([pool(states, mask, pooling) for states in encoder.layer_states(batch)])
 
-    return layers
-
-
-def _embedded(
-    encoder: Encoder, texts: Prepared, layers: Layers, batch_tokens: int | None, dim: int | None
-) -> NDArray[np.float32]:
-    """Return (layer, text, features), in the order of the texts.
-
-    On CUDA, while a batch is computed, the next one is put together and the one before is copied out.
-    """
     lengths = texts.lengths
     width = width_of(encoder, dim)
     result = np.empty((encoder.n_layers, len(lengths), width), dtype=np.float32)
@@ -113,8 +98,7 @@ def _embedded(
         result[:, behind[0]] = behind[1]()[..., :width]
     again, first = copies(texts)
     result[:, again] = result[:, first]
-    for layer, values in enumerate(result):
-        check_finite(encoder, layer, values)
+    check_finite(encoder, result)
     return result
 
 
@@ -128,20 +112,17 @@ def budget_of(encoder: Encoder, batch_tokens: int | None) -> int:
     return batch_tokens or (CPU_BATCH_TOKENS if encoder.device.type == "cpu" else ACCELERATOR_BATCH_TOKENS)
 
 
-def dtype_and_advice(encoder: Encoder) -> str:
-    """Return the dtype that states are not finite in, and what to do."""
-    dtype = encoder.description.dtype
-    return f"{dtype}; " + ("are its weights whole?" if dtype == "float32" else f"try {option('dtype', 'float32')}")
-
-
-def check_finite(encoder: Encoder, layer: int, values: NDArray[np.float32]) -> None:
-    """Raise DegenerateLayerError if embeddings of a layer, (text, feature), are not finite."""
-    bad = int((~np.isfinite(values)).any(axis=1).sum())
-    if bad:
-        raise DegenerateLayerError(
-            f"layer {layer} of {encoder.description.name} is not finite for {bad} of {len(values)} texts: "
-            f"expected finite states, got NaN or infinity in {dtype_and_advice(encoder)}"
-        )
+def check_finite(encoder: Encoder, layers: NDArray[np.float32]) -> None:
+    """Raise DegenerateLayerError if states of texts, (layer, text, ...), are not finite."""
+    for layer, values in enumerate(layers):
+        bad = int((~np.isfinite(values)).any(axis=tuple(range(1, values.ndim))).sum())
+        if bad:
+            dtype = encoder.description.dtype
+            advice = "are its weights whole?" if dtype == "float32" else f"try {option('dtype', 'float32')}"
+            raise DegenerateLayerError(
+                f"layer {layer} of {encoder.description.name} is not finite for {bad} of {len(values)} texts: "
+                f"expected finite states, got NaN or infinity in {dtype}; {advice}"
+            )
 
 
 def _collated(texts: Prepared, batches: Iterator[list[int]], device: torch.device) -> Iterator[tuple[list[int], Batch]]:
@@ -191,7 +172,7 @@ def copied(values: Tensor) -> Callable[[], NDArray[np.float32]]:
 
 
 @torch.inference_mode()
-def in_halves(layers: Layers, batch: Batch) -> Tensor:
+def in_halves(layers: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
     """Return what `layers` does of one batch; one that does not fit the device's memory is halved."""
     n_texts = len(batch["attention_mask"])
     try:
@@ -220,9 +201,8 @@ def token_states(
         The numbers of the texts of a batch, and (layer, text, token, feature) float32: each text begins with its own
         tokens, whichever side is padded; what comes behind them means nothing.
     """
-    places = list(range(len(texts))) if rows is None else list(rows)
+    places = range(len(texts)) if rows is None else rows
     lengths = [texts.length(row) for row in places]
-    budget = budget_of(encoder, batch_tokens)
 
     def layers(batch: Batch) -> Tensor:
         with encoder.precision():
@@ -236,15 +216,11 @@ def token_states(
         return states.masked_fill(~inside[None, :, :, None], 0).cpu()
 
     done, total = 0, sum(lengths)
-    for chosen in token_batches(lengths, budget=budget, same_length=not encoder.padding_invariant):
+    same_length = not encoder.padding_invariant
+    for chosen in token_batches(lengths, budget=budget_of(encoder, batch_tokens), same_length=same_length):
         numbers = [places[i] for i in chosen]
         states = in_halves(layers, collate(texts, numbers, encoder.device)).numpy()
-        for layer, values in enumerate(states):
-            if not np.isfinite(values).all():
-                raise DegenerateLayerError(
-                    f"layer {layer} of {encoder.description.name} is not finite: expected finite token states, got NaN "
-                    f"or infinity in {dtype_and_advice(encoder)}"
-                )
+        check_finite(encoder, states)
         yield numbers, states
         done += sum(lengths[i] for i in chosen)
         report(f"reading with {short_name(encoder.description.name)}", done, total)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 import logging
 import math
@@ -37,7 +36,7 @@ from layerprobe.errors import (
     ModelError,
     WorkerError,
 )
-from layerprobe.extraction.embed import embed_layers, width_of
+from layerprobe.extraction.embed import ahead, embed_layers, width_of
 from layerprobe.extraction.readability import reading_cautions
 from layerprobe.files.atomic import readable_size
 from layerprobe.files.images import prompted, readable_as
@@ -359,16 +358,16 @@ def extract_read(
 
 def left_out_layers(model: str, pooling: Pooling, layers: range, n_layers: int) -> list[str]:
     """Return warnings of the first and the last layers of a model that are left out, and why."""
-    warnings = []
-    if layers.start:
-        are, they = ("is", "it is") if layers.start == 1 else ("are", "they are")
-        first = f"{layer_span(range(layers.start))} of {model} {are} left out"
-        warnings.append(f"{first}: with {pooling} pooling {they} the same for all texts")
-    if layers.stop < n_layers:
-        are = "is" if layers.stop == n_layers - 1 else "are"
-        last = f"{layer_span(range(layers.stop, n_layers))} of {model} {are} left out"
-        warnings.append(f"{last}: all texts have one embedding there, as after a training that collapsed")
-    return warnings
+    they = "it is" if layers.start == 1 else "they are"
+    reasons = {
+        range(layers.start): f"with {pooling} pooling {they} the same for all texts",
+        range(layers.stop, n_layers): "all texts have one embedding there, as after a training that collapsed",
+    }
+    return [
+        f"{layer_span(span)} of {model} {'is' if len(span) == 1 else 'are'} left out: {reason}"
+        for span, reason in reasons.items()
+        if span
+    ]
 
 
 def _varying(stored: StoredEmbeddings) -> range:
@@ -392,12 +391,7 @@ def _is_constant(stored: StoredEmbeddings, layer: int) -> bool:
 
 
 def extract_split(checkpoint: Resolved, task: Task, split: TextSplit) -> Embeddings:
-    """Return embeddings that hold the texts of a split: those of all of the task where they are in the store.
-
-    Raises:
-        ModelError: If the model cannot be loaded or truncated.
-        StoreError: If the store cannot be written.
-    """
+    """Return embeddings that hold the texts of a split, as `extract_items` does."""
     return extract_items(checkpoint, task.split(split), task=task)[1]
 
 
@@ -564,7 +558,8 @@ def _embed_and_store(
         missing = {index for index, *_ in pending}
         shards = writer.shards[: max(missing, default=-1) + 1]
         writes: list[Future[None]] = []
-        tokenized = _with_first(_tokenized(encoder, texts, shards, model, key, background))
+        parts = (texts[start:stop] for _, start, stop in shards)
+        tokenized = _with_first(ahead(lambda part: _tokenize(encoder, part, model, key), parts))
         for (index, start, stop), (tokens, first) in zip(shards, tokenized, strict=True):
             if index not in missing:
                 continue
@@ -640,24 +635,6 @@ def _passes(model: Resolved, key: StoreKey) -> dict[str, Any]:
 
 def _backend(graph: Graph | None) -> str:
     return TORCH if graph is None else graph.backend
-
-
-def _tokenized(
-    encoder: Encoder,
-    texts: Sequence[str],
-    shards: Sequence[tuple[int, int, int]],
-    model: Resolved,
-    key: StoreKey,
-    background: ThreadPoolExecutor,
-) -> Iterator[Prepared]:
-    """Yield the tokens of every shard; the next one is tokenised meanwhile."""
-    ahead = collections.deque[Future[Prepared]]()
-    for _, start, stop in shards:
-        ahead.append(background.submit(_tokenize, encoder, texts[start:stop], model, key))
-        if len(ahead) > 1:
-            yield ahead.popleft().result()
-    for last in ahead:
-        yield last.result()
 
 
 def _tokenize(encoder: Encoder, texts: Sequence[str], model: Resolved, key: StoreKey) -> Prepared:
