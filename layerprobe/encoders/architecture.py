@@ -134,7 +134,7 @@ def truncated_configs(config: PreTrainedConfig, layer: int) -> Iterator[PreTrain
     n_blocks, settings = count_blocks(config), config.to_dict()
     # which layers a vision model hands to a detector, by their numbers; the model itself reads none of it
     settings = {name: value for name, value in settings.items() if name not in _BACKBONE}
-    values = {name: _first_blocks(value, layer, n_blocks) for name, value in settings.items()}
+    values = {name: _of_blocks(value, range(layer), n_blocks) for name, value in settings.items()}
     cut = {name: value for name, value in values.items() if value is not None}
     unclear = tuple(name for name in cut if not _follows_depth(config, name))
     settings.update({name: layer for name in _DEPTHS if settings.get(name) == n_blocks})
@@ -170,23 +170,9 @@ def in_order(config: PreTrainedConfig, blocks: Sequence[int]) -> PreTrainedConfi
     n_blocks = count_blocks(config)
     order = [block - 1 for block in blocks]
     order += sorted(set(range(n_blocks)) - set(order))
-    moved = {name: _reordered(value, order) for name, value in config.to_dict().items()}
+    moved = {name: _of_blocks(value, order, n_blocks) for name, value in config.to_dict().items()}
     moved = {name: value for name, value in moved.items() if value is not None}
     return _changed(config, {**config.to_dict(), **moved}) if moved else config
-
-
-def _reordered(value: Any, order: Sequence[int]) -> Any:
-    """Return a setting with an entry a block in another order; None where it has no such form, see `_first_blocks`."""
-    match value:
-        case [*entries] if len(entries) == len(order):
-            return [entries[i] for i in order]
-        case [[[*_], int()], *_]:
-            entries = [entry for pattern, times in value for entry in pattern * times]
-            return [[[entries[i] for i in order], 1]] if len(entries) == len(order) else None
-        case dict() if value and all(str(key).isdigit() and isinstance(value[key], dict) for key in value):
-            by_block = {int(key): entry for key, entry in value.items()}
-            return {str(place): by_block[i] for place, i in enumerate(order) if i in by_block}
-    return None
 
 
 def _follows_depth(config: PreTrainedConfig, name: str) -> bool:
@@ -207,20 +193,22 @@ def _default(config_class: Any, depth: int) -> Any:
     return config_class(num_hidden_layers=depth)
 
 
-def _first_blocks(value: Any, layer: int, n_blocks: int) -> Any:
-    """Return what a setting says of the first `layer` blocks, in the form that it has; None where it has no such form.
+def _of_blocks(value: Any, blocks: Sequence[int], n_blocks: int) -> Any:
+    """Return what a setting says of blocks, from 0, in the form that it has; None where it has no such form.
 
     The forms are an entry a block; repeats, such as [[["global", "local"], 12]] of GPT Neo for 24 blocks; and entries
     by the number of the block.
     """
     match value:
         case [*entries] if len(entries) == n_blocks:
-            return entries[:layer]
+            return [entries[i] for i in blocks]
         case [[[*_], int()], *_]:
             entries = [entry for pattern, times in value for entry in pattern * times]
-            return [[entries[:layer], 1]] if len(entries) == n_blocks else None
+            return [[[entries[i] for i in blocks], 1]] if len(entries) == n_blocks else None
         case dict() if value and all(str(key).isdigit() and isinstance(value[key], dict) for key in value):
-            return {key: entry for key, entry in value.items() if int(key) < layer}
+            by_block = {int(key): (type(key), entry) for key, entry in value.items()}
+            kept = [(place, *by_block[i]) for place, i in enumerate(blocks) if i in by_block]
+            return {kind(place): entry for place, kind, entry in kept}
     return None
 
 
@@ -281,18 +269,21 @@ def count_parameters(config: PreTrainedConfig, *, trust_remote_code: bool = Fals
     return tuple(total - sum(sizes[layer:]) for layer in range(len(sizes) + 1))
 
 
-def first_entries(weight: Tensor, shape: torch.Size, *, layer: int, n_blocks: int) -> Tensor | None:
-    """Return the part of a weight that the first `layer` of `n_blocks` blocks have; None if it has another shape.
+def weight_of_blocks(weight: Tensor, shape: torch.Size, blocks: Sequence[int], n_blocks: int) -> Tensor | None:
+    """Return the part of a weight that some of `n_blocks` blocks have, from 1; None if it has another shape.
 
     Some models have one weight outside of their blocks with an entry for each of them, such as the embeddings by layer
-    of Gemma 4: those of a truncated model are the first.
+    of Gemma 4.
     """
     if weight.shape == shape:
         return weight
     odd = [axis for axis, sizes in enumerate(zip(weight.shape, shape, strict=False)) if len(set(sizes)) > 1]
-    if weight.ndim != len(shape) or len(odd) > 1 or weight.shape[odd[0]] * layer != shape[odd[0]] * n_blocks:
+    if weight.ndim != len(shape) or len(odd) > 1 or weight.shape[odd[0]] % n_blocks:
         return None
-    return weight.narrow(odd[0], 0, shape[odd[0]]).contiguous()
+    if weight.shape[odd[0]] * len(blocks) != shape[odd[0]] * n_blocks:
+        return None
+    places = torch.arange(weight.shape[odd[0]], device=weight.device).view(n_blocks, -1)
+    return weight.index_select(odd[0], places[[block - 1 for block in blocks]].flatten())
 
 
 def _weights_for_each_block(model: PreTrainedModel, config: PreTrainedConfig, *, trust_remote_code: bool) -> int:
@@ -310,7 +301,7 @@ def _weights_for_each_block(model: PreTrainedModel, config: PreTrainedConfig, *,
         for name, p in one.named_parameters()
         if name in whole
         and p.shape != whole[name].shape
-        and first_entries(whole[name], p.shape, layer=1, n_blocks=n_blocks) is not None
+        and weight_of_blocks(whole[name], p.shape, (1,), n_blocks) is not None
     )
 
 

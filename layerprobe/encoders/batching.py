@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 import torch
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 
 Batch = dict[str, Tensor]
-
-T = TypeVar("T", bound=np.generic)
 
 TOKEN, EXTRA = 1, 2
 """In an attention mask, where 0 is padding: a token, and one of an image that is no patch of it, such as [CLS]."""
@@ -108,10 +106,10 @@ def tokenize(tokenizer: Any, texts: Sequence[str], *, max_length: int, token_typ
             return_attention_mask=False,  # all ones: nothing is padded here
         )
         lengths += map(len, encoded["input_ids"])
-        ids.append(_flat(encoded["input_ids"], np.int32))
+        ids.append(np.fromiter(itertools.chain.from_iterable(encoded["input_ids"]), np.int32))
         token_types = token_types and "token_type_ids" in encoded
         if token_types:
-            types.append(_flat(encoded["token_type_ids"], np.uint8))
+            types.append(np.fromiter(itertools.chain.from_iterable(encoded["token_type_ids"]), np.uint8))
         full = []
         for text, tokens in zip(part, encoded["input_ids"], strict=True):
             if not tokens:
@@ -162,10 +160,6 @@ def copies(texts: Prepared) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return again, first[number[again]]
 
 
-def _flat(lists: Sequence[Sequence[int]], dtype: type[T]) -> NDArray[T]:
-    return np.fromiter(itertools.chain.from_iterable(lists), dtype=dtype)
-
-
 def collate(texts: Prepared, rows: Sequence[int], device: torch.device | str = "cpu") -> Batch:
     """Return the texts `rows`, padded to the longest of them, as (text, token) tensors; or the pixels of images.
 
@@ -203,6 +197,18 @@ def read_by_model(batch: Batch) -> Batch:
     if "pixel_values" in batch:
         return {"pixel_values": batch["pixel_values"]}
     return {name: values for name, values in batch.items() if name != POOLED}
+
+
+def difference(computed: Tensor, expected: Tensor, mask: Tensor | None = None) -> float:
+    """Return by how much states differ, as a share of the largest expected number or of 1; of some tokens with a mask.
+
+    It is infinity where shapes differ, and NaN where numbers are not finite.
+    """
+    if computed.shape != expected.shape:
+        return math.inf
+    if mask is not None:
+        computed, expected = computed[mask], expected[mask]
+    return ((computed - expected).abs().max() / expected.abs().max().clamp(min=1)).item()
 
 
 CPU_BATCH_TOKENS = 1024  # that go through a model at once, padding included, where nothing is said

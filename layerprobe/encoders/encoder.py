@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,25 +18,25 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel
 
-from layerprobe.encoders.architecture import (
-    check_layer,
-    count_weights,
-    first_entries,
-    pooler_option,
-    refusal,
-    truncated_configs,
+from layerprobe.encoders.architecture import check_layer, count_weights, refusal, truncated_configs
+from layerprobe.encoders.batching import (
+    Batch,
+    TokenizedTexts,
+    collate,
+    difference,
+    prompt_lengths,
+    read_by_model,
+    tokenize,
 )
-from layerprobe.encoders.batching import Batch, TokenizedTexts, collate, prompt_lengths, read_by_model, tokenize
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.model import ModelDescription, Pooling
-from layerprobe.encoders.stack import Stack, place_like
+from layerprobe.encoders.stack import Stack, of_config
 from layerprobe.encoders.vision import ImageReader, PreparedImages, prepare_images, probe_images
 from layerprobe.encoders.vocabulary import write_whole
 from layerprobe.errors import DataError, ModelError, UnsupportedArchitectureError
 from layerprobe.files.folders import error_number
 from layerprobe.files.images import Modality, captions_of
-from layerprobe.process import MAKING_MODELS
-from layerprobe.rng import Undrawn, without_autocast
+from layerprobe.rng import without_autocast
 
 # Texts of unequal lengths on which a freshly loaded model is looked at.
 PROBE_TEXTS = (
@@ -201,7 +201,7 @@ def is_padding_invariant(model: PreTrainedModel, alone: list[Batch], together: B
     for row, batch in enumerate(alone):
         single = model(**read_by_model(batch)).last_hidden_state[0]
         padded = states[row][together["attention_mask"][row].bool()]
-        if (single - padded).abs().max() > PADDING_TOLERANCE * single.abs().max().clamp(min=1):
+        if difference(padded, single) > PADDING_TOLERANCE:
             return False
     return True
 
@@ -225,6 +225,7 @@ class TruncatedEncoder(nn.Module):
         super().__init__()
         check_layer(encoder.model.config, layer)
         self.layer = layer
+        self.layers = (layer,)
         self.name = encoder.description.name
         self.stack = encoder.stack
         model = _truncated(encoder, layer) if layer else _without_blocks(encoder)
@@ -232,11 +233,6 @@ class TruncatedEncoder(nn.Module):
         model = model or _truncated(encoder, 1)
         self.model = model if share else copy.deepcopy(model)
         self.parameters_without_pooler = encoder.description.parameters[layer]
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """The layer whose states it gives."""
-        return (self.layer,)
 
     def layer_states(self, batch: Batch) -> Iterator[Tensor]:
         """Yield the token states of its only layer, (text, token, feature)."""
@@ -318,57 +314,29 @@ def _reads_alike(tokenizer: Any, folder: Path) -> bool:
 
 
 def _truncated(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
-    """Return a model of the first `n_blocks` blocks only, which shares its weights with the encoder."""
-    with model_errors(encoder.description.name, f"making a model of {n_blocks} blocks"):
-        shorter, weights = _of_fewer_blocks(encoder, n_blocks), encoder.model.state_dict()
-        cut = {
-            name: _cut(encoder, weights[name], fresh.shape, n_blocks) for name, fresh in shorter.state_dict().items()
-        }
-        shorter.load_state_dict(cut, assign=True)
-        shorter.tie_weights()
-        place_like(shorter, encoder.model)
-        shorter.train(False)
-        if encoder.rewritten:
-            _run(shorter, encoder)
-    return shorter
-
-
-def _of_fewer_blocks(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
-    """Return a model of `n_blocks` blocks with uninitialised weights.
+    """Return a model of the first `n_blocks` blocks only, which shares its weights with the encoder.
 
     Which settings have an entry a block is not always clear: the first model that can be, and has the right weights.
     """
-    expected, weights = encoder.description.parameters[n_blocks], encoder.model.state_dict()
+    name, expected = encoder.description.name, encoder.description.parameters[n_blocks]
     problems: list[Exception] = []
-    for config in truncated_configs(encoder.model.config, n_blocks):
-        model_class: Any = type(encoder.model)
-        try:
-            with MAKING_MODELS, Undrawn():
-                model = cast(PreTrainedModel, model_class(config, **pooler_option(model_class)))
-            model.tie_weights()
-        except Exception as error:  # models raise anything
-            problems.append(error)
-            continue
-        shapes = {name: fresh.shape for name, fresh in model.state_dict().items()}
-        lacking = next((name for name in shapes if name not in weights), None)
-        odd = (name for name in shapes if _cut(encoder, weights[name], shapes[name], n_blocks) is None)
-        if lacking is not None:
-            reason = f"a model of {n_blocks} blocks has weights that it lacks, such as {lacking}"
-        elif (other := next(odd, None)) is not None:
-            reason = f"a model of {n_blocks} blocks has weights of another shape than its own, such as {other}"
-        elif (count := count_weights(model)) != expected:
-            reason = (
-                f"a model of {n_blocks} blocks has {count} weights, where its embeddings and blocks have {expected}"
-            )
-        else:
-            return model
-        problems.append(refusal(encoder.description.name, reason))
-    raise problems[0]
-
-
-def _cut(encoder: Encoder, weight: Tensor, shape: torch.Size, n_blocks: int) -> Tensor | None:
-    """Return what a model of `n_blocks` blocks has of a weight of the whole model; None if its own has another form."""
-    return first_entries(weight, shape, layer=n_blocks, n_blocks=encoder.description.n_blocks)
+    with model_errors(name, f"making a model of {n_blocks} blocks"):
+        for config in truncated_configs(encoder.model.config, n_blocks):
+            try:
+                shorter = of_config(encoder.model, config, range(1, n_blocks + 1))
+            except ModelError as error:
+                problems.append(refusal(name, str(error)))
+                continue
+            except Exception as error:  # models raise anything
+                problems.append(error)
+                continue
+            if (count := count_weights(shorter)) == expected:
+                if encoder.rewritten:
+                    _run(shorter, encoder)
+                return shorter
+            reason = f"has {count} weights, where its embeddings and blocks have {expected}"
+            problems.append(refusal(name, f"a model of {n_blocks} blocks {reason}"))
+        raise problems[0]
 
 
 def _without_blocks(encoder: Encoder) -> PreTrainedModel | None:

@@ -14,7 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from layerprobe.encoders.adapters import unwrapped
 from layerprobe.encoders.architecture import empty_model, has_encoder_alone, known_class
-from layerprobe.encoders.batching import Batch, pool
+from layerprobe.encoders.batching import Batch, difference, pool
 from layerprobe.encoders.encoder import PROBE_TEXTS, reads_token_types
 from layerprobe.encoders.failures import first_sentence, model_errors
 from layerprobe.encoders.recipe import Recipe, plain_tokens
@@ -189,27 +189,21 @@ def _outputs(run: Callable[[], object], modules: Mapping[str, nn.Module]) -> dic
     """Return what modules give first in a run, in the order in which they end; what is no tensor is left out."""
     outputs: dict[str, Tensor] = {}
 
-    def note(path: str) -> Any:
-        def leave(module: nn.Module, args: Any, output: Any) -> None:
-            first = output[0] if isinstance(output, tuple) else getattr(output, "last_hidden_state", output)
-            if isinstance(first, Tensor) and first.is_floating_point():
-                outputs.setdefault(path, first)
-
-        return leave
+    def leave(path: str, module: nn.Module, args: Any, output: Any) -> None:
+        first = output[0] if isinstance(output, tuple) else getattr(output, "last_hidden_state", output)
+        if isinstance(first, Tensor) and first.is_floating_point():
+            outputs.setdefault(path, first)
 
     with contextlib.ExitStack() as hooks, drawing(0):
         for path, module in modules.items():
-            hooks.enter_context(module.register_forward_hook(note(path)))
+            hooks.enter_context(module.register_forward_hook(partial(leave, path)))
         run()
     return outputs
 
 
 def _difference(computed: Tensor, expected: Tensor) -> float:
-    """Return by how much tensors differ, as a share of the largest entry or of 1."""
-    if computed.shape != expected.shape:
-        return torch.inf
-    pair = [values.double().nan_to_num() for values in (computed.to(expected.device), expected)]
-    return ((pair[0] - pair[1]).abs().max() / pair[1].abs().max().clamp(min=1)).item()
+    """Return by how much tensors differ; those that are not finite in the same places are equal."""
+    return difference(computed.to(expected.device).double().nan_to_num(), expected.double().nan_to_num())
 
 
 def _rough_digest(states: Tensor, mask: Tensor | None) -> str:

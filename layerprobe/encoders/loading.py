@@ -37,7 +37,7 @@ from layerprobe.encoders.architecture import (
     towers_of,
 )
 from layerprobe.encoders.batching import Prepared, collate
-from layerprobe.encoders.device import DTYPES, dtype_name, resolve_device
+from layerprobe.encoders.device import DTYPES, computed_on, dtype_name, resolve_device
 from layerprobe.encoders.encoder import (
     DEFAULT_MAX_LENGTH,
     PROBE_TEXTS,
@@ -191,7 +191,7 @@ class Resolved:
     @property
     def computed_on(self) -> str:
         """The kind of device and the precision, on which the numbers of training depend besides the model."""
-        return f"{resolve_device(self.asked.device).type} {self.dtype}"
+        return computed_on(self.asked)
 
     @property
     def settled(self) -> Model:
@@ -389,7 +389,7 @@ def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
     return Resolved(
         asked=_named(model, root),
         source=source,
-        revision=_content_of(source, commit),
+        revision=commit or folder_digest(Path(source)),
         config=config,
         tokenizer=tokenizer,
         tokenizer_digest=processor_digest(tokenizer) if reads == "image" else _tokenizer_digest(tokenizer),
@@ -433,16 +433,19 @@ def _named(model: Model, root: str) -> Model:
     return replace(model, name=model.full_name, revision=None, display_name=called, blocks=None, tokens=None)
 
 
-def _content_of(source: str, commit: str | None, adapter: Path | None = None) -> str:
-    """Return what names the content of a model: the commit, or a digest of a folder, with that of an adapter."""
-    revision = commit or folder_digest(Path(source))
-    return revision if adapter is None else adapted_revision(revision, adapter)
-
-
 def _text_reader(model: Model, source: str, root: str, pinned: dict[str, Any], default: Recipe) -> tuple[Any, Recipe]:
     """Return the tokenizer in a folder or a repository, and the recipe of the configuration next to it."""
     name = model.full_name
-    tokenizer = _load_tokenizer(name, source, pinned | model.processor_kwargs)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, **pinned | model.processor_kwargs)
+    except Exception as error:  # transformers raises anything here, from OSError to TypeError
+        if class_names(error) & NO_NETWORK:
+            raise
+        raise ModelError(
+            f"the tokenizer of {name} cannot be loaded: {first_sentence(error)}; "
+            "expected tokenizer.json or a vocabulary file next to the model"
+        ) from error
+    tokenizer = _usable(name, tokenizer)
     read_whole(tokenizer, partial(_beside, source, pinned))
     configured = configured_recipe(partial(_beside, root, pinned), name)
     settings = _beside(source, pinned, TOKENIZER_SETTINGS)
@@ -713,7 +716,8 @@ def _load_encoder_weights(checkpoint: Resolved, config: PreTrainedConfig) -> Pre
     """Load trained weights; weights that the checkpoint lacks are an error."""
     options = {**pooler_option(known_class(config)), **checkpoint.asked.model_kwargs}
     model, info = load_weights(auto_class(config), checkpoint, config, **options)
-    if _content_of(checkpoint.source, checkpoint.pinned["revision"], checkpoint.adapter) != checkpoint.revision:
+    revision, adapter = checkpoint.pinned["revision"] or folder_digest(Path(checkpoint.source)), checkpoint.adapter
+    if checkpoint.revision != (revision if adapter is None else adapted_revision(revision, adapter)):
         raise ModelError(f"the files of {checkpoint.name} were changed while it was in use: start again with a copy")
     if getattr(model, "_hf_peft_config_loaded", False):
         raise ModelError(f"{checkpoint.name} has an adapter beside a model: {MERGE}")
@@ -727,7 +731,7 @@ def _load_encoder_weights(checkpoint: Resolved, config: PreTrainedConfig) -> Pre
             f"the checkpoint of {checkpoint.name} {kinds} (such as {examples}): expected a complete encoder; "
             f"use another checkpoint, or ask for random weights with {option('random_init')}"
         )
-    return model if checkpoint.adapter is None else with_adapter(model, checkpoint.adapter)
+    return model if adapter is None else with_adapter(model, adapter)
 
 
 def _say_if_it_does_not_fit(checkpoint: Resolved, n_parameters: int) -> None:
@@ -758,19 +762,6 @@ def _copy_loaded(checkpoint: Resolved, config: PreTrainedConfig) -> PreTrainedMo
     if not checkpoint.revision.startswith(content_digest(shared)):
         raise ModelError(f"the loaded model {checkpoint.name} was changed after it was resolved: resolve it again")
     return copy.deepcopy(shared).requires_grad_(True).float()
-
-
-def _load_tokenizer(name: str, source: str, options: dict[str, Any]) -> Any:
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source, **options)
-    except Exception as error:  # transformers raises anything here, from OSError to TypeError
-        if class_names(error) & NO_NETWORK:
-            raise
-        raise ModelError(
-            f"the tokenizer of {name} cannot be loaded: {first_sentence(error)}; "
-            "expected tokenizer.json or a vocabulary file next to the model"
-        ) from error
-    return _usable(name, tokenizer)
 
 
 def _usable(name: str, tokenizer: Any) -> Any:

@@ -15,7 +15,6 @@ from layerprobe.encoders.backends.backend import TORCH, check_backend
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.serialisation import IN_MEMORY, RARE
 from layerprobe.names import counted
-from layerprobe.results.table import Column, layer_columns
 from layerprobe.store import StoreDtype
 
 Pooling = Literal["mean", "cls", "max", "last"]
@@ -64,11 +63,6 @@ class ModelDescription:
     def n_layers(self) -> int:
         """Blocks and the embedding output."""
         return self.n_blocks + 1
-
-    @property
-    def parameters_column(self) -> Column:
-        """The parameters of the model truncated at each layer, for the table of a result."""
-        return layer_columns((), self.parameters)[1]
 
 
 def labelled(
@@ -165,9 +159,15 @@ class Model:
             if type(option := getattr(self, name)).__module__ == "torch":
                 object.__setattr__(self, name, str(option).removeprefix("torch."))
         as_declared(self)
-        if isinstance(self.name, str | os.PathLike):
+        if isinstance(self.name, os.PathLike):
             object.__setattr__(self, "name", os.fspath(self.name))
-            self._check_named()
+        if isinstance(self.name, str):
+            if not self.name:
+                raise ModelError("expected the name of a model, a hub id or a local folder, got an empty text")
+            if self.revision is not None and "@" in self.name:
+                raise ModelError(f"expected one revision, got {self.revision} for {self.name}")
+            if self.random_init is not None and not 0 <= self.random_init < 2**63:
+                raise ModelError(f"expected a seed of random weights from 0 to 2^63 - 1, got {self.random_init}")
         elif self.name is not None:
             for name, usual in _OF_LOADING.items():
                 if (option := getattr(self, name)) != usual:
@@ -192,14 +192,6 @@ class Model:
                     raise ModelError(f"expected no {key} in {name}: {_FIELDS[key] or 'layerprobe'} says that")
         if self.batch_tokens is not None and self.batch_tokens < 1:
             raise DataError(f"expected at least one token per batch, got batch_tokens={self.batch_tokens}")
-
-    def _check_named(self) -> None:
-        if not self.name:
-            raise ModelError("expected the name of a model, a hub id or a local folder, got an empty text")
-        if self.revision is not None and "@" in self.name:
-            raise ModelError(f"expected one revision, got {self.revision} for {self.name}")
-        if self.random_init is not None and not 0 <= self.random_init < 2**63:
-            raise ModelError(f"expected a seed of random weights from 0 to 2^63 - 1, got {self.random_init}")
 
     @property
     def full_name(self) -> str:

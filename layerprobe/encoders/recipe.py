@@ -19,6 +19,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from layerprobe.encoders.architecture import count_blocks, empty_model, kept_by_text, truncated_configs
 from layerprobe.encoders.failures import first_sentence
 from layerprobe.encoders.model import Pooling
+from layerprobe.encoders.vocabulary import special_ids
 from layerprobe.errors import DataError, ModelError
 from layerprobe.rng import SharedWeights, drawing
 
@@ -335,8 +336,7 @@ def plain_tokens(config: PreTrainedConfig) -> list[int]:
     """Return some of the token ids that a model knows, without those of special tokens where it has two others."""
     n_known = getattr(config, "vocab_size", None)
     ids = range(min(n_known, _LOOKED_AT) if isinstance(n_known, int) else _LOOKED_AT)
-    settings = (value for name, value in config.to_dict().items() if name.endswith("_token_id"))
-    special = {token for value in settings for token in (value if isinstance(value, list) else [value])}
+    special = special_ids(config)
     plain = [token for token in ids if token not in special]
     return plain if len(plain) > 1 else list(ids)
 

@@ -8,6 +8,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,13 +18,14 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from layerprobe.encoders.architecture import (
     block_lists,
     count_blocks,
-    first_entries,
+    count_weights,
     in_order,
     pooler_option,
     refusal,
     truncated_configs,
+    weight_of_blocks,
 )
-from layerprobe.encoders.batching import Batch, read_by_model
+from layerprobe.encoders.batching import Batch, difference, read_by_model
 from layerprobe.encoders.failures import model_errors
 from layerprobe.errors import LayerProbeError, ModelError
 from layerprobe.process import MAKING_MODELS
@@ -60,9 +62,8 @@ class Stack:
         with contextlib.ExitStack() as hooks:
             inputs = hooks.enter_context(self.inputs_of_blocks(model))
             if raw and self.tail:
-                hook = _before(lambda args, kwargs: before_tail.append(args[0]))
                 first = model.get_submodule(self.tail[0])
-                hooks.enter_context(first.register_forward_pre_hook(hook, with_kwargs=True))
+                hooks.enter_context(first.register_forward_pre_hook(lambda module, args: before_tail.append(args[0])))
             with model_errors(name, "a forward pass"):
                 output = model(**read_by_model(batch), output_hidden_states=self.blocks is None)
                 last: Tensor = output.last_hidden_state
@@ -76,8 +77,10 @@ class Stack:
         inputs: list[Any] = []
         with contextlib.ExitStack() as hooks:
             for block in set(model.get_submodule(self.blocks).children()) if self.blocks else ():
-                hook = _before(lambda args, kwargs: inputs.append(first_tensor(args, kwargs)))
-                hooks.enter_context(block.register_forward_pre_hook(hook, with_kwargs=True))
+                hook = block.register_forward_pre_hook(
+                    lambda module, args, kwargs: inputs.append(first_tensor(args, kwargs)), with_kwargs=True
+                )
+                hooks.enter_context(hook)
             yield inputs
 
     def through_tail(self, model: PreTrainedModel, state: Tensor, width: int) -> Tensor:
@@ -154,25 +157,19 @@ class _Record:
         for path, module in model.named_modules():
             if path in lists:
                 for block in set(module.children()):
-                    yield block.register_forward_pre_hook(self._entering(path), with_kwargs=True)
-                    yield block.register_forward_hook(self._leaving(path))
+                    yield block.register_forward_pre_hook(partial(self._enter, path), with_kwargs=True)
+                    yield block.register_forward_hook(partial(self._leave, path))
             if inside.isdisjoint(module.modules()):
-                yield module.register_forward_hook(self._outside(path), with_kwargs=True)
+                yield module.register_forward_hook(partial(self._pass, path), with_kwargs=True)
 
-    def _entering(self, path: str) -> Any:
-        return _before(lambda args, kwargs: self.entered.append((path, first_tensor(args, kwargs))))
+    def _enter(self, path: str, module: nn.Module, args: Any, kwargs: Any) -> None:
+        self.entered.append((path, first_tensor(args, kwargs)))
 
-    def _leaving(self, path: str) -> Any:
-        def leave(module: nn.Module, args: Any, output: Any) -> None:
-            self.last[path] = output[0] if isinstance(output, tuple) and output else output
+    def _leave(self, path: str, module: nn.Module, args: Any, output: Any) -> None:
+        self.last[path] = output[0] if isinstance(output, tuple) and output else output
 
-        return leave
-
-    def _outside(self, path: str) -> Any:
-        def leave(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            self.outside.append((len(self.entered), path, args[0] if len(args) == 1 and not kwargs else None, output))
-
-        return leave
+    def _pass(self, path: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        self.outside.append((len(self.entered), path, args[0] if len(args) == 1 and not kwargs else None, output))
 
     def blocks(self, n_blocks: int) -> str | None:
         counts = Counter(path for path, _ in self.entered)
@@ -191,7 +188,7 @@ class _Record:
         for state in inner:
             if isinstance(state, Tensor) and state.ndim == last.ndim:
                 for start in range(state.shape[0 if stack.texts_second else 1] - width + 1):
-                    if _same(replace(stack, n_before=start).of_tokens(state, width), last):
+                    if torch.equal(replace(stack, n_before=start).of_tokens(state, width), last):
                         return start
         return 0
 
@@ -202,7 +199,7 @@ class _Record:
         for path, received, out in self.after(stack.blocks):
             if all(isinstance(state, Tensor) and state.ndim == last.ndim for state in (received, out)):
                 before, behind = stack.of_tokens(received, width), stack.of_tokens(out, width)
-                if _same(behind, last) and not _same(before, last):  # dropout changes nothing here
+                if torch.equal(behind, last) and not torch.equal(before, last):  # dropout changes nothing here
                     tail.insert(0, path)
                     last = before
         return replace(stack, tail=tuple(tail)), last
@@ -215,17 +212,6 @@ def _laid_out(stack: Stack, shape: tuple[int, ...], size: int, width: int) -> St
     if shape[0] == size and shape[1] >= width:
         return stack
     return replace(stack, texts_second=True) if shape[1] == size and shape[0] >= width else None
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and torch.equal(a, b)
-
-
-def _before(look: Any) -> Any:
-    def enter(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        look(args, kwargs)
-
-    return enter
 
 
 def first_tensor(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -269,11 +255,10 @@ def of_blocks(model: PreTrainedModel, blocks: Sequence[int], probe: Batch, *, na
     if path is None or len(list(model.get_submodule(path).children())) != n_blocks:
         raise refusal(name, f"its {n_blocks} blocks are no list of modules of their own")
     expected = _passed_by(model, path, blocks, probe)
-    lists, weights = block_lists(model, n_blocks), model.state_dict()
     reasons = []
     for config in truncated_configs(in_order(model.config, blocks), len(blocks)):
         try:
-            smaller = _of_config(model, config, blocks, lists, weights)
+            smaller = of_config(model, config, blocks)
             states = smaller(**read_by_model(probe)).last_hidden_state
         except LayerProbeError as error:
             reasons.append(str(error))
@@ -281,38 +266,40 @@ def of_blocks(model: PreTrainedModel, blocks: Sequence[int], probe: Batch, *, na
         except Exception as error:  # models raise anything
             reasons.append(" ".join(str(error).split())[:200])
             continue
-        scale = expected.abs().max().clamp(min=1)
-        if states.shape == expected.shape and (states - expected).abs().max() <= TOLERANCE * scale:
+        if count_weights(smaller) < count_weights(model) and difference(states, expected) <= TOLERANCE:
             return smaller
         reasons.append("what its blocks compute depends on which others there are")
     listed = ", ".join(map(str, blocks))
     raise refusal(name, f"no model can be made of its blocks {listed} alone ({reasons[0]})")
 
 
-def _of_config(
-    model: PreTrainedModel,
-    config: PreTrainedConfig,
-    blocks: Sequence[int],
-    lists: Sequence[str],
-    weights: dict[str, Tensor],
-) -> PreTrainedModel:
+def of_config(model: PreTrainedModel, config: PreTrainedConfig, blocks: Sequence[int]) -> PreTrainedModel:
+    """Return a model of a configuration that shares its weights with some blocks, from 1, of a larger one.
+
+    It is in evaluation mode.
+
+    Raises:
+        ModelError: If it has other weights than these.
+    """
     model_class: Any = type(model)
     with MAKING_MODELS, Undrawn():
         smaller: PreTrainedModel = model_class(config, **pooler_option(model_class))
-    copied = {}
+    weights, n_blocks, copied = model.state_dict(), count_blocks(model.config), dict[str, Tensor]()
+    lists = block_lists(model, n_blocks)
     for key, fresh in smaller.state_dict().items():
         source = _name_in_whole(key, blocks, lists)
         if source not in weights:
-            raise ModelError(f"it would have a weight {key}, which its block {blocks[0]} has not")
-        weight = _entries(weights[source], fresh.shape, blocks, count_blocks(model.config))
+            raise ModelError(f"a model of {len(blocks)} blocks has weights that it lacks, such as {source}")
+        weight = weight_of_blocks(weights[source], fresh.shape, blocks, n_blocks)
         if weight is None:
-            raise ModelError(f"its weight {source} has another shape there")
+            raise ModelError(
+                f"a model of {len(blocks)} blocks has weights of another shape than its own, such as {source}"
+            )
         copied[key] = weight
     smaller.load_state_dict(copied, assign=True)
     smaller.tie_weights()
     place_like(smaller, model)
-    smaller.train(False)
-    return smaller
+    return smaller.train(False)
 
 
 def place_like(smaller: PreTrainedModel, model: PreTrainedModel) -> None:
@@ -332,17 +319,9 @@ def _name_in_whole(key: str, blocks: Sequence[int], lists: Sequence[str]) -> str
     for path in lists:
         if key.startswith(f"{path}."):
             number, _, rest = key.removeprefix(f"{path}.").partition(".")
-            return f"{path}.{blocks[int(number)] - 1}.{rest}"
+            if int(number) < len(blocks):
+                return f"{path}.{blocks[int(number)] - 1}.{rest}"
     return key
-
-
-def _entries(weight: Tensor, shape: torch.Size, blocks: Sequence[int], n_blocks: int) -> Tensor | None:
-    """Return the part of a weight that belongs to some blocks, where it has an entry per block."""
-    if weight.shape == shape or first_entries(weight, shape, layer=len(blocks), n_blocks=n_blocks) is None:
-        return weight if weight.shape == shape else None
-    axis = next(axis for axis, sizes in enumerate(zip(weight.shape, shape, strict=True)) if len(set(sizes)) > 1)
-    parts = weight.chunk(n_blocks, dim=axis)
-    return torch.cat([parts[block - 1] for block in blocks], dim=axis)
 
 
 def _passed_by(model: PreTrainedModel, path: str, blocks: Sequence[int], probe: Batch) -> Tensor:

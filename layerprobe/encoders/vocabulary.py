@@ -18,7 +18,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from layerprobe.encoders.batching import Batch, read_by_model
+from layerprobe.encoders.batching import Batch, difference, read_by_model
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
 from layerprobe.names import counted
 
@@ -63,7 +63,7 @@ class Rules:
         """Return the ids of tokens that stay whatever texts need: special ones and those of one letter."""
         ids, model = self.ids, self.model
         kept = {added["id"] for added in self.rules["added_tokens"]} | {*tokenizer.all_special_ids}
-        kept |= {number for value in _token_ids(config).values() for number in _listed(value)} & {*ids.values()}
+        kept |= special_ids(config) & {*ids.values()}
         prefix, suffix = model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or ""
         letters = {token for token in ids if len(token.removeprefix(prefix).removesuffix(suffix)) <= 1}
         letters |= {f"<0x{byte:02X}>" for byte in range(256)} if model.get("byte_fallback") else set()
@@ -253,6 +253,11 @@ def _token_ids(config: PreTrainedConfig) -> dict[str, Any]:
     return {key: value for key, value in special_ids.items() if _listed(value)}
 
 
+def special_ids(config: PreTrainedConfig) -> set[int]:
+    """Return the ids of special tokens by a configuration."""
+    return {number for value in _token_ids(config).values() for number in _listed(value)}
+
+
 def _listed(value: Any) -> list[int]:
     return [number for number in (value if isinstance(value, list) else [value]) if isinstance(number, int)]
 
@@ -282,8 +287,7 @@ def keep_tokens(model: PreTrainedModel, tokens: Sequence[int], probe: Batch, *, 
     for key in (*_token_ids(config), "vocab_size"):
         setattr(model.config, key, getattr(config, key))
     states = model(**read_by_model(probe)).last_hidden_state
-    scale = expected.abs().max().clamp(min=1)
-    if states.shape != expected.shape or not (states - expected).abs().max() <= _TOLERANCE * scale:
+    if not difference(states, expected) <= _TOLERANCE:
         raise _refusal(name, f"with {counted(len(tokens), 'token')} alone it gives other states of texts of these")
 
 

@@ -36,8 +36,8 @@ KINDS_OF_RUN = {"scan": "all layers at once", "TMFT": "truncated"}
 
 def prediction_table(comparison: Comparison, drop: DropPrediction) -> Table:
     """Return the table of a prediction: each layer's flags and the curves read."""
-    parameters, n_layers = comparison.model.parameters_column, comparison.model.n_layers
-    return drop.table_with(parameters, *_similarity_columns(comparison), n_layers=n_layers)
+    _, parameters = layer_columns((), comparison.model.parameters)
+    return drop.table_with(parameters, *_similarity_columns(comparison), n_layers=comparison.model.n_layers)
 
 
 def finding_table(finding: Finding) -> Table:

@@ -24,7 +24,7 @@ from tests.models import ARCHITECTURES, N_BLOCKS, TEXTS, tiny_model, tiny_tokeni
 NO_LIST = ("albert", "xlm")
 """All blocks are one; a block is spread over several lists."""
 FIRST_STAYS = {
-    "t5": "which its block . has not",  # the first block alone has the embeddings of positions
+    "t5": "weights that it lacks, such as encoder.block",  # the first block alone has the embeddings of positions
     "modernbert": "depends on which others there are",  # the first block alone has no norm before its attention
     "deberta-v2-conv": "depends on which others there are",  # a convolution follows the first block
 }
