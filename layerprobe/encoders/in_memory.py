@@ -77,11 +77,6 @@ def content_digest(encoder: PreTrainedModel) -> str:
     return f"sha256:{total.hexdigest()[:32]}"
 
 
-def has_own_code(config: PreTrainedConfig) -> bool:
-    """Return whether a configuration came with code, which runs already where a model of it is loaded."""
-    return type(config).__module__.startswith("transformers_modules")
-
-
 def copy_of(model: PreTrainedModel, config: PreTrainedConfig, *, name: str, trust_remote_code: bool) -> PreTrainedModel:
     """Return the bare encoder of `config`, in evaluation mode, which shares the weights of a loaded model."""
     with model_errors(name, "making a copy"), Undrawn():

@@ -54,7 +54,6 @@ from layerprobe.encoders.in_memory import (
     check_copy,
     content_digest,
     copy_of,
-    has_own_code,
     is_loaded,
     parts_of,
 )
@@ -511,7 +510,9 @@ def _by_recipe(
 
 def _resolved_in_memory(asked: Model) -> Resolved:
     model, tokenizer = parts_of(asked.name)
-    name, trusted = str(getattr(model.config, "_name_or_path", "") or type(model).__name__), has_own_code(model.config)
+    name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
+    # of a configuration that came with code, which runs already
+    trusted = type(model.config).__module__.startswith("transformers_modules")
     check_supported(model.config)
     if known_class(model.config) is None and not trusted:
         config, of_model = type(model.config).__name__, type(model).__name__

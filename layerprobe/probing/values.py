@@ -140,6 +140,11 @@ class Probing(Shown):
     influences: ItemInfluences | None = field(default=None, metadata=RARE)
     """Of the items on the scores of single layers; None where that was not saved."""
 
+    def __post_init__(self) -> None:
+        numbers = [layer.layer for layer in self.layers if layer.layer is not None]
+        if len({*numbers}) < len(numbers) or any(self.primary not in layer.metrics for layer in self.layers):
+            raise DataError(f"expected every layer once, with a score by {quoted(self.primary)}")
+
     @property
     def scored_layers(self) -> ScoredLayers:
         """What it is compared with another result by."""
