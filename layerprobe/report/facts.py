@@ -1,13 +1,12 @@
 """Facts about models that many pages share. Knows Markup and numbers, no result."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.names import short_name
 from layerprobe.results import numbers
 from layerprobe.results.parts import facts_table, folded, section, table_of
-from layerprobe.results.table import Column, Table
+from layerprobe.results.table import Column, Table, columns_of
 from layerprobe.results.values import Part, Section
 from layerprobe.similarity.values import LayerDiagnostics
 
@@ -52,29 +51,24 @@ def models(*described: ModelDescription | None) -> tuple[Part, ...]:
 
 def diagnostics(models: Iterable[tuple[str, Sequence[LayerDiagnostics], range]]) -> Section:
     """Return a table of layer diagnostics for each model, without those that are left out."""
-    folds = [
-        folded(f"Layers of {name}", table_of(replace(diagnostics_table(rows, layers), title=f"Diagnostics of {name}")))
-        for name, diagnosed, layers in models
-        if (rows := [diagnosed[layer] for layer in layers if diagnosed])
-    ]
+    folds = []
+    for name, diagnosed, layers in models:
+        if not diagnosed:
+            continue
+        column = columns_of(diagnosed[layer] for layer in layers)
+        columns = (
+            Column("layer", layers),
+            column("texts", lambda layer: layer.n_samples),
+            column("features", lambda layer: layer.n_features),
+            column("copies", lambda layer: layer.duplicates),
+            column("mean_cosine", form=".3f"),
+            column("top_feature", lambda layer: layer.top_dimension_share, form=numbers.percent),
+            column("top_three", lambda layer: layer.top_three_share, form=numbers.percent),
+            column("effective_rank", form=".1f"),
+            column("intrinsic_dimension", form=".1f"),
+            column("chance_cka", title="chance CKA", form=".3f"),
+        )
+        table = Table(columns=columns, title=f"Diagnostics of {name}")
+        folds.append(folded(f"Layers of {name}", table_of(table)))
     intro = ("Properties of each layer, and what can distort its similarity.",) if folds else ()
     return section("diagnostics", "Diagnostics of the layers", *intro, *folds)
-
-
-def diagnostics_table(diagnosed: Sequence[LayerDiagnostics], layers: Sequence[int]) -> Table:
-    """Return the diagnostics of some layers, one row per layer."""
-    share = numbers.percent
-    return Table(
-        columns=(
-            Column("layer", layers),
-            Column("texts", [layer.n_samples for layer in diagnosed]),
-            Column("features", [layer.n_features for layer in diagnosed]),
-            Column("copies", [layer.duplicates for layer in diagnosed]),
-            Column("mean_cosine", [layer.mean_cosine for layer in diagnosed], form=".3f"),
-            Column("top_feature", [layer.top_dimension_share for layer in diagnosed], form=share),
-            Column("top_three", [layer.top_three_share for layer in diagnosed], form=share),
-            Column("effective_rank", [layer.effective_rank for layer in diagnosed], form=".1f"),
-            Column("intrinsic_dimension", [layer.intrinsic_dimension for layer in diagnosed], form=".1f"),
-            Column("chance_cka", [layer.chance_cka for layer in diagnosed], "chance CKA", ".3f"),
-        )
-    )

@@ -144,8 +144,9 @@ def area(
     return line(outline, name=name, colour=style.TRANSPARENT, x=around, **filled, **options)
 
 
-def bars(bounds: Sequence[tuple[float, float, float]], colour: str) -> dict[str, Any]:
-    """Return bars from values with their lower and upper ends."""
+def bars(values: Iterable[float], ends: Iterable[Bounds], colour: str) -> dict[str, Any]:
+    """Return bars from values to their lower and upper ends."""
+    bounds = [(value, *of_value) for value, of_value in zip(values, ends, strict=True)]
     return {
         "type": "data",
         "symmetric": False,
@@ -206,7 +207,7 @@ def _lines(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
             dash=curve.dash if several else "solid",
             marker={"size": 8, "color": colours, "symbol": symbols},
             texts=_texts(table, chart, drawn_line, rows, name if several else ""),
-            error_y=None if chart.band or not ends else bars(_with(values, ends), curve.colour),
+            error_y=None if chart.band or not ends else bars(values, ends, curve.colour),
             legendgroup=name,
             showlegend=several,
         )
@@ -306,9 +307,10 @@ def _costs(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
     labels = table.column(chart.label).cells if chart.label else table.columns[0].cells
     for curve, group in zip(curves, groups, strict=True):
         opacity = [FADED if point in beaten else 1.0 for point in group]
+        costs, values = [point.cost for point in group], [point.value for point in group]
         yield go.Scatter(
-            x=[point.cost for point in group],
-            y=[point.value for point in group],
+            x=costs,
+            y=values,
             name=style.text(curve.name),
             showlegend=len(curves) > 1,
             mode="markers+text",
@@ -319,8 +321,8 @@ def _costs(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
             marker={"size": 8, "color": curve.colour, "symbol": curve.symbol, "opacity": opacity},
             hovertext=_texts(table, chart, curve.line, curve.rows, curve.name if len(curves) > 1 else ""),
             hovertemplate="%{hovertext}<extra></extra>",
-            error_x=bars([(point.cost, *point.across) for point in group], curve.colour) if chart.x_interval else None,
-            error_y=bars([(point.value, *point.upright) for point in group], curve.colour) | {"thickness": 0.8},
+            error_x=bars(costs, [point.across for point in group], curve.colour) if chart.x_interval else None,
+            error_y=bars(values, [point.upright for point in group], curve.colour) | {"thickness": 0.8},
         )
     for point in marked:
         yield ring(point.cost, point.value, chart.chosen)
@@ -431,10 +433,6 @@ def _ends(table: Table, name: str, rows: Sequence[int], values: Sequence[float])
         (column.scale * bound[0], column.scale * bound[1]) if bound else (value, value)
         for bound, value in zip(bounds, values, strict=True)
     ]
-
-
-def _with(values: Sequence[float], ends: Sequence[Bounds]) -> list[tuple[float, float, float]]:
-    return [(value, *bounds) for value, bounds in zip(values, ends, strict=True)]
 
 
 def _texts(table: Table, chart: Chart, drawn_line: Line, rows: Sequence[int], name: str) -> list[str]:
