@@ -28,7 +28,16 @@ from layerprobe.readings.reading import INFONCE, SELF_CKA
 from layerprobe.results.shown import OneLayer
 from layerprobe.search.plan import answer, next_run
 from layerprobe.search.posterior import layer_steps
-from layerprobe.search.values import SEEDS, Decision, Evidence, PlannedRun, Score, SearchAnswer, SearchSettings
+from layerprobe.search.values import (
+    SEEDS,
+    Decision,
+    Evidence,
+    LayerBelief,
+    PlannedRun,
+    Score,
+    SearchAnswer,
+    SearchSettings,
+)
 from layerprobe.stats.crossed import item_covariance, item_units, least_variance, pooled_covariance
 from layerprobe.stats.links import Links
 from layerprobe.stats.values import TOLERANCE
@@ -195,11 +204,11 @@ class LayerSearch:
         if unit is not None and not (isinstance(unit, Real) and 0 < unit < np.inf):
             raise DataError(f"expected unit as a number above 0, what counts as a point such as 0.01, got {unit!r}")
         next_run(evidence, settings)  # a budget that is too small is refused before there is a file
-        about: dict[str, Any] = {"unit": unit and float(unit), "higher_is_better": bool(higher_is_better)}
-        begun = SearchState(models=(evidence,), settings=settings, **about)
+        point = None if unit is None else float(unit)
+        begun = SearchState(models=(evidence,), settings=settings, unit=point, higher_is_better=bool(higher_is_better))
         with self._open(begun) as state:
-            fresh = replace(state.models[0], scores=(), item_covariance=(), n_items=None)
-            if SearchState(models=(fresh,), settings=state.settings, **{n: getattr(state, n) for n in about}) != begun:
+            models = (replace(state.models[0], scores=(), item_covariance=(), n_items=None),)
+            if replace(state, models=models, pending=(), influences=(), point=None, folds=()) != begun:
                 raise DataError(f"{path} holds a search with other settings: open it by its path alone")
 
     @classmethod
@@ -308,12 +317,17 @@ class LayerSearch:
             answered = replace(state.answer(), unit=state.point or 0.01, higher_is_better=state.higher_is_better)
         told = [abs(score.value) for score in state.models[0].scores if score.value is not None]
         most = 100.0 if state.higher_is_better and answered.unit == 0.01 and max(told) <= 100 else math.inf
-        layers = []
+        sign = 1 if state.higher_is_better else -1
+        layers: list[LayerBelief] = []
+        whole, doubt = answered.whole, answered.doubt
         for belief in answered.layers:
-            mean, low, high = np.clip((belief.mean, *belief.interval), -most, most).tolist()
-            layers.append(replace(belief, mean=mean, interval=(low, high)))
-        answered = replace(answered, layers=tuple(layers))
-        return (answered if state.higher_is_better else _turned(answered)).worded
+            mean, *ends = (sign * np.clip((belief.mean, *belief.interval), -most, most)).tolist()
+            layers.append(replace(belief, mean=mean, interval=(min(ends), max(ends))))
+        if whole is not None:
+            low, high = sorted(sign * end for end in whole.interval)
+            whole = replace(whole, value=sign * whole.value, interval=(low, high))
+        doubt = doubt and replace(doubt, difference=sign * doubt.difference)
+        return replace(answered, layers=tuple(layers), whole=whole, doubt=doubt).worded
 
     @property
     def state(self) -> SearchState:
@@ -361,7 +375,15 @@ class LayerSearch:
                 raise _refused(self._path, error.__cause__) from error
             if begun is not None and not self._path.exists():
                 self._keep(begun)
-            yield self._load()
+            try:
+                data = parse_json(read_document(self._path, None))
+                state: SearchState = from_dict(SearchState, unsealed(data)[0])
+            except OSError as error:
+                raise _refused(self._path, error) from error
+            except DataError as error:
+                why = f"{self._path} is no search, or damaged: {error}"
+                raise DataError(f"{why}; begin a new one in another file") from error
+            yield state
 
     def _keep(self, state: SearchState) -> None:
         """Write the state, whole or not at all; the caller holds the file."""
@@ -372,19 +394,6 @@ class LayerSearch:
             replace_file(self._path, sealed(state, indent=None))
         except OSError as error:
             raise _refused(self._path, error) from error
-
-    def _load(self) -> SearchState:
-        assert self._path is not None
-        try:
-            data = parse_json(read_document(self._path, None))
-            state: SearchState = from_dict(SearchState, unsealed(data)[0])
-        except OSError as error:
-            raise _refused(self._path, error) from error
-        except DataError as error:
-            raise DataError(
-                f"{self._path} is no search, or damaged: {error}; begin a new one in another file"
-            ) from error
-        return state
 
     @staticmethod
     def _check_alike(state: SearchState, seed: int, influences: list[float] | None, of_run: str) -> None:
@@ -449,22 +458,6 @@ def _point(state: SearchState, score: float, of_run: str) -> float:
             "all in one unit (divide percentages by 100), None of a run that did not train, or begin with unit=..."
         )
     return point
-
-
-def _turned(answered: SearchAnswer) -> SearchAnswer:
-    """Return an answer by scores times -1 in the scores' own direction."""
-
-    def ends(interval: tuple[float, float]) -> tuple[float, float]:
-        return -interval[1], -interval[0]
-
-    layers = (replace(belief, mean=-belief.mean, interval=ends(belief.interval)) for belief in answered.layers)
-    whole, doubt = answered.whole, answered.doubt
-    return replace(
-        answered,
-        layers=tuple(layers),
-        whole=whole and replace(whole, value=-whole.value, interval=ends(whole.interval)),
-        doubt=doubt and replace(doubt, difference=-doubt.difference),
-    )
 
 
 def _finite(scores: ArrayLike, of_run: str) -> Array:

@@ -311,12 +311,8 @@ def _expected_maximum(means: Array, moves: Array) -> float:
     doubled = ((steeper == 0) & ((above < 0) | ((above == 0) & (first[:, None] > first)))).any(axis=1)
     top = (low < high) & ~doubled
     low, high, means, moves = low[top], high[top], means[top], moves[top]
-    return float(means @ (ndtr(high) - ndtr(low)) + moves @ (_density(low) - _density(high)))
-
-
-def _density(z: Array) -> Array:
-    density: Array = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
-    return density
+    density = np.exp(-(np.stack([low, high]) ** 2) / 2) / math.sqrt(2 * math.pi)
+    return float(means @ (ndtr(high) - ndtr(low)) + moves @ (density[0] - density[1]))
 
 
 # ---- the answer -----------------------------------------------------------------------------------------

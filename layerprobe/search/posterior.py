@@ -400,14 +400,9 @@ class _Law:
     def of(
         cls, evidence: Evidence, layers: NDArray[np.intp], scan: NDArray[np.float64], errors: Array, *, slopes: Array
     ) -> Self:
-        """Return that of scores.
+        """Return that of scores at (scores,) layers, with 1 for those of scans, and the covariance of their errors.
 
-        Args:
-            evidence: Of the model.
-            layers: (scores,) of each.
-            scan: (scores,) 1 for those of scans, 0 for others.
-            errors: (scores, scores) covariance over items.
-            slopes: (scores,) standard deviation of what InfoNCE is worth at each, with its sign.
+        The (scores,) slopes are standard deviations of what InfoNCE is worth at each, with their signs.
         """
         same, depth = layers[:, None] == layers, layers / evidence.n_blocks
         fixed = LEVEL_SD**2 + (same & (layers > 0)) * OWN_SD**2 + errors
@@ -567,15 +562,10 @@ def _mixture(
     steps: Array,
     explained: Array,
 ) -> Array:
-    """Draw f from a mixture of Gaussians: (draws, layers).
+    """Draw (draws, layers) f from a mixture of Gaussians, by points of the grid, and shapes and sizes of a change.
 
-    Args:
-        drawn: Points of the grid, shapes and sizes of the change.
-        means: (points, layers) without a change.
-        covariances: (points, layers, layers) without a change.
-        shapes: (shapes, layers).
-        steps: (points, scores, shapes) the same at the scores, made white.
-        explained: (points, scores, layers) what white scores say of f.
+    Means and covariances, by point, are those without a change; `shapes` are (shapes, layers), `steps` (points, scores,
+    shapes) the same at the white scores, of which `explained`, (points, scores, layers), is what they say of f.
     """
     point, shape, size = drawn
     noise = standard_normal(DRAWS, means.shape[1])

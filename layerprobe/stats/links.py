@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from layerprobe.errors import DataError
-
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
 
@@ -26,10 +24,6 @@ class Links:
 
     sides: tuple[Numbers, ...]
     """(n,) numbers of each item's texts from 0, side by side: the first ones, the second ones and so on."""
-
-    def __post_init__(self) -> None:
-        if len(lengths := {len(side) for side in self.sides}) != 1:
-            raise DataError(f"expected a text of each item on every side, got {', '.join(map(str, sorted(lengths)))}")
 
     def __len__(self) -> int:
         return len(self.sides[0])

@@ -221,11 +221,6 @@ def gain_in_brackets(gain: Interval | None) -> str:
     return f"({range_of(gain.interval, gain.level)} {drawn_anew(gain)}): {verdict}."
 
 
-def detectable(error: Interval) -> str:
-    """Return which differences a study like this detects: that none was shown is no statement that there is none."""
-    return f"only differences of {error.visible:.1f} points or more are detectable here"
-
-
 def against_last(layer: int, last: int, difference: Interval | None, metric: str) -> str:
     """Return how a layer's test score compares with that of the last one, of which it is the score less.
 
@@ -241,7 +236,10 @@ def against_last(layer: int, last: int, difference: Interval | None, metric: str
     by = f"{abs(difference.value):.2f} {metric_title(metric)} x 100"
     more = "higher" if difference.value >= 0 else "lower"
     whole = f"On the test split, layer {layer} scores {by} {more} than the last layer, {last} ({ends})"
-    return f"{whole}." if difference.sign else f"{whole}; that is inconclusive: {detectable(difference)}."
+    if difference.sign:
+        return f"{whole}."
+    visible = f"{difference.visible:.1f} points or more"
+    return f"{whole}; that is inconclusive: only differences of {visible} are detectable here."
 
 
 def from_full_model(difference: Interval) -> str:
@@ -419,13 +417,8 @@ def across_sentence(
 ) -> str:
     """Return which layer is best over several tasks, and which may be as good.
 
-    Args:
-        best: Its name, such as "Layer 5 of 8".
-        mean: Its mean score.
-        others: The layers that it is compared with, each by name with how far it is behind, and the interval of that.
-        n_tasks: Tasks.
-        level: Of the intervals.
-        rivals: Those that may be as good, as a phrase; empty where there are none.
+    It is compared with others, each given by name with how far it is behind, and the interval of that at the level. The
+    rivals, which may be as good, are a phrase, empty where there are none.
     """
     parts = [f"{best} scores best over {counted(n_tasks, 'task')}, {mean:.1f} in the mean"]
     for name, behind, interval in others:
@@ -544,15 +537,8 @@ def sureness_sentence(
 ) -> str:
     """Return which of some layers may be the best, or with what chance the one to keep is.
 
-    No layer without a run is called ruled out: where one is not among the candidates, these are named.
-
-    Args:
-        candidates: Those that may be, ascending.
-        layers: All.
-        chance_best: Of the one to keep.
-        level: With which the best is among the candidates.
-        bare: Layers without a run.
-        failed: Layers whose runs failed.
+    No layer without a run is called ruled out: where one is not among the candidates, these are named. `bare` layers
+    have no run, those of `failed` layers gave no score.
     """
     left_out = [layer for layer in layers if layer not in candidates]
     were = "layer {} was" if len(bare) == 1 else "layers {} were"
@@ -616,13 +602,8 @@ def data_use_sentences(
 ) -> str:
     """Return what runs of a search train on, what chooses and what tests, and what more labels bring.
 
-    Args:
-        sizes: Items to train, to validate and to test of the task.
-        fold: Items that a run trains on and is scored on.
-        unit: What an item is called.
-        n_folds: Of cross-validation; 1 where all runs share the validation split.
-        epochs: Of a run.
-        few: Validation items below which cross-validation is chosen; None where it was asked for.
+    The sizes are those of the task's three splits, those of a fold what a run trains on and is scored on. Without
+    cross-validation there is 1 fold; it is chosen below `few` validation items, or was asked for where that is None.
     """
     (train, validation, test), items, on = sizes, plural(unit), f"Each run trains for {counted(epochs, 'epoch')} on"
     runs = f"{on} {train:,} {items} and is scored on {validation:,} validation {items}, which choose"
@@ -650,16 +631,10 @@ def spent_sentence(
     seconds: float = 0.0,
     runs: Mapping[str, int] | None = None,
 ) -> str:
-    """Return what a search spent, and why no more, or what comes next.
+    """Return what share of a full sweep a search spent, and why no more, or what comes next where it is not over.
 
-    Args:
-        share: Of a full sweep.
-        seeds: Of that.
-        why: The search is over, or the next run is made; empty where scores are spoilt.
-        over: Whether it is.
-        proof: Share of what was spent for a comparison with the last layer.
-        seconds: Of training.
-        runs: Of several models, how many each has.
+    `proof` is the share of that for a comparison with the last layer, `seconds` are of training, and `runs` how many
+    each of several models has. No reason is given where scores are spoilt.
     """
     sweeps = "the full sweeps of all models" if runs else "a full sweep"
     spent = f"{share:.1%} of {sweeps} (every layer with {counted(seeds, 'seed')})"
@@ -684,17 +659,11 @@ def doubt_sentence(
     items_needed: int | None,
     more_seeds: bool,
 ) -> str:
-    """Return how far two layers are known to differ, and, where that is unclear, what it would take to know it.
+    """Return how far two layers with runs are known to differ, and, where that is unclear, what would settle it.
 
-    Args:
-        layers: The best and its rival, ascending; both have runs.
-        difference: Of their expected scores, in points.
-        items: Half-width of its interval over items; 0 where that is not known.
-        seeds: The same over seeds.
-        tolerance: In points.
-        unit: What an item is called.
-        items_needed: How many would do; None where that is not known.
-        more_seeds: Whether they could help.
+    The difference is that of their expected scores in points; `items` and `seeds` are half-widths of its interval over
+    either, 0 where that of items is not known. `items_needed`: how many would do, None where that is not known;
+    `more_seeds`: whether they could help.
     """
     errors = [f"±{items:.1f} over {plural(unit)}"] * (items > 0) + [f"±{seeds:.1f} over seeds"]
     sentence = f"Layers {listed(layers)} differ by {abs(difference):.1f} points, {' and '.join(errors)}"
@@ -733,13 +702,8 @@ def best_of_models_sentence(
 ) -> str:
     """Return which layers of which models may be the best, and the chance of each model to have it.
 
-    Args:
-        layers: The candidates in words, see `layers_of_models`.
-        level: With which the best is among them.
-        candidates: How many they are.
-        bare: How many of them had no run.
-        failed: How many had runs that failed only.
-        chances: By model.
+    The candidates are given in words, see `layers_of_models`, and by their number; of them, `bare` had no run, and
+    `failed` only runs that failed.
     """
     ways = ((bare, "not run"), (failed, "with failed runs only"))
     unseen = " and ".join(f"{n} of these {candidates} {how}" for n, how in ways if n)
@@ -775,15 +739,10 @@ def found_drop_sentence(
     level: float,
     last_run: bool = True,
 ) -> str:
-    """Return whether the last layers are worse than the best one, as found on validation.
+    """Return whether the last layers are worse than the best one by more than the tolerance, as found on validation.
 
-    Args:
-        dropped: The layers that are.
-        bare: Those from the first of them on that had no run.
-        chance_of_drop: That the last one is.
-        tolerance: Points below the best that are none.
-        level: With which they are.
-        last_run: Whether the last layer had a run.
+    `dropped` are the layers that are, `bare` those from the first of them on that had no run; the chance is that of the
+    last layer, which had a run with `last_run`.
     """
     far, sure = points(tolerance), f"{in_percent(level)} sure"
     if dropped:
@@ -818,15 +777,9 @@ def agreement_sentence(
 ) -> str:
     """Return what was predicted before training, and where training agrees with it.
 
-    Args:
-        expected: The layer that was predicted.
-        flagged: The layers that were.
-        best: The layer to keep.
-        runs: Layers that were fine-tuned.
-        may_be: Whether the predicted one may be the best.
-        behind: Points that it is below the layer to keep.
-        dropped: Layers that are worse, as found.
-        no_drop: Whether the last layer is surely none of these.
+    The expected layer, and those flagged with it, are compared with the best one, which it may be, or is points behind;
+    and with the layers that were found to drop, of which the last one surely is none with `no_drop`. `runs` are the
+    layers that were fine-tuned.
     """
     what = f" first, {layer_span(flagged)} flagged" if flagged else ", and no drop"
     tested, expected_run = [layer for layer in flagged if layer in runs], {expected, best} <= {*runs}
@@ -944,13 +897,8 @@ def record_sentence(
 ) -> str:
     """Return what a rule is worth: how good its layer is, and whether its flag says anything.
 
-    Args:
-        budget: Of the fine-tuning.
-        regrets: Points that its layer is below the best, by sort of encoder of which some drop.
-        last_regrets: The same of the last layer.
-        dropping: How many it flags of so many of these that drop.
-        others: The same of these that do not.
-        none_drop: The same of sorts of which none drops.
+    Regrets are points below the best of its layer, and of the last one, by sort of encoder of which some drop; then
+    how many it flags of so many of these that drop, of these that do not, and of sorts of which none drops.
     """
 
     def span(numbers: Sequence[float]) -> str:

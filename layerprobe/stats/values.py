@@ -130,12 +130,7 @@ def pareto_front(items: Iterable[T], cost: Callable[[T], float], score: Callable
         >>> pareto_front([(3, 70), (5, 69), (8, 75)], cost=lambda x: x[0], score=lambda x: x[1])
         ((3, 70), (8, 75))
     """
-    front: list[T] = []
-    for item in sorted(items, key=lambda item: (cost(item), -score(item))):
-        equal = front and (cost(item), score(item)) == (cost(front[-1]), score(front[-1]))
-        if not front or equal or score(item) > score(front[-1]):
-            front.append(item)
-    return tuple(front)
+    return front_beyond_noise(items, lambda item: (cost(item), cost(item)), score)
 
 
 def front_beyond_noise(items: Iterable[T], cost: Callable[[T], Ends], score: Callable[[T], float]) -> tuple[T, ...]:

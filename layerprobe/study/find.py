@@ -164,8 +164,7 @@ def find(
     models = model if isinstance(model, list) else [model]
     resolved = resolve_all([*models, *as_models(reference)], items=task.readable) if models else []
     checkpoints, references = resolved[: len(models)], [pooled_by(protocol, one) for one in resolved[len(models) :]]
-    if len(models) != 1:
-        check_together(checkpoints, scan=scan)
+    check_together(checkpoints, scan=scan)
     agreements = [agreed(protocol, checkpoint) for checkpoint in checkpoints]
     at_a_time = min(jobs_at_a_time(jobs, checkpoint) for _, checkpoint in agreements)
     folders = {Store(checkpoint.asked.cache_dir).root for _, checkpoint in agreements}
@@ -245,11 +244,7 @@ def folds_within(settings: SearchSettings, n_blocks: Sequence[int]) -> int:
 
     A fold on which a layer has no run says nothing of it; with fewer folds each run is scored on more items, which err
     more than seeds, and trained on fewer. All folds count in a full sweep, which has one for each seed. Measured in
-    docs/results/statements.md, "Items before seeds".
-
-    Args:
-        settings: Budget and seeds.
-        n_blocks: Of each model that shares the budget.
+    docs/results/statements.md, "Items before seeds". The numbers of blocks are those of models that share the budget.
     """
     steps, sweeps = map(settings.block_steps, n_blocks), map(settings.full_sweep, n_blocks)
     return min(settings.seeds, max(2, round(settings.seeds * sum(steps) / sum(sweeps))))
@@ -258,7 +253,7 @@ def folds_within(settings: SearchSettings, n_blocks: Sequence[int]) -> int:
 def check_together(checkpoints: Sequence[Resolved], *, scan: bool) -> None:
     """Raise DataError if models cannot be searched together: none, the same ones, or with scans."""
     check_different(checkpoints)
-    if scan:
+    if scan and len(checkpoints) > 1:
         raise DataError("expected no scan with several models: leave it out")
 
 
@@ -810,8 +805,7 @@ def plan_find(
     fine-tuned besides. Nothing is written.
     """
     resolved = resolve_all(models, items=task.readable) if models else []
-    if len(models) != 1:
-        check_together(resolved, scan=scan)
+    check_together(resolved, scan=scan)
     level, task = current().level, checked_task(task)
     settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=scan)
     folds, n_labelled = search_folds(task, settings, resolved, cross_validation), len(task.train) + len(task.validation)

@@ -303,19 +303,9 @@ def drop_of_curves(
     comparison: Comparison | None = None,
     zero_shot: LayerScores | None = None,
 ) -> DropPrediction:
-    """Apply a rule to readings of a model.
+    """Apply a rule to what was read of a model at the layers that are not left out; DataError of fewer than 3 blocks.
 
-    Args:
-        model: What sentences call it.
-        n_blocks: How many it has.
-        layers: Those that are not left out.
-        curves: What was read, by name; that of CKA is the comparison's.
-        rule: Its name.
-        comparison: With a reference.
-        zero_shot: Scores before fine-tuning, which choose a baseline.
-
-    Raises:
-        DataError: If it has fewer than three blocks.
+    The curve of CKA is that of the comparison with a reference. Scores before fine-tuning choose a baseline.
     """
     by_name = dict(curves)
     # one that is left out at the beginning is no less
@@ -389,16 +379,9 @@ def of_texts(drop: DropPrediction, n: int, available: int) -> DropPrediction:
 
 def unread(drop: DropPrediction, quality: DataQuality, *, n_blocks: int) -> DropPrediction:
     """Return an empty prediction for a model that cannot read the texts."""
-    return replace(
-        drop,
-        drop_layers=(),
-        onset=None,
-        recommended_layer=n_blocks,
-        flagged_in=(),
-        recommended_in=(),
-        record=None,
-        sentence=f"Nothing can be predicted: {quality.cautions[0]}.",
-    )
+    sentence = f"Nothing can be predicted: {quality.cautions[0]}."
+    drop = replace(drop, drop_layers=(), onset=None, flagged_in=(), recommended_in=(), record=None)
+    return replace(drop, recommended_layer=n_blocks, sentence=sentence)
 
 
 # ---- what speaks against it ------------------------------------------------------------------------------

@@ -31,6 +31,15 @@ if TYPE_CHECKING:
 
 
 SCAN = "One run with a loss at every layer; the mean of several."
+COST_CHART = replace(
+    EXPECTED_CHART,
+    name="cost",
+    heading="Expected score versus size",
+    kind="cost",
+    band=False,
+    x="parameters",
+    label="layer",
+)
 KINDS_OF_RUN = {"scan": "all layers at once", "TMFT": "truncated"}
 
 
@@ -43,6 +52,10 @@ def prediction_table(comparison: Comparison, drop: DropPrediction) -> Table:
 def finding_table(finding: Finding) -> Table:
     """Return the table of a finding, one row per layer."""
     layers = range(finding.model.n_layers)
+    near = finding.answer.settings.tolerance
+    split = "on the validation split"
+    if finding.n_folds > 1:
+        split = f"by cross-validation ({finding.n_folds} folds of the training and validation examples)"
     return Table(
         columns=(
             *layer_columns(layers, finding.model.parameters),
@@ -53,9 +66,9 @@ def finding_table(finding: Finding) -> Table:
             *floor_columns([finding.floor] * len(layers)),
             Column("flag", [_flag(finding, layer) for layer in layers]),
         ),
-        notes=(_search_note(finding),),
+        notes=(expected_note(f"{metric_title(finding.primary)} x 100 {split}, except the test columns", near),),
         marks=tuple(FLAGGED.get(finding.flag(layer)) for layer in layers),
-        charts=(*expected_charts(search=True, floor=finding.floor is not None), *_test_chart(finding)),
+        charts=tuple(_charts(finding)),
     )
 
 
@@ -73,10 +86,7 @@ def models_table(finding: Finding) -> Table:
     front = pareto_front(scored, lambda it: it[0].model.parameters[it[1].layer], lambda it: it[1].mean)
     on_front = {(id(one), belief.layer) for one, belief in front}
     kept = [one is finding and layer == finding.best_layer for one, layer in places]
-    values: dict[str, list[Any]] = {
-        "kept": list(kept),
-        "flag": [_flag_among(finding, one, layer) for one, layer in places],
-    }
+    values: dict[str, list[Any]] = {"kept": [*kept], "flag": [_flag_among(finding, *place) for place in places]}
     *columns, flag = (replace(column, values=values.get(column.name, column.values)) for column in together.columns)
     sizes = ["size" if (id(one), layer) in on_front else None for one, layer in places]
     near = finding.answer.settings.tolerance
@@ -85,7 +95,7 @@ def models_table(finding: Finding) -> Table:
         title="Table of models and layers",
         notes=(*together.notes, f"chance best and within {near:g} are among all layers of all models."),
         marks=tuple("chosen" if here else None for here in kept),
-        charts=expected_charts(by="model"),
+        charts=(replace(EXPECTED_CHART, by="model"), replace(COST_CHART, by="model")),
     )
 
 
@@ -113,8 +123,19 @@ def _before_training(finding: Finding) -> Iterator[Column]:
         yield Column("untrained", finding.untrained, "untrained test", ".2f", meaning=meaning, quantity=quantity)
 
 
-def _test_chart(finding: Finding) -> Iterator[Chart]:
-    """Yield test scores before and after fine-tuning; nothing where no truncated model was run."""
+def _charts(finding: Finding) -> Iterator[Chart]:
+    """Yield expected scores by layer with their runs and against size, and test scores where truncated models ran."""
+    yield replace(
+        EXPECTED_CHART,
+        lines=(
+            Line("expected", interval="expected_interval", seeds="validation_by_seed"),
+            Line("scan", name="one run, all layers"),
+        ),
+        name="search",
+        hover=("chance_best", "chance_within", "tmft_mean"),
+        floor="" if finding.floor is None else "floor",
+    )
+    yield COST_CHART
     if finding.outcomes:
         tuned = Line("tmft_mean", "tmft_interval", seeds="tmft_by_seed", name="fine-tuned")
         untrained = (Line("untrained", name="before fine-tuning"),) if finding.untrained else ()
@@ -127,33 +148,6 @@ def _flag(finding: Finding, layer: int) -> str | None:
         return None
     predicted = finding.prediction is not None and layer == finding.prediction.recommended_layer
     return ", ".join(filter(None, (finding.flag(layer), "predicted" if predicted else ""))) or None
-
-
-def expected_charts(by: str = "", *, search: bool = False, floor: bool = False) -> tuple[Chart, ...]:
-    """Return expected scores by layer, of one search with its runs, and against size."""
-    first = replace(EXPECTED_CHART, by=by)
-    if search:
-        runs = Line("expected", interval="expected_interval", seeds="validation_by_seed")
-        first = replace(
-            first,
-            lines=(runs, Line("scan", name="one run, all layers")),
-            name="search",
-            hover=("chance_best", "chance_within", "tmft_mean"),
-            floor="floor" if floor else "",
-        )
-    return (
-        first,
-        Chart(
-            lines=EXPECTED_CHART.lines,
-            name="cost",
-            heading="Expected score versus size",
-            kind="cost",
-            x="parameters",
-            by=by,
-            label="layer",
-            chosen=KEEP,
-        ),
-    )
 
 
 def runs_table(finding: Finding) -> Table:
@@ -207,30 +201,17 @@ def _similarity_columns(comparison: Comparison) -> tuple[Column, ...]:
 def _search_columns(finding: Finding, n_layers: int) -> tuple[Column, ...]:
     """Return the columns of a search, empty for excluded layers."""
     answer = finding.among or finding.answer
-    beliefs = of_layers(range(answer.first_layer, n_layers), answer.layers)
-    by_layer: dict[int, list[float]] = {}
+    layers = range(answer.first_layer, n_layers)
+    scores: dict[int, tuple[float, ...]] = {}
     for run in finding.fine_tuned:
-        by_layer.setdefault(run.layer, []).append(run.validation[run.primary])
-    quantity = points(finding.primary, "validation")
+        scores[run.layer] = (*scores.get(run.layer, ()), run.validation[run.primary])
+    quantity, meaning = points(finding.primary, "validation"), "Scores of the truncated models, x 100."
     part = f" of its own part of the data ({finding.n_folds} parts)" if finding.n_folds > 1 else ""
-    column = columns_of(beliefs)
+    over = f"one run per seed, each on {finding.n_items[0]:,} validation examples{part}"
+    column = columns_of(layer if layer in layers else None for layer in range(n_layers))
     return (
-        column(
-            "scan",
-            lambda belief: finding.scanned(belief.layer),
-            title="one run",
-            form=".2f",
-            meaning=SCAN,
-            quantity=quantity,
-        ),
-        column(
-            "validation_by_seed",
-            lambda belief: tuple(by_layer.get(belief.layer, ())) or None,
-            form=".2f",
-            shown=False,
-            meaning="Scores of the truncated models, x 100.",
-            over=f"one run per seed, each on {finding.n_items[0]:,} validation examples{part}",
-        ),
+        column("scan", finding.scanned, title="one run", form=".2f", meaning=SCAN, quantity=quantity),
+        column("validation_by_seed", scores.get, form=".2f", shown=False, meaning=meaning, over=over),
         *answer.columns(quantity),
     )
 
@@ -240,10 +221,3 @@ def _outcome_columns(outcomes: Sequence[LayerOutcome], primary: str, n_layers: i
     by_layer = {outcome.layer: outcome for outcome in outcomes}
     for column in outcome_columns([by_layer.get(layer) for layer in range(n_layers)], primary):
         yield replace(column, name=f"tmft_{column.name}", title=column.head, shown=column.name in ("mean", "std"))
-
-
-def _search_note(finding: Finding) -> str:
-    near, split = finding.answer.settings.tolerance, "on the validation split"
-    if finding.n_folds > 1:
-        split = f"by cross-validation ({finding.n_folds} folds of the training and validation examples)"
-    return expected_note(f"{metric_title(finding.primary)} x 100 {split}, except the test columns", near)

@@ -34,6 +34,8 @@ from layerprobe.results.table import Table
 from layerprobe.results.values import Page as ResultPage
 from layerprobe.scoring.score import across_tasks, item_scores
 from layerprobe.scoring.values import LayerOfModel, LayerScores, Scores, TaskScores, Way, Ways
+from layerprobe.search.ask import LayerSearch
+from layerprobe.search.values import SearchAnswer
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.stats.values import AgainstBest
 from layerprobe.study.values import Finding, Prediction
@@ -225,8 +227,18 @@ def part(kind: str, name: str) -> Callable[[], Shown]:
     return lambda: getattr(PAIRS[kind](), name)
 
 
+def searched(*, higher_is_better: bool = True) -> SearchAnswer:
+    """Return the answer of a search that was told a number of each run."""
+    search = LayerSearch(n_blocks=6, higher_is_better=higher_is_better)
+    for layer, score in (3, 0.71), (4, 0.73), (6, 0.70):
+        search.tell(layer, 0, score)
+    return search.answer()
+
+
 CASES: dict[str, Callable[[], Shown]] = {
     **FINDINGS,
+    "search": searched,
+    "search, lower scores are better": lambda: searched(higher_is_better=False),
     "comparison": part("intervals", "comparison"),
     "comparison without intervals": part("plain", "comparison"),
     "comparison, hostile": part("hostile intervals", "comparison"),

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerprobe.errors import DataError
 from layerprobe.kinds.triplets.kind import Triplets
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.links import Links
@@ -61,8 +60,3 @@ def test_errors_of_questions_about_few_contexts_cover_their_mean() -> None:
         assert found is not None
         covered += found.interval[0] <= 50 <= found.interval[1]
     assert covered / 400 > 0.92  # 0.85 where questions count as contexts, too
-
-
-def test_sides_of_other_lengths_are_an_error() -> None:
-    with pytest.raises(DataError, match="expected a text of each item on every side, got 2, 3"):
-        Links(sides=(np.arange(2), np.arange(3)))
