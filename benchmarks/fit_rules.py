@@ -43,7 +43,7 @@ from layerprobe.prediction.rule import (
 )
 from layerprobe.prediction.values import Record, RecordPart, Truth
 from layerprobe.readings.reading import INFONCE, READINGS, SELF_CKA, LayerCurve
-from layerprobe.search.posterior import Array, _grid, _Law, _seed_variances, infonce_trend, layer_steps
+from layerprobe.search.posterior import Array, _grid, _law, _seed_variances, _weighed, infonce_trend, layer_steps
 from layerprobe.search.values import Evidence, Score
 
 RANDOM = "random"
@@ -193,11 +193,11 @@ def score_covariances(evidence: Evidence) -> tuple[Array, Array]:
         (points, scores, scores) covariance for each point of the grid of scales and lengths, and (points,) log priors.
     """
     layers = np.array([score.layer for score in evidence.scores])
-    n, everything = len(layers), slice(None)
-    law = _Law.of(evidence, layers, np.zeros(n), np.zeros((n, n)), slopes=np.zeros(n))
+    n = len(layers)
+    law = _law(evidence, layers, np.zeros(n), np.zeros((n, n)), np.zeros(n))
     grid, log_priors = _grid(seeing_scan=False, nothing=1.0, claims=False)
     of_seeds = _seed_variances(grid, layers / evidence.n_blocks)
-    return law.at(grid, everything, everything) + of_seeds[:, :, None] * np.eye(n), log_priors
+    return _weighed(law, grid) + of_seeds[:, :, None] * np.eye(n), log_priors
 
 
 def log_likelihoods(evidence: Evidence, choices: list[tuple[float, float]]) -> Array:

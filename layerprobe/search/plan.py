@@ -136,17 +136,10 @@ def _opening(evidence: Evidence, settings: SearchSettings, pending: Sequence[Pla
         return _planned(evidence, None, "one run scores all layers", pending)
     if pending or evidence.scored:
         return None
-    start = _start(evidence)
+    start = evidence.n_blocks // 2 if evidence.infonce is None else 1 + best_of(evidence.infonce[1:])
+    start = start if evidence.start is None else evidence.start
     layer = min(layers, key=lambda layer: (len(evidence.runs_at(layer)), abs(layer - start), layer))
     return _planned(evidence, layer, "the search starts here", pending)
-
-
-def _start(evidence: Evidence) -> int:
-    if evidence.start is not None:
-        return evidence.start
-    if evidence.infonce is not None:
-        return 1 + best_of(evidence.infonce[1:])
-    return evidence.n_blocks // 2
 
 
 def _by_gain(

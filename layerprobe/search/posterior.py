@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
-from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -245,12 +244,12 @@ def _without_outliers(
     layers = np.concatenate([[score.layer for score in scores], *[np.arange(n)] * 4])
     scan = np.concatenate([[score.scan for score in scores], np.repeat([0, 0, 1, 0], n)])
     trend = infonce_trend(evidence)[layers]
-    law = _Law.of(evidence, layers, scan, errors, slopes=infonce.slope_sd * trend)
+    law = _law(evidence, layers, scan, errors, infonce.slope_sd * trend)
     nothing = nothing if trend.any() and not claims else 1.0
     grid, log_weights = _grid(seeing_scan=bool(scan.any()), nothing=nothing, claims=claims)
     expected = infonce.slope * grid[:, 4, None] * trend
     of_seeds = _seed_variances(grid, layers / evidence.n_blocks)
-    roots = np.linalg.cholesky(law.at(grid, slice(m), slice(m)) + of_seeds[:, :m, None] * np.eye(m))
+    roots = np.linalg.cholesky(_weighed(law[:, :m, :m], grid) + of_seeds[:, :m, None] * np.eye(m))
     level = y.mean() - expected[:, :m].mean(axis=1, keepdims=True)
     shapes, log_priors = _changes(evidence.n_blocks, CHANGE if claims else 0.0)
     stepped = np.broadcast_to(shapes[:, layers[:m]].T, (len(grid), m, len(shapes)))
@@ -272,11 +271,10 @@ def _without_outliers(
     points = weights.sum(axis=(1, 2))
 
     # f and what is expected given the scores, for each point of the grid and together
-    explained = _solved(roots[likely], law.at(grid, slice(m), slice(m, None)))
+    explained = _solved(roots[likely], _weighed(law[:, :m, m:], grid))
     means = (expected[:, m:] + level)[likely] + np.einsum("gmi,gm->gi", explained, white[likely])
-    covariances = (
-        law.at(grid, slice(m, m + n), slice(m, m + n)) - explained[..., :n].transpose(0, 2, 1) @ explained[..., :n]
-    )
+    of_layers, of_f = slice(m, m + n), explained[..., :n]
+    covariances = _weighed(law[:, of_layers, of_layers], grid) - of_f.transpose(0, 2, 1) @ of_f
     ahead, steps = shapes[:, layers[m:]], steps[likely]  # what a change of size 1 is, and (points, scores, shapes)
     sized, squared = (weights * sizes).sum(axis=2), (weights * (variances + sizes**2)).sum(axis=2)
     moved = sized @ ahead - np.einsum("gm,gmi->gi", np.einsum("gmj,gj->gm", steps, sized), explained)
@@ -287,7 +285,9 @@ def _without_outliers(
 
     apart, weighed = means - mean, steps * squared[:, None]
     beside = summed(weighed @ ahead, explained)
-    covariance = law.mean(grid, points)[m:, m:] - summed(points[:, None, None] * explained, explained)
+    covariance = np.tensordot(points @ _shares(grid), law, 1)[m:, m:] - summed(
+        points[:, None, None] * explained, explained
+    )
     covariance += (points[:, None] * apart).T @ apart + apart.T @ moved + moved.T @ apart
     covariance += (ahead.T * squared.sum(axis=0)) @ ahead - beside - beside.T
     covariance += summed(weighed @ steps.transpose(0, 2, 1) @ explained, explained)
@@ -295,7 +295,7 @@ def _without_outliers(
     part = Posterior(
         means=mean[:n],
         covariance=covariance[:n, :n],
-        draws=_mixture(draws, means[:, :n], covariances, shapes, steps, explained[..., :n]),
+        draws=_mixture(draws, means[:, :n], covariances, shapes, steps, of_f),
         run=_outlook(covariance, 1, n),
         scan=_outlook(covariance, 2, n),
         endless=_outlook(covariance, 3, n),
@@ -389,41 +389,30 @@ def side_by_side(parts: Sequence[Posterior]) -> Posterior:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Law:
-    """The covariance of scores before they are known, but for what seeds add: a sum that points of the grid weigh."""
+def _law(
+    evidence: Evidence, layers: NDArray[np.intp], scan: NDArray[np.float64], errors: Array, slopes: Array
+) -> Array:
+    """Return the covariance of scores before they are known, but for what seeds add, in parts that a grid weighs.
 
-    parts: Array
-    """(parts, scores, scores): what is the same everywhere, what InfoNCE tells, h of each length, g, layer 0."""
+    They are (parts, scores, scores): what is the same everywhere, what InfoNCE tells, h of each length, g, layer 0. By
+    score, `scan` is 1 for those of scans, and `slopes` are standard deviations of what InfoNCE is worth, with its sign.
+    """
+    same, depth = layers[:, None] == layers, layers / evidence.n_blocks
+    fixed = LEVEL_SD**2 + (same & (layers > 0)) * OWN_SD**2 + errors
+    fixed += np.outer(scan, scan) * (
+        SCAN_LEVEL_SD**2
+        + SCAN_SLOPE_SD**2 * np.outer(depth - 0.5, depth - 0.5)
+        + SCAN_EMBEDDING_SD**2 * (same & (layers == 0))
+    )
+    place = _places(evidence)[layers]
+    smooth = [_matern(np.abs(place[:, None] - place) / length) for length in LENGTHS]
+    bias = np.outer(scan, scan) * _matern(np.abs(depth[:, None] - depth) / SCAN_LENGTH)
+    return np.stack([fixed, np.outer(slopes, slopes), *smooth, bias, 1.0 * (same & (layers == 0))])
 
-    @classmethod
-    def of(
-        cls, evidence: Evidence, layers: NDArray[np.intp], scan: NDArray[np.float64], errors: Array, *, slopes: Array
-    ) -> Self:
-        """Return that of scores at (scores,) layers, with 1 for those of scans, and the covariance of their errors.
 
-        The (scores,) slopes are standard deviations of what InfoNCE is worth at each, with their signs.
-        """
-        same, depth = layers[:, None] == layers, layers / evidence.n_blocks
-        fixed = LEVEL_SD**2 + (same & (layers > 0)) * OWN_SD**2 + errors
-        fixed += np.outer(scan, scan) * (
-            SCAN_LEVEL_SD**2
-            + SCAN_SLOPE_SD**2 * np.outer(depth - 0.5, depth - 0.5)
-            + SCAN_EMBEDDING_SD**2 * (same & (layers == 0))
-        )
-        place = _places(evidence)[layers]
-        smooth = [_matern(np.abs(place[:, None] - place) / length) for length in LENGTHS]
-        bias = np.outer(scan, scan) * _matern(np.abs(depth[:, None] - depth) / SCAN_LENGTH)
-        return cls(parts=np.stack([fixed, np.outer(slopes, slopes), *smooth, bias, 1.0 * (same & (layers == 0))]))
-
-    def at(self, grid: Array, rows: slice, columns: slice) -> Array:
-        """Return (points, rows, columns) at points of the grid."""
-        parts = self.parts[:, rows, columns]
-        return (_shares(grid) @ parts.reshape(len(parts), -1)).reshape(-1, *parts.shape[1:])
-
-    def mean(self, grid: Array, weights: Array) -> Array:
-        """Return (scores, scores): the mean over points of the grid."""
-        return np.tensordot(weights @ _shares(grid), self.parts, 1)
+def _weighed(parts: Array, grid: Array) -> Array:
+    """Return (points, rows, columns): the covariance at points of the grid, of its parts."""
+    return (_shares(grid) @ parts.reshape(len(parts), -1)).reshape(-1, *parts.shape[1:])
 
 
 def _shares(grid: Array) -> Array:

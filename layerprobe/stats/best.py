@@ -84,11 +84,9 @@ def compared_with_best(
     level: float,
     freedom: float,
     least: float,
-    tolerance: float,
-    floor: Floor | None = None,
-    chosen: int | None = None,
+    **about: Any,
 ) -> AgainstBest:
-    """Return scores, each with its interval, compared with the best of them; the arguments are those of `state`."""
+    """Return scores, each with its interval, compared with the best of them; further arguments are fields."""
     candidates, behind = state(scores, covariance, level=level, freedom=freedom, least=least)
     return AgainstBest(
         scores=tuple(scores.tolist()),
@@ -96,9 +94,7 @@ def compared_with_best(
         behind=behind,
         candidates=candidates,
         level=level,
-        tolerance=tolerance,
-        floor=floor,
-        chosen=chosen,
+        **about,
     )
 
 

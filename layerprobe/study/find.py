@@ -155,12 +155,11 @@ def find(
         TrainingError: If no run gives a score.
         LayerProbeError: If the model cannot be loaded, or a result not be written.
     """
-    level = current().level
     task = checked_task(task)
     seeds, first = check_count(seeds), None if start is None else one_layer(start)
     if not isinstance(against_last, Integral) or against_last < 0:
         raise DataError(f"expected how many seeds to compare with the last layer, 0 or more, got {against_last!r}")
-    settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=scan)
+    settings = SearchSettings(tolerance=tolerance, level=current().level, budget=budget, seeds=seeds, scan=scan)
     models = model if isinstance(model, list) else [model]
     resolved = resolve_all([*models, *as_models(reference)], items=task.readable) if models else []
     checkpoints, references = resolved[: len(models)], [pooled_by(protocol, one) for one in resolved[len(models) :]]
@@ -778,12 +777,6 @@ def _seconds(
 # ---- what it will cost ----------------------------------------------------------------------------------
 
 
-def runs_begun(checkpoint: Resolved, task: Task, protocol: Protocol | None = None) -> bool:
-    """Return whether a run of a model on a task, or on a fold, is finished, so that less is left than planned."""
-    protocol, checkpoint = agreed(protocol, checkpoint)
-    return any(run_folder(checkpoint, task, protocol).glob(f"*/{RESULT}"))
-
-
 def plan_find(
     models: Sequence[ModelLike],
     task: Task,
@@ -806,11 +799,12 @@ def plan_find(
     """
     resolved = resolve_all(models, items=task.readable) if models else []
     check_together(resolved, scan=scan)
-    level, task = current().level, checked_task(task)
-    settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=scan)
+    task = checked_task(task)
+    settings = SearchSettings(tolerance=tolerance, level=current().level, budget=budget, seeds=seeds, scan=scan)
     folds, n_labelled = search_folds(task, settings, resolved, cross_validation), len(task.train) + len(task.validation)
-    fold = folds[0]
-    if goes_on and any(runs_begun(checkpoint, fold, protocol) for checkpoint in resolved):
+    fold, agreements = folds[0], [agreed(protocol, checkpoint) for checkpoint in resolved]
+    folders = [run_folder(checkpoint, fold, tuned_by) for tuned_by, checkpoint in agreements]
+    if goes_on and any(any(folder.glob(f"*/{RESULT}")) for folder in folders):
         return None
 
     def block_steps(n_blocks: int) -> float:
@@ -828,7 +822,7 @@ def plan_find(
             [len(fold.train), len(fold.validation)],
             KINDS[task.kind].unit,
             n_folds=len(folds),
-            epochs=agreed(protocol, resolved[0])[0].epochs,
+            epochs=agreements[0][0].epochs,
             few=SMALL_VALIDATION if cross_validation is None else None,
         )
     ]

@@ -239,7 +239,7 @@ class Finding(Shown):
         return sentences.found_drop_sentence(
             dropped,
             [belief.layer for belief in beliefs[dropped[0] :] if not belief.runs] if dropped else (),
-            chance_of_drop=self.drop_chance,
+            chance_of_drop=1 - beliefs[-1].chance_within,
             tolerance=settings.tolerance,
             level=settings.level,
             last_run=beliefs[-1].runs > 0,
@@ -274,7 +274,7 @@ class Finding(Shown):
             may_be=expected in self.answer.candidates,
             behind=beliefs[best].mean - beliefs[expected].mean,
             dropped=self.drop_layers,
-            no_drop=self.drop_chance <= 1 - self.answer.settings.level and beliefs[-1].runs > 0,
+            no_drop=1 - beliefs[-1].chance_within <= 1 - self.answer.settings.level and beliefs[-1].runs > 0,
         )
 
     @property
@@ -428,11 +428,6 @@ class Finding(Shown):
         """Return how many times as fast as the whole model one is that is truncated there; None if not measured."""
         rounds = self.rounds_by_layer
         return speedup(rounds[-1], rounds[layer]) if rounds and rounds[-1] and rounds[layer] else None
-
-    @property
-    def drop_chance(self) -> float:
-        """That the last layer is worse than the best by more than the tolerance."""
-        return 1 - self.answer.layers[-1].chance_within
 
     @property
     def drop_layers(self) -> tuple[int, ...]:
