@@ -256,8 +256,8 @@ def class_names(labels: Iterable[str]) -> tuple[str, ...]:
 def spelled_alike(counts: Mapping[str, int], what: str = "classes") -> tuple[str, ...]:
     """Return a warning of classes that may be one class in several spellings, and how to merge them; none without any.
 
-    Alike are those that differ in case, white space, hyphens, forms of Unicode or the way a number is written, and
-    true and 1, false and 0.
+    Alike are those that differ in case, white space, hyphens, quotes, a full stop, forms of Unicode or the way a number
+    is written, and true and 1, false and 0.
 
     Examples:
         >>> spelled_alike({"yes": 20, "Yes": 3, "no": 9})[0][:53]
@@ -303,7 +303,9 @@ def _form(label: str) -> str | float:
     """Return what the spellings of one class have in common: the number that they are, or a text."""
     form = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", label).casefold())
     form = "".join(sign for sign in form if unicodedata.category(sign) != "Cf")  # such as of no width
-    form = BINARY.get(form.strip(), form.strip())
+    form = re.sub("[‘’]", "'", form).strip()
+    form = re.sub(r"^[\"'“„«](\w(?:.*\w)?)[\"'”“»]$|(?<=[^\W\d]{2})\.$", r"\1", form)  # quotes, and a full stop
+    form = BINARY.get(form, form)
     if is_number(form) and math.isfinite(float(form)):
         return int(form) if form.isdecimal() else float(form)  # floats make some large numbers equal
     return re.sub(r"(?<=\w)[\s_\-‐‑–]+(?=\w)", " ", form)

@@ -23,6 +23,10 @@ ONE_CLASS: list[tuple[Any, Any]] = [
     ("01", "1"),
     ("\uff11", "1"),
     ("a\u200bb", "ab"),
+    ("don't", "don\u2019t"),
+    ('"yes"', "yes"),
+    ("\u201cnew york\u201d", "New York"),
+    ("yes.", "yes"),
 ]
 SEPARATE = [
     ("A", "A-"),
@@ -31,6 +35,9 @@ SEPARATE = [
     ("1", "-1"),
     ("1e999", "1e998"),
     ("-", "_"),
+    ("'", '"'),
+    ("5'", "5"),
+    ("a.", "a"),
 ]
 
 
