@@ -66,7 +66,10 @@ class ItemInfluences:
         import numpy as np
 
         try:
-            return np.frombuffer(base64.b64decode(text, validate=True), dtype=dtype).reshape(-1, self.n)
+            read = np.frombuffer(base64.b64decode(text, validate=True), dtype=dtype).reshape(-1, self.n)
+            if not np.isfinite(read).all() or (dtype == "<i4" and not 0 <= read.min() <= read.max() < read.size):
+                raise ValueError("a number is out of range")
+            return read
         except ValueError as error:
             raise DataError(f"expected influences of {self.n} items as layerprobe saves them: {error}") from error
 

@@ -1,5 +1,6 @@
 """Two saved results by layer: errors of shared items in pairs, and of all layers together."""
 
+import base64
 import dataclasses
 import itertools
 from collections.abc import Sequence
@@ -152,9 +153,12 @@ def test_influences_are_read_back_as_far_as_half_precision_goes() -> None:
     np.testing.assert_array_equal(kept.links.sides[1] - 7, sides[1] - 2**40)
     np.testing.assert_allclose(kept.links.products(psi), Links(sides=(sides[0], sides[1] - 2**40 + 7)).products(psi))
     assert ItemInfluences.of(np.zeros((2, 2**21 + 1)), digest="", links=None) is None
-    for text in ("no base64!", "AAAA"):
+    for text in ("no base64!", "AAAA", base64.b64encode(np.full((3, 50), np.nan, "<f2").tobytes()).decode()):
         with pytest.raises(DataError, match="expected influences of 50 items as layerprobe saves them"):
             _ = dataclasses.replace(kept, influences=text).rows
+    many = base64.b64encode(np.full((2, 50), 2**31 - 1, "<i4").tobytes()).decode()
+    with pytest.raises(DataError, match="layerprobe saves them: a number is out of range"):
+        _ = dataclasses.replace(kept, texts=many).links
 
 
 def test_saved_scores_and_probings_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
