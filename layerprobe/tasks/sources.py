@@ -175,20 +175,16 @@ def _around(path: Path) -> tuple[str, str]:
 ALIASES = {"stsb": "sentence-transformers/stsb"}
 
 
-def is_hub_name(source: str) -> bool:
-    """Return whether a source looks like `name`, `org/name` or `org/name:config`.
+def is_on_hub(source: str | Path) -> bool:
+    """Return whether a source is no file, and looks like `name`, `org/name` or `org/name:config`.
 
     Examples:
-        >>> is_hub_name("mteb/stsbenchmark-sts"), is_hub_name("../data")
+        >>> is_on_hub("mteb/stsbenchmark-sts"), is_on_hub("../data")
         (True, False)
     """
-    return re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?(:[\w.-]+)?", source) is not None
-
-
-def is_on_hub(source: str | Path) -> bool:
-    """Return whether a source is the name of a data set and no file."""
-    path = from_home(source)
-    return not path.exists() and not is_path(str(source)) and is_hub_name(str(source))
+    if from_home(source).exists() or is_path(str(source)):
+        return False
+    return re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?(:[\w.-]+)?", str(source)) is not None
 
 
 def hub_tables(name: str) -> dict[str, Table]:

@@ -7,7 +7,7 @@ import pytest
 
 from layerprobe.errors import TaskError
 from layerprobe.tasks.loading import load_task
-from layerprobe.tasks.sources import is_hub_name
+from layerprobe.tasks.sources import is_on_hub
 
 
 def split(n: int, word: str = "a", **others):
@@ -91,12 +91,12 @@ def test_any_failure_is_one_line(monkeypatch, error):
 
 @pytest.mark.parametrize("name", ["a.b/c_d:e.f-g", "glue:stsb", "한국어"])
 def test_hub_names(name):
-    assert is_hub_name(name)
+    assert is_on_hub(name)
 
 
 @pytest.mark.parametrize("name", ["", "a/b/c", "./a", "~/a", "/a", "a b", "C:\\a", "a:"])
 def test_no_hub_names(name):
-    assert not is_hub_name(name)
+    assert not is_on_hub(name)
 
 
 def test_without_network_the_message_is_one_line(tmp_path):
