@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from layerprobe.comparison.arrays import Layer, as_layers
 from layerprobe.errors import DegenerateLayerError
-from layerprobe.probing.probes import UNITS, Problem
+from layerprobe.probing.probes import UNITS, Fitted, Problem
 from layerprobe.probing.run import Board
 from layerprobe.probing.scaling import scaled
 from layerprobe.probing.targets import as_groups, as_targets
@@ -87,19 +87,16 @@ class Halves:
     def board(self, items: NDArray[np.intp]) -> Board:
         """Return the scores of every layer on some items."""
         problem = self._problem(items, fitted=self.outputs is None)
-        board = Board(
-            scores=problem.scores,
-            influences=problem.influences,
-            links=problem.links,
-            about={"unit": UNITS[problem.kind]},
-        )
+        board = Board(links=problem.links, about={"unit": UNITS[problem.kind]})
         for number, layer in enumerate(self.layers):
             if self.outputs is not None:
-                if len(self.outputs[number]):
-                    board.add(layer.name, number, layer.shape[1], [self.outputs[number][items]])
+                if len(outputs := self.outputs[number]):
+                    nothing = np.zeros((1, len(items)))
+                    fitted = Fitted(outputs=outputs[items][None], swayed=nothing, penalties=nothing)
+                    board.add(layer.name, number, layer.shape[1], *problem.evaluated(fitted))
             elif (varies := scaled_or_none(layer.taken(items), shifted=True)) is not None:
                 fitted = problem.outputs(varies)
-                board.add(layer.name, number, layer.shape[1], fitted.outputs, swayed=fitted.swayed)
+                board.add(layer.name, number, layer.shape[1], *problem.evaluated(fitted))
         return board
 
 

@@ -40,7 +40,7 @@ def jackknife(problem: Problem, layer: Layer, fitted: Fitted, metric: str) -> Ar
         None where targets are no scores or classes, these have another metric than accuracy and macro F1, there are
         more numbers than `NUMBERS`, items belong to several groups, or the score of some of the items is not defined.
     """
-    n, sides = problem.n_items, () if problem.links is None else problem.links.sides
+    n, sides = len(problem.targets), () if problem.links is None else problem.links.sides
     smoothed = problem.kind == "classes" and metric in ("accuracy", "macro f1")
     if not (smoothed or problem.kind == "scores") or n * layer.shape[1] > NUMBERS or len(sides) > 1:
         return None

@@ -14,8 +14,9 @@ from layerprobe.context import part
 from layerprobe.encoders.loading import Resolved, resolve
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract_items, left_out_layers
+from layerprobe.metrics.scores import mean_influences
 from layerprobe.metrics.names import split_title
-from layerprobe.probing.fits import FEATURES
+from layerprobe.probing.estimators import FEATURES
 from layerprobe.probing.probes import SCORED_AS, Problem
 from layerprobe.probing.run import Board, probe_layers
 from layerprobe.probing.values import ProbeSettings, Probing
@@ -40,7 +41,8 @@ def probe_model(model: Any, task: Task, *, settings: ProbeSettings, splits: Any,
     """
     task = checked_task(task)
     checkpoint, kind = resolve(model, items=task.readable), KINDS[task.kind]
-    split = probed_split(task)
+    # all of the task where probes are cross-validated, else its own split
+    split: TextSplit = "all" if kind.zero_shot == "probe" else task.scored
     about: dict[str, Any] = {"name": checkpoint.label, "task": task.name, "n_groups": None}
     about["notes"] = (f"scored on {split_title(split)}",)
     by_rows = kind.zero_shot == "probe" or (kind.zero_shot == "cosine" and kind.threshold is None)
@@ -54,13 +56,8 @@ def probe_model(model: Any, task: Task, *, settings: ProbeSettings, splits: Any,
     return _by_rows(items, embeddings, task, about, **how)
 
 
-def probed_split(task: Task) -> TextSplit:
-    """Return the split that is scored: all of the task where probes are cross-validated, else its own split."""
-    return "all" if KINDS[task.kind].zero_shot == "probe" else task.scored
-
-
 def _by_rows(
-    items: Items,
+    items: Any,
     embeddings: Embeddings,
     task: Task,
     about: dict[str, Any],
@@ -70,39 +67,37 @@ def _by_rows(
     scoring: Any,
     **how: Any,
 ) -> Probing:
-    kind, pairs = KINDS[task.kind], None
+    kind, groups = KINDS[task.kind], None
     given = range(embeddings.first_layer, embeddings.n_layers)  # a constant one behind is noticed by the probes
     layers = [
         Layer(name=f"layer {number}", shape=stored.shape, read=stored.__getitem__)
         for number, stored in ((layer, embeddings.stored.rows(layer)) for layer in given)
     ]
     links = links_of(items)
-    if kind.zero_shot == "probe":
-        sides = [embeddings.rows(side) for side in items.sides]
-        probe = kind.load("probe")
+    of: dict[str, Any] = {"scored_as": task.kind}
+    if task.kind == SCORED_AS["queries"]:
+        of |= {"rows": embeddings.rows(items.query_texts), "documents": embeddings.rows(items.document_texts)}
+        problem = Problem(kind="queries", targets=items.gold, own=np.array(items.own, dtype=np.int64), **of)
+    elif kind.zero_shot == "cosine":
+        of["rows"] = np.stack([embeddings.rows(side) for side in items.sides], axis=1)
+        problem = Problem(kind="pairs", targets=np.array(items.gold), **of)
+    else:
+        sides, probe = [embeddings.rows(side) for side in items.sides], kind.load("probe")
         layers = [_features(layer, probe, sides) for layer in layers]
         pairs = next((name for name, features in FEATURES.items() if features is probe.features), None)
-        pairs = pairs if len(sides) > 1 else ""
-        values = np.array(items.gold, dtype=np.intp if kind.labelled else np.float64)
-        names = np.array(task.labels) if kind.labelled else None
-        problem = Problem(kind="classes" if kind.labelled else "scores", targets=values, names=names)
-        groups, notes = _kept_together(items, links, settings.folds)
-        if splits is None:
-            about["notes"] += notes
+        of["pairs"] = pairs if len(sides) > 1 else ""
+        if kind.labelled:
+            names, numbers = np.array(task.labels), np.array(items.gold, dtype=np.intp)
+            problem = Problem(kind="classes", targets=numbers, names=names, **of)
         else:
-            groups = None
-    elif task.kind == SCORED_AS["queries"]:
-        problem, groups = _searched(items, embeddings), None
-    else:
-        rows = np.stack([embeddings.rows(side) for side in items.sides], axis=1)
-        problem, groups = Problem(kind="pairs", targets=np.array(items.gold), rows=rows), None
-    problem = replace(problem, scored_as=task.kind)
+            problem = Problem(kind="scores", targets=np.array(items.gold, dtype=np.float64), **of)
+        if splits is None:
+            groups, notes = _kept_together(items, links, settings.folds)
+            about["notes"] += notes
     problem = replace(problem.folded(groups, settings, splits).scored_by(scoring), links=links)
+    about |= {"model": embeddings.model, "cautions": embeddings.cautions}
     with part(start=EMBEDDED, share=1 - EMBEDDED, whole=1):
-        about |= {"model": embeddings.model, "cautions": embeddings.cautions}
-        return probe_layers(
-            layers, problem, about, settings=settings, pairs=pairs, left_out=_left_out(embeddings, given), **how
-        )
+        return probe_layers(layers, problem, about, settings=settings, left_out=_left_out(embeddings, given), **how)
 
 
 def _kept_together(items: Items, links: Links | None, folds: int) -> tuple[NDArray[np.intp] | None, tuple[str, ...]]:
@@ -142,12 +137,6 @@ def _features(layer: Layer, probe: Probe, sides: list[NDArray[np.int64]]) -> Lay
     return Layer(name=layer.name, shape=(len(sides[0]), read(slice(0, 1)).shape[1]), read=read)
 
 
-def _searched(items: Any, embeddings: Embeddings) -> Problem:
-    queries, documents = (embeddings.rows(texts) for texts in (items.query_texts, items.document_texts))
-    itself = np.array(items.own, dtype=np.int64)
-    return Problem(kind="queries", targets=items.gold, rows=queries, documents=documents, own=itself)
-
-
 def _by_outputs(checkpoint: Resolved, task: Task, split: TextSplit, about: dict[str, Any]) -> Probing:
     """Compare the layers by the scores of `score`."""
     began = time.perf_counter()
@@ -161,15 +150,10 @@ def _by_outputs(checkpoint: Resolved, task: Task, split: TextSplit, about: dict[
         "model": embeddings.model,
         "cautions": (*embeddings.cautions, *scores.warnings),
     }
-    board = Board(
-        scores=lambda number: {metric: values[number] for metric, values in scores.metrics.items()},
-        influences=lambda number, _: np.array(scores.influences[number]),
-        links=links_of(task.split(split)),
-        digest=task.items_digest(split),
-        about=about,
-        began=began,
-        left_out=_left_out(embeddings, scores.layers),
-    )
+    left_out = _left_out(embeddings, scores.layers)
+    board = Board(links=links_of(task.split(split)), about=about, began=began, left_out=left_out)
     for number in scores.layers:
-        board.add(f"layer {number}", number, embeddings.model.hidden_size, [number])
-    return board.result(last=len(scores.scores) - 1)
+        metrics = {metric: values[number] for metric, values in scores.metrics.items()}
+        psi = mean_influences(np.array(scores.influences[number]))
+        board.add(f"layer {number}", number, embeddings.model.hidden_size, [metrics], psi)
+    return board.result(digest=task.items_digest(split), last=len(scores.scores) - 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 from layerprobe.comparison.arrays import NUMBERS, Layer
 from layerprobe.errors import DataError
 from layerprobe.kinds.retrieval.kind import closest_documents
+from layerprobe.metrics.names import METRICS
 from layerprobe.metrics.scores import (
     cosine_scores,
     decision_influences,
     decision_scores,
     jackknife_influences,
+    mean_influences,
     spearman,
 )
 from layerprobe.names import quoted
-from layerprobe.probing.fits import Fit
-from layerprobe.probing.folds import folds_of
-from layerprobe.probing.ridge import Array, fold_sums, refitted, ridge_outputs, solved
+from layerprobe.probing.estimators import Fit, Scorer, predicting, scorer_of
+from layerprobe.probing.ridge import Array, deviations, fold_products, refitted, ridge_outputs, solved
 from layerprobe.probing.scaling import Scale, standard
-from layerprobe.probing.scorers import predicting, scorer_of
 from layerprobe.probing.values import ProbeSettings, TargetKind
 from layerprobe.process import without_warnings
 from layerprobe.scoring.probes import LOGIT_VARIANCE, NEVER, STEPS
@@ -38,7 +38,7 @@ from layerprobe.stats.floors import (
     ranking_floors,
     zero_floors,
 )
-from layerprobe.stats.links import Links, joined
+from layerprobe.stats.links import Links
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 
@@ -58,8 +58,6 @@ FIT_NUMBERS = 2**26
 
 Folds = NDArray[np.intp]
 """(n,) the fold or the group of each item."""
-LayerOf = Callable[[int, int], Layer]
-"""A folding and the fold that is left out -> the features."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,12 +89,12 @@ class Problem:
     """(foldings, n): the fold of each item; none before `folded`."""
     links: Links | None = None
     """Which items are not independent."""
-    rows: NDArray[np.intp] | None = None
+    rows: Any = None
     """Of pairs (n, 2), of queries (n,): rows of the embeddings."""
-    documents: NDArray[np.intp] | None = None
+    documents: Any = None
     """Rows that queries look for."""
-    own: NDArray[np.int64] | None = None
-    """By query, the place in `documents` of the query itself, which is not ranked for it, or -1; None where none is."""
+    own: Any = -1
+    """By query, the place in `documents` of the query itself, which is not ranked for it, or -1."""
     scored_as: str = ""
     """The kind of task that has the metrics, where it is another than that of the targets."""
     remarks: tuple[str, ...] = ()
@@ -107,13 +105,10 @@ class Problem:
     """How targets were brought to one scale; None where they are as they were given."""
     primary: str = ""
     """The metric that layers are compared by, where it is not the usual one."""
-    scorer: Callable[[Any, Any, Any], float] | None = None
-    """What computes it, where it is none of the kind: (estimator, rows, targets) -> the score, higher is better."""
-
-    @property
-    def n_items(self) -> int:
-        """Of which there is an output each."""
-        return int(self.foldings.shape[1])
+    scorer: Scorer | None = None
+    """What computes it, where it is none of the kind."""
+    pairs: str | None = ""
+    """Name in `FEATURES` of what the features of two texts are; None where that has none, and no fit is kept."""
 
     @property
     def n_folds(self) -> int:
@@ -125,20 +120,56 @@ class Problem:
 
         Folds are those of the settings, or of splits, see `folds_of`.
         """
-        foldings = self._foldings(groups, settings) if splits is None else self._given_foldings(groups, splits)
-        links, targets, unit = self._links(groups), self.targets, None
+        if splits is not None and self.kind in COSINES:
+            raise DataError(f"expected no splits for {self.kind}, which are scored by cosines: leave cv out")
+        sides: tuple[Folds, ...] = () if groups is None else (groups,)
+        targets, unit = self.targets, None
+        if self.rows is not None:
+            rows = self.rows if groups is None else groups[self.rows]
+            alone = groups is None and (self.kind == "queries" or len(np.unique(rows)) == rows.size)
+            sides = () if alone else tuple(np.atleast_2d(rows.T))
+        links = Links(sides=sides) if sides else None
+        units = None if groups is None else sides[0]
+        if splits is None:
+            foldings = self._foldings(units, settings)
+        else:
+            foldings = folds_of(splits, targets, units)
+            if units is not None and any(len({*zip(units, folds, strict=True)}) > len({*units}) for folds in foldings):
+                raise DataError("expected splits that divide no group, as GroupKFold makes, got a group in two folds")
         if self.kind in ("scores", "pairs"):
             unit = Scale.of(lambda: [targets[:, None]])
             targets = unit(targets[:, None])[:, 0]
         return replace(self, foldings=foldings, links=links, targets=targets, unit=unit)
 
-    def _given_foldings(self, groups: Folds | None, splits: Any) -> NDArray[np.intp]:
-        if self.kind in COSINES:
-            raise DataError(f"expected no splits for {self.kind}, which are scored by cosines: leave cv out")
-        foldings = folds_of(splits, self.targets, groups)
-        if groups is not None and any(len(np.unique([groups, of], axis=1).T) > groups.max() + 1 for of in foldings):
-            raise DataError("expected splits that divide no group, as GroupKFold makes, got a group in two folds")
-        return foldings
+    def _foldings(self, units: Folds | None, settings: ProbeSettings) -> NDArray[np.intp]:
+        n = len(self.targets)
+        n_units = n if units is None else len(np.unique(units))
+        if n_units < settings.folds:
+            what, finer = ("items", "") if units is None else ("groups", ", or finer groups")
+            message = f"expected at least as many {what} as folds, got {n_units} for {settings.folds}"
+            raise DataError(f"{message}: use fewer folds{finer}")
+        classes = self.targets if self.kind == "classes" else None
+        result = np.empty((settings.foldings, n), dtype=np.intp)
+        for seed, folds in enumerate(result, settings.seed):
+            if classes is None and units is None:  # as KFold has it, which takes a second to load
+                tests = np.array_split(np.random.RandomState(seed).permutation(n), settings.folds)
+            else:
+                from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, StratifiedKFold
+
+                grouped = GroupKFold if classes is None else StratifiedGroupKFold
+                splitter: Any = (StratifiedKFold if units is None else grouped)(
+                    settings.folds, shuffle=True, random_state=seed
+                )
+                try:
+                    with without_warnings():  # of a class with fewer samples than folds
+                        tests = [test for _, test in splitter.split(folds, classes, units)]
+                except ValueError as error:
+                    raise DataError(
+                        f"expected samples of a class for each of {settings.folds} folds: {error}"
+                    ) from error
+            for fold, test in enumerate(tests):
+                folds[test] = fold
+        return result
 
     def scored_by(self, scoring: Any) -> Problem:
         """Return the problem with another primary metric: one of its own, or a scorer of scikit-learn by name or as is.
@@ -150,9 +181,9 @@ class Problem:
             return self
         macro = "f1" if self.kind == "labels" else RARE_PRIMARY
         name = scoring if isinstance(scoring, str) else getattr(scoring, "__name__", str(scoring))
-        same = macro if name == "f1_macro" else name.replace("_", " ")
-        if isinstance(scoring, str) and same in self.metrics:
-            return replace(self, primary=same)
+        metric = macro if name == "f1_macro" else name.replace("_", " ")
+        if isinstance(scoring, str) and metric in self.metrics:
+            return replace(self, primary=metric)
         return replace(self, primary=name, scorer=scorer_of(scoring, usual=self.metrics))
 
     def in_units(self, values: Array) -> Array:
@@ -163,66 +194,15 @@ class Problem:
         """Return the score x 100 of outputs for some items, by the scorer."""
         assert self.scorer is not None
         targets = self.in_units(self.targets[items]) if self.names is None else self.names[self.targets[items]]
-        unit = self.unit if self.kind == "scores" else None  # cosines have none
-        estimator = predicting(outputs, labels=self.kind == "labels", classes=self.names, unit=unit)
+        outputs = self.in_units(outputs[items]) if self.kind == "scores" else outputs[items]  # cosines have no unit
+        estimator = predicting(outputs, labels=self.kind == "labels", classes=self.names)
         try:
-            score = float(self.scorer(estimator, items[:, None], targets))
+            score = float(self.scorer(estimator, np.arange(len(items))[:, None], targets))
         except (ValueError, TypeError, AttributeError) as error:
             raise DataError(f"{self.primary} cannot be computed: {quoted(str(error), 200)}") from error
         if not np.isfinite(score):
             raise DataError(f"{self.primary} is {score}, expected a finite number")
         return 100 * score
-
-    def _links(self, groups: Folds | None) -> Links | None:
-        """Return which items are not independent: those of one group, and pairs that share a row; None where none."""
-        if self.kind == "pairs" and self.rows is not None:
-            first, second = self.rows.T if groups is None else groups[self.rows].T
-            alone = len(np.unique(self.rows)) == self.rows.size and groups is None
-            return None if alone else Links(sides=(first, second))
-        if groups is None:
-            return None
-        return Links(sides=(groups if self.rows is None else groups[self.rows],))
-
-    def _foldings(self, groups: Folds | None, settings: ProbeSettings) -> NDArray[np.intp]:
-        n, units = len(self.targets), self._units(groups, settings.folds)
-        n_units = n if units is None else len(np.unique(units))
-        if n_units < settings.folds:
-            what, finer = ("items", "") if groups is None else ("groups", ", or finer groups")
-            message = f"expected at least as many {what} as folds, got {n_units} for {settings.folds}"
-            raise DataError(f"{message}: use fewer folds{finer}")
-        classes = self.targets if self.kind == "classes" else None
-        result = np.empty((settings.foldings, n), dtype=np.intp)
-        if classes is None and units is None:  # as KFold has it, which takes a second to load
-            for folding, folds in enumerate(result):
-                order = np.random.RandomState(settings.seed + folding).permutation(n)
-                for fold, inside in enumerate(np.array_split(order, settings.folds)):
-                    folds[inside] = fold
-            return result
-        from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, StratifiedKFold
-
-        grouped = GroupKFold if classes is None else StratifiedGroupKFold
-        splitter: Any = StratifiedKFold if units is None else grouped
-        for folding, folds in enumerate(result):
-            seed = settings.seed + folding
-            with without_warnings():  # of a class with fewer samples than folds
-                try:
-                    made = splitter(settings.folds, shuffle=True, random_state=seed).split(folds, classes, units)
-                    for fold, (_, inside) in enumerate(made):
-                        folds[inside] = fold
-                except ValueError as error:
-                    raise DataError(
-                        f"expected samples of a class for each of {settings.folds} folds: {error}"
-                    ) from error
-        return result
-
-    def _units(self, groups: Folds | None, folds: int) -> Folds | None:
-        """Return (items,) group ids for the folds; None where every item is its own group."""
-        if self.kind != "pairs" or self.rows is None:
-            return groups if groups is None or self.rows is None else groups[self.rows]
-        units = joined(*(self.rows if groups is None else groups[self.rows]).T)
-        # where pairs are all connected, or in few sets: what is chosen across folds is a few numbers
-        sizes = np.bincount(units)
-        return None if groups is None and (sizes.max() > len(units) / 2 or len(sizes) < folds) else units
 
     @property
     def has_rare_class(self) -> bool:
@@ -240,9 +220,7 @@ class Problem:
             means = {metric: float(np.mean([one[metric].value for one in by_label])) for metric in LABEL_METRICS}
             return {metric: Floor(value=mean, by=by_label[0][metric].by) for metric, mean in means.items()}
         if self.kind == "queries":
-            assert self.documents is not None
-            itself = np.zeros(self.n_items) if self.own is None else self.own >= 0
-            ranked = (len(self.documents) - itself).astype(int).tolist()
+            ranked = np.broadcast_to(len(self.documents) - (np.asarray(self.own) >= 0), len(self.targets)).tolist()
             return ranking_floors([list(gains.values()) for gains in self.targets], ranked)
         of_order = zero_floors("spearman", "pearson", by=RANDOM_ORDER)
         return of_order if self.kind == "pairs" else {**of_order, **zero_floors("r2", by=NAMING_THE_MEAN)}
@@ -268,20 +246,29 @@ class Problem:
     def influences(self, outputs: NDArray[Any], metric: str) -> Array:
         """Return (n,) influences of the items on a metric x 100."""
         if self.scorer is not None and metric == self.primary:
-            return jackknife_influences(lambda items: self._by_scorer(outputs, items), self.n_items)
+            return jackknife_influences(lambda items: self._by_scorer(outputs, items), len(self.targets))
         if self.kind != "labels":
             return item_influences(self.scored_as or SCORED_AS[self.kind], outputs, self.targets, metric=metric)
         psi = [decision_influences(*columns, 0.5)[metric] for columns in zip(outputs.T, self.targets.T, strict=True)]
         influences: Array = 100 * np.mean(psi, axis=0)
         return influences
 
+    def evaluated(self, fitted: Fitted) -> tuple[list[dict[str, float]], Array]:
+        """Return the metrics x 100 by folding, see `scores`, and (n,) influences of the items on the primary one."""
+        scored = [self.scores(outputs) for outputs in fitted.outputs]
+        primary = next(iter(scored[0]))
+        # a metric from outside is computed again without each item
+        outputs = fitted.outputs if primary in METRICS else fitted.outputs[:1]
+        psi = np.mean([self.influences(of_folding, primary) for of_folding in outputs], axis=0)
+        return scored, mean_influences(psi + fitted.swayed.mean(axis=0))
+
     def notes(self, layers: Sequence[Layer]) -> tuple[str, ...]:
         """Return remarks on the targets, and notes on rare classes and on fits on a sample of the rows."""
         notes = list(self.remarks)
         if self.has_rare_class and not self.primary:
-            smallest = f"the smallest has {np.bincount(self.targets).min():,} of {self.n_items:,} samples"
+            smallest = f"the smallest has {np.bincount(self.targets).min():,} of {len(self.targets):,} samples"
             notes.append(f"macro F1 comes before accuracy, which says little of rare classes: {smallest}")
-        n, width = round(self.n_items * (1 - 1 / self.n_folds)), max(layer.shape[1] for layer in layers)
+        n, width = round(len(self.targets) * (1 - 1 / self.n_folds)), max(layer.shape[1] for layer in layers)
         if self.kind in ("classes", "labels") and n * width > FIT_NUMBERS:
             most = f"at most {FIT_NUMBERS // width:,} rows at random, of {n:,} in the other folds"
             notes.append(f"logistic regression is fitted on {most}")
@@ -300,73 +287,48 @@ class Problem:
         """
         n, width = layer.shape
         if self.kind == "scores":
-            ((sums,),) = fold_sums(layer, self.targets[:, None], np.zeros((1, n), np.intp), 1)
-            ((weights, bias),) = solved(sums, penalties)
-            mean = sums.x / sums.n
-            spread = np.sqrt(np.maximum(np.diagonal(sums.xx) / sums.n - mean**2, 0))
-            bias, weights = bias + mean @ weights, weights * spread[:, None]
+            ((products,),) = fold_products(layer, self.targets[:, None], np.zeros((1, n), np.intp), 1)
+            (fit,) = solved(products, width, penalties)
+            mean, spread = products[width, :width] / n, deviations(products, width)
+            bias, weights = fit[width] + mean @ fit[:width], fit[:width] * spread[:, None]
             if self.unit is not None:
                 bias, weights = self.unit.undone(bias, weights)
         else:
-            most = max(FIT_NUMBERS // width, 2)
-            train = np.arange(n) if n <= most else np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+            train = drawn(np.arange(n), width, seed=0)
             rows = layer.rows(train)
             labels = self.targets.reshape(n, -1).T
             models = [Logistic.of(rows, of[train], None, v) for of, v in zip(labels, penalties, strict=True)]
             mean, spread = models[0].mean, models[0].spread
-            weights = np.concatenate([each.weights(width) for each in models], axis=1)
+            weights = np.concatenate([each.weights for each in models], axis=1)
             bias, penalties = np.concatenate([each.bias for each in models]), penalties / width
-        known = np.isfinite(spread) & (spread > 0)
+        varies = np.isfinite(spread) & (spread > 0)
         names = np.empty(0) if self.names is None else self.names
-        if self.kind == "classes":
-            names = names[models[0].classes]
         return Fit(
             mean=mean,
-            scale=np.where(known, spread, 1),
-            weights=np.where(known[:, None], weights, 0),
+            scale=np.where(varies, spread, 1),
+            weights=np.where(varies[:, None], weights, 0),
             bias=bias,
             penalties=penalties,
-            classes=names,
+            classes=names[models[0].classes] if self.kind == "classes" else names,
+            pairs=self.pairs or "",
         )
 
-    def outputs(self, layer: Layer) -> Fitted:
-        """Return the outputs of one layer, see `scaled`, for every folding."""
-        return self._fitted(layer, self.foldings, range(self.n_folds))
-
-    def combined(self, layer_of: LayerOf) -> Fitted:
-        """Return the outputs of features that differ by held-out fold."""
-        outputs, swayed, penalties = [], np.zeros((len(self.foldings), self.n_items)), []
-        for folding, folds in enumerate(self.foldings):
-            result: NDArray[Any] = np.empty(0)
-            for fold in range(self.n_folds):
-                fitted, here = self._fitted(layer_of(folding, fold), folds[None], [fold]), folds == fold
-                swayed[folding] += fitted.swayed[0]
-                penalties.append(fitted.penalties[:, fold])
-                result = result if result.size else fitted.outputs[0].copy()
-                result[here] = fitted.outputs[0][here]
-            outputs.append(result)
-        return Fitted(outputs=np.stack(outputs), swayed=swayed, penalties=np.stack(penalties))
-
-    def _fitted(self, layer: Layer, foldings: NDArray[np.intp], predicted: Collection[int]) -> Fitted:
-        nothing = np.zeros((len(foldings), self.n_items))
+    def outputs(
+        self, layer: Layer, foldings: NDArray[np.intp] | None = None, predicted: Collection[int] = ()
+    ) -> Fitted:
+        """Return the outputs of one layer, see `scaled`: by default for every folding and all folds of it."""
+        foldings, predicted = self.foldings if foldings is None else foldings, predicted or range(self.n_folds)
+        swayed = np.zeros(foldings.shape)
         if self.kind == "scores":
             outputs, swayed, penalties = ridge_outputs(layer, self.targets[:, None], foldings, self.n_folds, predicted)
             return Fitted(outputs=outputs[..., 0], swayed=100 * swayed, penalties=penalties[..., None])
-        if self.kind in ("classes", "labels"):
-            labels = self.targets.reshape(self.n_items, -1).T
-            fits = [logistic_outputs(layer, label, foldings, self.n_folds, predicted) for label in labels]
-            outputs = fits[0][0] if self.kind == "classes" else np.stack([fit[0][..., -1] for fit in fits], axis=-1)
-            return Fitted(
-                outputs=outputs,
-                swayed=nothing,
-                penalties=np.stack([variances for _, variances in fits], axis=-1),
-            )
-        once = self._cosines(layer) if self.kind == "pairs" else self._ranked(layer)
-        return Fitted(
-            outputs=np.stack([once] * len(foldings)),
-            swayed=nothing,
-            penalties=np.zeros((len(foldings), self.n_folds, 1)),
-        )
+        if self.kind in COSINES:
+            outputs = np.stack([self._cosines(layer)] * len(foldings))
+            return Fitted(outputs=outputs, swayed=swayed, penalties=np.zeros((len(foldings), self.n_folds, 1)))
+        labels = self.targets.reshape(len(self.targets), -1).T
+        fits = [logistic_outputs(layer, label, foldings, self.n_folds, predicted) for label in labels]
+        outputs = fits[0][0] if self.kind == "classes" else np.stack([fit[0][..., -1] for fit in fits], axis=-1)
+        return Fitted(outputs=outputs, swayed=swayed, penalties=np.stack([chosen for _, chosen in fits], axis=-1))
 
     def refitted(self, rows: Array, kept: NDArray[np.bool_], fitted: Fitted) -> NDArray[Any]:
         """Return the outputs of the first folding, (sets, n, ...), of probes that are fitted on some items at a time.
@@ -392,20 +354,54 @@ class Problem:
                 outputs[np.ix_([place], inside, model.classes)] = model.probabilities(rows[inside])
         return outputs
 
-    def _cosines(self, layer: Layer) -> Array:
-        """Return (n,) cosines of pairs of rows; nothing is fitted."""
-        assert self.rows is not None
-        step = max(1, NUMBERS // layer.shape[1])
-        parts = (self.rows[start : start + step] for start in range(0, len(self.rows), step))
-        return np.concatenate([cosine_scores(*map(layer.rows, part.T)) for part in parts])
-
-    def _ranked(self, layer: Layer) -> NDArray[Any]:
-        """Return (n, k, 2) documents with the highest cosines; one layer is in memory."""
-        assert self.rows is not None
-        assert self.documents is not None
+    def _cosines(self, layer: Layer) -> NDArray[Any]:
+        """Return (n,) cosines of pairs of rows, or (n, k, 2) documents with the highest ones, of a layer in memory."""
+        if self.kind == "pairs":
+            step = max(1, NUMBERS // layer.shape[1])
+            parts = (self.rows[start : start + step] for start in range(0, len(self.rows), step))
+            return np.concatenate([cosine_scores(*map(layer.rows, part.T)) for part in parts])
         values = np.concatenate([block for _, block in layer.blocks()]).astype(np.float32, copy=False)
-        itself = np.full(len(self.rows), -1) if self.own is None else self.own
+        itself = np.broadcast_to(self.own, len(self.rows))
         return closest_documents(values, self.rows, self.documents, itself, name=layer.name)
+
+
+def folds_of(splits: Any, targets: NDArray[Any], groups: NDArray[np.intp] | None) -> NDArray[np.intp]:
+    """Return (foldings, n) the folds of splits: of a splitter of scikit-learn, or of (train, test) indices.
+
+    Raises:
+        DataError: If they are none, or do not train on all rows that they do not test, each of which is tested once.
+    """
+    from sklearn.model_selection import check_cv
+
+    rows = np.arange(len(targets))
+    foldings = [np.full(len(rows), -1)]
+    try:
+        with without_warnings():  # of groups that a splitter does not read
+            made = list(check_cv(splits).split(rows[:, None], targets, groups))
+        fits = True
+        for train, test in made:
+            if foldings[-1].min() >= 0:
+                foldings.append(np.full(len(rows), -1))
+            fits &= len(test) > 0 and foldings[-1][test].max() < 0
+            fits &= np.array_equal(np.sort(rows[train]), np.setdiff1d(rows, rows[test]))
+            foldings[-1][test] = foldings[-1].max() + 1
+    except (ValueError, TypeError, IndexError) as error:
+        raise DataError(
+            "expected cv as a number of folds, a splitter of scikit-learn, or (train, test) indices of the "
+            f"{len(rows)} rows: {quoted(str(error), 200)}"
+        ) from error
+    if not fits or foldings[-1].min() < 0 or len({int(folds.max()) for folds in foldings}) > 1:
+        raise DataError(
+            "expected splits that test each row once, or equally often, and train on all others, as those of KFold, "
+            f"GroupKFold and PredefinedSplit, got {len(made)} splits of {len(rows)} rows that do not"
+        )
+    return np.stack(foldings)
+
+
+def drawn(rows: NDArray[np.intp], width: int, *, seed: int) -> NDArray[np.intp]:
+    """Return the rows that a logistic regression is fitted on: all, or of more than `FIT_NUMBERS` a random part."""
+    most = max(FIT_NUMBERS // width, 2)
+    return rows if len(rows) <= most else np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
 
 
 def logistic_outputs(
@@ -414,27 +410,23 @@ def logistic_outputs(
     """Return probabilities of the classes by logistic regression that was fitted without the fold of the row.
 
     Each feature is divided by its standard deviation in the training rows. The penalty is chosen by the log loss on one
-    more fold that is left out, weaker ones being tried until that grows; then all training rows are fitted. Of more
-    than `FIT_NUMBERS` training numbers a random part of the rows is taken.
+    more fold that is left out, weaker ones being tried until that grows; then all training rows are fitted, see
+    `drawn`.
 
     Returns:
         (foldings, n, classes) outputs, meaningless in folds that are not predicted; (foldings, folds) variances of a
         logit that were chosen.
     """
-    n, n_classes = layer.shape[0], int(classes.max()) + 1
-    outputs = np.zeros((len(foldings), n, n_classes))
+    n, width = layer.shape
+    outputs = np.zeros((len(foldings), n, int(classes.max()) + 1))
     variances = np.full((len(foldings), n_folds), np.nan)
-    most = max(FIT_NUMBERS // layer.shape[1], 2)
     for folding, folds in enumerate(foldings):
         for fold in predicted:
-            train = np.flatnonzero(folds != fold)
-            if len(train) > most:
-                train = np.sort(np.random.default_rng(folding).choice(train, most, replace=False))
+            train = drawn(np.flatnonzero(folds != fold), width, seed=folding)
             inner = folds[train] != (fold + 1) % n_folds
             model = Logistic.of(layer.rows(train), classes[train], inner)
             variances[folding, fold] = model.variance
-            here = np.flatnonzero(folds == fold)
-            step = max(1, NUMBERS // layer.shape[1])
+            here, step = np.flatnonzero(folds == fold), max(1, NUMBERS // width)
             for start in range(0, len(here), step):
                 part = here[start : start + step]
                 outputs[folding, part[:, None], model.classes] = model.probabilities(layer.rows(part))
@@ -465,37 +457,37 @@ class Logistic:
         from sklearn.linear_model import LogisticRegression  # takes a second to load
 
         mean, spread = standard(rows)
-        rows, present, loss = (rows - mean) / spread, np.unique(classes), np.inf
-        if len(present) < 2:
-            return cls(mean=mean, spread=spread, model=None, classes=present, variance=chosen)
+        rows, present, loss, model = (rows - mean) / spread, np.unique(classes), np.inf, None
         # after so many steps the predictions no longer change, even where the gradient is not yet small enough
         with without_warnings():
-            model = LogisticRegression(max_iter=STEPS, warm_start=True)
             if inner is not None and len(np.unique(classes[inner])) > 1 and not inner.all():
+                path = LogisticRegression(max_iter=STEPS, warm_start=True)
                 for variance in VARIANCES:
-                    model.set_params(C=variance / rows.shape[1]).fit(rows[inner], classes[inner])
-                    if (tried := _log_loss(model, rows[~inner], classes[~inner])) >= loss:
+                    path.set_params(C=variance / rows.shape[1]).fit(rows[inner], classes[inner])
+                    if (tried := _log_loss(path, rows[~inner], classes[~inner])) >= loss:
                         break
                     loss, chosen = tried, variance
-            # not from weights of fewer classes
-            model = LogisticRegression(C=chosen / rows.shape[1], max_iter=STEPS).fit(rows, classes)
+            if len(present) > 1:  # not from weights of fewer classes
+                model = LogisticRegression(C=chosen / rows.shape[1], max_iter=STEPS).fit(rows, classes)
         return cls(mean=mean, spread=spread, model=model, classes=present, variance=chosen)
 
-    def weights(self, width: int) -> Array:
-        """Return (d, logits) of standard features; of two classes the second one's logit alone."""
-        return np.zeros((width, 1)) if self.model is None else self.model.coef_.T
+    @property
+    def weights(self) -> Array:
+        """(d, logits) of standard features; of two classes the second one's logit alone."""
+        return np.zeros((len(self.mean), 1)) if self.model is None else self.model.coef_.T
 
     @property
     def bias(self) -> Array:
         """(logits,): of a single class as large as that class is certain."""
         return np.array([-NEVER * (2 * self.classes[0] - 1)]) if self.model is None else self.model.intercept_
 
-    def probabilities(self, rows: NDArray[Any]) -> Array:
+    def probabilities(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Return (n, classes that it knows)."""
-        if self.model is None:
-            return np.ones((len(rows), 1))
-        probabilities: Array = self.model.predict_proba((rows - self.mean) / self.spread)
-        return probabilities
+        return (
+            np.ones((len(rows), 1))
+            if self.model is None
+            else self.model.predict_proba((rows - self.mean) / self.spread)
+        )
 
 
 def _log_loss(model: Any, rows: NDArray[Any], classes: NDArray[np.intp]) -> float:

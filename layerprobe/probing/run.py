@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from numbers import Integral
@@ -22,11 +22,11 @@ from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamples
 from layerprobe.files.serialisation import digest
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import METRICS
-from layerprobe.metrics.scores import fisher_ends, mean_influences
+from layerprobe.metrics.scores import fisher_ends
 from layerprobe.names import quoted
-from layerprobe.probing.fits import Fit
+from layerprobe.probing.estimators import Fit
 from layerprobe.probing.jackknife import jackknife
-from layerprobe.probing.probes import COSINES, UNITS, Fitted, Problem
+from layerprobe.probing.probes import COSINES, UNITS, Problem
 from layerprobe.probing.scaling import Scale, scaled
 from layerprobe.probing.targets import as_groups, as_targets
 from layerprobe.probing.values import (
@@ -42,11 +42,11 @@ from layerprobe.probing.values import (
 from layerprobe.probing.weighted_sum import fit_of_sum
 from layerprobe.probing.weighted_sum import weighted_sum as sum_of_layers
 from layerprobe.process import without_warnings
-from layerprobe.stats.best import compared_with_best, of_highest
-from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance, score_ends
+from layerprobe.stats.best import of_highest, state
+from layerprobe.stats.crossed import crossed, errors_known, item_covariance, item_units, least_variance, score_ends
 from layerprobe.stats.links import Links
 from layerprobe.stats.paired import ItemInfluences
-from layerprobe.stats.values import TOLERANCE, AgainstBest
+from layerprobe.stats.values import TOLERANCE
 
 if TYPE_CHECKING:
     from layerprobe.encoders.loading import ModelLike
@@ -68,22 +68,19 @@ def student(level: float, freedom: float) -> float:
 class Board:
     """Scores of all layers so far, on the same items."""
 
-    scores: Callable[[Any], dict[str, float]]
-    influences: Callable[[Any, str], Array]
     links: Links | None
-    digest: str
-    """Of the items, see `ItemInfluences`."""
     about: Mapping[str, Any]
     """Fields of the result that are known before layers are scored."""
     began: float = field(default_factory=time.perf_counter)
     primary: str = ""
+    """The metric that layers are compared by: the first of theirs."""
     layers: list[ProbedLayer] = field(default_factory=list)
     summed: ProbedLayer | None = None
     by_folding: list[Array] = field(default_factory=list)
     """The primary metric by folding, of layers and then of their weighted sum."""
     psi: list[NDArray[np.float32]] = field(default_factory=list)
     """(n,) influences on it, mean over foldings."""
-    again: list[Array | None] = field(default_factory=list)
+    again: list[Array] = field(default_factory=list)
     """The same by fitting single layers again, where that was done, see `jackknife`."""
     left_out: dict[str, str] = field(default_factory=dict)
 
@@ -92,33 +89,21 @@ class Board:
         name: str,
         layer: int | None,
         width: int | None,
-        outputs: Iterable[Any],
+        scored: Sequence[Mapping[str, float]],
+        psi: Array,
         *,
-        swayed: Array | float = 0.0,
         again: Array | None = None,
         note: str = "",
     ) -> None:
-        """Score the outputs of a layer, or of the weighted sum, by folding; leave it out where that cannot be done."""
-        outputs = list(outputs)
-        try:
-            scored = [self.scores(output) for output in outputs]
-        except MisalignedSamplesError:
-            raise
-        except DataError as error:
-            self.left_out[name] = str(error)
-            return
+        """Add a layer, or the weighted sum: its metrics by folding, and influences of the items on the primary one."""
         metrics = {metric: float(np.mean([scores[metric] for scores in scored])) for metric in scored[0]}
-        self.primary = self.primary or next(iter(metrics))
-        values = np.array([scores[self.primary] for scores in scored])
-        # a metric from outside is computed again without each item
-        outputs = outputs if self.primary in METRICS else outputs[:1]
-        psi = np.mean([self.influences(output, self.primary) for output in outputs], axis=0)
-        psi = mean_influences(psi + np.mean(np.atleast_2d(swayed), axis=0))
-        self.by_folding.append(values)
+        self.primary = next(iter(metrics))
+        self.by_folding.append(np.array([scores[self.primary] for scores in scored]))
         self.psi.append(psi.astype(np.float32))
-        self.again.append(again)
-        interval = self.error(values, psi if self.again[-1] is None else self.again[-1])
-        probed = ProbedLayer(name=name, layer=layer, width=width, metrics=metrics, error=interval, note=note)
+        if again is not None:
+            self.again.append(again)
+        probed = ProbedLayer(name=name, layer=layer, width=width, metrics=metrics, error=None, note=note)
+        probed = replace(probed, error=self.error(self.by_folding[-1], psi if again is None else again))
         if layer is None:
             self.summed = probed
         else:
@@ -126,7 +111,7 @@ class Board:
 
     def error(self, values: Array, psi: Array, *, difference: bool = False) -> Interval | None:
         """Return the interval of a score, or of a difference, over items and foldings; None where nothing is known."""
-        if self.links is not None and self.links.units <= 1:
+        if not errors_known(len(psi), self.links):
             return None
         values = values[:1] if np.ptp(values) == 0 else values
         return crossed(
@@ -137,39 +122,6 @@ class Board:
             unit=self.about["unit"],
             metric=self.primary if self.primary in METRICS else None,
             difference=difference,
-        )
-
-    def of_layers(self) -> ArrayLike:
-        """Return (layers, n) influences on the scores of single layers, by fitting again where that was done of all."""
-        count = len(self.layers)
-        again = [psi for psi in self.again[:count] if psi is not None]
-        return again if len(again) == count else np.stack(self.psi[:count])
-
-    def compared(self) -> AgainstBest | None:
-        """Return the layers compared with the best of them; sets all intervals. None where nothing is known."""
-        n, count = len(self.psi[0]), len(self.layers)
-        if self.links is not None and self.links.units <= 1:
-            return None
-        values = np.stack(self.by_folding[:count])
-        covariance = item_covariance(self.of_layers(), self.links)
-        if values.shape[1] > 1:
-            covariance = covariance + np.cov(values) / values.shape[1]
-        freedom = item_units(n, self.links) - 1
-        least = least_variance(n, self.links) if self.primary in METRICS else 0.0
-        joint = of_highest(covariance, level=current().level, freedom=freedom, least=least)
-        below = np.ones(count)
-        below[int(np.argmax(values.mean(axis=1)))] = joint / student(current().level, freedom)
-        self.layers = [self.with_ends(*pair, least) for pair in zip(self.layers, below.tolist(), strict=True)]
-        self.summed = self.summed and self.with_ends(self.summed, 1.0, least)
-        return compared_with_best(
-            values.mean(axis=1),
-            covariance,
-            [layer.error.interval for layer in self.layers if layer.error],
-            level=current().level,
-            freedom=freedom,
-            least=least,
-            tolerance=self.about["settings"].tolerance,
-            floor=self.about["floors"].get(self.primary),
         )
 
     def with_ends(self, probed: ProbedLayer, below: float, least: float) -> ProbedLayer:
@@ -185,41 +137,61 @@ class Board:
             low, high = score_ends(self.primary, value, error.standard_error, below * half, half)
         return replace(probed, error=replace(error, interval=(low, high)))
 
-    def gained(self, candidates: Sequence[int]) -> ProbedLayer | None:
-        """Return the weighted sum with its gain over single layers."""
-        if self.summed is None:
-            return None
-        best = int(np.argmax([float(values.mean()) for values in self.by_folding[:-1]]))
-        gains = {
-            other: self.error(
-                self.by_folding[-1] - self.by_folding[other],
-                self.psi[-1].astype(np.float64) - self.psi[other],
-                difference=True,
-            )
-            for other in {best, *candidates}
-        }
-        better = all(gain is not None and gain.interval[0] > 0 for gain in gains.values())
-        return replace(self.summed, gain=gains[best], better=better)
+    def result(
+        self, *, digest: str, last: int, notes: Sequence[str] = (), fits: Mapping[str, Fit] | None = None
+    ) -> Probing:
+        """Return the layers compared with the best of them, and the weighted sum with its gain over single layers.
 
-    def result(self, *, last: int, notes: Sequence[str] = (), fits: Mapping[str, Fit] | None = None) -> Probing:
-        """Return the result; `last` is the number of the last layer that was given."""
-        compared = self.compared()
-        numbers = [layer.layer for layer in self.layers if layer.layer is not None]
-        candidates = tuple(range(len(numbers))) if compared is None else compared.candidates
-        behind = [None] * len(numbers) if compared is None else compared.behind
+        Args:
+            digest: Of the items, see `ItemInfluences`.
+            last: Number of the last layer that was given.
+            notes: To be added to those that are known.
+            fits: By the name of the layer.
+        """
+        layers, summed, level = self.layers, self.summed, current().level
+        n, count = len(self.psi[0]), len(layers)
+        values = np.stack(self.by_folding[:count])
+        best = int(np.argmax(values.mean(axis=1)))
+        influences = self.again if len(self.again) == count else np.stack(self.psi[:count])
+        candidates = tuple(range(count))
+        if errors_known(n, self.links):
+            covariance = item_covariance(influences, self.links)
+            if values.shape[1] > 1:
+                covariance = covariance + np.cov(values) / values.shape[1]
+            freedom = item_units(n, self.links) - 1
+            least = least_variance(n, self.links) if self.primary in METRICS else 0.0
+            below = np.ones(count)
+            joint = of_highest(covariance, level=level, freedom=freedom, least=least)
+            below[best] = joint / student(level, freedom)
+            layers = [self.with_ends(*pair, least) for pair in zip(layers, below.tolist(), strict=True)]
+            summed = summed and self.with_ends(summed, 1.0, least)
+            candidates, behind = state(values.mean(axis=1), covariance, level=level, freedom=freedom, least=least)
+            layers = [replace(layer, behind=gap) for layer, gap in zip(layers, behind, strict=True)]
+        if summed is not None:
+            gains = {
+                other: self.error(
+                    self.by_folding[-1] - self.by_folding[other],
+                    self.psi[-1].astype(np.float64) - self.psi[other],
+                    difference=True,
+                )
+                for other in {best, *candidates}
+            }
+            better = all(gain is not None and gain.interval[0] > 0 for gain in gains.values())
+            summed = replace(summed, gain=gains[best], better=better)
+        numbers = [layer.layer for layer in layers if layer.layer is not None]
         report(f"probing {self.about['name']}", 1, 1)
         return Probing(
             primary=self.primary,
-            layers=tuple(replace(layer, behind=gap) for layer, gap in zip(self.layers, behind, strict=True)),
-            summed=self.gained(candidates),
+            layers=tuple(layers),
+            summed=summed,
             left_out=self.left_out,
             fits=dict(fits or {}),
             candidates=tuple(numbers[index] for index in candidates),
-            n_items=len(self.psi[0]),
-            level=current().level,
+            n_items=n,
+            level=level,
             seconds=time.perf_counter() - self.began,
             last=None if last == numbers[-1] else last,
-            influences=ItemInfluences.of(self.of_layers(), digest=self.digest, links=self.links),
+            influences=ItemInfluences.of(influences, digest=digest, links=self.links),
             **{**self.about, "notes": (*self.about.get("notes", ()), *notes)},
         )
 
@@ -337,7 +309,6 @@ def probe_layers(
     settings: ProbeSettings,
     n_jobs: int,
     weighted_sum: bool | None,
-    pairs: str | None = "",
     left_out: Mapping[str, str] | None = None,
 ) -> Probing:
     """Score every layer, and their weighted sum, by probes or cosines.
@@ -349,71 +320,47 @@ def probe_layers(
         settings: Of which the folds are those of the problem.
         n_jobs: Threads.
         weighted_sum: Whether it is compared; None where it has few numbers.
-        pairs: What the features are of, see `Fit.pairs`; None where that has no name, and no fit is kept.
         left_out: Layers before these that are not scored, with the reason.
     """
-    told = {
+    of_problem = {
         "settings": replace(settings, folds=problem.n_folds, foldings=len(problem.foldings)),
         "kind": problem.kind,
         "method": METHODS[problem.kind],
         "unit": UNITS[problem.kind],
         "floors": problem.floors,
     }
-    board = Board(
-        scores=problem.scores,
-        influences=problem.influences,
-        links=problem.links,
-        digest=digest([problem.kind, np.asarray(problem.targets).tolist()]),
-        about={**told, **about},
-        left_out=dict(left_out or {}),
-    )
-    name, first = about["name"], len(board.left_out)
-    scored: list[tuple[Layer, Scale]] = []
-    fits: dict[str, Fit] = {}
+    board = Board(links=problem.links, about={**of_problem, **about}, left_out=dict(left_out or {}))
+    first, scored, fits = len(board.left_out), [], {}
     whole = len(layers) * (1 if weighted_sum is False or problem.kind in COSINES else 2) + 1
     places = [first + place if layer.number is None else layer.number for place, layer in enumerate(layers)]
     probed = in_threads(functools.partial(_probed, problem), layers, n_jobs)
     for place, (number, given, done) in enumerate(zip(places, layers, probed, strict=True)):
-        if isinstance(done, str):
-            board.left_out[given.name] = done
+        if isinstance(done, DataError):
+            broken = given.unusable() if isinstance(done, DegenerateLayerError) else None
+            board.left_out[given.name] = f"it {broken}" if broken else str(done)
         else:
-            layer, scale, fitted, again, fit = done
-            board.add(given.name, number, given.shape[1], fitted.outputs, swayed=fitted.swayed, again=again)
-            if given.name not in board.left_out:
-                scored.append((layer, scale))
-                fits |= {} if fit is None else {given.name: fit}
-        report(f"probing {name}", place + 1, whole)
+            on_one_scale, fit, evaluated = done
+            board.add(given.name, number, given.shape[1], **evaluated)
+            scored.append(on_one_scale)
+            fits[given.name] = fit
+        report(f"probing {about['name']}", place + 1, whole)
     if not scored:
         reason = next(iter(board.left_out.values()))
         raise DataError(f"no layer can be scored: {reason}")
     if weighted_sum is not False and len(scored) > 1:
         with part(start=len(layers), share=len(layers), whole=whole):
-            fits |= _add_weighted_sum(board, problem, scored, anyway=bool(weighted_sum))
-    notes = problem.notes([layer for layer, _ in scored])
-    fits = {} if pairs is None else {name: replace(fit, pairs=pairs) for name, fit in fits.items()}
-    return board.result(last=places[-1], notes=notes, fits=fits)
-
-
-def _probed(problem: Problem, given: Layer) -> tuple[Layer, Scale, Fitted, Array | None, Fit | None] | str:
-    """Return a layer on one scale, its probes, their influences by fitting again, and one of all items, if any.
-
-    Where that cannot be it is the reason.
-    """
-    try:
-        layer, scale = scaled(given, shifted=problem.kind not in COSINES)
-        fitted = problem.outputs(layer)
-        again = jackknife(problem, layer, fitted, problem.primary or problem.metrics[0])
-        fit = None
-        if problem.kind not in COSINES:
-            fit = problem.fit(layer, fitted.usual_penalties)
-            mean, deviation = scale.undone(fit.mean, fit.scale)
-            fit = replace(fit, mean=mean, scale=deviation)
-    except MisalignedSamplesError:
-        raise
-    except DataError as error:
-        broken = given.unusable() if isinstance(error, DegenerateLayerError) else None
-        return f"it {broken}" if broken else str(error)
-    return layer, scale, fitted, again, fit
+            summed = _summed(problem, scored, anyway=bool(weighted_sum))
+        if isinstance(summed, str):
+            board.left_out |= {WEIGHTED_SUM: summed} if summed else {}
+        else:
+            fits[WEIGHTED_SUM], evaluated = summed
+            board.add(WEIGHTED_SUM, None, scored[0][0].shape[1], **evaluated)
+    return board.result(
+        digest=digest([problem.kind, np.asarray(problem.targets).tolist()]),
+        last=places[-1],
+        notes=problem.notes([layer for layer, _ in scored]),
+        fits={} if problem.pairs is None or problem.kind in COSINES else fits,
+    )
 
 
 def in_threads(function: Callable[[Layer], Any], layers: Sequence[Layer], n_jobs: int) -> Iterator[Any]:
@@ -429,32 +376,47 @@ def in_threads(function: Callable[[Layer], Any], layers: Sequence[Layer], n_jobs
         yield from pool.map(function, layers)
 
 
-def _add_weighted_sum(
-    board: Board, problem: Problem, scored: Sequence[tuple[Layer, Scale]], *, anyway: bool
-) -> dict[str, Fit]:
-    """Score the learned weighted sum; say why where that cannot be, of cosines where somebody asks for it."""
+def _probed(problem: Problem, given: Layer) -> tuple[tuple[Layer, Scale], Fit | None, dict[str, Any]] | DataError:
+    """Return a layer on one scale, a probe of all items, and what `Board.add` reads; or why that cannot be."""
+    try:
+        layer, scale = scaled(given, shifted=problem.kind not in COSINES)
+        fitted = problem.outputs(layer)
+        scored, psi = problem.evaluated(fitted)
+        again, fit = jackknife(problem, layer, fitted, next(iter(scored[0]))), None
+        if problem.kind not in COSINES:
+            fit = problem.fit(layer, fitted.usual_penalties)
+            mean, deviation = scale.undone(fit.mean, fit.scale)
+            fit = replace(fit, mean=mean, scale=deviation)
+    except MisalignedSamplesError:
+        raise
+    except DataError as error:
+        return error
+    return (layer, scale), fit, {"scored": scored, "psi": psi, "again": again}
+
+
+def _summed(
+    problem: Problem, scored: Sequence[tuple[Layer, Scale]], *, anyway: bool
+) -> tuple[Fit, dict[str, Any]] | str:
+    """Return a probe of the learned weighted sum, and what `Board.add` reads; or why that cannot be.
+
+    Of cosines, that is said where somebody asks for it.
+    """
     layers, scales = zip(*scored, strict=True)
-    widths, size = {layer.shape[1] for layer in layers}, sum(layer.shape[0] * layer.shape[1] for layer in layers)
-    reason = ""
+    size = sum(layer.shape[0] * layer.shape[1] for layer in layers)
     if problem.kind in COSINES:
-        if not anyway:
-            return {}
-        reason = "cosines have no probe to learn weights with"
-    elif size > SUMMED and not anyway:
-        reason = f"the layers have {size:,} numbers, and are read many times for it"
-    elif len(widths) > 1:
-        reason = "the layers have different widths"
-    if reason:
-        board.left_out[WEIGHTED_SUM] = reason
-        return {}
+        return "cosines have no probe to learn weights with" if anyway else ""
+    if size > SUMMED and not anyway:
+        return f"the layers have {size:,} numbers, and are read many times for it"
+    if len({layer.shape[1] for layer in layers}) > 1:
+        return "the layers have different widths"
     try:
         fitted, weights = sum_of_layers(problem, layers, lambda done: report("the weighted sum of layers", done, 1))
+        scored_sum, psi = problem.evaluated(fitted)
+        fit = fit_of_sum(problem, layers, scales, fitted.usual_penalties)
     except MisalignedSamplesError:
         raise
     except DataError as error:  # the layers by themselves have their scores
-        board.left_out[WEIGHTED_SUM] = str(error)
-        return {}
+        return str(error)
     highest = np.argsort(-weights)[:3]
     note = "mean weights " + ", ".join(f"{weights[number]:.2f} of {layers[number].name}" for number in highest)
-    board.add(WEIGHTED_SUM, None, min(widths), fitted.outputs, swayed=fitted.swayed, note=note)
-    return {WEIGHTED_SUM: fit_of_sum(problem, layers, scales, fitted.usual_penalties)}
+    return fit, {"scored": scored_sum, "psi": psi, "note": note}

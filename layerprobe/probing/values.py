@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL, check_tolerance
 from layerprobe.context import duration
@@ -14,11 +18,11 @@ from layerprobe.files.serialisation import IN_MEMORY, RARE, from_json, parse_jso
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.names import plural, quoted, short_name, some
-from layerprobe.probing.fits import Fit
+from layerprobe.probing.estimators import Fit
 from layerprobe.results.charts import Chart, Line
 from layerprobe.results.numbers import capitalised
 from layerprobe.results.shown import Shown, brief
-from layerprobe.results.table import Column, Table, columns_of, interval_title
+from layerprobe.results.table import Table, columns_of, interval_title
 from layerprobe.stats.paired import ItemInfluences, ScoredLayers
 from layerprobe.stats.sentences import best_sentence, score_of_best, weighted_sum_sentence
 from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor
@@ -39,6 +43,8 @@ METHODS = {
 FOLDS, FOLDINGS = 5, 3
 MOST_FOLDS = 100
 """Penalties are chosen on pairs of them."""
+NAMES = str.maketrans(" @", "__")
+"""Of metrics in tables."""
 WEIGHTED_SUM = "weighted sum"
 """What the learned weighted sum of layers is called."""
 
@@ -203,10 +209,11 @@ class Probing(Shown):
 
         if not self.fits:
             self.estimator()
-        tensors = {f"{name}/{part}": array for name, fit in self.fits.items() for part, array in fit.arrays.items()}
-        about = {name: [fit.classes.tolist(), fit.pairs] for name, fit in self.fits.items()}
-        digests = {name: sha256(array.tobytes()).hexdigest() for name, array in tensors.items()}
-        return save(tensors, {"result": sealed(self, files=digests).decode(), "probes": to_json(about)})
+        tensors = {
+            f"{name}/{part}": getattr(fit, part).copy() for name, fit in self.fits.items() for part in fit.arrays
+        }
+        names = {name: [fit.classes.tolist(), fit.pairs] for name, fit in self.fits.items()}
+        return save(tensors, {"result": sealed(self, files=_digests(tensors)).decode(), "names": to_json(names)})
 
     @classmethod
     def from_safetensors(cls, data: bytes) -> Probing:
@@ -218,17 +225,16 @@ class Probing(Shown):
         from safetensors import SafetensorError
         from safetensors.numpy import load
 
+        fits = {}
         try:
             tensors = load(data)
             metadata = parse_json(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
             _, checksum = unsealed(parse_json(metadata["result"]))
-            digests = {name: sha256(array.tobytes()).hexdigest() for name, array in tensors.items()}
-            if checksum is None or checksum.files != digests:
+            if checksum is None or checksum.files != _digests(tensors):
                 raise DataError("its probes are not those that were written: it was damaged or changed")
-            fits = {
-                name: Fit.of({part: tensors[f"{name}/{part}"] for part in Fit.parts}, *about)
-                for name, about in parse_json(metadata["probes"]).items()
-            }
+            for name, (classes, pairs) in parse_json(metadata["names"]).items():
+                arrays = {part: tensors[f"{name}/{part}"] for part in Fit.arrays}
+                fits[name] = Fit(**arrays, classes=np.array(classes), pairs=pairs)
         except (SafetensorError, KeyError, TypeError) as error:
             raise DataError(f"expected probes that layerprobe.save wrote, got {quoted(str(error))}") from error
         return replace(from_json(cls, metadata["result"]), fits=fits)
@@ -274,25 +280,25 @@ class Probing(Shown):
     @property
     def table(self) -> Table:
         """One row per layer, and below them the weighted sum."""
-        rows, best = [*self.layers, *filter(None, [self.summed])], self.best
-        column = columns_of(rows)
-        further = [name for name in best.metrics if name != self.primary]
-
-        def of(metric: str) -> Column:
-            return column(
-                metric.replace(" ", "_").replace("@", "_"),
-                lambda row: row.metrics[metric],
+        rows = [*self.layers, *filter(None, [self.summed])]
+        column, names = columns_of(rows), {metric: metric.translate(NAMES) for metric in self.best.metrics}
+        primary, *further = (
+            column(
+                name,
+                lambda row, metric=metric: row.metrics[metric],
                 title=metric_title(metric),
                 form=".2f",
                 quantity=points(metric),
             )
-
+            for metric, name in sorted(names.items(), key=lambda pair: pair[0] != self.primary)
+        )
+        floor = self.floor
         return Table(
             columns=(
                 column("embedding", lambda row: row.name),
                 column("layer", shown=False, dtype="Int64"),
                 column("width", shown=len({row.width for row in rows}) > 1, dtype="Int64"),
-                of(self.primary),
+                primary,
                 column(
                     "interval",
                     lambda row: row.error and row.error.interval,
@@ -303,10 +309,7 @@ class Probing(Shown):
                     over=f"over new {plural(self.unit)}{' and foldings' if self.folded else ''}",
                 ),
                 column(
-                    "floor",
-                    lambda _: self.floor and self.floor.value,
-                    form=".2f",
-                    meaning="" if self.floor is None else f"By {self.floor.by}.",
+                    "floor", lambda _: floor and floor.value, form=".2f", meaning=f"By {floor.by}." if floor else ""
                 ),
                 column(
                     "behind",
@@ -327,22 +330,20 @@ class Probing(Shown):
                     form="+.2f",
                     interval=True,
                 ),
-                *map(of, further),
+                *further,
                 column("flag", self._flag),
                 column("note", shown=False),
             ),
             title="Frozen layers",
-            charts=(self._chart,),
+            charts=(
+                Chart(
+                    lines=(Line(names[self.primary], interval="interval"),),
+                    name="layers",
+                    floor="floor" if floor else "",
+                    chosen="the best layer",
+                ),
+            ),
             marks=tuple(map(self._mark, rows)),
-        )
-
-    @property
-    def _chart(self) -> Chart:
-        return Chart(
-            lines=(Line(self.primary.replace(" ", "_").replace("@", "_"), interval="interval"),),
-            name="layers",
-            floor="floor" if self.floor else "",
-            chosen="the best layer",
         )
 
     def _mark(self, row: ProbedLayer) -> str | None:
@@ -368,18 +369,13 @@ class Probing(Shown):
         statement = (
             f"{headline}." if compared is None else best_sentence(compared, names, headline, metric=self.primary)
         )
-        summed = ""
+        summed = left_out = ""
         if self.summed is not None and not self.on_floor:
             summed = weighted_sum_sentence(self.summed.gain if self.summed.better else None)
-        return " ".join(filter(None, (statement, summed, self._left_out_sentence)))
-
-    @property
-    def _left_out_sentence(self) -> str:
-        layers = [name for name in self.left_out if name != WEIGHTED_SUM]
-        if not layers:
-            return ""
-        more = f", and {len(layers) - 1} more" if len(layers) > 1 else ""
-        return f"{capitalised(layers[0])} is left out{more}: {self.left_out[layers[0]]}."
+        if layers := [name for name in self.left_out if name != WEIGHTED_SUM]:
+            more = f", and {len(layers) - 1} more" if len(layers) > 1 else ""
+            left_out = f"{capitalised(layers[0])} is left out{more}: {self.left_out[layers[0]]}."
+        return " ".join(filter(None, (statement, summed, left_out)))
 
     @property
     def cost(self) -> str:
@@ -392,10 +388,14 @@ class Probing(Shown):
     @property
     def folded(self) -> bool:
         """Whether probes were fitted across folds."""
-        return self.method in (METHODS["scores"], METHODS["classes"], METHODS["labels"])
+        return self.kind in ("scores", "classes", "labels")
 
     @property
     def summary(self) -> str:
         """What it says, in one line."""
         scores = brief([layer.metrics[self.primary] for layer in self.layers])
         return f"{short_name(self.name)} on {short_name(self.task)}: {self.sentence} By layer: {scores}"
+
+
+def _digests(tensors: Mapping[str, NDArray[Any]]) -> dict[str, str]:
+    return {name: sha256(array.tobytes()).hexdigest() for name, array in tensors.items()}

@@ -16,9 +16,9 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 
 from layerprobe.comparison.arrays import NUMBERS, Layer, Rows
-from layerprobe.probing.fits import Fit
+from layerprobe.probing.estimators import Fit
 from layerprobe.probing.probes import Fitted, Problem
-from layerprobe.probing.ridge import Array, Sums, solved
+from layerprobe.probing.ridge import Array, solved
 from layerprobe.probing.scaling import Scale, standard
 from layerprobe.scoring.probes import PENALTIES
 
@@ -36,15 +36,19 @@ def weighted_sum(problem: Problem, layers: Sequence[Layer], report: Callable[[fl
     The share of the folds that are done is reported.
     """
     learned: list[Array] = []
-
-    def layer_of(folding: int, fold: int) -> Layer:
-        report(len(learned) / (len(problem.foldings) * problem.n_folds))
-        train = np.flatnonzero(problem.foldings[folding] != fold)
-        summed = Summed.of(problem, layers, train, seed=[folding, fold])
-        learned.append(summed.weights)
-        return summed.layer
-
-    return problem.combined(layer_of), np.mean(learned, axis=0)
+    outputs, swayed, penalties = [], [], []
+    for folding, folds in enumerate(problem.foldings):
+        by_fold = []
+        for fold in range(problem.n_folds):
+            report(len(learned) / (len(problem.foldings) * problem.n_folds))
+            summed = Summed.of(problem, layers, np.flatnonzero(folds != fold), seed=[folding, fold])
+            learned.append(summed.weights)
+            by_fold.append(problem.outputs(summed.layer, folds[None], [fold]))
+        outputs.append(np.stack([fitted.outputs[0] for fitted in by_fold])[folds, np.arange(len(folds))])
+        swayed.append(sum(fitted.swayed[0] for fitted in by_fold))
+        penalties.append([fitted.penalties[0, fold] for fold, fitted in enumerate(by_fold)])
+    fitted = Fitted(outputs=np.stack(outputs), swayed=np.stack(swayed), penalties=np.array(penalties))
+    return fitted, np.mean(learned, axis=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -86,7 +90,7 @@ class Summed:
 
 def fit_of_sum(problem: Problem, layers: Sequence[Layer], scales: Sequence[Scale], penalties: Array) -> Fit:
     """Return a probe of the weighted sum, fitted on all rows, of the features of all layers side by side."""
-    summed = Summed.of(problem, layers, np.arange(problem.n_items), seed=[0, 0])
+    summed = Summed.of(problem, layers, np.arange(len(problem.targets)), seed=[0, 0])
     fit = problem.fit(summed.layer, penalties)
     slopes = fit.weights / fit.scale[:, None]
     raw = zip(scales, summed.means, np.where(np.isinf(summed.spreads), 0, summed.spreads), strict=True)
@@ -107,20 +111,16 @@ def _weights(problem: Problem, stack: Array, items: NDArray[np.intp]) -> Array:
     numbers = np.eye(int(problem.targets.max()) + 1)[targets] if problem.kind == "classes" else targets
     numbers = numbers.reshape(len(items), -1).astype(np.float64)
     numbers = numbers - numbers.mean(axis=0)
-    held_out, logits = slice(0, -(-len(items) // HELD_OUT)), np.zeros(len(stack))
+    held_out, logits, width = slice(0, -(-len(items) // HELD_OUT)), np.zeros(len(stack)), stack.shape[2]
     rest = slice(held_out.stop, None)
     for _ in range(ROUNDS):
-        summed = np.tensordot(softmax(logits), stack, 1)
-        fit, check = (_sums(summed[part], numbers[part]) for part in (rest, held_out))
-        coefficients, bias = min(solved(fit, PENALTIES[1::2]), key=lambda tried: check.squared_error(*tried))
-        by_layer = stack[:, held_out] @ coefficients
-        logits = _fitted_logits(by_layer.reshape(len(stack), -1).T, (numbers[held_out] - bias).ravel(), logits)
+        z = np.column_stack([np.tensordot(softmax(logits), stack, 1), np.ones(len(items)), numbers])
+        train, check = z[rest].T @ z[rest], z[held_out].T @ z[held_out]
+        fit = min(solved(train, width, PENALTIES[1::2]), key=lambda tried: np.vdot(tried, check @ tried))
+        by_layer = stack[:, held_out] @ fit[:width]
+        logits = _fitted_logits(by_layer.reshape(len(stack), -1).T, (numbers[held_out] - fit[width]).ravel(), logits)
     weights: Array = softmax(logits)
     return weights
-
-
-def _sums(x: Array, y: Array) -> Sums:
-    return Sums(n=float(len(x)), x=x.sum(axis=0), xx=x.T @ x, y=y.sum(axis=0), xy=x.T @ y, yy=np.square(y).sum(axis=0))
 
 
 def _fitted_logits(by_layer: Array, targets: Array, logits: Array) -> Array:

@@ -119,7 +119,7 @@ def test_a_training_row_sways_the_correlation_as_if_it_were_weighted() -> None:
     embeddings, signal = layered(150, width=6)
     rows, targets = embeddings[:, 3], scores_of(signal)
     folds = folds_of(150, 0)
-    _, swayed, _ = ridge_outputs(as_layers([rows])[0], targets[:, None], folds[None], 5, range(5))
+    _, swayed, (penalties,) = ridge_outputs(as_layers([rows])[0], targets[:, None], folds[None], 5, range(5))
 
     def correlation(weights: np.ndarray) -> float:
         outputs = np.empty(150)
@@ -131,8 +131,6 @@ def test_a_training_row_sways_the_correlation_as_if_it_were_weighted() -> None:
             outputs[~train] = model.predict(scaled[~train])
         return float(np.corrcoef(outputs, targets)[0, 1])
 
-    sums = ridge.fold_sums(as_layers([rows])[0], targets[:, None] - targets.mean(), folds[None], 5)
-    penalties = {fold: fit.penalty for fold, fit in ridge.chosen_fits(sums[0], range(5)).items()}
     step = 1e-4
     for row in (3, 40, 77, 149):
         more, less = np.ones(150), np.ones(150)

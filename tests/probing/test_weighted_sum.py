@@ -49,7 +49,7 @@ def test_each_fold_is_predicted_by_the_sum_that_was_learned_without_it() -> None
         train = problem.foldings[0] != fold
         weights = Summed.of(problem, LAYERS, np.flatnonzero(train), seed=[0, fold]).weights
         rows = summed_explicitly(weights, train)
-        model = make_pipeline(StandardScaler(), Ridge(alpha=fitted.penalties[fold, 0, 0]))
+        model = make_pipeline(StandardScaler(), Ridge(alpha=fitted.penalties[0, fold, 0]))
         expected = model.fit(rows[train], problem.targets[train]).predict(rows[~train])
         np.testing.assert_allclose(fitted.outputs[0, ~train], expected, atol=1e-9)
 
