@@ -8,16 +8,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from layerprobe.errors import DataError
 from layerprobe.names import nearest, quoted
-from layerprobe.scoring.probes import logistic_features, ridge_features
+from layerprobe.probing.scaling import standard
+from layerprobe.process import without_warnings
+from layerprobe.scoring.probes import LOGIT_VARIANCE, NEVER, STEPS, logistic_features, ridge_features
 
 Array = NDArray[np.float64]
 Scorer = Callable[[Any, Any, Any], float]
 """(estimator, rows, targets) -> the score, of which more is better."""
 FEATURES: dict[str, Callable[..., NDArray[Any]]] = {"logistic": logistic_features, "ridge": ridge_features}
 """What is made of the embeddings of two texts."""
+VARIANCES = (0.1, 1.0, LOGIT_VARIANCE, 100.0)
+"""Of a logit under the prior of logistic regression, the strongest penalty first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,6 +47,14 @@ class Fit:
     arrays: ClassVar = ("mean", "scale", "weights", "bias", "penalties")
     """What a file has of it, beside the names."""
 
+    def probabilities(self, rows: NDArray[Any]) -> Array:
+        """Return (n, classes) of logistic regression; of two, `bias` and `weights` are of the second one alone."""
+        logits = (rows - self.mean) / self.scale @ self.weights + self.bias
+        if len(self.classes) == 2:
+            logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
+        probabilities: Array = softmax(logits, axis=1)
+        return probabilities
+
     def pipeline(self, kind: str) -> Any:
         """Return a fitted `Pipeline` for scores, classes or labels."""
         from sklearn.linear_model import LogisticRegression, Ridge
@@ -64,6 +77,48 @@ class Fit:
                 model = MultiOutputClassifier(LogisticRegression())
                 vars(model).update(width, estimators_=models, classes_=[self.classes] * len(models))
         return Pipeline([*([("pairs", pairs)] if self.pairs else []), ("scale", scaler), (kind, model)])
+
+
+def logistic(
+    rows: NDArray[Any],
+    classes: NDArray[np.intp],
+    penalty: float | None = None,
+    *,
+    inner: NDArray[np.bool_] | None = None,
+) -> Fit:
+    """Fit logistic regression on (n, d) rows, each feature divided by its standard deviation; a lone class is certain.
+
+    Without a penalty, `C`, the (n,) inner rows are fitted to choose it by the log loss of the others: weaker ones are
+    tried until that grows.
+    """
+    from sklearn.linear_model import LogisticRegression  # takes a second to load
+
+    mean, spread = standard(rows)
+    rows, present, loss, width = (rows - mean) / spread, np.unique(classes), np.inf, rows.shape[1]
+    weights, bias = np.zeros((width, 1)), np.array([-NEVER * (2 * present[0] - 1)])
+    # after so many steps the predictions no longer change, even where the gradient is not yet small enough
+    with without_warnings():
+        if inner is not None and len(np.unique(classes[inner])) > 1 and not inner.all():
+            path = LogisticRegression(max_iter=STEPS, warm_start=True)
+            for variance in VARIANCES:
+                path.set_params(C=variance / width).fit(rows[inner], classes[inner])
+                if (tried := _log_loss(path, rows[~inner], classes[~inner])) >= loss:
+                    break
+                loss, penalty = tried, variance / width
+        penalty = VARIANCES[0] / width if penalty is None else penalty
+        if len(present) > 1:  # not from weights of fewer classes
+            model = LogisticRegression(C=penalty, max_iter=STEPS).fit(rows, classes)
+            weights, bias = model.coef_.T, model.intercept_
+    scale = np.where(np.isinf(spread), 1, spread)
+    return Fit(mean=mean, scale=scale, weights=weights, bias=bias, penalties=np.array([penalty]), classes=present)
+
+
+def _log_loss(model: Any, rows: NDArray[Any], classes: NDArray[np.intp]) -> float:
+    """Return the mean of -log p of the true class, which is no less than 1e-6 where the model does not know it."""
+    probabilities = model.predict_proba(rows)
+    place = np.searchsorted(model.classes_, classes).clip(max=len(model.classes_) - 1)
+    of_true = np.where(model.classes_[place] == classes, probabilities[np.arange(len(rows)), place], 0)
+    return float(-np.log(np.maximum(of_true, 1e-6)).mean())
 
 
 def features_of_pairs(rows: NDArray[Any], *, features: str) -> NDArray[Any]:
@@ -90,13 +145,7 @@ def scorer_of(scoring: Any, *, usual: Sequence[str]) -> Scorer:
 
 
 def predicting(outputs: NDArray[Any], *, labels: bool, classes: NDArray[Any] | None) -> Any:
-    """Return an estimator that predicts outputs of items, whose numbers are its rows.
-
-    Args:
-        outputs: (n,) scores, (n, classes) or (n, labels) probabilities.
-        labels: Whether they are of several labels.
-        classes: Names of the classes; None for scores.
-    """
+    """Return an estimator that predicts (n,) scores, or (n, classes) or (n, labels) probabilities, by their numbers."""
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
     class Outputs(RegressorMixin if classes is None else ClassifierMixin, BaseEstimator):  # type: ignore[misc]

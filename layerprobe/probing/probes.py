@@ -22,12 +22,11 @@ from layerprobe.metrics.scores import (
     spearman,
 )
 from layerprobe.names import quoted
-from layerprobe.probing.estimators import Fit, Scorer, predicting, scorer_of
+from layerprobe.probing.estimators import Fit, Scorer, logistic, predicting, scorer_of
 from layerprobe.probing.ridge import Array, deviations, fold_products, refitted, ridge_outputs, solved
-from layerprobe.probing.scaling import Scale, standard
+from layerprobe.probing.scaling import Scale
 from layerprobe.probing.values import ProbeSettings, TargetKind
 from layerprobe.process import without_warnings
-from layerprobe.scoring.probes import LOGIT_VARIANCE, NEVER, STEPS
 from layerprobe.stats.floors import (
     NAMING_THE_MEAN,
     RANDOM_ORDER,
@@ -51,8 +50,6 @@ LABEL_METRICS = ("average precision", "f1")
 """Of several labels: the mean over labels, at a threshold of 1/2."""
 RARE_PRIMARY = "macro f1"
 """Of classes of which one is rare."""
-VARIANCES = (0.1, 1.0, LOGIT_VARIANCE, 100.0)
-"""Of a logit under the prior of logistic regression, the strongest penalty first."""
 FIT_NUMBERS = 2**26
 """Of the training rows of a logistic regression, 256 MB at most: of more rows a random part is taken."""
 
@@ -145,9 +142,9 @@ class Problem:
         n = len(self.targets)
         n_units = n if units is None else len(np.unique(units))
         if n_units < settings.folds:
-            what, finer = ("items", "") if units is None else ("groups", ", or finer groups")
+            what = "items" if units is None else "groups"
             message = f"expected at least as many {what} as folds, got {n_units} for {settings.folds}"
-            raise DataError(f"{message}: use fewer folds{finer}")
+            raise DataError(f"{message}: use fewer folds")
         classes = self.targets if self.kind == "classes" else None
         result = np.empty((settings.foldings, n), dtype=np.intp)
         for seed, folds in enumerate(result, settings.seed):
@@ -279,37 +276,33 @@ class Problem:
         return 100 * spearman(outputs, self.targets) if metric == "spearman" else self.scores(outputs)[metric]
 
     def fit(self, layer: Layer, penalties: Array) -> Fit:
-        """Return a probe of a scaled layer, fitted on all rows, for targets in their own unit.
-
-        Args:
-            layer: (n, d).
-            penalties: (labels,) as they were chosen.
-        """
+        """Return a probe of a scaled layer, fitted on all rows, for targets in their own unit."""
         n, width = layer.shape
         if self.kind == "scores":
             ((products,),) = fold_products(layer, self.targets[:, None], np.zeros((1, n), np.intp), 1)
             (fit,) = solved(products, width, penalties)
             mean, spread = products[width, :width] / n, deviations(products, width)
-            bias, weights = fit[width] + mean @ fit[:width], fit[:width] * spread[:, None]
+            bias, weights = self.in_units(fit[width] + mean @ fit[:width]), fit[:width] * spread[:, None]
             if self.unit is not None:
-                bias, weights = self.unit.undone(bias, weights)
-        else:
-            train = drawn(np.arange(n), width, seed=0)
-            rows = layer.rows(train)
-            labels = self.targets.reshape(n, -1).T
-            models = [Logistic.of(rows, of[train], None, v) for of, v in zip(labels, penalties, strict=True)]
-            mean, spread = models[0].mean, models[0].spread
-            weights = np.concatenate([each.weights for each in models], axis=1)
-            bias, penalties = np.concatenate([each.bias for each in models]), penalties / width
-        varies = np.isfinite(spread) & (spread > 0)
-        names = np.empty(0) if self.names is None else self.names
-        return Fit(
-            mean=mean,
-            scale=np.where(varies, spread, 1),
-            weights=np.where(varies[:, None], weights, 0),
-            bias=bias,
+                weights = self.unit.undone(bias, weights)[1]
+            return Fit(
+                mean=mean,
+                scale=np.where(spread == 0, 1, spread),
+                weights=weights,
+                bias=bias,
+                penalties=penalties,
+                classes=np.empty(0),
+                pairs=self.pairs or "",
+            )
+        train, names = drawn(np.arange(n), width, seed=0), np.asarray(self.names)
+        rows, labels = layer.rows(train), self.targets.reshape(n, -1).T
+        fits = [logistic(rows, label[train], penalty) for label, penalty in zip(labels, penalties, strict=True)]
+        return replace(
+            fits[0],
+            weights=np.concatenate([fit.weights for fit in fits], axis=1),
+            bias=np.concatenate([fit.bias for fit in fits]),
             penalties=penalties,
-            classes=names[models[0].classes] if self.kind == "classes" else names,
+            classes=names[fits[0].classes] if self.kind == "classes" else names,
             pairs=self.pairs or "",
         )
 
@@ -333,10 +326,7 @@ class Problem:
     def refitted(self, rows: Array, kept: NDArray[np.bool_], fitted: Fitted) -> NDArray[Any]:
         """Return the outputs of the first folding, (sets, n, ...), of probes that are fitted on some items at a time.
 
-        Args:
-            rows: (n, d).
-            kept: (sets, n) items that probes of scores or classes are fitted on.
-            fitted: On all items: penalties are those chosen there.
+        Probes of scores or classes are fitted on (sets, n) `kept` of the (n, d) rows, with the penalties of `fitted`.
         """
         outputs = np.stack([fitted.outputs[0]] * len(kept))
         for fold, penalties in enumerate(fitted.penalties[0]):
@@ -349,9 +339,9 @@ class Problem:
                 continue
             for place in changed:
                 train = kept[place] & ~inside
-                model = Logistic.of(rows[train], self.targets[train], None, penalties[0])
+                fit = logistic(rows[train], self.targets[train], penalties[0])
                 outputs[place, inside] = 0
-                outputs[np.ix_([place], inside, model.classes)] = model.probabilities(rows[inside])
+                outputs[np.ix_([place], inside, fit.classes)] = fit.probabilities(rows[inside])
         return outputs
 
     def _cosines(self, layer: Layer) -> NDArray[Any]:
@@ -409,90 +399,22 @@ def logistic_outputs(
 ) -> tuple[Array, Array]:
     """Return probabilities of the classes by logistic regression that was fitted without the fold of the row.
 
-    Each feature is divided by its standard deviation in the training rows. The penalty is chosen by the log loss on one
-    more fold that is left out, weaker ones being tried until that grows; then all training rows are fitted, see
-    `drawn`.
+    The penalty is chosen on one more fold that is left out; then all training rows are fitted, see `drawn`.
 
     Returns:
-        (foldings, n, classes) outputs, meaningless in folds that are not predicted; (foldings, folds) variances of a
-        logit that were chosen.
+        (foldings, n, classes) outputs, meaningless in folds that are not predicted; (foldings, folds) `C` as chosen.
     """
     n, width = layer.shape
     outputs = np.zeros((len(foldings), n, int(classes.max()) + 1))
-    variances = np.full((len(foldings), n_folds), np.nan)
+    penalties = np.full((len(foldings), n_folds), np.nan)
     for folding, folds in enumerate(foldings):
         for fold in predicted:
             train = drawn(np.flatnonzero(folds != fold), width, seed=folding)
             inner = folds[train] != (fold + 1) % n_folds
-            model = Logistic.of(layer.rows(train), classes[train], inner)
-            variances[folding, fold] = model.variance
+            fit = logistic(layer.rows(train), classes[train], inner=inner)
+            penalties[folding, fold] = fit.penalties[0]
             here, step = np.flatnonzero(folds == fold), max(1, NUMBERS // width)
             for start in range(0, len(here), step):
                 part = here[start : start + step]
-                outputs[folding, part[:, None], model.classes] = model.probabilities(layer.rows(part))
-    return outputs, variances
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Logistic:
-    """A fitted logistic regression."""
-
-    mean: NDArray[Any]
-    spread: NDArray[Any]
-    model: Any
-    """None where there was one class."""
-    classes: NDArray[np.intp]
-    variance: float
-    """Of a logit under the prior: the penalty."""
-
-    @classmethod
-    def of(
-        cls,
-        rows: NDArray[Any],
-        classes: NDArray[np.intp],
-        inner: NDArray[np.bool_] | None,
-        chosen: float = VARIANCES[0],
-    ) -> Logistic:
-        """Fit rows with a penalty that is chosen by those that are not `inner`, or with the one that is given."""
-        from sklearn.linear_model import LogisticRegression  # takes a second to load
-
-        mean, spread = standard(rows)
-        rows, present, loss, model = (rows - mean) / spread, np.unique(classes), np.inf, None
-        # after so many steps the predictions no longer change, even where the gradient is not yet small enough
-        with without_warnings():
-            if inner is not None and len(np.unique(classes[inner])) > 1 and not inner.all():
-                path = LogisticRegression(max_iter=STEPS, warm_start=True)
-                for variance in VARIANCES:
-                    path.set_params(C=variance / rows.shape[1]).fit(rows[inner], classes[inner])
-                    if (tried := _log_loss(path, rows[~inner], classes[~inner])) >= loss:
-                        break
-                    loss, chosen = tried, variance
-            if len(present) > 1:  # not from weights of fewer classes
-                model = LogisticRegression(C=chosen / rows.shape[1], max_iter=STEPS).fit(rows, classes)
-        return cls(mean=mean, spread=spread, model=model, classes=present, variance=chosen)
-
-    @property
-    def weights(self) -> Array:
-        """(d, logits) of standard features; of two classes the second one's logit alone."""
-        return np.zeros((len(self.mean), 1)) if self.model is None else self.model.coef_.T
-
-    @property
-    def bias(self) -> Array:
-        """(logits,): of a single class as large as that class is certain."""
-        return np.array([-NEVER * (2 * self.classes[0] - 1)]) if self.model is None else self.model.intercept_
-
-    def probabilities(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Return (n, classes that it knows)."""
-        return (
-            np.ones((len(rows), 1))
-            if self.model is None
-            else self.model.predict_proba((rows - self.mean) / self.spread)
-        )
-
-
-def _log_loss(model: Any, rows: NDArray[Any], classes: NDArray[np.intp]) -> float:
-    """Return the mean of -log p of the true class, which is no less than 1e-6 where the model does not know it."""
-    probabilities = model.predict_proba(rows)
-    place = np.searchsorted(model.classes_, classes).clip(max=len(model.classes_) - 1)
-    of_true = np.where(model.classes_[place] == classes, probabilities[np.arange(len(rows)), place], 0)
-    return float(-np.log(np.maximum(of_true, 1e-6)).mean())
+                outputs[folding, part[:, None], fit.classes] = fit.probabilities(layer.rows(part))
+    return outputs, penalties

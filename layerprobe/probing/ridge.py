@@ -36,11 +36,7 @@ REFITTED = 2**19
 def fold_products(layer: Layer, targets: Array, foldings: NDArray[np.intp], n_folds: int) -> Array:
     """Return (foldings, folds, d + 1 + m, d + 1 + m) sums of z z' over each fold, from one pass over the rows.
 
-    Args:
-        layer: (n, d) features near 1, see `layerprobe.probing.scaling`.
-        targets: (n, m) near 1.
-        foldings: (foldings, n) folds.
-        n_folds: Of each.
+    The (n, d) features and (n, m) targets are near 1, see `layerprobe.probing.scaling`; foldings are (foldings, n).
     """
     n, width = layer.shape
     dtype: type[np.floating[Any]] = np.float64 if n < FLOAT32_FROM else np.float32
@@ -158,19 +154,12 @@ def pulls(products: Array, width: int, fits: dict[int, tuple[float, Array, Array
 def ridge_outputs(
     layer: Layer, targets: Array, foldings: NDArray[np.intp], n_folds: int, predicted: Collection[int]
 ) -> tuple[Array, Array, Array]:
-    """Return cross-validated outputs of ridge regression: each row by a fit without its fold.
-
-    Args:
-        layer: (n, d).
-        targets: (n, m).
-        foldings: (foldings, n) folds.
-        n_folds: Of each.
-        predicted: Folds whose rows are predicted.
+    """Return cross-validated outputs of ridge regression: each row of some folds by a fit without its fold.
 
     Returns:
-        (foldings, n, m) outputs, NaN in other folds; (foldings, n) influences of each row, as one to train on, on
-        Pearson's correlation of one target with its outputs, 0 where there are several; and (foldings, folds)
-        penalties.
+        (foldings, n, m) outputs, NaN in folds that are not predicted; (foldings, n) influences of each row, as one to
+        train on, on Pearson's correlation of one target with its outputs, 0 where there are several; and (foldings,
+        folds) penalties.
     """
     centre, width, (n, m) = targets.mean(axis=0), layer.shape[1], targets.shape
     products = fold_products(layer, targets - centre, foldings, n_folds)
@@ -197,17 +186,10 @@ def ridge_outputs(
 
 
 def refitted(rows: Array, kept: NDArray[np.bool_], targets: Array, others: Array, penalty: float) -> Array:
-    """Fit ridge regression as `ridge_outputs` does, on some of the rows at a time.
-
-    Args:
-        rows: (n, d).
-        kept: (fits, n) rows that each is fitted on.
-        targets: (n,).
-        others: (m, d).
-        penalty: Of all of them.
+    """Fit ridge regression as `ridge_outputs` does, on some of the (n, d) rows at a time: those of (fits, n) `kept`.
 
     Returns:
-        (fits, m) outputs for the other rows.
+        (fits, m) outputs for the (m, d) other rows.
     """
     step = max(1, REFITTED // rows.size)
     if len(kept) > step:

@@ -142,11 +142,7 @@ class Board:
     ) -> Probing:
         """Return the layers compared with the best of them, and the weighted sum with its gain over single layers.
 
-        Args:
-            digest: Of the items, see `ItemInfluences`.
-            last: Number of the last layer that was given.
-            notes: To be added to those that are known.
-            fits: By the name of the layer.
+        `digest` is of the items, see `ItemInfluences`, and `last` the number of the last layer that was given.
         """
         layers, summed, level = self.layers, self.summed, current().level
         n, count = len(self.psi[0]), len(layers)
@@ -311,16 +307,9 @@ def probe_layers(
     weighted_sum: bool | None,
     left_out: Mapping[str, str] | None = None,
 ) -> Probing:
-    """Score every layer, and their weighted sum, by probes or cosines.
+    """Score every layer of features, or of embeddings of which items are pairs or queries, and their weighted sum.
 
-    Args:
-        layers: Features of the items, or embeddings of which items are pairs or queries.
-        problem: Targets with their folds, and what they are scored by.
-        about: Fields of the result besides.
-        settings: Of which the folds are those of the problem.
-        n_jobs: Threads.
-        weighted_sum: Whether it is compared; None where it has few numbers.
-        left_out: Layers before these that are not scored, with the reason.
+    `about` has fields of the result besides, and `left_out` layers before these that are not scored, with the reason.
     """
     of_problem = {
         "settings": replace(settings, folds=problem.n_folds, foldings=len(problem.foldings)),
@@ -333,27 +322,26 @@ def probe_layers(
     first, scored, fits = len(board.left_out), [], {}
     whole = len(layers) * (1 if weighted_sum is False or problem.kind in COSINES else 2) + 1
     places = [first + place if layer.number is None else layer.number for place, layer in enumerate(layers)]
-    probed = in_threads(functools.partial(_probed, problem), layers, n_jobs)
+    probed = in_threads(functools.partial(_tried, _probed, problem), layers, n_jobs)
     for place, (number, given, done) in enumerate(zip(places, layers, probed, strict=True)):
         if isinstance(done, DataError):
             broken = given.unusable() if isinstance(done, DegenerateLayerError) else None
             board.left_out[given.name] = f"it {broken}" if broken else str(done)
         else:
-            on_one_scale, fit, evaluated = done
+            on_one_scale, fits[given.name], evaluated = done
             board.add(given.name, number, given.shape[1], **evaluated)
             scored.append(on_one_scale)
-            fits[given.name] = fit
         report(f"probing {about['name']}", place + 1, whole)
     if not scored:
         reason = next(iter(board.left_out.values()))
         raise DataError(f"no layer can be scored: {reason}")
-    if weighted_sum is not False and len(scored) > 1:
+    if len(scored) > 1 and (problem.kind not in COSINES if weighted_sum is None else weighted_sum):
         with part(start=len(layers), share=len(layers), whole=whole):
-            summed = _summed(problem, scored, anyway=bool(weighted_sum))
-        if isinstance(summed, str):
-            board.left_out |= {WEIGHTED_SUM: summed} if summed else {}
+            done = _tried(_summed, problem, scored, anyway=bool(weighted_sum))
+        if isinstance(done, DataError):  # the layers by themselves have their scores
+            board.left_out[WEIGHTED_SUM] = str(done)
         else:
-            fits[WEIGHTED_SUM], evaluated = summed
+            fits[WEIGHTED_SUM], evaluated = done
             board.add(WEIGHTED_SUM, None, scored[0][0].shape[1], **evaluated)
     return board.result(
         digest=digest([problem.kind, np.asarray(problem.targets).tolist()]),
@@ -376,47 +364,42 @@ def in_threads(function: Callable[[Layer], Any], layers: Sequence[Layer], n_jobs
         yield from pool.map(function, layers)
 
 
-def _probed(problem: Problem, given: Layer) -> tuple[tuple[Layer, Scale], Fit | None, dict[str, Any]] | DataError:
-    """Return a layer on one scale, a probe of all items, and what `Board.add` reads; or why that cannot be."""
+def _tried(function: Callable[..., Any], *values: Any, **settings: Any) -> Any:
+    """Return the value of a function, or the DataError that says why a layer has none."""
     try:
-        layer, scale = scaled(given, shifted=problem.kind not in COSINES)
-        fitted = problem.outputs(layer)
-        scored, psi = problem.evaluated(fitted)
-        again, fit = jackknife(problem, layer, fitted, next(iter(scored[0]))), None
-        if problem.kind not in COSINES:
-            fit = problem.fit(layer, fitted.usual_penalties)
-            mean, deviation = scale.undone(fit.mean, fit.scale)
-            fit = replace(fit, mean=mean, scale=deviation)
+        return function(*values, **settings)
     except MisalignedSamplesError:
         raise
     except DataError as error:
         return error
+
+
+def _probed(problem: Problem, given: Layer) -> tuple[tuple[Layer, Scale], Fit | None, dict[str, Any]]:
+    """Return a layer on one scale, a probe of all items, and what `Board.add` reads."""
+    layer, scale = scaled(given, shifted=problem.kind not in COSINES)
+    fitted = problem.outputs(layer)
+    scored, psi = problem.evaluated(fitted)
+    again, fit = jackknife(problem, layer, fitted, next(iter(scored[0]))), None
+    if problem.kind not in COSINES:
+        fit = problem.fit(layer, fitted.usual_penalties)
+        mean, deviation = scale.undone(fit.mean, fit.scale)
+        fit = replace(fit, mean=mean, scale=deviation)
     return (layer, scale), fit, {"scored": scored, "psi": psi, "again": again}
 
 
-def _summed(
-    problem: Problem, scored: Sequence[tuple[Layer, Scale]], *, anyway: bool
-) -> tuple[Fit, dict[str, Any]] | str:
-    """Return a probe of the learned weighted sum, and what `Board.add` reads; or why that cannot be.
-
-    Of cosines, that is said where somebody asks for it.
-    """
+def _summed(problem: Problem, scored: Sequence[tuple[Layer, Scale]], *, anyway: bool) -> tuple[Fit, dict[str, Any]]:
+    """Return a probe of the learned weighted sum, and what `Board.add` reads."""
     layers, scales = zip(*scored, strict=True)
     size = sum(layer.shape[0] * layer.shape[1] for layer in layers)
     if problem.kind in COSINES:
-        return "cosines have no probe to learn weights with" if anyway else ""
+        raise DataError("cosines have no probe to learn weights with")
     if size > SUMMED and not anyway:
-        return f"the layers have {size:,} numbers, and are read many times for it"
+        raise DataError(f"the layers have {size:,} numbers, and are read many times for it")
     if len({layer.shape[1] for layer in layers}) > 1:
-        return "the layers have different widths"
-    try:
-        fitted, weights = sum_of_layers(problem, layers, lambda done: report("the weighted sum of layers", done, 1))
-        scored_sum, psi = problem.evaluated(fitted)
-        fit = fit_of_sum(problem, layers, scales, fitted.usual_penalties)
-    except MisalignedSamplesError:
-        raise
-    except DataError as error:  # the layers by themselves have their scores
-        return str(error)
+        raise DataError("the layers have different widths")
+    fitted, weights = sum_of_layers(problem, layers, lambda done: report("the weighted sum of layers", done, 1))
+    by_folding, psi = problem.evaluated(fitted)
     highest = np.argsort(-weights)[:3]
     note = "mean weights " + ", ".join(f"{weights[number]:.2f} of {layers[number].name}" for number in highest)
-    return fit, {"scored": scored_sum, "psi": psi, "note": note}
+    fit = fit_of_sum(problem, layers, scales, fitted.usual_penalties)
+    return fit, {"scored": by_folding, "psi": psi, "note": note}

@@ -27,7 +27,12 @@ CLASSES = 20
 """Whole numbers with up to so many different values are taken for classes."""
 COLUMNS = ("target", "targets", "label", "labels", "score", "scores", "class", "classes", "value", "y")
 """Usual names of the column of targets; the first in a file is taken."""
-PAIR, QUERY = ("first", "second", "score"), ("query", "document")
+LAYOUTS: tuple[tuple[TargetKind, tuple[str, ...]], ...] = (
+    ("pairs", ("first", "second", "score")),
+    ("queries", ("query", "document", "gain")),
+    ("queries", ("query", "document")),
+)
+"""Columns of files of pairs and queries."""
 Folds = NDArray[np.intp]
 
 
@@ -70,10 +75,9 @@ def as_targets(
         )
     if values.dtype == object:
         check_present(values[:, 0] if values.ndim == 2 else values, name="a target")
-        kinds_of_cells = {type(value) for value in values.flat}
-        mixed = bool in kinds_of_cells and len(kinds_of_cells) > 1  # True is 1 for Python alone
-        if not mixed and all(issubclass(one, Real | Decimal) for one in kinds_of_cells):
-            values = values.astype(np.float64)
+        types = {type(value) for value in values.flat}
+        if all(issubclass(one, Real | Decimal) for one in types) and (bool not in types or len(types) == 1):
+            values = values.astype(np.float64)  # but True among numbers, which is 1 for Python alone
     if kind == "labels" and values.ndim == 1:
         values = values[:, None]
     elif kind != "labels" and values.ndim == 2 and values.shape[1] == 1:
@@ -84,25 +88,37 @@ def as_targets(
             raise DataError(
                 f"expected a matrix of 0 and 1, a column a label, got {values.shape} of others: say which of {kinds}"
             )
-        return _labels(values)
+        counts = values.sum(axis=0)
+        if len(wrong := np.flatnonzero((counts == 0) | (counts == n))):
+            raise DataError(
+                f"expected samples with and without each label, got label {wrong[0]} for "
+                f"{'all' if counts[wrong[0]] else 'none'}: leave it out"
+            )
+        return Problem(kind="labels", targets=values.astype(np.intp), names=np.arange(2))
     if values.ndim != 1:
         raise DataError(f"expected targets of one or two axes, got {values.shape}")
     if values.dtype.kind not in "fiub":
-        if kind != "classes":
-            _check_text(values, kind)
+        numbers = [is_number(str(value)) for value in values] if kind != "classes" else []
+        if kind == "scores" or 2 * sum(numbers) > len(values) > sum(numbers):
+            row = numbers.index(False) if False in numbers else 0
+            raise DataError(
+                f"expected scores as numbers, got {str(values[row])!r} in row {row}, counted from 0: leave it out of "
+                "both, or say that targets are classes"
+            )
         return _classes(values)
     _check_finite(values, "target")
     different, whole = len(np.unique(values)), not np.mod(values, 1).any()
     few = values.dtype.kind == "b" or (different <= CLASSES and whole)
+    other = "for {} say so by the kind of targets"
     if kind == "classes" or (kind is None and few):
-        note = f"targets are taken for {different} classes; for scores say so by the kind of targets"
+        note = f"targets are taken for {different} classes; {other.format('scores')}"
         taken = values.astype(np.int64) if few and np.abs(values).max() < 2**53 else values
         return _classes(taken, () if kind or values.dtype.kind == "b" else (note,))
-    scores = values.astype(np.float64)
-    if np.ptp(scores) == 0:
-        raise DataError(f"expected scores that differ, got {scores[0]:g} for all {n:,} samples")
-    note = f"targets are taken for scores: {different} whole numbers; for classes say so by the kind of targets"
-    return Problem(kind="scores", targets=scores, remarks=(note,) if kind is None and whole else ())
+    if different == 1:
+        raise DataError(f"expected scores that differ, got {values[0]:g} for all {n:,} samples")
+    note = f"targets are taken for scores: {different} whole numbers; {other.format('classes')}"
+    remarks = (note,) if kind is None and whole else ()
+    return Problem(kind="scores", targets=values.astype(np.float64), remarks=remarks)
 
 
 def as_groups(given: object, n: int) -> Folds | None:
@@ -111,8 +127,9 @@ def as_groups(given: object, n: int) -> Folds | None:
         return None
     if isinstance(given, str | Path):
         path, _, column = str(given).rpartition(":")
-        whole = from_home(given).exists() or not path
-        values, _ = _read(Path(given), None, "group") if whole else _read(Path(path), column, "group")
+        if from_home(given).exists() or not path:
+            path, column = str(given), ""
+        values, _ = _read(Path(path), column, "group")
     else:
         values = as_array(given, name="groups")  # type: ignore[arg-type]
     if values.ndim != 1 or len(values) != n:
@@ -130,27 +147,6 @@ def _classes(values: NDArray[Any], notes: tuple[str, ...] = ()) -> Problem:
     if values.dtype.kind == "U":
         notes += spelled_alike(dict(zip(names.tolist(), counts.tolist(), strict=True)))
     return Problem(kind="classes", targets=numbers, remarks=notes, names=names)
-
-
-def _check_text(values: NDArray[Any], kind: TargetKind | None) -> None:
-    """Raise DataError if targets with text are to be scores, or most of them are numbers."""
-    wrong = [row for row, value in enumerate(values) if not is_number(str(value))]
-    if kind == "scores" or 0 < 2 * len(wrong) < len(values):
-        row = wrong[0] if wrong else 0
-        raise DataError(
-            f"expected scores as numbers, got {str(values[row])!r} in row {row}, counted from 0: leave it out of both, "
-            "or say that targets are classes"
-        )
-
-
-def _labels(values: NDArray[Any]) -> Problem:
-    counts = values.sum(axis=0)
-    if len(wrong := np.flatnonzero((counts == 0) | (counts == len(values)))):
-        raise DataError(
-            f"expected samples with and without each label, got label {wrong[0]} for "
-            f"{'all' if counts[wrong[0]] else 'none'}: leave it out"
-        )
-    return Problem(kind="labels", targets=values.astype(np.intp), names=np.arange(2))
 
 
 def _rows(values: NDArray[Any], n: int, what: str, widths: Sequence[int]) -> NDArray[np.float64]:
@@ -186,8 +182,7 @@ def _queries(values: NDArray[Any], n: int) -> Problem:
     if not np.isin(table[:, 1], documents).all():
         raise DataError("expected documents that are no queries, got a row that is both")
     place = np.searchsorted(documents, table[:, 1])
-    gold = np.empty(len(queries), dtype=object)
-    gold[:] = [{} for _ in queries]
+    gold = np.array([{} for _ in queries], dtype=object)
     for query, document, gain in zip(np.searchsorted(queries, table[:, 0]), place, gains, strict=True):
         gold[query][int(document)] = float(gain)
     return Problem(kind="queries", targets=gold, rows=queries, documents=documents)
@@ -215,35 +210,32 @@ def _read(path: Path, column: str | None, what: str = "target") -> tuple[NDArray
         if path.suffix in NAMED:
             arrays = {name: array for name, array in arrays_of(path).items() if len(array.shape) == 1}
             columns = {name: as_array(array.read(slice(None)), name=name).tolist() for name, array in arrays.items()}
+        elif path.suffix in (".parquet", ".pq"):
+            columns = _parquet(path)
         else:
-            columns = _parquet(path) if path.suffix in (".parquet", ".pq") else _table(path)
+            table = read_table(path).with_header()
+            if not table.rows:
+                raise DataError(f"{path} has a first line and no more: expected a row of targets for each sample")
+            columns = dict(zip(table.header or (), zip(*table.rows, strict=True), strict=True))
     except (OSError, ValueError) as error:
         if isinstance(error, DataError):
             raise
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:120]
         raise DataError(f"cannot read {path}: {reason}") from error
-    layout: tuple[tuple[str, ...], TargetKind]
-    for layout in ((PAIR, "pairs"), ((*QUERY, "gain"), "queries"), (QUERY, "queries")):
-        if column is None and set(layout[0]) <= set(columns):
-            return np.stack([_numbers(columns[name]) for name in layout[0]], axis=1), layout[1]
-    usual = COLUMNS if what == "target" else (what,)
-    only = columns if len(columns) == 1 else ()
-    names = column.split(",") if column else [name for name in (*usual, *only) if name in columns][:1]
-    missing = [name for name in names if name not in columns]
-    if missing or not names:
-        lacking = f"column {missing[0]!r}" if missing else f"a column of {what}s, such as {usual[0]},"
-        guess = nearest(missing[0], columns) if missing else ""
-        raise DataError(f"expected {lacking} in {path}, got {some(list(columns), 12)}{guess}")
+    for kind, layout in LAYOUTS:
+        if not column and set(layout) <= set(columns):
+            return np.stack([_numbers(columns[name]) for name in layout], axis=1), kind
+    usual = (*(COLUMNS if what == "target" else (what,)), *(columns if len(columns) == 1 else ()))
+    names = column.split(",") if column else [name for name in usual if name in columns][:1]
+    if not names:
+        raise DataError(f"expected a column of {what}s, such as {usual[0]}, in {path}, got {some(list(columns), 12)}")
+    for name in names:
+        if name not in columns:
+            guess = nearest(name, columns)
+            raise DataError(f"expected column {name!r} in {path}, got {some(list(columns), 12)}{guess}")
     if len(names) == 1:
         return as_values(columns[names[0]]), None
     return np.stack([_numbers(columns[name]) for name in names], axis=1), "labels"
-
-
-def _table(path: Path) -> dict[str, Sequence[Any]]:
-    table = read_table(path).with_header()
-    if not table.rows:
-        raise DataError(f"{path} has a first line and no more: expected a row of targets for each sample below it")
-    return dict(zip(table.header or (), zip(*table.rows, strict=True), strict=True))
 
 
 def _parquet(path: Path) -> dict[str, Sequence[Any]]:
@@ -253,8 +245,8 @@ def _parquet(path: Path) -> dict[str, Sequence[Any]]:
     with open_parquet(path) as file:
         names = [f.name for f in pq.read_schema(file) if not pa.types.is_nested(f.type)]
         file.seek(0)
-        columns = pq.read_table(file, columns=names).columns
-        return {name: column.to_pylist() for name, column in zip(names, columns, strict=True)}
+        columns: dict[str, Sequence[Any]] = pq.read_table(file, columns=names).to_pydict()
+        return columns
 
 
 def _numbers(cells: Sequence[Any]) -> NDArray[Any]:

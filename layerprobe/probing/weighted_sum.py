@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 
 from layerprobe.comparison.arrays import NUMBERS, Layer, Rows
-from layerprobe.probing.estimators import Fit
+from layerprobe.probing.estimators import FEATURES, Fit
 from layerprobe.probing.probes import Fitted, Problem
 from layerprobe.probing.ridge import Array, solved
 from layerprobe.probing.scaling import Scale, standard
@@ -96,13 +96,11 @@ def fit_of_sum(problem: Problem, layers: Sequence[Layer], scales: Sequence[Scale
     raw = zip(scales, summed.means, np.where(np.isinf(summed.spreads), 0, summed.spreads), strict=True)
     means, spreads = map(np.concatenate, zip(*(scale.undone(*of) for scale, *of in raw), strict=True))
     weights = np.concatenate([weight * slopes for weight in summed.weights])
-    return replace(
-        fit,
-        mean=means,
-        scale=np.where(spreads == 0, 1, spreads),
-        weights=np.where(spreads[:, None] == 0, 0, weights),
-        bias=fit.bias - fit.mean @ slopes,
-    )
+    # of pairs the first texts come first, of all layers, and so do the features that are made of them
+    parts = FEATURES[fit.pairs](*np.ones((2, 1, 1))).shape[1] if fit.pairs else 1
+    order = np.arange(len(means)).reshape(len(layers), parts, -1).swapaxes(0, 1).ravel()
+    scale, weights = np.where(spreads == 0, 1, spreads)[order], np.where(spreads[:, None] == 0, 0, weights)[order]
+    return replace(fit, mean=means[order], scale=scale, weights=weights, bias=fit.bias - fit.mean @ slopes)
 
 
 def _weights(problem: Problem, stack: Array, items: NDArray[np.intp]) -> Array:

@@ -25,8 +25,6 @@ PENALTIES = tuple(10.0**power for power in range(0, 7))
 class Probe:
     """How embeddings become features, and what is fitted on them."""
 
-    title: str
-    """What is fitted, in a sentence."""
     kept: str
     """Where the store has its scores."""
     version: int
@@ -116,9 +114,5 @@ def ridge_probe(train: Array, targets: Array, features: Array) -> Array:
     return outputs
 
 
-LOGISTIC = Probe(
-    title="logistic regression", kept="probes", version=PROBE_VERSION, features=logistic_features, fit=logistic_probe
-)
-RIDGE = Probe(
-    title="ridge regression", kept="sts-probes", version=STS_PROBE_VERSION, features=ridge_features, fit=ridge_probe
-)
+LOGISTIC = Probe(kept="probes", version=PROBE_VERSION, features=logistic_features, fit=logistic_probe)
+RIDGE = Probe(kept="sts-probes", version=STS_PROBE_VERSION, features=ridge_features, fit=ridge_probe)

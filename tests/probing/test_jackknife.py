@@ -71,7 +71,7 @@ def test_logistic_regression_is_fitted_again_with_the_penalty_that_was_chosen() 
     (again,) = problem.refitted(rows, kept, fitted)
     train, inside = kept[0] & (fold != 0), fold == 0
     scaler = StandardScaler().fit(rows[train])
-    model = LogisticRegression(C=fitted.penalties[0, 0, 0] / 6, max_iter=1000)
+    model = LogisticRegression(C=fitted.penalties[0, 0, 0], max_iter=1000)
     model.fit(scaler.transform(rows[train]), SCORES[train] < 0)
     np.testing.assert_allclose(again[inside], model.predict_proba(scaler.transform(rows[inside])), atol=1e-4)
     np.testing.assert_array_equal(again[fold == 1], fitted.outputs[0][fold == 1])

@@ -167,6 +167,20 @@ def test_the_fitted_probe_predicts_new_texts(tmp_path: Path, kind: str) -> None:
     assert result.settings.folds == 3
 
 
+def test_the_weighted_sum_of_pairs_reads_first_texts_of_all_layers_and_then_second_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jackknife, "NUMBERS", 0)
+    task = task_of(tmp_path, "entailment")
+    result, items = lp.probe(MODEL, task, cv=3, **FEW), task.split("all")
+    layers = [layer.layer for layer in result.layers]
+    sides = [np.asarray(lp.extract(MODEL, side))[:, layers] for side in items.sides]  # type: ignore[attr-defined]
+    rows = np.concatenate([side.reshape(len(side), -1) for side in sides], axis=1)
+    alone = np.concatenate([side[:, layers.index(result.best_layer)] for side in sides], axis=1)
+    summed, best = result.estimator("weighted sum").predict(rows), result.estimator().predict(alone)
+    assert (summed == best).mean() > 0.8
+
+
 def test_splits_and_scorers_of_tasks_without_probes_are_refused(tmp_path: Path) -> None:
     task = task_of(tmp_path, "triplets")
     for how in ({"cv": KFold(3)}, {"scoring": "accuracy"}):
