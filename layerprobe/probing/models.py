@@ -14,8 +14,8 @@ from layerprobe.context import part
 from layerprobe.encoders.loading import Resolved, resolve
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract_items, left_out_layers
-from layerprobe.metrics.scores import mean_influences
 from layerprobe.metrics.names import split_title
+from layerprobe.metrics.scores import mean_influences
 from layerprobe.probing.estimators import FEATURES
 from layerprobe.probing.probes import SCORED_AS, Problem
 from layerprobe.probing.run import Board, probe_layers
@@ -52,52 +52,41 @@ def probe_model(model: Any, task: Task, *, settings: ProbeSettings, splits: Any,
         return _by_outputs(checkpoint, task, split, {"settings": settings, **about})
     with part(start=0, share=EMBEDDED, whole=1):
         items, embeddings = extract_items(checkpoint, task.split(split), task=task)
-    how |= {"settings": settings, "splits": splits, "scoring": scoring}
-    return _by_rows(items, embeddings, task, about, **how)
-
-
-def _by_rows(
-    items: Any,
-    embeddings: Embeddings,
-    task: Task,
-    about: dict[str, Any],
-    *,
-    settings: ProbeSettings,
-    splits: Any,
-    scoring: Any,
-    **how: Any,
-) -> Probing:
-    kind, groups = KINDS[task.kind], None
-    given = range(embeddings.first_layer, embeddings.n_layers)  # a constant one behind is noticed by the probes
-    layers = [
-        Layer(name=f"layer {number}", shape=stored.shape, read=stored.__getitem__)
-        for number, stored in ((layer, embeddings.stored.rows(layer)) for layer in given)
-    ]
-    links = links_of(items)
-    of: dict[str, Any] = {"scored_as": task.kind}
-    if task.kind == SCORED_AS["queries"]:
-        of |= {"rows": embeddings.rows(items.query_texts), "documents": embeddings.rows(items.document_texts)}
-        problem = Problem(kind="queries", targets=items.gold, own=np.array(items.own, dtype=np.int64), **of)
-    elif kind.zero_shot == "cosine":
-        of["rows"] = np.stack([embeddings.rows(side) for side in items.sides], axis=1)
-        problem = Problem(kind="pairs", targets=np.array(items.gold), **of)
-    else:
-        sides, probe = [embeddings.rows(side) for side in items.sides], kind.load("probe")
-        layers = [_features(layer, probe, sides) for layer in layers]
-        pairs = next((name for name, features in FEATURES.items() if features is probe.features), None)
-        of["pairs"] = pairs if len(sides) > 1 else ""
-        if kind.labelled:
-            names, numbers = np.array(task.labels), np.array(items.gold, dtype=np.intp)
-            problem = Problem(kind="classes", targets=numbers, names=names, **of)
-        else:
-            problem = Problem(kind="scores", targets=np.array(items.gold, dtype=np.float64), **of)
-        if splits is None:
-            groups, notes = _kept_together(items, links, settings.folds)
-            about["notes"] += notes
+    layers, problem = _posed(items, embeddings, task)
+    links, groups = links_of(items), None
+    if kind.zero_shot == "probe" and splits is None:
+        groups, notes = _kept_together(items, links, settings.folds)
+        about["notes"] += notes
     problem = replace(problem.folded(groups, settings, splits).scored_by(scoring), links=links)
     about |= {"model": embeddings.model, "cautions": embeddings.cautions}
+    left_out = _left_out(embeddings, range(embeddings.first_layer, embeddings.n_layers))
     with part(start=EMBEDDED, share=1 - EMBEDDED, whole=1):
-        return probe_layers(layers, problem, about, settings=settings, left_out=_left_out(embeddings, given), **how)
+        return probe_layers(layers, problem, about, settings=settings, left_out=left_out, **how)
+
+
+def _posed(items: Any, embeddings: Embeddings, task: Task) -> tuple[list[Layer], Problem]:
+    """Return the layers that items of a task are predicted from, and the targets."""
+    kind = KINDS[task.kind]
+    of: dict[str, Any] = {"scored_as": task.kind}
+    stored = {  # a constant one behind is noticed by the probes
+        layer: embeddings.stored.rows(layer) for layer in range(embeddings.first_layer, embeddings.n_layers)
+    }
+    layers = [Layer(name=f"layer {i}", shape=rows.shape, read=rows.__getitem__) for i, rows in stored.items()]
+    if task.kind == SCORED_AS["queries"]:
+        rows, documents = (embeddings.rows(texts) for texts in (items.query_texts, items.document_texts))
+        own = np.array(items.own, dtype=np.int64)
+        return layers, Problem(kind="queries", targets=items.gold, rows=rows, documents=documents, own=own, **of)
+    sides = [embeddings.rows(side) for side in items.sides]
+    if kind.zero_shot == "cosine":
+        return layers, Problem(kind="pairs", targets=np.array(items.gold), rows=np.stack(sides, axis=1), **of)
+    probe = kind.load("probe")
+    layers = [_features(layer, probe, sides) for layer in layers]
+    pairs = next((name for name, features in FEATURES.items() if features is probe.features), None)
+    of["pairs"] = pairs if len(sides) > 1 else ""
+    if kind.labelled:
+        numbers = np.array(items.gold, dtype=np.intp)
+        return layers, Problem(kind="classes", targets=numbers, names=np.array(task.labels), **of)
+    return layers, Problem(kind="scores", targets=np.array(items.gold, dtype=np.float64), **of)
 
 
 def _kept_together(items: Items, links: Links | None, folds: int) -> tuple[NDArray[np.intp] | None, tuple[str, ...]]:

@@ -251,7 +251,9 @@ def probe(
         tolerance=tolerance,
         seed=seed_of(random_state),
     )
-    how: dict[str, Any] = {"settings": settings, "n_jobs": threads_of(n_jobs), "weighted_sum": weighted_sum}
+    if n_jobs == 0 or not isinstance(n_jobs, Integral | None):
+        raise DataError(f"expected n_jobs as a number of threads, or -1 for one a core, got {quoted(n_jobs)}")
+    how: dict[str, Any] = {"settings": settings, "n_jobs": n_jobs, "weighted_sum": weighted_sum}
     if isinstance(targets, Task):
         from layerprobe.probing.models import probe_model
 
@@ -289,21 +291,13 @@ def seed_of(random_state: Any) -> int:
         ) from error
 
 
-def threads_of(n_jobs: Any) -> int:
-    """Return how many threads `n_jobs` stands for: those below 0 count from the number of cores, -1."""
-    jobs = 1 if n_jobs is None else n_jobs
-    if not isinstance(jobs, Integral) or int(jobs) == 0:
-        raise DataError(f"expected n_jobs as a number of threads, or -1 for one a core, got {quoted(n_jobs)}")
-    return int(jobs) if int(jobs) > 0 else max((os.cpu_count() or 1) + 1 + int(jobs), 1)
-
-
 def probe_layers(
     layers: Sequence[Layer],
     problem: Problem,
     about: Mapping[str, Any],
     *,
     settings: ProbeSettings,
-    n_jobs: int,
+    n_jobs: int | None,
     weighted_sum: bool | None,
     left_out: Mapping[str, str] | None = None,
 ) -> Probing:
@@ -351,16 +345,17 @@ def probe_layers(
     )
 
 
-def in_threads(function: Callable[[Layer], Any], layers: Sequence[Layer], n_jobs: int) -> Iterator[Any]:
+def in_threads(function: Callable[[Layer], Any], layers: Sequence[Layer], n_jobs: int | None) -> Iterator[Any]:
     """Yield the values of a function of layers, in their order, of so many at a time."""
-    if n_jobs == 1:
+    if n_jobs is None or n_jobs == 1:
         yield from map(function, layers)
         return
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    limits = threadpool_limits(max((os.cpu_count() or 1) // n_jobs, 1))
+    cores = os.cpu_count() or 1
+    threads = n_jobs if n_jobs > 0 else max(cores + 1 + n_jobs, 1)
     # filters of warnings are those of the process: threads would turn them on and off for each other
-    with without_warnings(), limits, ThreadPoolExecutor(n_jobs) as pool:
+    with without_warnings(), threadpool_limits(max(cores // threads, 1)), ThreadPoolExecutor(threads) as pool:
         yield from pool.map(function, layers)
 
 

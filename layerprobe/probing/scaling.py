@@ -45,12 +45,6 @@ class Scale:
         mean = np.where(low == high, low, sums / counts)
         return cls(exponents=exponents, mean=mean, spreads=np.frexp(np.maximum(high - mean, mean - low))[1])
 
-    @property
-    def unshifted(self) -> "Scale":
-        """The same for all features, with nothing taken off: cosines stay what they are."""
-        largest = np.full_like(self.exponents, self.exponents.max())
-        return replace(self, exponents=largest, mean=np.zeros_like(self.mean), spreads=np.zeros_like(self.spreads))
-
     def __call__(self, rows: NDArray[Any]) -> Array:
         """Return (n, d) rows in float64, each deviation between -1 and 1."""
         values = rows.astype(np.float64)
@@ -65,17 +59,17 @@ class Scale:
 
 
 def scaled(layer: Layer, *, shifted: bool) -> tuple[Layer, Scale]:
-    """Return a layer whose rows are brought to one scale as they are read, and are kept where they are few.
+    """Return an (n, d) layer whose rows are brought to one scale as they are read, and are kept where they are few.
 
-    Args:
-        layer: (n, d).
-        shifted: Whether the means of the features are taken off, too.
+    Where it is not shifted, all features have one exponent and keep their means, so that cosines stay what they are.
 
     Raises:
         DegenerateLayerError: If all rows are the same, or a value is not finite.
     """
     scale = Scale.of(lambda: (block for _, block in layer.blocks()))
-    scale = scale if shifted else scale.unshifted
+    if not shifted:
+        largest = np.full_like(scale.exponents, scale.exponents.max())
+        scale = Scale(exponents=largest, mean=np.zeros_like(scale.mean), spreads=np.zeros_like(scale.spreads))
     n, width = layer.shape
     if n * width <= NUMBERS:
         return replace(layer, read=scale(layer.rows(slice(0, n))).__getitem__), scale

@@ -195,10 +195,10 @@ class Probing(Shown):
             reason = "JSON keeps none: probe again, or save results as .safetensors"
             nothing = f"{self.method} is compared, and nothing is fitted" if not self.folded else reason
             raise DataError(f"expected a result with fitted probes, got none: {nothing}")
-        number: Any = self.best_layer if layer is None else layer
-        if isinstance(number, int) and number < 0:
-            number += 1 + max(each.layer for each in self.layers if each.layer is not None)
-        names = {each.layer: each.name for each in self.layers} | {name: name for name in self.fits}
+        names: dict[Any, str] = {each.layer: each.name for each in self.layers} | {name: name for name in self.fits}
+        last = max(each.layer for each in self.layers if each.layer is not None)
+        number = self.best_layer if layer is None else layer
+        number = number + 1 + last if isinstance(number, int) and number < 0 else number
         if number not in names:
             raise DataError(f"expected a layer that was scored, one of {some(list(names), 40)}, got {quoted(layer)}")
         return self.fits[names[number]].pipeline(self.kind)
@@ -292,7 +292,10 @@ class Probing(Shown):
             )
             for metric, name in sorted(names.items(), key=lambda pair: pair[0] != self.primary)
         )
-        floor = self.floor
+        floor, over = self.floor, f"over new {plural(self.unit)}{' and foldings' if self.folded else ''}"
+        best_of = "On other items: of the best layer after its choice among all, of others by themselves."
+        behind = "Points that the best layer is ahead at most, true of all layers together."
+        lines = (Line(names[self.primary], interval="interval"),)
         return Table(
             columns=(
                 column("embedding", lambda row: row.name),
@@ -304,24 +307,16 @@ class Probing(Shown):
                     lambda row: row.error and row.error.interval,
                     title=interval_title(self.level),
                     form=".2f",
-                    meaning="On other items: of the best layer after its choice among all, of others by themselves.",
+                    meaning=best_of,
                     interval=True,
-                    over=f"over new {plural(self.unit)}{' and foldings' if self.folded else ''}",
+                    over=over,
                 ),
                 column(
                     "floor", lambda _: floor and floor.value, form=".2f", meaning=f"By {floor.by}." if floor else ""
                 ),
+                column("behind", form=".2f", title="at most behind", meaning=behind),
                 column(
-                    "behind",
-                    form=".2f",
-                    title="at most behind",
-                    meaning="Points that the best layer is ahead at most, true of all layers together.",
-                ),
-                column(
-                    "gain",
-                    lambda row: row.gain and row.gain.value,
-                    form="+.2f",
-                    meaning="Over the best single layer.",
+                    "gain", lambda row: row.gain and row.gain.value, form="+.2f", meaning="Over the best single layer."
                 ),
                 column(
                     "gain_interval",
@@ -335,14 +330,7 @@ class Probing(Shown):
                 column("note", shown=False),
             ),
             title="Frozen layers",
-            charts=(
-                Chart(
-                    lines=(Line(names[self.primary], interval="interval"),),
-                    name="layers",
-                    floor="floor" if floor else "",
-                    chosen="the best layer",
-                ),
-            ),
+            charts=(Chart(lines=lines, name="layers", floor="floor" if floor else "", chosen="the best layer"),),
             marks=tuple(map(self._mark, rows)),
         )
 

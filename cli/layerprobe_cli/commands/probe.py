@@ -74,17 +74,10 @@ def probe(
     if source is None:
         call.refuse(call.given(o.TASK), "without --task")
     task = o.load(source) if source else None
-    how: dict[str, Any] = {
-        "cv": settings.folds,
-        "foldings": settings.foldings,
-        "tolerance": settings.tolerance,
-        "random_state": settings.seed,
-        "scoring": scoring,
-        "weighted_sum": weighted_sum,
-    }
+    how: dict[str, Any] = {"cv": settings.folds, "foldings": settings.foldings, "random_state": settings.seed}
+    how |= {"tolerance": settings.tolerance, "scoring": scoring, "weighted_sum": weighted_sum}
     if task is None:
-        about: dict[str, Any] = {"groups": groups, "kind": targets_are, "column": target}
-        result = lp.probe(embeddings.name, targets, **how, **about)
+        result = lp.probe(embeddings.name, targets, groups=groups, kind=targets_are, column=target, **how)
     else:
         (checkpoint,) = o.resolved(embeddings)
         call.data(checkpoint, task)
