@@ -127,11 +127,10 @@ class Problem:
             sides = () if alone else tuple(np.atleast_2d(rows.T))
         links = Links(sides=sides) if sides else None
         units = None if groups is None else sides[0]
-        if splits is None:
-            foldings = self._foldings(units, settings)
-        else:
-            foldings = folds_of(splits, targets, units)
-            if units is not None and any(len({*zip(units, folds, strict=True)}) > len({*units}) for folds in foldings):
+        foldings = self._foldings(units, settings) if splits is None else folds_of(splits, targets, units)
+        if units is not None:
+            parts = max(len(np.unique(units * len(units) + folds)) for folds in foldings)
+            if parts > len(np.unique(units)):
                 raise DataError("expected splits that divide no group, as GroupKFold makes, got a group in two folds")
         if self.kind in ("scores", "pairs"):
             unit = Scale.of(lambda: [targets[:, None]])
