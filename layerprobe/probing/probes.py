@@ -281,9 +281,9 @@ class Problem:
             ((products,),) = fold_products(layer, self.targets[:, None], np.zeros((1, n), np.intp), 1)
             (fit,) = solved(products, width, penalties)
             mean, spread = products[width, :width] / n, deviations(products, width)
-            bias, weights = self.in_units(fit[width] + mean @ fit[:width]), fit[:width] * spread[:, None]
+            bias, weights = fit[width] + mean @ fit[:width], fit[:width] * spread[:, None]
             if self.unit is not None:
-                weights = self.unit.undone(bias, weights)[1]
+                bias, weights = self.unit.undone(bias, weights)
             return Fit(
                 mean=mean,
                 scale=np.where(spread == 0, 1, spread),
