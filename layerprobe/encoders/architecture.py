@@ -117,8 +117,6 @@ def count_blocks(config: PreTrainedConfig) -> int:
     return int(config.num_hidden_layers)
 
 
-_DEPTHS = ("num_blocks",)
-"""Second names for the number of blocks, such as that of xLSTM."""
 _BACKBONE = ("stage_names", "out_features", "out_indices", "_out_features", "_out_indices")
 
 
@@ -137,7 +135,8 @@ def truncated_configs(config: PreTrainedConfig, layer: int) -> Iterator[PreTrain
     values = {name: _of_blocks(value, range(layer), n_blocks) for name, value in settings.items()}
     cut = {name: value for name, value in values.items() if value is not None}
     unclear = tuple(name for name in cut if not _follows_depth(config, name))
-    settings.update({name: layer for name in _DEPTHS if settings.get(name) == n_blocks})
+    if settings.get("num_blocks") == n_blocks:  # the same number again, in xLSTM
+        settings["num_blocks"] = layer
     settings[config.attribute_map.get("num_hidden_layers", "num_hidden_layers")] = layer
     errors: list[Exception] = []
     n_made = 0

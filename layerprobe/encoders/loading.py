@@ -29,12 +29,14 @@ from layerprobe.encoders.architecture import (
     count_blocks,
     count_parameters,
     empty_model,
+    in_order,
     kept_by_text,
     known_class,
     modality,
     pooler_option,
     refusal,
     towers_of,
+    truncated_configs,
 )
 from layerprobe.encoders.batching import Prepared, collate
 from layerprobe.encoders.device import DTYPES, computed_on, dtype_name, resolve_device
@@ -70,21 +72,13 @@ from layerprobe.encoders.recipe import (
     tried_recipe,
     with_end_token,
 )
-from layerprobe.encoders.stack import check_blocks, config_of_blocks, find_stack, of_blocks
-from layerprobe.encoders.vision import (
-    ImageReader,
-    is_image_processor,
-    load_image_processor,
-    n_patches,
-    prepare_images,
-    probe_images,
-    processor_digest,
-)
+from layerprobe.encoders.stack import check_blocks, find_stack, of_blocks
+from layerprobe.encoders.vision import ImageReader, is_image_processor, prepare_images, probe_images
 from layerprobe.encoders.vocabulary import config_with_tokens, keep_tokens, read_whole, with_tokens
 from layerprobe.errors import DataError, ModelError, option
 from layerprobe.files.atomic import from_home, known_sha256, readable_size, sha256_of
 from layerprobe.files.folders import SUMS, folder_problems
-from layerprobe.files.images import Modality, Readable
+from layerprobe.files.images import Modality, Readable, pillow
 from layerprobe.files.inputs import DATA, is_path, similar_file
 from layerprobe.files.network import give_up_hub, hub_limits_if, hub_trouble, without_password
 from layerprobe.names import is_generic, quoted, short_name
@@ -252,7 +246,8 @@ class Resolved:
 
     def _cut(self, whole: PreTrainedConfig, asked: Model) -> "Resolved":
         config = whole if asked.tokens is None else config_with_tokens(whole, asked.tokens)
-        config = config if asked.blocks is None else config_of_blocks(config, asked.blocks)
+        if asked.blocks is not None:
+            config = next(truncated_configs(in_order(config, asked.blocks), len(asked.blocks)))
         return replace(self, config=config, asked=asked, whole=None if config is whole else whole)
 
 
@@ -265,15 +260,11 @@ def resolve(model: ModelLike, *, items: Readable | None = None, like: Model = DE
     """Return a model's configuration and tokenizer, without its weights, at a commit that no longer moves.
 
     Code that comes with the checkpoint runs where its options say so. What was resolved comes back as it is. A loaded
-    model is known by its content, so that what is kept of it is found again; it is never changed.
+    model is known by its content, so that what is kept of it is found again; it is never changed. A name or a folder
+    alone is loaded and run like another model.
 
     Of a model of two towers, such as CLIP, the image tower is taken for images and the text tower for texts and where
     `items` does not say what it is for; a name that ends in `:image` or `:text` says which.
-
-    Args:
-        model: A name, a folder, a `Model`, one that was resolved before, or a loaded model.
-        items: What it is to read; None where that is not known.
-        like: How it is loaded and run unless it says itself.
     """
     check_fork()
     reads: Modality | None = "image" if items == "captioned" else items
@@ -379,7 +370,12 @@ def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
         check_supported(config)
         reads, recipe = modality(config), Recipe()
         if reads == "image":
-            tokenizer = load_image_processor(name, source, pinned | model.processor_kwargs)
+            try:
+                pillow()
+            except DataError as error:
+                raise ModelError(str(error)) from error
+            how = {"backend": "pil"} | pinned | model.processor_kwargs
+            tokenizer = _from_pretrained(transformers.AutoImageProcessor, name, source, how, "preprocessor_config.json")
         else:
             default = default_recipe(config, trust_remote_code=trust_remote_code)
             tokenizer, recipe = _text_reader(model, source, root, pinned, default)
@@ -391,7 +387,7 @@ def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
         revision=commit or folder_digest(Path(source)),
         config=config,
         tokenizer=tokenizer,
-        tokenizer_digest=processor_digest(tokenizer) if reads == "image" else _tokenizer_digest(tokenizer),
+        tokenizer_digest=_tokenizer_digest(tokenizer),
         pinned=pinned,
         modality=reads,
         towers=() if tower else tuple(towers),
@@ -435,16 +431,8 @@ def _named(model: Model, root: str) -> Model:
 def _text_reader(model: Model, source: str, root: str, pinned: dict[str, Any], default: Recipe) -> tuple[Any, Recipe]:
     """Return the tokenizer in a folder or a repository, and the recipe of the configuration next to it."""
     name = model.full_name
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source, **pinned | model.processor_kwargs)
-    except Exception as error:  # transformers raises anything here, from OSError to TypeError
-        if class_names(error) & NO_NETWORK:
-            raise
-        raise ModelError(
-            f"the tokenizer of {name} cannot be loaded: {first_sentence(error)}; "
-            "expected tokenizer.json or a vocabulary file next to the model"
-        ) from error
-    tokenizer = _usable(name, tokenizer)
+    files, how = "tokenizer.json or a vocabulary file", pinned | model.processor_kwargs
+    tokenizer = _usable(name, _from_pretrained(AutoTokenizer, name, source, how, files))
     read_whole(tokenizer, partial(_beside, source, pinned))
     configured = configured_recipe(partial(_beside, root, pinned), name)
     settings = _beside(source, pinned, TOKENIZER_SETTINGS)
@@ -457,6 +445,19 @@ def _text_reader(model: Model, source: str, root: str, pinned: dict[str, Any], d
                 f"a token, or no {option('end_token', True)}"
             )
     return tokenizer, recipe
+
+
+def _from_pretrained(auto: Any, name: str, source: str, options: dict[str, Any], files: str) -> Any:
+    """Return a model's tokenizer or image processor; ModelError if it cannot be made of the files next to the model."""
+    try:
+        return auto.from_pretrained(source, **options)
+    except Exception as error:  # transformers raises anything here, from OSError to TypeError
+        if class_names(error) & NO_NETWORK:
+            raise
+        what = "tokenizer" if auto is AutoTokenizer else "image processor"
+        raise ModelError(
+            f"the {what} of {name} cannot be loaded: {first_sentence(error)}; expected {files} next to the model"
+        ) from error
 
 
 _HUB = ("token", "local_files_only")
@@ -542,7 +543,7 @@ def _resolved_in_memory(asked: Model) -> Resolved:
         revision=f"{content}-{behaviour}",
         config=copy.deepcopy(model.config),
         tokenizer=tokenizer,
-        tokenizer_digest=processor_digest(tokenizer) if reads == "image" else _tokenizer_digest(tokenizer),
+        tokenizer_digest=_tokenizer_digest(tokenizer),
         pinned={"revision": None, "trust_remote_code": trusted},
         loaded=model,
         modality=reads,
@@ -552,14 +553,10 @@ def _resolved_in_memory(asked: Model) -> Resolved:
 
 @plain_torch()
 def load_encoder(source: ModelLike, *, device: str | None = None, share: bool = False) -> Encoder:
-    """Load an encoder with its tokenizer, as the options of the model say.
+    """Load an encoder with its tokenizer, as the options of the model say, or on another device.
 
-    In reduced precision weights stay float32, under autocast.
-
-    Args:
-        source: The model.
-        device: Where it is loaded, if not where its options say.
-        share: Take a model that was given loaded itself, in evaluation mode, and not a copy.
+    In reduced precision weights stay float32, under autocast. With `share` a model that was given loaded is taken
+    itself, in evaluation mode, and not a copy.
     """
     # refused before the model is sought
     asked = source.asked if isinstance(source, Resolved) else source
@@ -666,8 +663,11 @@ def _image_reader(model: PreTrainedModel, processor: Any, *, name: str) -> Image
     if states.ndim != 3:
         raise refusal(name, f"it makes a grid of {'x'.join(map(str, states.shape[1:]))} numbers of an image")
     reader.n_tokens = states.shape[1]
-    patches = n_patches(model.config, pixels)
-    reader.n_extra = max(0, reader.n_tokens - patches) if patches else 0
+    size = getattr(model.config, "patch_size", None)
+    height, width = (size, size) if isinstance(size, int) else size if isinstance(size, list | tuple) else (0, 0)
+    if height and width:
+        n_patches = (pixels.shape[-2] // height) * (pixels.shape[-1] // width)
+        reader.n_extra = max(0, reader.n_tokens - n_patches)
     return reader
 
 
@@ -802,6 +802,11 @@ def position_limit(model: PreTrainedModel) -> int | None:
 
 
 def _tokenizer_digest(tokenizer: Any) -> str:
+    """Return a sha256 of everything that decides which tokens or pixels a model is given."""
+    if is_image_processor(tokenizer):
+        settings = {name: value for name, value in tokenizer.to_dict().items() if not name.startswith("_")}
+        text = json.dumps([type(tokenizer).__name__, settings], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         rules: Any = [sorted(tokenizer.get_vocab().items()), _slow_settings(tokenizer.init_kwargs)]
@@ -961,7 +966,10 @@ def quiet_transformers() -> Iterator[None]:
     before = os.environ.get(NO_CONVERSION)
     try:
         logging_.set_verbosity_error()
-        if not _on_terminal():
+        terminal = False
+        with contextlib.suppress(AttributeError, ValueError):  # what stands in its place need not be a file, nor open
+            terminal = sys.stderr.isatty()
+        if not terminal:
             logging_.disable_progress_bar()
         os.environ[NO_CONVERSION] = "1"
         yield
@@ -972,11 +980,3 @@ def quiet_transformers() -> Iterator[None]:
         logging_.set_verbosity(level)
         if bars:
             logging_.enable_progress_bar()
-
-
-def _on_terminal() -> bool:
-    """Return whether standard error is a terminal; what stands in its place need not be a file, nor open."""
-    try:
-        return sys.stderr.isatty()
-    except (AttributeError, ValueError):
-        return False

@@ -47,18 +47,14 @@ class Stack:
     """Positions that the model puts before a text's tokens, and drops at the end."""
 
     def states(self, model: PreTrainedModel, batch: Batch, *, name: str, raw: bool = False) -> Iterator[Tensor]:
-        """Yield (text, token, feature) states of layers 0 .. n_blocks, as truncated models output them.
+        """Yield (text, token, feature) states of layers 0 .. n_blocks, as truncated models output them; raw: no tail.
 
         A layer is what goes into the next block, and from there through the tail. Blocks give what they compute in
         many forms, and the hidden states that transformers hands out are not those of the layers in all its models.
-
-        Args:
-            model: The model, or a truncated one.
-            batch: What it reads.
-            name: Of the model, for its errors.
-            raw: Leave the tail out.
         """
-        width, before_tail = _width(batch), list[Tensor]()
+        # packed sequences have no mask
+        tokens = batch["attention_mask"] if "attention_mask" in batch else batch["input_ids"]
+        width, before_tail = tokens.shape[1], list[Tensor]()
         with contextlib.ExitStack() as hooks:
             inputs = hooks.enter_context(self.inputs_of_blocks(model))
             if raw and self.tail:
@@ -93,11 +89,6 @@ class Stack:
         """Return the (text, token, feature) part of a state inside the model that belongs to `width` tokens."""
         state = state.transpose(0, 1) if self.texts_second else state
         return state[:, self.n_before : self.n_before + width]
-
-
-def _width(batch: Batch) -> int:
-    """Return the tokens of a batch's longest text; packed sequences have no mask."""
-    return (batch["attention_mask"] if "attention_mask" in batch else batch["input_ids"]).shape[1]
 
 
 @torch.inference_mode()
@@ -232,22 +223,11 @@ def check_blocks(config: PreTrainedConfig, blocks: Sequence[int], *, name: str) 
         raise ModelError(f"expected blocks of {name} to keep, ascending, from 1 to {n_blocks}, got {listed}")
 
 
-def config_of_blocks(config: PreTrainedConfig, blocks: Sequence[int]) -> PreTrainedConfig:
-    """Return the likeliest configuration of a model of some blocks."""
-    return next(truncated_configs(in_order(config, blocks), len(blocks)))
-
-
 @torch.no_grad()  # not in inference mode: what is made here is trained
 def of_blocks(model: PreTrainedModel, blocks: Sequence[int], probe: Batch, *, name: str) -> PreTrainedModel:
-    """Return a model of some blocks, which shares its weights with the whole one.
+    """Return a model of some blocks, ascending, from 1, which shares its weights with the whole one.
 
-    It is compared with the whole model in which the other blocks hand on what they read.
-
-    Args:
-        model: The bare encoder, in evaluation mode; it is not changed.
-        blocks: To keep, ascending, from 1.
-        probe: Texts to compare it on.
-        name: Of the model, for its errors.
+    It is compared with the whole model, in evaluation mode, in which the other blocks hand on what they read.
     """
     n_blocks = count_blocks(model.config)
     check_blocks(model.config, blocks, name=name)

@@ -1,21 +1,18 @@
 """Images -> pixels, by the model's own processor, a batch at a time. Knows processors and grids; runs no model."""
 
 import functools
-import hashlib
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-import transformers
 from numpy.typing import NDArray
 from torch import Tensor
 
 from layerprobe.encoders.batching import EXTRA, TOKEN, Batch, as_digests, on_device
-from layerprobe.encoders.failures import first_sentence, model_errors
+from layerprobe.encoders.failures import model_errors
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.images import ImageItem, pillow
 
@@ -71,16 +68,9 @@ class PreparedImages:
 
     images: tuple[ImageItem, ...]
     reader: ImageReader
-
-    @property
-    def n_truncated(self) -> int:
-        """Images are never cut at a number of tokens."""
-        return 0
-
-    @property
-    def padding_side(self) -> str:
-        """Of images nothing is padded."""
-        return "right"
+    n_truncated: ClassVar[int] = 0
+    padding_side: ClassVar[str] = "right"
+    """Images are neither cut nor padded."""
 
     def __len__(self) -> int:
         return len(self.images)
@@ -131,38 +121,6 @@ def probe_images() -> tuple[ImageItem, ...]:
     return tuple(items)
 
 
-def n_patches(config: Any, pixels: Tensor) -> int | None:
-    """Return the patches that a model of `config` makes of an image; None where its configuration does not say."""
-    size = getattr(config, "patch_size", None)
-    height, width = (size, size) if isinstance(size, int) else size if isinstance(size, list | tuple) else (0, 0)
-    if not height or not width:
-        return None
-    return int((pixels.shape[-2] // height) * (pixels.shape[-1] // width))
-
-
-def load_image_processor(name: str, source: str, options: dict[str, Any]) -> Any:
-    """Return a model's own image processor, on Pillow."""
-    try:
-        pillow()
-    except DataError as error:
-        raise ModelError(str(error)) from error
-    auto: Any = transformers.AutoImageProcessor
-    try:
-        return auto.from_pretrained(source, backend="pil", **options)
-    except Exception as error:  # transformers raises anything here, from OSError to TypeError
-        raise ModelError(
-            f"the image processor of {name} cannot be loaded: {first_sentence(error)}; expected "
-            "preprocessor_config.json next to the model"
-        ) from error
-
-
 def is_image_processor(value: object) -> bool:
     """Return whether this is an image processor of transformers."""
     return hasattr(value, "image_processor_type") or "ImageProcessor" in type(value).__name__
-
-
-def processor_digest(processor: Any) -> str:
-    """Return a sha256 of everything that decides which pixels a model is given."""
-    settings = {name: value for name, value in processor.to_dict().items() if not name.startswith("_")}
-    text = json.dumps([type(processor).__name__, settings], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
