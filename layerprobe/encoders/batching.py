@@ -217,10 +217,7 @@ CPU_BATCH_TOKENS = 1024  # that go through a model at once, padding included, wh
 def token_batches(lengths: Sequence[int], *, budget: int, same_length: bool = False) -> Iterator[list[int]]:
     """Yield batches of row numbers whose padded size stays within `budget` tokens, longest texts first.
 
-    Args:
-        lengths: Tokens of every text.
-        budget: Tokens a batch, padding included; a single longer text is a batch of its own.
-        same_length: Never pad: every batch holds texts of one length.
+    A single longer text is a batch of its own. With `same_length` nothing is padded: a batch has texts of one length.
 
     Examples:
         >>> list(token_batches([2, 9, 3, 2], budget=6))
@@ -245,11 +242,7 @@ def padded_groups(lengths: Sequence[int], *, budget: int | None = None, overhead
 
     Exact: in the order of lengths, the cheapest end of every first part is known when the next is looked for. The time
     is quadratic in the rows, but where no cut can pay: it is meant for the examples of a step, not for a data set.
-
-    Args:
-        lengths: Tokens of every row.
-        budget: As for `token_batches`, of a group.
-        overhead: What another group costs, in tokens.
+    Lengths and overhead are in tokens; the budget is that of `token_batches`, of a group.
 
     Examples:
         >>> padded_groups([9, 2, 3, 8], overhead=2)

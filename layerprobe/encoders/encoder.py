@@ -213,12 +213,8 @@ class TruncatedEncoder(nn.Module):
     """The embeddings and the first `layer` blocks of an encoder, as a model of its own.
 
     The removed blocks do not exist in it. Architectures that do not run without a block, such as DeBERTa-v2
-    and ModernBERT, keep one for layer 0 and read what goes into it.
-
-    Args:
-        encoder: It is not changed.
-        layer: Blocks to keep.
-        share: Whether the weights are the encoder's own, for a look without a copy; else they can be trained.
+    and ModernBERT, keep one for layer 0 and read what goes into it. The encoder is not changed; with `share` the
+    weights are its own, for a look without a copy, else they can be trained.
     """
 
     def __init__(self, encoder: Encoder, layer: int, *, share: bool = False) -> None:

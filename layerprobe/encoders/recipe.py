@@ -135,9 +135,7 @@ class Recipe:
 def configured_recipe(find: Callable[[str], Path | None], name: str) -> Recipe | None:
     """Return the recipe of a sentence-transformers configuration; None without one.
 
-    Args:
-        find: The path of a file that lies next to the model, None where there is no such file.
-        name: Of the model, for errors.
+    `find` gives the path of a file next to the model of this name, None where there is no such file.
     """
     try:
         source = sentence_model(find)

@@ -266,11 +266,7 @@ def _listed(value: Any) -> list[int]:
 def keep_tokens(model: PreTrainedModel, tokens: Sequence[int], probe: Batch, *, name: str) -> None:
     """Take the embeddings of all other tokens out of a model, which is changed; ModelError if it reads otherwise then.
 
-    Args:
-        model: The bare encoder, in evaluation mode.
-        tokens: Ids to keep, ascending.
-        probe: Texts to compare it on, by the new ids.
-        name: Of the model, for its errors.
+    The model is in evaluation mode, and ids to keep are ascending; the probe has texts by the new ids.
     """
     rows = torch.tensor(tokens, device=model.device)
     expected = model(**read_by_model(probe | {"input_ids": rows[probe["input_ids"]]})).last_hidden_state

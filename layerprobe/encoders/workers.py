@@ -64,13 +64,7 @@ def taken_over(options: Model, computes: str, share: Share) -> Model:
 
 
 class SharedModel:
-    """A model that workers load, each of them once; another process resolves it again: some have code of their own.
-
-    Args:
-        checkpoint: The model, resolved.
-        items: What it is to read.
-        workers: Who loads it.
-    """
+    """A model that workers load, each of them once; another process resolves it again: some have code of their own."""
 
     def __init__(self, checkpoint: Resolved, *, items: Readable | None = None, workers: Workers = HERE) -> None:
         if checkpoint.loaded is not None and workers.executor != "here":

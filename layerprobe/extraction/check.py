@@ -93,7 +93,6 @@ def examine(encoder: Encoder) -> Diagnosis:
     Truncation is checked at every layer, in float32: the truncated model's states must equal the full model's.
     Whether states are finite is checked in the precision that the encoder computes in.
     """
-    encoder_input = () if encoder.reader is None else (_images(encoder.reader),)
     batch = probe_batch(encoder)
     with float32_attention(encoder.model):
         states = list(encoder.layer_states(batch))
@@ -104,21 +103,16 @@ def examine(encoder: Encoder) -> Diagnosis:
     finite = f"not finite at layers {', '.join(bad)}" if bad else "all states are finite"
     model, alike = encoder.description, encoder.padding_invariant
     layers = f"{model.n_blocks} blocks, hidden states of layers 0 to {len(states) - 1}"
-    return Diagnosis(
-        model=model,
-        checks=(
-            *encoder_input,
-            Check(name="layers", passed=len(states) == model.n_layers, finding=layers),
-            Check(name="norm", passed=True, finding=NORMS[model.norm]),
-            *(
-                ()
-                if encoder_input
-                else (Check(name="padding", passed=alike, finding=PADDING[alike], warning=not alike),)
-            ),
-            truncation,
-            Check(name="finite", passed=not bad, finding=f"{finite} in {model.dtype}"),
-        ),
-    )
+    checks = [
+        Check(name="layers", passed=len(states) == model.n_layers, finding=layers),
+        Check(name="norm", passed=True, finding=NORMS[model.norm]),
+    ]
+    if encoder.reader is None:
+        checks.append(Check(name="padding", passed=alike, finding=PADDING[alike], warning=not alike))
+    else:
+        checks.insert(0, _images(encoder.reader))
+    checks += [truncation, Check(name="finite", passed=not bad, finding=f"{finite} in {model.dtype}")]
+    return Diagnosis(model=model, checks=tuple(checks))
 
 
 def _images(reader: ImageReader) -> Check:

@@ -189,13 +189,7 @@ def in_halves(layers: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
 def token_states(
     encoder: Encoder, texts: TokenizedTexts, *, rows: Sequence[int] | None = None, batch_tokens: int | None = None
 ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
-    """Yield the token states of texts at every layer, a batch at a time, longest texts first.
-
-    Args:
-        encoder: A loaded encoder.
-        texts: What its tokenizer made of the texts.
-        rows: Numbers of the texts that are wanted; all by default.
-        batch_tokens: Tokens a batch, padding included; as for `embed_layers` by default.
+    """Yield the token states of texts, or of some, at every layer, a batch at a time, longest texts first.
 
     Yields:
         The numbers of the texts of a batch, and (layer, text, token, feature) float32: each text begins with its own
@@ -237,12 +231,7 @@ def kept_token_states(
 ) -> Iterator[NDArray[np.float32]]:
     """Give the states of chosen tokens at every layer, from a temporary file that is removed afterwards.
 
-    Args:
-        encoder: A loaded encoder.
-        texts: What its tokenizer made of the texts.
-        rows: (n,) numbers of the texts.
-        places: (n,) places of the tokens in them, from 0.
-        batch_tokens: As for `token_states`.
+    Token i is at `places[i]`, from 0, of text `rows[i]`.
 
     Yields:
         (layer, n, feature) float32, a memory map: of these, a layer at a time should be read.

@@ -399,12 +399,7 @@ def extract_items(checkpoint: Resolved, items: ItemsOf, *, task: Task | None = N
     """Return items as they are embedded, and embeddings that hold their texts.
 
     Of queries and documents each has its prompt: that of the items, else that of the options, else that of the model's
-    configuration.
-
-    Args:
-        checkpoint: A model that reads such items.
-        items: Of a split of a task.
-        task: The task; the embeddings are those of all of it where they are in the store.
+    configuration. Of a task whose texts are all in the store, the embeddings are those of all of it.
 
     Raises:
         ModelError: If the model cannot be loaded or truncated.

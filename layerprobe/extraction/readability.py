@@ -69,12 +69,9 @@ def data_quality(
     *,
     split: TextSplit = "all",
 ) -> DataQuality:
-    """Return what is odd about a task or texts, and what a model's tokenizer makes of them.
+    """Return what is odd about texts or a split of a task, and what a model's tokenizer makes of them.
 
-    Args:
-        model: A name, a folder, or a `Model`; its weights are not loaded.
-        data: A task, or texts.
-        split: Whose texts of a task.
+    The model's weights are not loaded.
     """
     quality, texts = (task_quality(data), data.texts(split)) if isinstance(data, Task) else (text_quality(data), data)
     items = readable_as(texts)

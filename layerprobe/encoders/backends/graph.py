@@ -54,11 +54,9 @@ TOKENS: Tokens = "tokens"
 
 
 class PooledLayers(nn.Module):
-    """An encoder with its pooling, so that only one embedding a text and layer leaves it.
+    """An encoder in float32 with its pooling, so that only one embedding a text and layer leaves it.
 
-    Args:
-        encoder: In float32; its norm decides what layers are, as in `Encoder.layer_states`.
-        pooling: mean, cls, max or last; `TOKENS` for the states of tokens, at the last layer alone.
+    With `TOKENS` in the place of a pooling it gives the states of tokens, at the last layer alone.
     """
 
     def __init__(self, encoder: Encoder, pooling: Pooling | Tokens) -> None:
@@ -80,10 +78,7 @@ class PooledLayers(nn.Module):
 def exported(encoder: Encoder, pooling: Pooling | Tokens, *, plain: bool = False) -> torch.export.ExportedProgram:
     """Return an encoder and its pooling as a graph of torch, for any number of texts and of tokens.
 
-    Args:
-        encoder: It is left as it was.
-        pooling: As of `PooledLayers`.
-        plain: Make it of attention written out, instead of the one that the encoder computes with.
+    Plain: with attention that is written out, instead of the one that the encoder computes with.
     """
     batch = probes(encoder)[0]
     any_size = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
