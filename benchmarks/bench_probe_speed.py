@@ -24,7 +24,6 @@ from layerprobe.probing.run import probe
 from layerprobe.scoring.probes import PENALTIES
 
 Array = NDArray[np.float64]
-SIZES = ((2000, 13, 384), (160, 5, 24))
 FOLDS, FOLDINGS = 5, 3
 
 
@@ -58,20 +57,25 @@ def seconds(function: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def main() -> None:
+def main(words: list[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--sizes", nargs="+", default=["2000x13x384", "160x5x24"], help="rows x layers x features")
+    arguments = parser.parse_args(words)
+    rounds = range(arguments.rounds)
     few = drawn(40, 2, 4)
     probe(*few)
     looped(*few)
     print("| size | probe | without the weighted sum | scikit-learn | probe / scikit-learn | scores differ by |")
     print("|---|---|---|---|---|---|")
-    for size in SIZES:
+    for text in arguments.sizes:
+        size = [int(number) for number in text.split("x")]
         embeddings, targets = drawn(*size)
         ways = (functools.partial(probe, weighted_sum=True), functools.partial(probe, weighted_sum=False), looped)
-        times = [[seconds(functools.partial(way, embeddings, targets)) for way in ways] for _ in range(rounds)]
+        times = [
+            [seconds(functools.partial(way, embeddings, targets)) for way in ways] for _ in range(arguments.rounds)
+        ]
         ours, alone, theirs = np.min(times, axis=0)
         scores = [layer.metrics["spearman"] for layer in probe(embeddings, targets, weighted_sum=False).layers]
         apart = np.abs(np.subtract(scores, looped(embeddings, targets))).max()

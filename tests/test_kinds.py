@@ -228,9 +228,11 @@ def test_what_is_no_text_is_named_with_its_place(text: Any, side: str) -> None:
         dataclasses.replace(task, validation=validation)
 
 
-@pytest.mark.parametrize("text", ["stsb", Path("pairs.csv")])
+@pytest.mark.parametrize("text", ["stsb", Path(__file__), Path("pairs.csv")])
 def test_a_task_given_as_text_is_to_be_loaded_first(text: Any, models: dict[str, str], options: Model) -> None:
     expected = re.escape(f"got the text '{text}': load it first, task = layerprobe.load_task('{text}')")
+    if text == Path("pairs.csv"):
+        expected = r"pairs\.csv does not exist: expected a Task, of layerprobe\.load_task"
     for call in (
         lambda: score_split(given(models["bert"], options), text),
         lambda: finetune(given(models["bert"], options), text, [1]),

@@ -282,7 +282,6 @@ def test_modules_before_the_pooling_that_change_its_width(kind: str, tmp_path: P
     [
         (2, {"type": "own_code.Head"}, r"is made of own_code\.Head, of which an export cannot be made: expected Tran"),
         (0, {"type": "own_code.Transformer"}, r"is made of own_code\.Transformer, of which an export cannot be made"),
-        (2, {"path": "../../elsewhere"}, r"made of .*Normalize in '../../elsewhere', of which an export cannot be"),
     ],
 )
 def test_modules_that_cannot_be_kept(at: int, change: dict[str, str], words: str, tmp_path: Path) -> None:
