@@ -73,9 +73,7 @@ def main(words: list[str] | None = None) -> None:
         size = [int(number) for number in text.split("x")]
         embeddings, targets = drawn(*size)
         ways = (functools.partial(probe, weighted_sum=True), functools.partial(probe, weighted_sum=False), looped)
-        times = [
-            [seconds(functools.partial(way, embeddings, targets)) for way in ways] for _ in range(arguments.rounds)
-        ]
+        times = [[seconds(functools.partial(way, embeddings, targets)) for way in ways] for _ in rounds]
         ours, alone, theirs = np.min(times, axis=0)
         scores = [layer.metrics["spearman"] for layer in probe(embeddings, targets, weighted_sum=False).layers]
         apart = np.abs(np.subtract(scores, looped(embeddings, targets))).max()
