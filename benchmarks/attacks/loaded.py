@@ -817,7 +817,9 @@ def tokenizers() -> None:
         same(found.layer(-1), pooled(model, tokenizer, texts, found.pooling))
 
     def letters_for_words(folder: Path) -> None:
-        words = {word: i for i, word in enumerate([*WORDS, *"abcdefghijklmnopqrstuvwxyz"])}
+        words = {
+            word: i for i, word in enumerate([*WORDS, *"abcdefghijklmnopqrstuvwxyz", *map("word{}".format, range(60))])
+        }
         backend = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
         backend.pre_tokenizer = pre_tokenizers.Split("", "isolated")
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", pad_token="</s>")
