@@ -211,6 +211,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "seed": st.integers(0, 9),
         "tolerance": st.floats(0, 9),
     },
+    ProbedLayer: {"metrics": st.fixed_dictionaries({"spearman": st.floats(0, 100)})},
     Probing: {
         "layers": st.tuples(st.deferred(lambda: values_of(ProbedLayer))),
         "level": st.floats(0.5, 0.99),
