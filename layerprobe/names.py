@@ -88,7 +88,8 @@ def some(names: Sequence[object], most: int = 5, *, between: str = ", ") -> str:
         >>> some(["a", "b"]), some([1, 2, 3], 2)
         ('a, b', '1, 2, ...')
     """
-    return between.join([*(shortened(str(name), 80) for name in names[:most]), *(["..."] if len(names) > most else [])])
+    words = [shortened(str(name), 200) for name in names[:most]]
+    return between.join(words if len(names) <= most else [*words, "..."])
 
 
 def quoted(value: object, most: int = 80) -> str:

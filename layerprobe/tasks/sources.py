@@ -241,12 +241,13 @@ def _hub(name: str) -> Iterator[Any]:
             yield datasets
     except Exception as error:
         # datasets, huggingface_hub and the HTTP client under them raise unrelated kinds, and change them.
-        reason = hub_trouble() or without_password(str(error).strip() or type(error).__name__).splitlines()[0]
-        advice = "check the name, the network and HF_TOKEN, or pass a file"
         if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
-            advice = "HF_HUB_OFFLINE is set, so only downloaded data sets are found; unset it or pass a file"
+            reason = "HF_HUB_OFFLINE is set, so only downloaded data sets are found; unset it or pass a file"
+        else:
+            reason = hub_trouble() or without_password(str(error).strip() or type(error).__name__).splitlines()[0]
+            reason = f"{reason}: check the name, the network and HF_TOKEN, or pass a file"
         raise TaskError(
-            f"cannot load {name!r}, which is no file, from the Hub: {reason}: {advice}{similar_file(name)}"
+            f"cannot load {name!r}, which is no file, from the Hub: {reason}{similar_file(name)}"
         ) from error
 
 
