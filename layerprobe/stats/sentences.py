@@ -758,7 +758,7 @@ def found_drop_sentence(
         number = f"{told_apart(100 * chance_of_drop, nearest, 0)}%"
     if not last_run:
         number = f"{percents(chance_of_drop)}, as inferred from the others"
-    probably = "the last layers probably hurt, but that is not shown"
+    probably = f"the last layers probably hurt, which is not shown at {in_percent(level)} over all layers compared"
     hurt = probably if chance_of_drop >= level else "it is unclear whether the last layers hurt"
     hurt = hurt if last_run else "whether the last layers hurt was not tested, as the last one had no run"
     return f"On validation, {hurt}: the chance that the last one is more than {far} below the best is {number}."

@@ -158,6 +158,8 @@ def of_predictions() -> Iterator[Line]:
                 yield f"flagged {flagged}, collapsed {collapsed}", sentence
     for grounds in "", read:
         yield "no drop", sentences.no_drop_sentence("electra", 3, grounds)
+    probable = sentences.found_drop_sentence((), (), chance_of_drop=0.9504, tolerance=0.5, level=0.95)
+    yield "a drop that is probable, and not shown together with others", probable
     for onset, ends in (5, None), (3, None), (3, (0.2, 0.4)):
         yield (
             f"plateau, from layer {onset}",
