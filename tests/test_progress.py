@@ -40,8 +40,8 @@ def test_a_cell_shows_a_bar_while_it_runs_and_nothing_of_it_afterwards(tmp_path:
     client.process_message = watched  # type: ignore[method-assign]
     client.execute()
     texts = [data["text/plain"] for data in shown]
-    said = [re.sub(r", about \d+ s left$", ", left", text) for text in texts]
-    assert said == ["TMFT layer <3>: 0%", "TMFT layer <3>: 25%, left", "TMFT layer <3>: 50%, left", ""] * 2
+    lines = [re.sub(r", about \d+ s left$", ", left", text) for text in texts]
+    assert lines == ["TMFT layer <3>: 0%", "TMFT layer <3>: 25%, left", "TMFT layer <3>: 50%, left", ""] * 2
     assert 'value="0.25"' in shown[1]["text/html"]
     for cell in notebook.cells:
         assert [output["data"] for output in cell.outputs] == [{"text/html": "", "text/plain": ""}]
@@ -79,7 +79,7 @@ def test_shares_never_fall_and_the_time_left_is_said() -> None:
     at = pace(lambda: next(seconds))
     reports = [("runs of 3", 0, 4), ("runs of 2", 1, 4), ("runs of 2", 1, 8), ("runs of 1", 2, 4), ("runs of 1", 9, 4)]
     left = ["", "about 30 s left", "about 60 s left", "about 30 s left", ""]
-    assert [at(*each) for each in reports] == list(zip([0, 0.25, 0.25, 0.5, 1], left, strict=True))
+    assert [at(*report) for report in reports] == list(zip([0, 0.25, 0.25, 0.5, 1], left, strict=True))
     assert [at("runs of x", done, 2) for done in (0, 1)] == [(0, ""), (0.5, "about 10 s left")]
     assert at("runs of 1", 1, 4) == (0.25, ""), "expected what was done to begin again"
 

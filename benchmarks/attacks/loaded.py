@@ -93,12 +93,12 @@ def attempt(kind: str, name: str, must: Must, run: Callable[[Path], object]) -> 
     ATTEMPTS.append(Attempt(kind, name, run, must))
 
 
-def same(found: Any, expected: Any, *, within: float = 2e-4) -> None:
+def same(result: Any, expected: Any, *, within: float = 2e-4) -> None:
     """Raise WrongError unless numbers are those that are expected."""
-    found, expected = (np.asarray(values, dtype=float) for values in (found, expected))
-    if found.shape != expected.shape:
-        raise WrongError(f"the shape {found.shape}, where {expected.shape} is right")
-    error = np.abs(found - expected).max() if found.size else 0.0
+    result, expected = (np.asarray(values, dtype=float) for values in (result, expected))
+    if result.shape != expected.shape:
+        raise WrongError(f"the shape {result.shape}, where {expected.shape} is right")
+    error = np.abs(result - expected).max() if result.size else 0.0
     if not error <= within * max(1.0, np.abs(expected).max()):
         raise WrongError(f"numbers that are wrong by {error:.2g}")
 
@@ -139,8 +139,8 @@ def in_both_stores(
         model = AutoModel.from_pretrained(saved).eval()
         altered = alter(model)
         model = model if altered is None else altered
-        found = lp.extract(lp.Model((model, tokenizer), cache_dir=folder / "cache"), TEXTS)
-        same(found.layer(-1), pooled(model.eval(), tokenizer, TEXTS, found.pooling), within=within)
+        result = lp.extract(lp.Model((model, tokenizer), cache_dir=folder / "cache"), TEXTS)
+        same(result.layer(-1), pooled(model.eval(), tokenizer, TEXTS, result.pooling), within=within)
 
     for used in (False, True):
         attempt(
@@ -347,8 +347,8 @@ def loaded_models() -> None:
         model, tokenizer = AutoModel.from_pretrained(saved).eval(), AutoTokenizer.from_pretrained(saved)
         lp.extract(lp.Model((model, tokenizer), cache_dir=folder / "cache"), TEXTS)
         tokenizer.backend_tokenizer.post_processor = processors.BertProcessing(("[MASK]", 4), ("[CLS]", 2))
-        found = lp.extract(lp.Model((model, tokenizer), cache_dir=folder / "cache"), TEXTS)
-        same(found.layer(-1), pooled(model, tokenizer, TEXTS, "mean"))
+        result = lp.extract(lp.Model((model, tokenizer), cache_dir=folder / "cache"), TEXTS)
+        same(result.layer(-1), pooled(model, tokenizer, TEXTS, "mean"))
 
     def prefixing_tokenizer(folder: Path) -> None:
         class Prefixing(PreTrainedTokenizerFast):  # type: ignore[misc]
@@ -360,22 +360,22 @@ def loaded_models() -> None:
         model, tokenizer = AutoModel.from_pretrained(saved).eval(), AutoTokenizer.from_pretrained(saved)
         lp.extract(lp.Model((model, tokenizer), cache_dir=folder / "cache"), TEXTS)
         tokenizer.__class__ = Prefixing
-        found = lp.extract(lp.Model((model, tokenizer), cache_dir=folder / "cache"), TEXTS)
-        same(found.layer(-1), pooled(model, tokenizer, TEXTS, "mean"))
+        result = lp.extract(lp.Model((model, tokenizer), cache_dir=folder / "cache"), TEXTS)
+        same(result.layer(-1), pooled(model, tokenizer, TEXTS, "mean"))
 
     def masked_lm(folder: Path) -> None:
         saved = save_tiny("bert", folder / "model")
         model, tokenizer = AutoModelForMaskedLM.from_pretrained(saved).eval(), AutoTokenizer.from_pretrained(saved)
         scale_method(model.bert.encoder.layer[1].output.dense)
-        found = lp.extract(lp.Model((model, tokenizer), cache_dir=folder / "cache"), TEXTS)
-        same(found.layer(-1), pooled(model.bert, tokenizer, TEXTS, "mean"))
+        result = lp.extract(lp.Model((model, tokenizer), cache_dir=folder / "cache"), TEXTS)
+        same(result.layer(-1), pooled(model.bert, tokenizer, TEXTS, "mean"))
 
     def head_changed(folder: Path) -> None:
         saved = save_tiny("bert", folder / "model")
         model, tokenizer = AutoModelForMaskedLM.from_pretrained(saved).eval(), AutoTokenizer.from_pretrained(saved)
         scale_method(model.cls.predictions.decoder)
-        found = lp.extract(lp.Model((model, tokenizer), cache_dir=folder / "cache"), TEXTS)
-        same(found.layer(-1), pooled(model.bert, tokenizer, TEXTS, "mean"))
+        result = lp.extract(lp.Model((model, tokenizer), cache_dir=folder / "cache"), TEXTS)
+        same(result.layer(-1), pooled(model.bert, tokenizer, TEXTS, "mean"))
 
     def scripted(folder: Path) -> None:
         lp.extract(lp.Model((torch.nn.Linear(3, 3), tiny_tokenizer()), cache_dir=folder / "cache"), TEXTS)
@@ -412,10 +412,10 @@ def loaded_models() -> None:
             model = SentenceTransformer(modules=parts, device="cpu")
             alter(model)
             expected = model.encode(list(TEXTS), batch_size=1, convert_to_numpy=True)  # without padding
-            found = np.asarray(lp.extract(lp.Model(model, cache_dir=folder / "cache"), TEXTS).layer(-1))
+            result = np.asarray(lp.extract(lp.Model(model, cache_dir=folder / "cache"), TEXTS).layer(-1))
             if normalize:
-                found = found / np.linalg.norm(found, axis=1, keepdims=True)
-            same(found, expected)
+                result = result / np.linalg.norm(result, axis=1, keepdims=True)
+            same(result, expected)
 
         return run
 
@@ -577,9 +577,11 @@ def reading() -> None:
             model.save_pretrained(folder / "model")
             tokenizer.save_pretrained(folder / "model")
             texts = ["A", "AC"[: size - 2] * 3, "A" * 9]
-            found = lp.extract(lp.Model(str(folder / "model"), cache_dir=folder / "cache", device="cpu"), texts)
-            true((found.pooling == "last") == causal, f"{found.pooling} pooling")
-            same(found.layer(-1), pooled(AutoModel.from_pretrained(folder / "model"), tokenizer, texts, found.pooling))
+            result = lp.extract(lp.Model(str(folder / "model"), cache_dir=folder / "cache", device="cpu"), texts)
+            true((result.pooling == "last") == causal, f"{result.pooling} pooling")
+            same(
+                result.layer(-1), pooled(AutoModel.from_pretrained(folder / "model"), tokenizer, texts, result.pooling)
+            )
 
         return run
 
@@ -678,29 +680,29 @@ def tokenizers() -> None:
                 file.write_text(json.dumps(json.loads(file.read_text()) | settings))
             read = AutoTokenizer.from_pretrained(folder / "model")
             for used in (False, True):
-                found = lp.extract(
+                result = lp.extract(
                     lp.Model(str(folder / "model"), cache_dir=folder / "cache", device="cpu", **asked), list(texts)
                 )
                 true(
-                    not says or any(says in line for line in found.warnings),
-                    f"no warning of {says!r}: {found.warnings}",
+                    not says or any(says in line for line in result.warnings),
+                    f"no warning of {says!r}: {result.warnings}",
                 )
                 if oracle:
                     whole = AutoModel.from_pretrained(folder / "model").eval()
-                    rows = [with_end(read, text, found, asked) for text in texts]
+                    rows = [with_end(read, text, result, asked) for text in texts]
                     states = []
                     for ids in rows:
                         with torch.no_grad():
                             states.append(whole(torch.tensor([ids])).last_hidden_state[0])
-                    expected = [row.mean(0) if found.pooling == "mean" else row[-1] for row in states]
-                    same(found.layer(-1), np.stack([row.numpy() for row in expected]))
+                    expected = [row.mean(0) if result.pooling == "mean" else row[-1] for row in states]
+                    same(result.layer(-1), np.stack([row.numpy() for row in expected]))
                 del used
 
         return run
 
-    def with_end(tokenizer: Any, text: str, found: Any, asked: dict[str, Any]) -> list[int]:
+    def with_end(tokenizer: Any, text: str, result: Any, asked: dict[str, Any]) -> list[int]:
         ids = tokenizer(text)["input_ids"]
-        ends = any("the end token" in line and "after every text" in line for line in found.warnings)
+        ends = any("the end token" in line and "after every text" in line for line in result.warnings)
         length = asked.get("max_length")
         if ends:
             ids = [*ids[: length - 1 if length else None], tokenizer.eos_token_id]
@@ -813,8 +815,8 @@ def tokenizers() -> None:
 
         model = tiny_model("t5", vocab_size=384)
         tokenizer, texts = ByT5Tokenizer(), ["a b", "äß", "the dog runs"]
-        found = lp.extract(lp.Model((model, tokenizer), cache_dir=folder / "cache"), texts)
-        same(found.layer(-1), pooled(model, tokenizer, texts, found.pooling))
+        result = lp.extract(lp.Model((model, tokenizer), cache_dir=folder / "cache"), texts)
+        same(result.layer(-1), pooled(model, tokenizer, texts, result.pooling))
 
     def letters_for_words(folder: Path) -> None:
         words = {
@@ -824,15 +826,15 @@ def tokenizers() -> None:
         backend.pre_tokenizer = pre_tokenizers.Split("", "isolated")
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", pad_token="</s>")
         model, texts = tiny_model("bert", vocab_size=len(words)), [text.replace(" ", "") for text in SENTENCES] * 4
-        found = lp.extract(lp.Model((model, tokenizer), cache_dir=folder / "cache"), texts)
-        true(any("token" in line for line in found.warnings), f"no warning: {found.warnings}")
+        result = lp.extract(lp.Model((model, tokenizer), cache_dir=folder / "cache"), texts)
+        true(any("token" in line for line in result.warnings), f"no warning: {result.warnings}")
 
     def switched_off(folder: Path) -> None:
         model, tokenizer = tiny_model("bert"), tiny_tokenizer()
         lp.extract(lp.Model((model, tokenizer), cache_dir=folder / "cache"), TEXTS)
         tokenizer.backend_tokenizer.normalizer = normalizers.Sequence([normalizers.Replace("a", "b")])
-        found = lp.extract(lp.Model((model, tokenizer), cache_dir=folder / "cache"), TEXTS)
-        same(found.layer(-1), pooled(model, tokenizer, TEXTS, "mean"))
+        result = lp.extract(lp.Model((model, tokenizer), cache_dir=folder / "cache"), TEXTS)
+        same(result.layer(-1), pooled(model, tokenizer, TEXTS, "mean"))
 
     attempt("a tokenizer", "bytes, in Python", "right", bytes_in_python)
     attempt("a tokenizer", "letters for words", "right", letters_for_words)
@@ -957,11 +959,11 @@ def probes() -> None:
             pd.DataFrame({"y": y}).to_csv(folder / "y.csv", index=False)
             code, out, err = shell(folder, "probe", "x.npy", "y.csv", "--json")
             true(code == 0, err.strip()[-200:])
-            found = [row["metrics"]["spearman"] for row in json.loads(out)["layers"]]
+            result = [row["metrics"]["spearman"] for row in json.loads(out)["layers"]]
             expected = [
                 row.metrics["spearman"] for row in lp.probe((x * 100 + 1000).astype(dtype).astype(float), y).layers
             ]
-            same(found, expected)
+            same(result, expected)
 
         return run
 
@@ -1256,8 +1258,8 @@ def locks() -> None:
 
                 fcntl.flock = flock
                 if call == "extract":
-                    found = lp.extract(x.model, TEXTS)
-                    true(len(found.layer(-1)) == len(TEXTS), "rows are missing")
+                    result = lp.extract(x.model, TEXTS)
+                    true(len(result.layer(-1)) == len(TEXTS), "rows are missing")
                 else:
                     search = lp.LayerSearch(folder / "search.json", n_blocks=3)
                     search.tell(1, 0, 0.5)
@@ -1423,15 +1425,15 @@ def saved_results() -> None:
         paths = files(folder)
         one, other = (json.loads(paths[name].read_text()) for name in "ab")
         for names, (first, second) in ((("a.json", "b.json"), (one, other)), (("a.json", "a.json"), (one, one))):
-            found = compared(folder, *names)
+            result = compared(folder, *names)
             values = [[row["metrics"]["spearman"] for row in of["layers"]] for of in (first, second)]
             same(
-                np.array(found["scores"])[:, 1] - np.array(found["scores"])[:, 0],
+                np.array(result["scores"])[:, 1] - np.array(result["scores"])[:, 0],
                 np.subtract(values[1], values[0]),
                 within=1e-9,
             )
             for (low, high), value in zip(
-                (e["interval"] for e in found["errors"] if e), np.subtract(values[1], values[0]), strict=True
+                (e["interval"] for e in result["errors"] if e), np.subtract(values[1], values[0]), strict=True
             ):
                 true(low - 1e-9 <= value <= high + 1e-9, "an interval without its value")
 
@@ -1643,8 +1645,8 @@ def negative_layers() -> None:
 
     def layer(number: Any, expected: int) -> Callable[[Path], None]:
         def run(folder: Path) -> None:
-            found = lp.extract(Model(folder).model, TEXTS)
-            same(found.layer(number), found.layer(expected))
+            result = lp.extract(Model(folder).model, TEXTS)
+            same(result.layer(number), result.layer(expected))
 
         return run
 
@@ -1673,8 +1675,8 @@ def negative_layers() -> None:
             if code:
                 raise lp.LayerProbeError(err.strip())
             data = json.loads(out)
-            found = sorted({row["layer"] for row in rows_of(data)} - {None})
-            true(found == expected, f"layers {found}, where {expected} are right")
+            result = sorted({row["layer"] for row in rows_of(data)} - {None})
+            true(result == expected, f"layers {result}, where {expected} are right")
 
         return run
 
@@ -1706,13 +1708,13 @@ def negative_layers() -> None:
 
     def tuned(folder: Path) -> None:
         x = Model(folder)
-        found = lp.finetune(x.model, x.task, [-1, -3], seeds=1, protocol=lp.Protocol(epochs=1))
-        true(sorted(run.layer for run in found.runs) == [1, 3], "other layers than 1 and 3")
+        result = lp.finetune(x.model, x.task, [-1, -3], seeds=1, protocol=lp.Protocol(epochs=1))
+        true(sorted(run.layer for run in result.runs) == [1, 3], "other layers than 1 and 3")
 
     def tuned_twice(folder: Path) -> None:
         x = Model(folder)
-        found = lp.finetune(x.model, x.task, [3, -1], seeds=1, protocol=lp.Protocol(epochs=1))
-        true([run.layer for run in found.runs] == [3], "layer 3 twice")
+        result = lp.finetune(x.model, x.task, [3, -1], seeds=1, protocol=lp.Protocol(epochs=1))
+        true([run.layer for run in result.runs] == [3], "layer 3 twice")
 
     def cut(folder: Path) -> None:
         module = Transformer(str(save_tiny("bert", folder / "model")))

@@ -143,9 +143,9 @@ class Command(TyperCommand):
                 parameter.rich_help_panel = None
                 parameter.metavar = " " if parameter.is_flag else parameter.metavar or "TEXT"
             default = getattr(parameter.default, "value", parameter.default)
-            shown = f" [dim]({default})[/dim]" if parameter.show_default and default else ""  # type: ignore[attr-defined]
+            note = f" [dim]({default})[/dim]" if parameter.show_default and default else ""  # type: ignore[attr-defined]
             parameter.show_default = False  # type: ignore[attr-defined]
-            parameter.help = f"{first_sentence(parameter.help or '').removesuffix('.')}{shown}"  # type: ignore[attr-defined]
+            parameter.help = f"{first_sentence(parameter.help or '').removesuffix('.')}{note}"  # type: ignore[attr-defined]
         text, *examples = (self.help or "").split("\n\nExample:  ")
         short.help = "\n\nExample:  ".join((text, *examples[:1]))
         if any(new.hidden != old.hidden for new, old in zip(short.params, self.params, strict=True)):  # type: ignore[attr-defined]

@@ -121,9 +121,9 @@ class Call:
 
         examples = (data if isinstance(data, Task) else data.texts) if texts is None else texts
         models = model if isinstance(model, list) else [model]
-        found = [data_quality(each, examples, split=split) for each in models]
-        read = [line for each in models for line in tokenizer_cautions(each)]
-        read += (line for quality in found for line in quality.warnings)
+        qualities = [data_quality(model, examples, split=split) for model in models]
+        read = [line for model in models for line in tokenizer_cautions(model)]
+        read += (line for quality in qualities for line in quality.warnings)
         self.claims += (line.partition(": ")[0] for line in read)
         idle = isinstance(data, Task) and not learns and not KINDS[data.kind].fits
         left_out = about_splits(data) if idle else ()
@@ -162,7 +162,7 @@ class Call:
 
     def same(self, *words: object, names: str) -> str:
         """Return another command with those options of this call that have one of some names."""
-        parameters = {flag: each for each in self.context.command.params for flag in (*each.opts, *each.secondary_opts)}
+        parameters = {flag: one for one in self.context.command.params for flag in (*one.opts, *one.secondary_opts)}
         line, following = list(map(str, words)), iter(sys.argv[1:])
         for word in following:
             flag, glued, _ = word.partition("=")

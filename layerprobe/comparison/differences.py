@@ -201,7 +201,7 @@ def _errors(
     seed_freedom, mean_of_seeds = sum(freedom for _, freedom in drawn), statistics.fmean(of for of, _ in drawn)
     metric = a.primary if a.primary in METRICS else None
     errors: list[Interval | None] = []
-    for layer, (own, _) in zip(layers, drawn, strict=True):
+    for layer, (of_layer, _) in zip(layers, drawn, strict=True):
         n: int | None
         if psi is None:
             pair = a.errors[layer], b.errors[layer]
@@ -211,7 +211,7 @@ def _errors(
             first, second = psi[0][layer], psi[1][layer]
             n, of_items = first.shape[1], _of_items(first, second, links, same=a.seeds.get(layer) == b.seeds.get(layer))
             of_items, units = max(of_items, least_variance(n, links) if metric else 0.0), item_units(n, links)
-        of_seeds = max(own, mean_of_seeds)
+        of_seeds = max(of_layer, mean_of_seeds)
         error = math.sqrt(of_items + of_seeds)
         value = statistics.fmean(b.scores[layer]) - statistics.fmean(a.scores[layer])
         share = of_seeds / (of_items + of_seeds) if of_seeds else 0.0
@@ -246,8 +246,8 @@ def _of_seeds(a: ScoredLayers, b: ScoredLayers, layer: int) -> tuple[float, int]
         values = [second - first for first, second in zip(a.scores[layer], b.scores[layer], strict=True)]
         return (statistics.variance(values) / len(values), len(values) - 1) if len(values) > 1 else (0.0, 0)
     errors = [one.errors[layer] for one in (a, b) if layer in one.errors]
-    known = [(error.seeds_error**2, error.n_seeds - 1) for error in errors if error.seeds_error is not None]
-    return sum(of for of, _ in known), sum(freedom for _, freedom in known)
+    variances = [(error.seeds_error**2, error.n_seeds - 1) for error in errors if error.seeds_error is not None]
+    return sum(of for of, _ in variances), sum(freedom for _, freedom in variances)
 
 
 def _of_items(first: Array, second: Array, links: Links | None, *, same: bool) -> float:

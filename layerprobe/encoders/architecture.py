@@ -206,8 +206,8 @@ def _of_blocks(value: Any, blocks: Sequence[int], n_blocks: int) -> Any:
             return [[[entries[i] for i in blocks], 1]] if len(entries) == n_blocks else None
         case dict() if value and all(str(key).isdigit() and isinstance(value[key], dict) for key in value):
             by_block = {int(key): (type(key), entry) for key, entry in value.items()}
-            kept = [(place, *by_block[i]) for place, i in enumerate(blocks) if i in by_block]
-            return {kind(place): entry for place, kind, entry in kept}
+            chosen = [(place, *by_block[i]) for place, i in enumerate(blocks) if i in by_block]
+            return {kind(place): entry for place, kind, entry in chosen}
     return None
 
 

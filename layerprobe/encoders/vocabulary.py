@@ -62,19 +62,19 @@ class Rules:
     def always(self, tokenizer: Any, config: PreTrainedConfig) -> set[int]:
         """Return the ids of tokens that stay whatever texts need: special ones and those of one letter."""
         ids, model = self.ids, self.model
-        kept = {added["id"] for added in self.rules["added_tokens"]} | {*tokenizer.all_special_ids}
-        kept |= special_ids(config) & {*ids.values()}
+        special = {added["id"] for added in self.rules["added_tokens"]} | {*tokenizer.all_special_ids}
+        special |= special_ids(config) & {*ids.values()}
         prefix, suffix = model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or ""
         letters = {token for token in ids if len(token.removeprefix(prefix).removesuffix(suffix)) <= 1}
         letters |= {f"<0x{byte:02X}>" for byte in range(256)} if model.get("byte_fallback") else set()
         letters |= {model.get("unk_token") or ""}
-        kept |= {ids[token] for token in letters if token in ids}
+        special |= {ids[token] for token in letters if token in ids}
         if model["type"] == "Unigram":
             scores = [score for _, score in model["vocab"]]
-            kept |= {scores.index(min(scores))}  # an unknown letter scores a step below that
-            kept |= set() if model["unk_id"] is None else {model["unk_id"]}
+            special |= {scores.index(min(scores))}  # an unknown letter scores a step below that
+            special |= set() if model["unk_id"] is None else {model["unk_id"]}
         padding = tokenizer.pad_token_id
-        return kept | ({*range(padding)} & {*ids.values()} if padding is not None and padding <= _FIRST else set())
+        return special | ({*range(padding)} & {*ids.values()} if padding is not None and padding <= _FIRST else set())
 
     def paths(self) -> Callable[[int], set[int]]:
         """Return what gives the ids that must stay for a token to be made: itself, and of BPE those it is joined of."""

@@ -163,11 +163,11 @@ def _words(tokenizer: Any, texts: Sequence[str]) -> tuple[float, float, tuple[st
     if len(words) < FEWEST_WORDS:
         return 0.0, 0.0, ()
     read = [tuple(ids) for ids in tokenizer(words, add_special_tokens=False)["input_ids"]]
-    known = collections.Counter(ids for ids in read if ids and tokenizer.unk_token_id not in ids)
-    same, n_same = max(known.items(), key=lambda item: item[1], default=((), 0))
+    counts = collections.Counter(ids for ids in read if ids and tokenizer.unk_token_id not in ids)
+    same, n_same = max(counts.items(), key=lambda item: item[1], default=((), 0))
     per_letter, share = sum(map(len, read)) / sum(map(len, words)), n_same / len(words)
-    shown = read.index(same) if share > ONE_WORD else max(range(len(words)), key=lambda i: len(read[i]))
-    example = words[shown], *map(str, tokenizer.convert_ids_to_tokens(read[shown]))
+    place = read.index(same) if share > ONE_WORD else max(range(len(words)), key=lambda i: len(read[i]))
+    example = words[place], *map(str, tokenizer.convert_ids_to_tokens(read[place]))
     return per_letter, share, example if share > ONE_WORD or per_letter > MANY_TOKENS else ()
 
 

@@ -71,13 +71,13 @@ def from_home(path: str | Path) -> Path:
         >>> from_home("~nobody-of-that-name/x.toml").as_posix()
         '~nobody-of-that-name/x.toml'
     """
-    found = Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for unknown users
+    expanded = Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for unknown users
     try:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-            found.lstat()
+            expanded.lstat()
     except (OSError, ValueError) as error:
         raise DataError(f"expected a path, got {path}: {getattr(error, 'strerror', None) or error}") from error
-    return found
+    return expanded
 
 
 def inside(root: Path, path: Path) -> Path:

@@ -228,10 +228,10 @@ def log_reading(checkpoint: Resolved, encoder: Encoder, task: Task, protocol: Pr
     recipe = checkpoint.recipe
     if recipe.dim or not recipe.include_prompt:
         logger.info("fine-tuning pools all features and tokens, other than the configuration of %s", checkpoint.label)
-    own, limit = checkpoint.recipe.max_length or encoder.max_length, encoder.limit(protocol.max_length)
-    if encoder.reader is None and own is not None and limit < own:
+    usual, limit = checkpoint.recipe.max_length or encoder.max_length, encoder.limit(protocol.max_length)
+    if encoder.reader is None and usual is not None and limit < usual:
         shorter = "%s reads up to %d tokens of a text, and %d in fine-tuning and in exports of it: %s keeps its length"
-        logger.info(shorter, short_name(checkpoint.label), own, limit, option("max_length", str(own)))
+        logger.info(shorter, short_name(checkpoint.label), usual, limit, option("max_length", str(usual)))
 
 
 def runs_plan(sets: Sequence[RunSet], jobs: Mapping[RunJob, float], *, unit: str = "runs") -> Plan[RunJob, Runs]:

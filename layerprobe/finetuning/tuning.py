@@ -461,22 +461,22 @@ def seconds_of_run(
 
         threads = torch.get_num_threads()
         try:
-            own, wall = timed(1)
-            if threads > 1 and wall < BUSY * own:
+            cpu, wall = timed(1)
+            if threads > 1 and wall < BUSY * cpu:
                 wall = timed(threads)[1]
-                own = min(own, wall)
+                cpu = min(cpu, wall)
         finally:
             torch.set_num_threads(threads)
-    return own, wall / own if own else 1.0
+    return cpu, wall / cpu if cpu else 1.0
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> tuple[float, float]:
-    own = time.process_time if device.type == "cpu" else time.perf_counter
-    began = own(), time.perf_counter()
+    clock = time.process_time if device.type == "cpu" else time.perf_counter
+    began = clock(), time.perf_counter()
     work()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return own() - began[0], time.perf_counter() - began[1]
+    return clock() - began[0], time.perf_counter() - began[1]
 
 
 def _some(examples: Items, n: int) -> Items:

@@ -93,13 +93,13 @@ def load_image_task(source: TaskSource) -> Task:
     settings, train = source.settings, source.data["train"]
     if not isinstance(train, str | Path):
         raise TaskError(f"expected a folder or a file of images, got a {type(train).__name__}")
-    found = _split_sources(from_home(train))
-    listed = ", ".join(f"{'+'.join(file.name for file in files)} as {role}" for role, files in found.items())
-    notes = [f"found in {from_home(train)}: {listed}"] if len(found) > 1 else []
+    sources = _split_sources(from_home(train))
+    listed = ", ".join(f"{'+'.join(file.name for file in files)} as {role}" for role, files in sources.items())
+    notes = [f"found in {from_home(train)}: {listed}"] if len(sources) > 1 else []
     given = {role: [from_home(str(data))] for role, data in source.data.items() if role != "train"}
     tables = [
         (role, _table(path, settings.columns, settings.format, "label"))
-        for role, paths in (found | given).items()
+        for role, paths in (sources | given).items()
         for path in paths
     ]
     read, more, warnings = _opened([table for _, table in tables], _labelled, settings.skipped)

@@ -49,11 +49,11 @@ def jackknife(problem: Problem, layer: Layer, fitted: Fitted, metric: str) -> Ar
     sizes = np.bincount(units)
     order = np.arange(len(sizes)) if len(sizes) <= SETS else np.random.default_rng(0).permutation(len(sizes))
     influences, sets = np.zeros(n), np.array_split(order, min(len(sizes), SETS))
-    kept = np.stack([~np.isin(units, chosen) for chosen in sets])
+    included = np.stack([~np.isin(units, chosen) for chosen in sets])
     try:
         smooth = _bandwidth(fitted.outputs[0], problem.targets) if problem.kind == "classes" else None
         score = problem.score(fitted.outputs[0], metric)
-        for chosen, items, outputs in zip(sets, kept, problem.refitted(rows, kept, fitted), strict=True):
+        for chosen, items, outputs in zip(sets, included, problem.refitted(rows, included, fitted), strict=True):
             left = replace(problem, targets=problem.targets[items])
             if smooth is None:
                 change = score - left.score(outputs[items], metric)

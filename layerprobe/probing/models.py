@@ -74,8 +74,8 @@ def _posed(items: Any, embeddings: Embeddings, task: Task) -> tuple[list[Layer],
     layers = [Layer(name=f"layer {i}", shape=rows.shape, read=rows.__getitem__) for i, rows in stored.items()]
     if task.kind == SCORED_AS["queries"]:
         rows, documents = (embeddings.rows(texts) for texts in (items.query_texts, items.document_texts))
-        own = np.array(items.own, dtype=np.int64)
-        return layers, Problem(kind="queries", targets=items.gold, rows=rows, documents=documents, own=own, **of)
+        itself = np.array(items.own, dtype=np.int64)
+        return layers, Problem(kind="queries", targets=items.gold, rows=rows, documents=documents, itself=itself, **of)
     sides = [embeddings.rows(side) for side in items.sides]
     if kind.zero_shot == "cosine":
         return layers, Problem(kind="pairs", targets=np.array(items.gold), rows=np.stack(sides, axis=1), **of)

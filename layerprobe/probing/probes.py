@@ -90,7 +90,7 @@ class Problem:
     """Of pairs (n, 2), of queries (n,): rows of the embeddings."""
     documents: Any = None
     """Rows that queries look for."""
-    own: Any = -1
+    itself: Any = -1
     """By query, the place in `documents` of the query itself, which is not ranked for it, or -1."""
     scored_as: str = ""
     """The kind of task that has the metrics, where it is another than that of the targets."""
@@ -216,7 +216,7 @@ class Problem:
             means = {metric: float(np.mean([one[metric].value for one in by_label])) for metric in LABEL_METRICS}
             return {metric: Floor(value=mean, by=by_label[0][metric].by) for metric, mean in means.items()}
         if self.kind == "queries":
-            ranked = np.broadcast_to(len(self.documents) - (np.asarray(self.own) >= 0), len(self.targets)).tolist()
+            ranked = np.broadcast_to(len(self.documents) - (np.asarray(self.itself) >= 0), len(self.targets)).tolist()
             return ranking_floors([list(gains.values()) for gains in self.targets], ranked)
         of_order = zero_floors("spearman", "pearson", by=RANDOM_ORDER)
         return of_order if self.kind == "pairs" else {**of_order, **zero_floors("r2", by=NAMING_THE_MEAN)}
@@ -322,22 +322,22 @@ class Problem:
         outputs = fits[0][0] if self.kind == "classes" else np.stack([fit[0][..., -1] for fit in fits], axis=-1)
         return Fitted(outputs=outputs, swayed=swayed, penalties=np.stack([chosen for _, chosen in fits], axis=-1))
 
-    def refitted(self, rows: Array, kept: NDArray[np.bool_], fitted: Fitted) -> NDArray[Any]:
+    def refitted(self, rows: Array, included: NDArray[np.bool_], fitted: Fitted) -> NDArray[Any]:
         """Return the outputs of the first folding, (sets, n, ...), of probes that are fitted on some items at a time.
 
-        Probes of scores or classes are fitted on (sets, n) `kept` of the (n, d) rows, with the penalties of `fitted`.
+        Probes of scores or classes are fitted on (sets, n) `included` of the (n, d) rows, with the same penalties.
         """
-        outputs = np.stack([fitted.outputs[0]] * len(kept))
+        outputs = np.stack([fitted.outputs[0]] * len(included))
         for fold, penalties in enumerate(fitted.penalties[0]):
             inside = self.foldings[0] == fold
-            changed = np.flatnonzero((~kept & ~inside).any(axis=1))
+            changed = np.flatnonzero((~included & ~inside).any(axis=1))
             if self.kind == "scores":
-                of_train, targets = kept[changed][:, ~inside], self.targets[~inside]
+                of_train, targets = included[changed][:, ~inside], self.targets[~inside]
                 new = refitted(rows[~inside], of_train, targets, rows[inside], penalties[0])
                 outputs[np.ix_(changed, inside)] = new
                 continue
             for place in changed:
-                train = kept[place] & ~inside
+                train = included[place] & ~inside
                 fit = logistic(rows[train], self.targets[train], penalties[0])
                 outputs[place, inside] = 0
                 outputs[np.ix_([place], inside, fit.classes)] = fit.probabilities(rows[inside])
@@ -350,7 +350,7 @@ class Problem:
             parts = (self.rows[start : start + step] for start in range(0, len(self.rows), step))
             return np.concatenate([cosine_scores(*map(layer.rows, part.T)) for part in parts])
         values = np.concatenate([block for _, block in layer.blocks()]).astype(np.float32, copy=False)
-        itself = np.broadcast_to(self.own, len(self.rows))
+        itself = np.broadcast_to(self.itself, len(self.rows))
         return closest_documents(values, self.rows, self.documents, itself, name=layer.name)
 
 

@@ -185,25 +185,25 @@ def ridge_outputs(
     return outputs + centre, swayed, penalties
 
 
-def refitted(rows: Array, kept: NDArray[np.bool_], targets: Array, others: Array, penalty: float) -> Array:
-    """Fit ridge regression as `ridge_outputs` does, on some of the (n, d) rows at a time: those of (fits, n) `kept`.
+def refitted(rows: Array, included: NDArray[np.bool_], targets: Array, others: Array, penalty: float) -> Array:
+    """Fit ridge regression as `ridge_outputs` does, on some of the (n, d) rows at a time, (fits, n) `included`.
 
     Returns:
         (fits, m) outputs for the (m, d) other rows.
     """
     step = max(1, REFITTED // rows.size)
-    if len(kept) > step:
-        parts = (kept[start : start + step] for start in range(0, len(kept), step))
+    if len(included) > step:
+        parts = (included[start : start + step] for start in range(0, len(included), step))
         return np.concatenate([refitted(rows, part, targets, others, penalty) for part in parts])
-    shares = kept / kept.sum(axis=1, keepdims=True)
+    shares = included / included.sum(axis=1, keepdims=True)
     mean, centre = shares @ rows, shares @ targets
     spread = np.sqrt(np.maximum(shares @ rows**2 - mean**2, 0))
     spread[spread <= CONSTANT * np.abs(mean)] = np.inf
-    z = (rows - mean[:, None]) / spread[:, None] * kept[..., None]
-    y, flipped = ((targets - centre[:, None]) * kept)[..., None], z.swapaxes(1, 2)
+    z = (rows - mean[:, None]) / spread[:, None] * included[..., None]
+    y, flipped = ((targets - centre[:, None]) * included)[..., None], z.swapaxes(1, 2)
     wide = rows.shape[1] > len(rows)
     products = z @ flipped if wide else flipped @ z
-    products.reshape(len(kept), -1)[:, :: products.shape[1] + 1] += penalty
+    products.reshape(len(included), -1)[:, :: products.shape[1] + 1] += penalty
     weights = flipped @ np.linalg.solve(products, y) if wide else np.linalg.solve(products, flipped @ y)
     weights = weights[..., 0] / spread
     outputs: Array = weights @ others.T + (centre - np.einsum("sd,sd->s", mean, weights))[:, None]

@@ -195,12 +195,12 @@ class Probing(Shown):
             reason = "JSON keeps none: probe again, or save results as .safetensors"
             nothing = f"{self.method} is compared, and nothing is fitted" if not self.folded else reason
             raise DataError(f"expected a result with fitted probes, got none: {nothing}")
-        names: dict[Any, str] = {each.layer: each.name for each in self.layers} | {name: name for name in self.fits}
-        last = max(each.layer for each in self.layers if each.layer is not None)
+        names: dict[Any, str] = {one.layer: one.name for one in self.layers} | {name: name for name in self.fits}
+        last = max(one.layer for one in self.layers if one.layer is not None)
         number = self.best_layer if layer is None else layer
         number = number + 1 + last if isinstance(number, int) and number < 0 else number
         if number not in names:
-            raise DataError(f"expected a layer that was scored, one of {some(list(names), 40)}, got {quoted(layer)}")
+            raise DataError(f"expected a layer that was scored, one of {some([*self.fits], 40)}, got {quoted(layer)}")
         return self.fits[names[number]].pipeline(self.kind)
 
     def as_safetensors(self) -> bytes:

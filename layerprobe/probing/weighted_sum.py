@@ -83,8 +83,8 @@ class Summed:
             return total
 
         n, width = layers[0].shape
-        kept = read(slice(0, n)).__getitem__ if n * width <= NUMBERS else read
-        layer = Layer(name="weighted sum", shape=(n, width), read=kept)
+        rows_of = read(slice(0, n)).__getitem__ if n * width <= NUMBERS else read
+        layer = Layer(name="weighted sum", shape=(n, width), read=rows_of)
         return cls(weights=weights, means=means, spreads=spreads, layer=layer)
 
 

@@ -37,6 +37,5 @@ RESULTS = {
     "LayerCurve": "layerprobe.readings.reading:LayerCurve",
     "LayerScores": "layerprobe.scoring.values:LayerScores",
     "SearchAnswer": "layerprobe.search.values:SearchAnswer",
-    "RecipeResult": "layerprobe.lab.results:RecipeResult",
 }
 """The classes of results in the order in which JSON is tried to be of them; see `layerprobe.results.kept`."""

@@ -51,8 +51,8 @@ class Blocks:
     @property
     def caption(self) -> str:
         """How many blocks are kept, and which of them, or of those that go, are undecided."""
-        kept = f"all {self.n}" if len(self.kept) == self.n > 1 else f"{len(self.kept)} of {self.n}"
-        return f"{kept} blocks kept" + (
+        count = f"all {self.n}" if len(self.kept) == self.n > 1 else f"{len(self.kept)} of {self.n}"
+        return f"{count} blocks kept" + (
             f"; block{'s' * (len(self.undecided) > 1)} {layer_range(sorted(self.undecided)).replace('–', ' to ')} "
             f"{'are' if len(self.undecided) > 1 else 'is'} undecided"
             if self.undecided

@@ -158,7 +158,7 @@ class LayerSearch:
         higher_is_better: Whether higher scores are better; else losses, errors or perplexities are told as they are.
         unit: What counts as a point, in the unit of the scores: tolerance and answers are in points, and before any
             score is known layers are expected to differ by a few points and seeds by less than one. By default a
-            hundredth of the power of ten above the first score that is told: 0.01 up to 1, as of an accuracy or a
+            hundredth of the power of ten above the first reported score: 0.01 up to 1, as of an accuracy or a
             correlation, 1 up to 100, as of percentages, 0.1 of a loss of 2.3.
 
     Raises:

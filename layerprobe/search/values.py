@@ -328,7 +328,7 @@ class SearchAnswer(Shown):
         behind += "encoders."
         over = "for new items and new seeds"
         meaning = f"Score over new items and seeds, {'x 100' if self.unit == 0.01 else 'in points'}."
-        known = (
+        columns = (
             column("runs", form=lambda count: str(count or ""), meaning="Of truncated models."),
             column("expected", attrgetter("mean"), form=".1f", meaning=meaning, quantity=quantity),
         )
@@ -341,7 +341,7 @@ class SearchAnswer(Shown):
             column("found_drop", lambda belief: belief.layer in self.drop_layers, shown=False),
         )
         empty = [None] * len(self.layers)
-        return (*known, *(replace(claim, values=empty) if self.spoilt else claim for claim in claims))
+        return (*columns, *(replace(claim, values=empty) if self.spoilt else claim for claim in claims))
 
     @property
     def table(self) -> Table:

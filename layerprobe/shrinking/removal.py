@@ -193,31 +193,31 @@ def tokens_to_keep(
     rules = rules_of(model.tokenizer, name=model.label)
     ids, path = sorted({*rules.ids.values()}), rules.paths()
     counts = np.bincount(_read(model, texts), minlength=ids[-1] + 1)
-    kept = rules.always(model.tokenizer, model.config)
+    chosen = rules.always(model.tokenizer, model.config)
     prompts = [prompt for prompt in {model.prompt, *model.recipe.prompts.values(), *model.retrieval_prompts} if prompt]
-    kept |= {part for token in {*_read(model, prompts).tolist()} for part in path(token)}
+    chosen |= {part for token in {*_read(model, prompts).tolist()} for part in path(token)}
     seen = [i for i in sorted(ids, key=lambda i: (-counts[i], i)) if counts[i] or vocabulary != CORPUS]
     if vocabulary == CORPUS:
         most = len(ids)
     else:
         most = round(vocabulary * len(ids)) if isinstance(vocabulary, float) else vocabulary
-        if len(kept) == len(ids):
+        if len(chosen) == len(ids):
             raise DataError(
                 f"expected a model with tokens that can go, got {model.label}: all of its {len(ids):,} are "
                 "special ones or single letters"
             )
-        if not len(kept) <= most < len(ids):
+        if not len(chosen) <= most < len(ids):
             raise DataError(
-                f"expected {len(kept):,} to {len(ids) - 1:,} tokens of {model.label} to keep, of which special ones "
-                f"and single letters are {len(kept):,}, got {most:,}"
+                f"expected {len(chosen):,} to {len(ids) - 1:,} tokens of {model.label} to keep, of which special ones "
+                f"and single letters are {len(chosen):,}, got {most:,}"
             )
     for token in seen:
-        with_parts = kept | path(token)
+        with_parts = chosen | path(token)
         if len(with_parts) <= most:
-            kept = with_parts
-        if len(kept) == most:
+            chosen = with_parts
+        if len(chosen) == most:
             break
-    tokens = tuple(sorted(kept))
+    tokens = tuple(sorted(chosen))
     return tokens, 1 - float(counts[[*tokens]].sum() / counts.sum())
 
 

@@ -709,12 +709,12 @@ def _among_all(state: SearchState, tuned: Sequence[_ModelRuns], findings: Sequen
         chances, within = likely / likely.sum(), np.full(len(chances), 0.5)
     behind = claimed.behind(settings.tolerance, settings.level)
     by_model = np.split(np.stack([chances, within, behind, likely]), claimed.starts[1:], axis=1)
-    for finding, known in zip(findings, by_model, strict=True):
+    for finding, of_model in zip(findings, by_model, strict=True):
         layers = [
             replace(belief, chance_best=chance, chance_within=near, behind=ahead)
-            for belief, chance, near, ahead in zip(finding.answer.layers, *known[:3].tolist(), strict=True)
+            for belief, chance, near, ahead in zip(finding.answer.layers, *of_model[:3].tolist(), strict=True)
         ]
-        candidates = tuple(np.flatnonzero(known[3]).tolist())
+        candidates = tuple(np.flatnonzero(of_model[3]).tolist())
         among.append(replace(finding.answer, layers=tuple(layers), candidates=candidates, smallest_sufficient=None))
     enough = [
         (finding.model.parameters[belief.layer], i, belief.layer)

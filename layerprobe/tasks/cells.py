@@ -269,11 +269,11 @@ def spelled_alike(counts: Mapping[str, int], what: str = "classes") -> tuple[str
     groups = [labels for labels in by_form.values() if len(labels) > 1]
     if not groups:
         return ()
-    shown = groups[:_SHOWN]
-    listed = "; ".join(", ".join(f"{_visible(label)} ({counts[label]:,})" for label in group) for group in shown)
-    pairs = ((label.strip(), group[0].strip()) for group in shown for label in group[1:])
+    examples = groups[:_SHOWN]
+    listed = "; ".join(", ".join(f"{_visible(label)} ({counts[label]:,})" for label in group) for group in examples)
+    pairs = ((label.strip(), group[0].strip()) for group in examples for label in group[1:])
     to_first = ", ".join(f"{_visible(label)}: {_visible(first)}" for label, first in pairs if label != first)
-    more = ", ..." if len(groups) > len(shown) else ""
+    more = ", ..." if len(groups) > len(examples) else ""
     merged = f".replace({{{to_first}{more}}})" if to_first else ""
     return (
         f"{sum(map(len, groups))} {what} may be spellings of {len(groups)}: {listed}{more}; they stay separate: to "

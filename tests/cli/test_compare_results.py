@@ -24,10 +24,10 @@ def test_two_results_are_compared_by_layer(
     assert "differences are after less before" in compared.out
     assert "(95 % for all layers together)" in compared.out
     assert "both results are of the same pairs" in compared.err
-    found = layerprobe("compare", *files, "--json").json
-    assert all(error["n_items"] == found["n_items"] for error in found["errors"])
+    compared = layerprobe("compare", *files, "--json").json
+    assert all(error["n_items"] == compared["n_items"] for error in compared["errors"])
     n_seeds = {"score": 1, "probe": 1, "finetune": 2}[command]
-    assert {error.get("n_seeds", 1) for error in found["errors"]} == {n_seeds}
+    assert {error.get("n_seeds", 1) for error in compared["errors"]} == {n_seeds}
     assert "Differences by layer" in (tmp_path / "page.html").read_text()
 
 

@@ -70,7 +70,7 @@ def test_every_command_takes_it(questions: Path, environment: dict[str, str], pa
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     of = (pair[1], "-t", questions)
-    scored, tuned, found = layerprobe(
+    scored, tuned, finding = layerprobe(
         ("score", *of, "--json"),
         ("finetune", *of, *QUICK, "--layers", "1,-1", "--json"),
         ("find", *of, *QUICK, "--jobs", "1", "--save-models", "--report", tmp_path / "found.html", "--json"),
@@ -78,12 +78,12 @@ def test_every_command_takes_it(questions: Path, environment: dict[str, str], pa
     scores = json.loads(scored)["scores"]["metrics"]["accuracy"]
     assert (json.loads(scored)["kind"], len(scores)) == ("multiple choice", 4)
     assert max(scores) > 70, "letters in common should be seen without training: chance is 33"
-    assert {run["run"]["primary"] for run in json.loads(found)["runs"]} == {"accuracy"}
+    assert {run["run"]["primary"] for run in json.loads(finding)["runs"]} == {"accuracy"}
     outcome = json.loads(tuned)["outcomes"][0]
     assert (outcome["primary"], outcome["error"]["unit"]) == ("accuracy", "question")
 
     assert "(multiple choice, sha256" in (tmp_path / "found.html").read_text()
-    layerprobe(("export", json.loads(found)["weights"]["directory"], tmp_path / "exported"))
+    layerprobe(("export", json.loads(finding)["weights"]["directory"], tmp_path / "exported"))
     assert SentenceTransformer(str(tmp_path / "exported"), device="cpu").encode(["a b c"]).shape == (1, 16)
 
 

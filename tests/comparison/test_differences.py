@@ -79,10 +79,10 @@ def test_all_layers_are_covered_together(seeds: tuple[int, ...], others: tuple[i
     for _ in range(draws):
         ease = np.repeat(rng.uniform(-0.25, 0.25, N // 4), 4) if grouped else rng.uniform(-0.25, 0.25, N)
         a, b = (drawn(rng, of, ease=ease, **with_seeds) for of in truth)  # type: ignore[arg-type]
-        found = compare_results(result(a, seeds=seeds, links=links), result(b, seeds=others, links=links))
+        differences = compare_results(result(a, seeds=seeds, links=links), result(b, seeds=others, links=links))
         inside = [
             error is not None and error.interval[0] <= value <= error.interval[1]
-            for error, value in zip(found.errors, (100 * (truth[1] - truth[0])).tolist(), strict=True)
+            for error, value in zip(differences.errors, (100 * (truth[1] - truth[0])).tolist(), strict=True)
         ]
         covered += all(inside)
     assert covered / draws >= 0.93
@@ -114,10 +114,10 @@ def test_the_error_is_that_of_the_items_in_pairs() -> None:
 
 def test_layers_in_common_are_compared_and_others_named() -> None:
     right = (np.random.default_rng(2).random((LAYERS, 1, N)) < 0.6).astype(float)
-    found = compare_results(result(right), result(right[:2]), names=("long", "short"))
-    assert found.layers == (0, 1)
-    assert found.notes[-1] == "layers of long alone are left out: 2, 3"
-    assert "No significant difference between long and short at any of 2 layers" in found.sentence
+    differences = compare_results(result(right), result(right[:2]), names=("long", "short"))
+    assert differences.layers == (0, 1)
+    assert differences.notes[-1] == "layers of long alone are left out: 2, 3"
+    assert "No significant difference between long and short at any of 2 layers" in differences.sentence
 
 
 def changed(made: Result, **changes: object) -> Result:
@@ -145,20 +145,22 @@ def test_what_cannot_be_compared_is_refused_in_one_line() -> None:
 def test_influences_are_read_back_as_far_as_half_precision_goes() -> None:
     rng = np.random.default_rng(0)
     psi, sides = rng.normal(0, 80, (3, 50)), (np.arange(50) % 7, 2**40 + np.arange(50) % 11)
-    kept = ItemInfluences.of(psi, digest="", links=Links(sides=sides))
-    assert kept is not None
-    assert kept.links is not None
-    np.testing.assert_allclose(kept.rows, psi, rtol=1e-3, atol=0.02)
-    np.testing.assert_array_equal(kept.links.sides[0], sides[0])
-    np.testing.assert_array_equal(kept.links.sides[1] - 7, sides[1] - 2**40)
-    np.testing.assert_allclose(kept.links.products(psi), Links(sides=(sides[0], sides[1] - 2**40 + 7)).products(psi))
+    influences = ItemInfluences.of(psi, digest="", links=Links(sides=sides))
+    assert influences is not None
+    assert influences.links is not None
+    np.testing.assert_allclose(influences.rows, psi, rtol=1e-3, atol=0.02)
+    np.testing.assert_array_equal(influences.links.sides[0], sides[0])
+    np.testing.assert_array_equal(influences.links.sides[1] - 7, sides[1] - 2**40)
+    np.testing.assert_allclose(
+        influences.links.products(psi), Links(sides=(sides[0], sides[1] - 2**40 + 7)).products(psi)
+    )
     assert ItemInfluences.of(np.zeros((2, 2**21 + 1)), digest="", links=None) is None
     for text in ("no base64!", "AAAA", base64.b64encode(np.full((3, 50), np.nan, "<f2").tobytes()).decode()):
         with pytest.raises(DataError, match="expected influences of 50 items as layerprobe saves them"):
-            _ = dataclasses.replace(kept, influences=text).rows
+            _ = dataclasses.replace(influences, influences=text).rows
     many = base64.b64encode(np.full((2, 50), 2**31 - 1, "<i4").tobytes()).decode()
     with pytest.raises(DataError, match="layerprobe saves them: a number is out of range"):
-        _ = dataclasses.replace(kept, texts=many).links
+        _ = dataclasses.replace(influences, texts=many).links
 
 
 def test_saved_scores_and_probings_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,11 +173,11 @@ def test_saved_scores_and_probings_are_compared(tmp_path: Path, monkeypatch: pyt
     for run in (lp.score, lp.probe):
         made = [run(model, task) for model in models]
         read = [lp.load(lp.save(one, tmp_path / f"{i}.json")) for i, one in enumerate(made)]
-        found = lp.compare(*read)
-        assert isinstance(found, Differences)
-        assert found.n_items == len(rows)
-        assert all(error is not None for error in found.errors)
-        assert lp.load(lp.save(found, tmp_path / "found.json")) == found
+        result = lp.compare(*read)
+        assert isinstance(result, Differences)
+        assert result.n_items == len(rows)
+        assert all(error is not None for error in result.errors)
+        assert lp.load(lp.save(result, tmp_path / "found.json")) == result
     with pytest.raises(DataError, match=r"find, got a str: lp\.load reads what"):
         lp.compare(read[0], models[0])
     with pytest.raises(DataError, match="expected no texts, measure"):
@@ -187,11 +189,11 @@ def test_probings_of_arrays_have_the_errors_of_items_and_foldings() -> None:
     targets = rng.normal(size=120)
     noise = rng.normal(size=(2, 120, 2, 3))
     layers = [targets[:, None, None] + spread * of for spread, of in zip((1.0, 2.0), noise, strict=True)]
-    found = lp.compare(*(lp.probe(of, targets, weighted_sum=False) for of in layers))
-    assert isinstance(found, Differences)
-    assert [error and error.sign for error in found.errors] == [-1, -1]
-    assert "over new samples and new foldings" in found.notes[0]
-    assert [error and (error.n_items, error.n_seeds) for error in found.errors] == [(120, 3)] * 2
+    result = lp.compare(*(lp.probe(of, targets, weighted_sum=False) for of in layers))
+    assert isinstance(result, Differences)
+    assert [error and error.sign for error in result.errors] == [-1, -1]
+    assert "over new samples and new foldings" in result.notes[0]
+    assert [error and (error.n_items, error.n_seeds) for error in result.errors] == [(120, 3)] * 2
     other = lp.probe(layers[1], targets[::-1].copy(), weighted_sum=False)
     with pytest.raises(DataError, match="which hold different items"):
         lp.compare(lp.probe(layers[0], targets, weighted_sum=False), other)

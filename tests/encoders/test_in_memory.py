@@ -137,7 +137,7 @@ class BothWays(LlamaModel):  # type: ignore[misc]
 
 
 class UnderAHead(LlamaForCausalLM):  # type: ignore[misc]
-    """The same by a head that hands a mask to its model."""
+    """The same by a head that passes a mask to its model."""
 
     def forward(self, input_ids: Any = None, attention_mask: Any = None, **more: Any) -> Any:
         mask = torch.zeros(len(input_ids), 1, *2 * input_ids.shape[1:])
@@ -166,7 +166,7 @@ def test_attention_that_differs_without_padding_alone_is_one_line(tmp_path: Path
 
 
 class SeesPadding(Transformer):
-    """A module of sentence-transformers that hands its model another mask."""
+    """A module of sentence-transformers that passes another mask to its model."""
 
     def forward(self, features: Any, **more: Any) -> Any:
         return super().forward(features | {"attention_mask": torch.ones_like(features["attention_mask"])}, **more)

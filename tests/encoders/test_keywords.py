@@ -33,22 +33,24 @@ def test_keywords_reach_from_pretrained_and_name_what_is_kept(tmp_path: Path, mo
     assert (resolved.pinned["token"], resolved.pinned["local_files_only"]) == ("hf_secret", True)
     assert load_encoder(resolved).max_length == 9
     assert given[-1]["use_safetensors"] is True
-    embedded = [extract(each, TEXTS) for each in (plain, other)]
+    embedded = [extract(of, TEXTS) for of in (plain, other)]
     assert embedded[0].fingerprint != embedded[1].fingerprint
-    kept = extract(Model(str(model), cache_dir=tmp_path / "store", model_kwargs={"use_safetensors": True}), TEXTS)
-    assert kept.fingerprint not in {each.fingerprint for each in embedded}
+    with_keywords = extract(
+        Model(str(model), cache_dir=tmp_path / "store", model_kwargs={"use_safetensors": True}), TEXTS
+    )
+    assert with_keywords.fingerprint not in {embeddings.fingerprint for embeddings in embedded}
 
 
 def test_the_token_is_kept_nowhere(tmp_path: Path) -> None:
     model = Model(str(save_tiny("bert", tmp_path / "model")), cache_dir=tmp_path / "store", token="hf_secret")
-    found = extract(model, TEXTS)
+    embeddings = extract(model, TEXTS)
     files = [path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()]
     for text in (
         repr(model),
         str(model.changed()),
-        to_json(found.model),
+        to_json(embeddings.model),
         to_json(replace(model, cache_dir=None)),
-        str(found.settings),
+        str(embeddings.settings),
     ):
         assert "hf_secret" not in text
     assert files

@@ -311,7 +311,7 @@ def test_other_scores_are_said(tmp_path: Path) -> None:
     )
     warnings = export_model(model, tmp_path / "out", layer=1).warnings
     assert any(
-        each.endswith("keeps Manhattan distances; what layerprobe says of it is by cosines") for each in warnings
+        warning.endswith("keeps Manhattan distances; what layerprobe says of it is by cosines") for warning in warnings
     )
     card = (tmp_path / "out" / "README.md").read_text()
     assert ", the first 8 of 16 features, with Normalize as in the base model; compared by manhattan" in card

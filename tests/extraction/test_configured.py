@@ -53,10 +53,10 @@ def test_embeddings_equal_encode(name: str, tmp_path: Path) -> None:
     model = sentence_transformer(folder)
     expected = model.encode(list(TEXTS))
     for given in (str(folder), model):
-        found = lp.extract(lp.Model(given, cache_dir=tmp_path / "store", device="cpu"), TEXTS)
-        assert found.shape == (len(TEXTS), N_BLOCKS + 1, expected.shape[1])
+        embeddings = lp.extract(lp.Model(given, cache_dir=tmp_path / "store", device="cpu"), TEXTS)
+        assert embeddings.shape == (len(TEXTS), N_BLOCKS + 1, expected.shape[1])
         compared = cosines if "normalised" in name else np.asarray
-        np.testing.assert_allclose(compared(found.layer(-1)), compared(expected), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(compared(embeddings.layer(-1)), compared(expected), rtol=0, atol=1e-6)
 
 
 def test_queries_and_documents_have_their_own_prompts_out_of_the_embedding(tmp_path: Path) -> None:
@@ -64,21 +64,21 @@ def test_queries_and_documents_have_their_own_prompts_out_of_the_embedding(tmp_p
     model = sentence_transformer(folder)
     rows = [{"query": text, "positive": TEXTS[i - 1]} for i, text in enumerate(TEXTS)]
     task = lp.load_task(rows, validation=rows, test=rows, kind="retrieval", keep_overlaps=True)
-    found = lp.extract(lp.Model(str(folder), cache_dir=tmp_path / "store", device="cpu"), task)
+    embeddings = lp.extract(lp.Model(str(folder), cache_dir=tmp_path / "store", device="cpu"), task)
     for name, prompt in PROMPT.items():
         expected = model.encode(list(TEXTS), prompt_name=name)
-        places = found.rows([prompt + text for text in TEXTS])
-        np.testing.assert_allclose(found.layer(-1)[places], expected, rtol=0, atol=1e-6)
+        places = embeddings.rows([prompt + text for text in TEXTS])
+        np.testing.assert_allclose(embeddings.layer(-1)[places], expected, rtol=0, atol=1e-6)
 
 
 def test_what_is_followed_is_said_and_kept_apart(tmp_path: Path) -> None:
     whole, cut = (built(tmp_path / str(dim), mean(), truncate_dim=dim) for dim in (None, 5))
-    found = [lp.extract(lp.Model(str(each), cache_dir=tmp_path / "store"), TEXTS) for each in (whole, cut)]
-    assert found[0].fingerprint != found[1].fingerprint
-    assert [each.model.hidden_size for each in found] == [HIDDEN, 5]
-    assert any("is read with the first 5 features, as its sentence-tr" in warning for warning in found[1].warnings)
-    assert not any("where its configuration has" in warning for each in found for warning in each.warnings)
+    both = [lp.extract(lp.Model(str(one), cache_dir=tmp_path / "store"), TEXTS) for one in (whole, cut)]
+    assert both[0].fingerprint != both[1].fingerprint
+    assert [one.model.hidden_size for one in both] == [HIDDEN, 5]
+    assert any("is read with the first 5 features, as its sentence-tr" in warning for warning in both[1].warnings)
+    assert not any("where its configuration has" in warning for one in both for warning in one.warnings)
     behind = built(tmp_path / "dense", mean(), dense(), truncate_dim=3)
-    kept = lp.extract(lp.Model(str(behind), cache_dir=tmp_path / "store"), TEXTS)
-    assert kept.shape[2] == HIDDEN
-    assert any("all features, where its configuration has the first 3" in warning for warning in kept.warnings)
+    embeddings = lp.extract(lp.Model(str(behind), cache_dir=tmp_path / "store"), TEXTS)
+    assert embeddings.shape[2] == HIDDEN
+    assert any("all features, where its configuration has the first 3" in warning for warning in embeddings.warnings)

@@ -148,10 +148,10 @@ def test_no_message_has_the_user_and_password_of_the_address(
         raise OfflineModeIsEnabled(hub.address) from FileMetadataError()
     of_others = first_sentence(ValueError(f"no answer from {hub.address}"))
     assert of_others.startswith("no answer from http://127.0.0.1:")
-    said = caplog.text + (hub_trouble() or "") + str(caught.value) + of_others
-    assert "answered 503" in said
-    assert "me:" not in said
-    assert "s3cr" not in said
+    output = caplog.text + (hub_trouble() or "") + str(caught.value) + of_others
+    assert "answered 503" in output
+    assert "me:" not in output
+    assert "s3cr" not in output
 
 
 def test_a_short_pause_is_said_and_done(hub: type[Hub], caplog: pytest.LogCaptureFixture) -> None:

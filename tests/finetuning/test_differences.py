@@ -55,8 +55,8 @@ def items_of(n: int, spread: float, *, runs: int = 3, links: Links | None = None
     common = {layer: rng.normal(size=n) for layer in (4, 6)}
     influences: dict[Place, Any] = {}
     for layer, seed in itertools.product((4, 6), range(runs)):
-        own = common[layer] + 0.3 * rng.normal(size=n)
-        influences[(layer, ()), seed] = spread * (own - own.mean())
+        of_seed = common[layer] + 0.3 * rng.normal(size=n)
+        influences[(layer, ()), seed] = spread * (of_seed - of_seed.mean())
     return RunItems(unit="pair", influences={"test": influences, "validation": influences}, links={"test": links})
 
 
@@ -66,13 +66,13 @@ def items_of(n: int, spread: float, *, runs: int = 3, links: Links | None = None
 @given(SCORES, st.sampled_from([0.5, 0.9, 0.95, 0.99]))
 def test_the_interval_over_seeds_is_scipys(scores: list[tuple[float, float]], level: float) -> None:
     earlier, last = zip(*scores, strict=True)
-    found = compared(earlier, last, level=level)
-    assert found is not None
-    assert found.value == pytest.approx(np.mean(earlier) - np.mean(last), abs=1e-9)
+    difference = compared(earlier, last, level=level)
+    assert difference is not None
+    assert difference.value == pytest.approx(np.mean(earlier) - np.mean(last), abs=1e-9)
     if np.ptp(np.subtract(earlier, last)) > 1e-6:
         expected = stats.ttest_rel(earlier, last).confidence_interval(level)
         ends = np.clip((expected.low, expected.high), -200, 200)  # which no two correlations differ by more than
-        np.testing.assert_allclose(found.interval, ends, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(difference.interval, ends, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_the_interval_over_seeds_is_scipys(scores: list[tuple[float, float]], le
 )
 def test_the_verdict_follows_from_the_interval(effects: Sequence[float], verdict: str) -> None:
     last = (80.0, 79.0, 81.5)
-    found = compared([score + effect for score, effect in zip(last, effects, strict=True)], last)
-    assert found is not None
-    assert found.verdict == verdict
+    difference = compared([score + effect for score, effect in zip(last, effects, strict=True)], last)
+    assert difference is not None
+    assert difference.verdict == verdict
 
 
 def test_a_single_seed_without_items_has_no_error() -> None:
@@ -98,7 +98,7 @@ def test_a_single_seed_without_items_has_no_error() -> None:
 
 def test_the_difference_carries_the_error_of_the_test_items() -> None:
     items = items_of(70, 20.0)
-    found, alone = compared(EARLIER, LAST, items), compared(EARLIER, LAST)
+    difference, alone = compared(EARLIER, LAST, items), compared(EARLIER, LAST)
     psi = items.influences["test"]
     expected = crossed(
         np.subtract(EARLIER, LAST).tolist(),
@@ -106,19 +106,21 @@ def test_the_difference_carries_the_error_of_the_test_items() -> None:
         unit="pair",
         metric="spearman",
     )
-    assert found == expected
+    assert difference == expected
     assert alone is not None
-    assert found is not None
-    assert (alone.verdict, found.verdict) == ("confirmed", "undecided")
+    assert difference is not None
+    assert (alone.verdict, difference.verdict) == ("confirmed", "undecided")
 
 
 @pytest.mark.parametrize("n", [70, 7000])
 def test_equal_outputs_are_known_to_one_item(n: int) -> None:
     equal: dict[Place, Any] = {((layer, ()), seed): np.zeros(n) for layer in range(7) for seed in range(3)}
-    found = compared((80.0,) * 3, (80.0,) * 3, RunItems(unit="pair", influences={"test": equal, "validation": equal}))
-    assert found is not None
-    assert found.standard_error == pytest.approx(100 / n)
-    assert found.interval[0] < 0 < found.interval[1]
+    difference = compared(
+        (80.0,) * 3, (80.0,) * 3, RunItems(unit="pair", influences={"test": equal, "validation": equal})
+    )
+    assert difference is not None
+    assert difference.standard_error == pytest.approx(100 / n)
+    assert difference.interval[0] < 0 < difference.interval[1]
 
 
 def test_pairs_that_share_texts_count_for_less() -> None:
@@ -130,10 +132,10 @@ def test_pairs_that_share_texts_count_for_less() -> None:
 
 
 def test_one_seed_has_an_interval_over_items() -> None:
-    found = compared(EARLIER[:1], LAST[:1], items_of(7000, 20.0))
-    assert found is not None
-    assert found.interval[0] > 0
-    assert found.seeds_error is None
+    difference = compared(EARLIER[:1], LAST[:1], items_of(7000, 20.0))
+    assert difference is not None
+    assert difference.interval[0] > 0
+    assert difference.seeds_error is None
 
 
 def test_where_one_run_has_no_outputs_the_interval_is_over_seeds_alone() -> None:
@@ -141,9 +143,9 @@ def test_where_one_run_has_no_outputs_the_interval_is_over_seeds_alone() -> None
     alone = compared(EARLIER, LAST)
     assert alone is not None
     for items in (items_of(70, 20.0, runs=2), items_of(1, 1.0), items_of(9, 1.0, links=one_text)):
-        found = compared(EARLIER, LAST, items)
-        assert found is not None
-        assert (found.interval, found.items_error) == (alone.interval, None)
+        difference = compared(EARLIER, LAST, items)
+        assert difference is not None
+        assert (difference.interval, difference.items_error) == (alone.interval, None)
 
 
 # ---- means of layers ----------------------------------------------------------------------------------
@@ -151,16 +153,16 @@ def test_where_one_run_has_no_outputs_the_interval_is_over_seeds_alone() -> None
 
 def test_outcomes_are_sorted_by_layer_and_seed() -> None:
     scores = {(6, 1): 61.0, (4, 0): 40.0, (6, 0): 60.0, (4, 1): 41.5, (5, 7): 50.0}
-    found = outcomes([run_of(layer, seed, score, score + 1) for (layer, seed), score in scores.items()])
-    assert [result.layer for result in found] == [4, 5, 6]
-    assert [result.seeds for result in found] == [(0, 1), (7,), (0, 1)]
-    assert found[0].scores == found[0].test["spearman"] == (40.0, 41.5)
-    assert found[0].validation["spearman"] == (41.0, 42.5)
-    assert found[0].parameters == 5000
-    assert found[0].mean == pytest.approx(40.75)
-    assert found[0].std == pytest.approx(np.std([40.0, 41.5], ddof=1))
-    assert found[0].interval == pytest.approx(stats.t.interval(0.95, 1, 40.75, 0.75))
-    assert (found[1].interval, found[1].std) == (None, None)
+    difference = outcomes([run_of(layer, seed, score, score + 1) for (layer, seed), score in scores.items()])
+    assert [result.layer for result in difference] == [4, 5, 6]
+    assert [result.seeds for result in difference] == [(0, 1), (7,), (0, 1)]
+    assert difference[0].scores == difference[0].test["spearman"] == (40.0, 41.5)
+    assert difference[0].validation["spearman"] == (41.0, 42.5)
+    assert difference[0].parameters == 5000
+    assert difference[0].mean == pytest.approx(40.75)
+    assert difference[0].std == pytest.approx(np.std([40.0, 41.5], ddof=1))
+    assert difference[0].interval == pytest.approx(stats.t.interval(0.95, 1, 40.75, 0.75))
+    assert (difference[1].interval, difference[1].std) == (None, None)
 
 
 def test_intervals_stay_inside_what_the_metric_can_be() -> None:
@@ -169,9 +171,9 @@ def test_intervals_stay_inside_what_the_metric_can_be() -> None:
         assert mean.error is not None
         assert -100 <= mean.error.interval[0] <= mean.error.interval[1] <= 100
         assert mean.interval == mean.error.interval
-    found = compared(perfect, low, items_of(70, 60.0))
-    assert found is not None
-    assert found.interval[1] <= 200
+    difference = compared(perfect, low, items_of(70, 60.0))
+    assert difference is not None
+    assert difference.interval[1] <= 200
     assert seed_scores([100.0, 70.0], metric="accuracy").interval == (0, 100)
     assert bounded("r2", (-400.0, 130.0)) == (-400.0, 100)
 

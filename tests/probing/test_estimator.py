@@ -110,8 +110,8 @@ def test_the_weighted_sum_is_a_pipeline_of_all_layers_side_by_side(kind: str) ->
     summed = Summed.of(problem, layers, np.arange(N), seed=[0, 0])
     fit = problem.fit(summed.layer, result.fits["weighted sum"].penalties)
     expected = outputs_of(fit.pipeline(problem.kind), summed.layer.rows(slice(0, N)))
-    found = outputs_of(result.estimator("weighted sum"), EMBEDDINGS.reshape(N, -1))
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+    predicted = outputs_of(result.estimator("weighted sum"), EMBEDDINGS.reshape(N, -1))
+    np.testing.assert_allclose(predicted, expected, rtol=1e-6, atol=1e-6)
     assert len(scales) == 3
 
 
@@ -120,8 +120,8 @@ def test_it_predicts_from_embeddings_as_they_come(factor: float, shift: float) -
     for kind in ("scores", "two"):
         moved = probed(factor * (EMBEDDINGS + shift), TARGETS[kind])
         for name, rows in ((1, EMBEDDINGS[:, 1]), ("weighted sum", EMBEDDINGS.reshape(N, -1))):
-            found = outputs_of(moved.estimator(name), factor * (rows + shift))
-            np.testing.assert_allclose(found, outputs_of(RESULTS[kind].estimator(name), rows), rtol=1e-3, atol=1e-3)
+            predicted = outputs_of(moved.estimator(name), factor * (rows + shift))
+            np.testing.assert_allclose(predicted, outputs_of(RESULTS[kind].estimator(name), rows), rtol=1e-3, atol=1e-3)
 
 
 def test_float32_and_one_row_will_do() -> None:
@@ -149,7 +149,7 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
     changed = bytearray(whole)
     changed[-3] ^= 1
     other = save({"a": np.ones(3)})
-    for content, said in (
+    for content, message in (
         (bytes(changed), "it was damaged or changed"),
         (whole[:-5], "expected probes that layerprobe.save wrote"),
         (other, "expected probes that layerprobe.save wrote"),
@@ -157,7 +157,7 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
         (save(load(whole), {"result": "{}", "probes": "{}"}), "it was damaged or changed"),
     ):
         (tmp_path / "other.safetensors").write_bytes(content)
-        with pytest.raises(DataError, match=said):
+        with pytest.raises(DataError, match=message):
             lp.load(tmp_path / "other.safetensors")
 
 
@@ -165,7 +165,7 @@ def test_where_there_is_none_is_one_line() -> None:
     result = RESULTS["scores"]
     with pytest.raises(DataError, match="JSON keeps none: probe again, or save results as"):
         from_json(Probing, to_json(result)).estimator()
-    with pytest.raises(DataError, match=r"a layer that was scored, one of 0, 1, 2, .*, weighted sum, got 7"):
+    with pytest.raises(DataError, match=r"a layer that was scored, one of layer 0, layer 1, .*, weighted sum, got 7"):
         result.estimator(7)
     with pytest.raises(DataError, match="got -9"):
         result.estimator(-9)
@@ -198,8 +198,8 @@ def test_pairs_of_texts_are_side_by_side() -> None:
         pairs="logistic",
     )
     pipeline = pickled(as_fit.pipeline("classes"))
-    found = pipeline.predict_proba(np.concatenate([first, second], axis=1))
-    np.testing.assert_allclose(found, model.predict_proba(features), rtol=1e-4)
+    predicted = pipeline.predict_proba(np.concatenate([first, second], axis=1))
+    np.testing.assert_allclose(predicted, model.predict_proba(features), rtol=1e-4)
 
 
 def test_the_penalty_is_the_median_of_those_chosen() -> None:

@@ -34,13 +34,13 @@ def test_ridge_is_fitted_again_as_scikit_learn_does(width: int) -> None:
     embeddings, signal = layered(25, width=width, strengths=(1.0,))
     rows, targets = 5 + 2 * embeddings[:, 0], signal[:, 0]
     expected = make_pipeline(StandardScaler(), Ridge(alpha=3.0)).fit(rows[:20], targets[:20]).predict(rows[20:])
-    kept = np.ones((2, 20), dtype=bool)
-    kept[1, 3] = False
-    found = refitted(rows[:20], kept, targets[:20], rows[20:], 3.0)
-    np.testing.assert_allclose(found[0], expected, rtol=1e-9)
-    less = np.flatnonzero(kept[1])
+    included = np.ones((2, 20), dtype=bool)
+    included[1, 3] = False
+    outputs = refitted(rows[:20], included, targets[:20], rows[20:], 3.0)
+    np.testing.assert_allclose(outputs[0], expected, rtol=1e-9)
+    less = np.flatnonzero(included[1])
     expected = make_pipeline(StandardScaler(), Ridge(alpha=3.0)).fit(rows[less], targets[less]).predict(rows[20:])
-    np.testing.assert_allclose(found[1], expected, rtol=1e-9)
+    np.testing.assert_allclose(outputs[1], expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -66,10 +66,10 @@ def test_influences_are_those_of_explicit_fits_without_items_or_groups(size: int
 def test_logistic_regression_is_fitted_again_with_the_penalty_that_was_chosen() -> None:
     problem = problem_of(np.where(SCORES > 0, "high", "low"))
     fitted, rows, fold = problem.outputs(LAYER), EMBEDDINGS[:, 0], problem.foldings[0]
-    kept = np.ones((1, N), dtype=bool)
-    kept[0, np.flatnonzero(fold == 1)[0]] = False
-    (again,) = problem.refitted(rows, kept, fitted)
-    train, inside = kept[0] & (fold != 0), fold == 0
+    included = np.ones((1, N), dtype=bool)
+    included[0, np.flatnonzero(fold == 1)[0]] = False
+    (again,) = problem.refitted(rows, included, fitted)
+    train, inside = included[0] & (fold != 0), fold == 0
     scaler = StandardScaler().fit(rows[train])
     model = LogisticRegression(C=fitted.penalties[0, 0, 0], max_iter=1000)
     model.fit(scaler.transform(rows[train]), SCORES[train] < 0)

@@ -158,12 +158,12 @@ def test_the_fitted_probe_predicts_new_texts(tmp_path: Path, kind: str) -> None:
     items = task.split("all")
     sides = [lp.extract(MODEL, side) for side in items.sides]  # type: ignore[attr-defined]
     rows = np.concatenate([np.asarray(side)[:, result.best_layer] for side in sides], axis=1)
-    found = result.estimator().predict(rows)
+    predicted = result.estimator().predict(rows)
     if kind == "regression":
-        assert np.corrcoef(found, items.gold)[0, 1] > 0.5
+        assert np.corrcoef(predicted, items.gold)[0, 1] > 0.5
     else:
-        assert set(found) <= set(task.labels)
-        assert (found == np.array(task.labels)[np.array(items.gold, dtype=int)]).mean() > 0.6
+        assert set(predicted) <= set(task.labels)
+        assert (predicted == np.array(task.labels)[np.array(items.gold, dtype=int)]).mean() > 0.6
     assert result.settings.folds == 3
 
 

@@ -92,8 +92,8 @@ def test_one_feature_of_another_scale_is_as_the_others(kind: str) -> None:
 
 @pytest.mark.parametrize(("factor", "shift"), [(1e-300, 0.0), (1e300, 0.0), (1.0, 1e9), (-1.0, 0.0)])
 def test_the_unit_of_targets_does_not_matter(factor: float, shift: float) -> None:
-    found = numbers(probed(EMBEDDINGS, factor * SCORES + shift))
-    np.testing.assert_allclose(found, as_they_are("scores"), rtol=1e-4, atol=1e-3)
+    transformed = numbers(probed(EMBEDDINGS, factor * SCORES + shift))
+    np.testing.assert_allclose(transformed, as_they_are("scores"), rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["pairs", "queries"])

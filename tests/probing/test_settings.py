@@ -75,7 +75,7 @@ def test_groups_are_the_splitters_and_are_not_divided() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cv", "said"),
+    ("cv", "message"),
     [
         (ShuffleSplit(5), "expected splits that test each row once, or equally often, and train on all others"),
         (TimeSeriesSplit(5), "expected splits that test each row once"),
@@ -93,8 +93,8 @@ def test_groups_are_the_splitters_and_are_not_divided() -> None:
         (2.5, "Expected `cv` as an integer"),
     ],
 )
-def test_other_splits_are_one_line(cv: Any, said: str) -> None:
-    with pytest.raises(DataError, match=said):
+def test_other_splits_are_one_line(cv: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
         probed(cv=cv)
 
 
@@ -158,7 +158,7 @@ def test_the_interval_of_a_scorer_is_about_that_of_the_same_metric() -> None:
 
 
 @pytest.mark.parametrize(
-    ("targets", "scoring", "said"),
+    ("targets", "scoring", "message"),
     [
         (SCORES, "neg_mean_absolut_error", "got 'neg_mean_absolut_error'; did you mean 'neg_mean_absolute_error'"),
         (SCORES, "accuracy", "no layer can be scored: accuracy cannot be computed"),
@@ -168,8 +168,8 @@ def test_the_interval_of_a_scorer_is_about_that_of_the_same_metric() -> None:
         (SCORES, lambda estimator, rows, targets: float("nan"), "is nan, expected a finite number"),
     ],
 )
-def test_other_scorers_are_one_line(targets: Any, scoring: Any, said: str) -> None:
-    with pytest.raises(DataError, match=said):
+def test_other_scorers_are_one_line(targets: Any, scoring: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
         probed(targets, scoring=scoring)
 
 

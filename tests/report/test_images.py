@@ -42,11 +42,11 @@ def test_without_kaleido_or_a_browser_it_is_one_clear_line(tmp_path: Path, monke
     def no_browser(*words: Any, **how: Any) -> NoReturn:
         raise RuntimeError("\n\nKaleido requires Google Chrome to be installed.\n")
 
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "kaleido" else found(name))
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "kaleido" else find_spec(name))
     with pytest.raises(MissingPackageError, match=r"needs kaleido, .*: pip install 'layerprobe\[figures\]'$"):
         lp.save(across(), tmp_path / "figure.png")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: found("json" if name == "kaleido" else name))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: find_spec("json" if name == "kaleido" else name))
     monkeypatch.setattr(go.Figure, "to_image", no_browser)
     with pytest.raises(MissingPackageError, match=r"^cannot draw a figure as \.png: no Chrome or Chromium that starts"):
         lp.save(across(), tmp_path / "figure.png")

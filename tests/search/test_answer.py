@@ -78,12 +78,12 @@ def test_the_doubt_is_that_of_two_means() -> None:
 def test_what_runs_share_is_not_known_from_one_of_each(layers: tuple[int, ...]) -> None:
     scores = tuple(Score(layer=layer, seed=0, value=70.0) for layer in layers)
     covariance = 3.2 + 0.8 * np.eye(len(layers))
-    found = answer(
+    answered = answer(
         Evidence(n_blocks=6, scores=scores, item_covariance=tuple(map(tuple, covariance.tolist())), n_items=300)
     )
-    if found.doubt is not None:
-        assert (found.doubt.item_error, found.doubt.items_needed) == (0, None)
-    assert "over items" not in found.sentence
+    if answered.doubt is not None:
+        assert (answered.doubt.item_error, answered.doubt.items_needed) == (0, None)
+    assert "over items" not in answered.sentence
 
 
 def test_a_layer_without_a_run_is_no_rival() -> None:

@@ -172,21 +172,23 @@ def test_decisions_are_the_same_in_any_unit_and_direction(
         plain.tell(*run, scores if items else scores.mean())
         other.tell(*run, scale * scores + shift if items else scale * scores.mean() + shift)
     assert other.ask() is None
-    expected, found = plain.answer(), other.answer()
+    expected, answered = plain.answer(), other.answer()
     for name in ("best_layer", "candidates", "worse", "smallest_sufficient", "verdict", "spent"):
-        assert getattr(found, name) == getattr(expected, name)
+        assert getattr(answered, name) == getattr(expected, name)
     means, chances = (
-        [[getattr(each, n) for each in a.layers] for a in (expected, found)] for n in ("mean", "chance_best")
+        [[getattr(belief, n) for belief in a.layers] for a in (expected, answered)] for n in ("mean", "chance_best")
     )
     np.testing.assert_allclose(chances[1], chances[0], atol=0.003)
     point = abs(scale) * 0.01
-    assert found.unit == pytest.approx(point)
+    assert answered.unit == pytest.approx(point)
     np.testing.assert_allclose(np.array(means[1]) * point, scale * 0.01 * np.array(means[0]) + shift, rtol=1e-6)
-    if expected.whole is not None and found.whole is not None:
-        assert found.whole.value == pytest.approx(math.copysign(1, scale) * expected.whole.value, rel=1e-4)
-    assert all(low <= mean <= high for mean, (low, high) in ((each.mean, each.interval) for each in found.layers))
-    assert ("Lower scores are better." in found.sentence) == (scale < 0)
-    assert ("A point is a score of" in found.sentence) == (found.unit != 0.01)
+    if expected.whole is not None and answered.whole is not None:
+        assert answered.whole.value == pytest.approx(math.copysign(1, scale) * expected.whole.value, rel=1e-4)
+    assert all(
+        low <= mean <= high for mean, (low, high) in ((belief.mean, belief.interval) for belief in answered.layers)
+    )
+    assert ("Lower scores are better." in answered.sentence) == (scale < 0)
+    assert ("A point is a score of" in answered.sentence) == (answered.unit != 0.01)
 
 
 def test_the_first_score_says_what_a_point_is_and_the_file_keeps_it(tmp_path: Path) -> None:
@@ -208,7 +210,7 @@ def test_shares_and_correlations_are_expected_between_what_they_can_be() -> None
         search = LayerSearch(n_blocks=N_BLOCKS)
         for layer, score in enumerate(scores, 5):
             search.tell(layer, 0, score)
-        assert (max(each.interval[1] for each in search.answer().layers) <= 100) == (most == 100)
+        assert (max(belief.interval[1] for belief in search.answer().layers) <= 100) == (most == 100)
 
 
 @pytest.mark.parametrize("higher", [True, False])

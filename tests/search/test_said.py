@@ -37,23 +37,24 @@ def states(n: int) -> Iterator[tuple[Evidence, SearchAnswer]]:
 
 def test_only_layers_with_runs_are_ruled_out_or_compared() -> None:
     claimed = dict.fromkeys(CLAIMS, 0)
-    for evidence, found in states(60):
+    for evidence, answered in states(60):
         run = {score.layer for score in evidence.scores if score.value is not None}
         for claim, pattern in CLAIMS.items():
-            for numbers in re.findall(pattern, found.sentence):
+            for numbers in re.findall(pattern, answered.sentence):
                 claimed[claim] += 1
-                assert set(map(int, re.findall(r"\d+", numbers))) <= run, found.sentence
-        assert set(found.worse) <= run
-        assert found.smallest_sufficient in (None, *run)
-        if "full model" in found.sentence:
-            assert {found.best_layer, found.n_blocks} <= run
-        if "over items" in found.sentence:
-            assert evidence.item_covariance, found.sentence
-            assert found.doubt is not None
+                assert set(map(int, re.findall(r"\d+", numbers))) <= run, answered.sentence
+        assert set(answered.worse) <= run
+        assert answered.smallest_sufficient in (None, *run)
+        if "full model" in answered.sentence:
+            assert {answered.best_layer, answered.n_blocks} <= run
+        if "over items" in answered.sentence:
+            assert evidence.item_covariance, answered.sentence
+            assert answered.doubt is not None
             folds = [
-                {s.seed % evidence.n_folds for s in evidence.runs_at(i)} for i in (found.best_layer, found.doubt.rival)
+                {s.seed % evidence.n_folds for s in evidence.runs_at(i)}
+                for i in (answered.best_layer, answered.doubt.rival)
             ]
-            assert folds[0] & folds[1], found.sentence
+            assert folds[0] & folds[1], answered.sentence
     assert min(claimed.values()) > 5, claimed
 
 
@@ -63,13 +64,13 @@ def test_a_layer_without_a_run_that_is_left_out_is_not_ruled_out(failed: bool) -
     evidence = Evidence(n_blocks=6, scores=tuple(Score(layer=i, seed=0, value=60.0 + i) for i in (0, 1, 3, 4, 5, 6)))
     if failed:
         evidence = Evidence(n_blocks=6, scores=(*evidence.scores, Score(layer=2, seed=0, value=None)))
-    said = replace(answer(evidence), candidates=(1, 3, 4, 5, 6)).sureness
-    assert said.startswith("95% sure that the best layer is one of 1 and 3 to 6; ")
-    assert ("the run of layer 2 failed" if failed else "layer 2 was not run") in said
+    sentence = replace(answer(evidence), candidates=(1, 3, 4, 5, 6)).sureness
+    assert sentence.startswith("95% sure that the best layer is one of 1 and 3 to 6; ")
+    assert ("the run of layer 2 failed" if failed else "layer 2 was not run") in sentence
 
 
 def test_a_search_that_scanned_alone_compares_nothing() -> None:
     scan = tuple(Score(layer=layer, seed=0, value=70.0 + layer, scan=True) for layer in range(6))
-    found = answer(Evidence(n_blocks=5, scores=scan))
-    assert found.sureness.endswith("; no layer was run by itself yet.")
-    assert (found.doubt, found.whole, found.worse) == (None, None, ())
+    answered = answer(Evidence(n_blocks=5, scores=scan))
+    assert answered.sureness.endswith("; no layer was run by itself yet.")
+    assert (answered.doubt, answered.whole, answered.worse) == (None, None, ())

@@ -96,22 +96,22 @@ def test_a_run_of_the_search_that_is_exported_is_called_one(model: lp.Model, tmp
 
 def test_a_threshold_is_not_fitted_to_what_was_learnt(model: lp.Model, tmp_path: Path) -> None:
     task = toy_task_of("paraphrase", train=24, validation=16, test=16)
-    found = lp.find(model, task, final=True, **HOW)  # type: ignore[arg-type]
-    assert found.final is not None
-    runs = [run for run in found.fine_tuned if run.layer == found.best_layer]
+    finding = lp.find(model, task, final=True, **HOW)  # type: ignore[arg-type]
+    assert finding.final is not None
+    runs = [run for run in finding.fine_tuned if run.layer == finding.best_layer]
     shares = [np.mean(outputs_in(run.directory).of(run.layer, "validation") >= run.threshold) for run in runs]
-    share = found.final.protocol.positive_share
+    share = finding.final.protocol.positive_share
     assert share == pytest.approx(statistics.median(shares))
-    learnt = outputs_in(found.final.directory).of(found.best_layer, "validation")
+    learnt = outputs_in(finding.final.directory).of(finding.best_layer, "validation")
     assert len(learnt) == 40
-    assert found.final.threshold == pytest.approx(np.quantile(learnt, 1 - share))
-    outputs, gold = outputs_in(found.final.directory).of(found.best_layer), task.test.gold
-    scores = decision_scores(outputs, gold, found.final.threshold)
-    assert found.final.test == pytest.approx({name: 100 * score for name, score in scores.items()})
-    export_model(found, tmp_path / "out")
+    assert finding.final.threshold == pytest.approx(np.quantile(learnt, 1 - share))
+    outputs, gold = outputs_in(finding.final.directory).of(finding.best_layer), task.test.gold
+    scores = decision_scores(outputs, gold, finding.final.threshold)
+    assert finding.final.test == pytest.approx({name: 100 * score for name, score in scores.items()})
+    export_model(finding, tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     assert (
-        f"The threshold of its outputs, {found.final.threshold:.4f}, is such that {share:.1%} of the examples" in card
+        f"The threshold of its outputs, {finding.final.threshold:.4f}, is such that {share:.1%} of the examples" in card
     )
 
 

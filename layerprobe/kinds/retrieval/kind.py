@@ -52,7 +52,7 @@ def relevant_ranks(
     texts: NDArray[np.float32],
     documents: NDArray[np.int64],
     relevant: Sequence[NDArray[np.int64]],
-    own: NDArray[np.int64],
+    itself: NDArray[np.int64],
 ) -> Iterator[Ranks]:
     """Yield, query by query, the rank from 1 of each relevant document among all documents.
 
@@ -60,7 +60,7 @@ def relevant_ranks(
     comes first. Documents of one text are exactly equal.
 
     Of (q, d) queries and (t, d) distinct texts, `documents` (n,) are rows of `texts`; `relevant` are for each query the
-    numbers of its relevant documents, and `own` (q,) the document that is the query itself and not ranked, or -1.
+    numbers of its relevant documents, and `itself` (q,) the document that is the query itself and not ranked, or -1.
 
     Raises:
         MisalignedSamplesError: If the numbers of features differ: the two come from different layers or models.
@@ -71,7 +71,7 @@ def relevant_ranks(
         >>> [ranks.tolist() for ranks in relevant_ranks(query, texts, np.arange(3), [np.array([0, 1])], np.array([-1]))]
         [[2, 3]]
     """
-    for query, scores in enumerate(_scores(queries, texts, documents, own)):
+    for query, scores in enumerate(_scores(queries, texts, documents, itself)):
         yield np.array([_rank(scores, document) for document in relevant[query]])
 
 
@@ -79,7 +79,7 @@ def closest_documents(
     embeddings: NDArray[np.float32],
     queries: NDArray[np.int64],
     documents: NDArray[np.int64],
-    own: NDArray[np.int64],
+    itself: NDArray[np.int64],
     *,
     name: str,
     listed: int = LISTED,
@@ -91,13 +91,13 @@ def closest_documents(
         embeddings: (text, features).
         queries: (q,) rows of the embeddings.
         documents: (n,) rows of the embeddings; of equal cosines the earlier document comes first.
-        own: (q,) the document that is the query itself and not ranked, or -1.
+        itself: (q,) the document that is the query itself and not ranked, or -1.
         name: What the embeddings are called where one has no direction.
         listed: Documents a query at most.
         units: Whether they are ranked by the cosine; by the inner product otherwise.
 
     Returns:
-        (q, k, 2): number of the document and cosine, for the k closest; all but one where `own` leaves one out and
+        (q, k, 2): number of the document and cosine, for the k closest; all but one where `itself` leaves one out and
         there are no more than `listed`.
 
     Raises:
@@ -111,9 +111,9 @@ def closest_documents(
     """
     texts, numbers = np.unique(documents, return_inverse=True)
     query_rows, searched = (float32_rows(embeddings, rows, units=units, name=name) for rows in (queries, texts))
-    k = min(listed, len(documents) - bool((own >= 0).any()))
+    k = min(listed, len(documents) - bool((itself >= 0).any()))
     outputs = np.empty((len(queries), k, 2))
-    for query, scores in enumerate(_scores(query_rows, searched, numbers, own)):
+    for query, scores in enumerate(_scores(query_rows, searched, numbers, itself)):
         at_least = np.partition(scores, -k)[-k]
         candidates = np.flatnonzero(scores >= at_least)
         order = candidates[np.argsort(-scores[candidates], kind="stable")][:k]

@@ -33,7 +33,7 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> None:
 def models() -> list[Recorded]:
     curves: dict[str, Any] = {"metrics": {"InfoNCE": INFONCE}, "labelled": {"probe": RISING}}
     made = [recorded(f"m{number}", "ab"[number % 2], DROPPING, seed=number, **curves) for number in range(4)]
-    return [Recorded(entry=each, tuned=each.budgets["converged"]) for each in made]
+    return [Recorded(entry=model, tuned=model.budgets["converged"]) for model in made]
 
 
 def play(models: list[Recorded], function: Any) -> Row:
@@ -57,9 +57,9 @@ def test_an_entry_does_what_the_same_strategy_of_the_lab_does(models: list[Recor
             epochs = min(2 * epochs, trial.n_epochs)
         return max(left, key=lambda layer: max(trial.tune(layer, epochs=n) for n in range(1, trial.n_epochs + 1)))
 
-    for function, own in ((one_seed, sweep(1)), (halved, halving())):
+    for function, strategy in ((one_seed, sweep(1)), (halved, halving())):
         for model in models:
-            theirs, ours = entry_strategy("toy", function).choose(model), own.choose(model)
+            theirs, ours = entry_strategy("toy", function).choose(model), strategy.choose(model)
             assert [(each.layer, each.seeds) for each in theirs] == [(each.layer, each.seeds) for each in ours]
             assert [each.cost for each in theirs] == pytest.approx([each.cost for each in ours])
 
