@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from numbers import Real
 from operator import index
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from layerprobe.checks import Seeds, check_count, one_layer
+from layerprobe.checks import Seeds, check_choice, check_count, one_layer
 from layerprobe.context import current
 from layerprobe.errors import DataError, StoreError
 from layerprobe.files.atomic import from_home, locked, replace_file
@@ -203,6 +203,7 @@ class LayerSearch:
         )
         if unit is not None and not (isinstance(unit, Real) and 0 < unit < np.inf):
             raise DataError(f"expected unit as a number above 0, what counts as a point such as 0.01, got {unit!r}")
+        check_choice(higher_is_better, Literal[True, False], name="higher_is_better")
         next_run(evidence, settings)  # a budget that is too small is refused before there is a file
         point = None if unit is None else float(unit)
         begun = SearchState(models=(evidence,), settings=settings, unit=point, higher_is_better=bool(higher_is_better))

@@ -358,3 +358,8 @@ def test_a_number_is_no_path() -> None:
         LayerSearch(12)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"not '?int'?"):
         load(3)  # type: ignore[arg-type]
+
+
+def test_a_direction_is_true_or_false() -> None:
+    with pytest.raises(DataError, match="higher_is_better is 'no', expected one of True, False"):
+        LayerSearch(n_blocks=12, higher_is_better="no")  # type: ignore[arg-type]
