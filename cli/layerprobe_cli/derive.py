@@ -18,7 +18,6 @@ import types
 import typing
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -132,7 +131,14 @@ def expanded(command: Callable[..., Any], of: str, call: Callable[..., None]) ->
                 special = special | {"help": " ".join(texts[name].split()) if name in texts else text_of(of, name)}
             options[name] = _annotated(name, kind, parameter.default, panel=panel, **special), parameter.default
         options |= groups[name][1] if name in groups else {}
-    whole = typer.Option("--help-all", hidden=True, is_eager=True, callback=_help_all)
+
+    def help_all(context: typer.Context, is_set: bool) -> None:
+        if is_set:
+            context.meta[HELP_ALL] = True
+            typer.echo(context.get_help())
+            raise typer.Exit
+
+    whole = typer.Option("--help-all", hidden=True, is_eager=True, callback=help_all)
     all_options = {"context": (typer.Context, inspect.Parameter.empty), **dict(sorted(options.items(), key=_place))}
     all_options[HELP_ALL] = Annotated[bool, whole], False
 
@@ -222,42 +228,14 @@ def _arguments(docstring: str) -> dict[str, str]:
     return dict(re.findall(r"^    (\w+): (.*(?:\n     .*)*)", section, re.MULTILINE))
 
 
-def _help_all(context: typer.Context, is_set: bool) -> None:
-    if is_set:
-        context.meta[HELP_ALL] = True
-        typer.echo(context.get_help())
-        raise typer.Exit
-
-
-# ---- what the shell completes beside options; nothing is loaded before it is asked -----------------------
-
-
 def names_of(place: str) -> Callable[[str], list[str]]:
-    """Return what completes the names in a registry, or those that a function returns: `module:attribute`."""
+    """Return what completes the names in a registry, or those that a function returns: `module:attribute`.
+
+    Nothing is loaded before the shell asks.
+    """
 
     def complete(incomplete: str) -> list[str]:
         names = pkgutil.resolve_name(place)
         return [choice for choice in (names() if callable(names) else names) if choice.startswith(incomplete)]
 
     return complete
-
-
-def tasks(incomplete: str) -> list[str]:
-    """Return the tasks that have a name, and the data files and folders on the way to one."""
-    from layerprobe.tasks.sources import ALIASES
-    from layerprobe.tasks.tables import CONLL_SUFFIXES, SUFFIXES
-
-    typed, _, start = incomplete.rpartition("/")
-    folder = Path(f"{typed}/" if "/" in incomplete else ".").expanduser()
-    try:
-        entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith(".") or start)
-    except OSError:
-        entries = []
-    way = f"{typed}/" if "/" in incomplete else ""
-    paths = [f"{way}{entry.name}/" for entry in entries if entry.is_dir()]
-    paths += [
-        f"{way}{entry.name}"
-        for entry in entries
-        if entry.suffix.lower() in (*SUFFIXES, *CONLL_SUFFIXES) and entry.is_file()
-    ]
-    return [choice for choice in (*ALIASES, *paths) if choice.startswith(incomplete)]

@@ -58,34 +58,25 @@ def first_line(place: str) -> str:
     return docstring[1] if docstring else ""
 
 
-class Listed(TyperCommand):
-    """A command as the help of its group lists it; its epilog is where it is."""
+class Commands(TyperGroup):
+    """Commands by their names; of one that was not called yet, the epilog says where it is."""
 
-    def loaded(self) -> Command:
-        """Import the command and derive its options."""
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, with its options; it is imported here."""
+        listed = self.commands.get(cmd_name)
+        if listed is None or isinstance(listed, Command | TyperGroup):
+            return listed
         from layerprobe_cli.derive import expanded
         from layerprobe_cli.shell import run
 
-        module_name, _, name = (self.epilog or "").partition(":")
+        module_name, _, name = (listed.epilog or "").partition(":")
         module = import_module(f"layerprobe_cli.commands.{module_name}")
         command = getattr(module, name)
         app = typer.Typer(add_completion=False, rich_markup_mode="rich")
         options = expanded(command, getattr(module, "OF", ""), run)
-        app.command(self.name, cls=Command, help=unwrapped(inspect.getdoc(command)))(options)
-        loaded = typer.main.get_command(app)
-        assert isinstance(loaded, Command)
-        return loaded
-
-
-class Commands(TyperGroup):
-    """Commands by their names."""
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, with its options."""
-        command = self.commands.get(cmd_name)
-        if isinstance(command, Listed):
-            command = self.commands[cmd_name] = command.loaded()
-        return command
+        app.command(cmd_name, cls=Command, help=unwrapped(inspect.getdoc(command)))(options)
+        self.commands[cmd_name] = typer.main.get_command(app)
+        return self.commands[cmd_name]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, for which no command is imported."""
@@ -180,8 +171,7 @@ app = typer.Typer(
 
 def _list(group: typer.Typer, name: str, place: str, panel: str | None = None) -> None:
     """Put a command into a help; it is imported when it is called."""
-    listed = group.command(name, cls=Listed, help=first_line(place), epilog=place, rich_help_panel=panel)
-    listed(lambda: None)
+    group.command(name, help=first_line(place), epilog=place, rich_help_panel=panel)(lambda: None)
 
 
 for panel, names in PANELS.items():

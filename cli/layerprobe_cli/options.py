@@ -27,7 +27,7 @@ from layerprobe.finetuning.values import LORA_LEARNING_RATE, Protocol, with_rate
 from layerprobe.search.values import SearchSettings
 from layerprobe.tasks.formats import DELIMITERS, Format
 from layerprobe.tasks.values import TaskSettings, TextSplit
-from layerprobe_cli.derive import Group, names_of, option, tasks, text_of, usage
+from layerprobe_cli.derive import Group, names_of, option, text_of, usage
 
 if TYPE_CHECKING:
     from layerprobe.encoders.loading import Resolved
@@ -180,7 +180,7 @@ Reference = Annotated[
 
 
 _TASK: dict[str, dict[str, Any]] = {
-    "source": {"flags": ("--task", "-t"), "type": str | None, "default": None, "autocompletion": tasks},
+    "source": {"flags": ("--task", "-t"), "type": str | None, "default": None},
     "kind": {
         "metavar": "KIND",
         "autocompletion": names_of("layerprobe.tasks.kind:KINDS"),
@@ -241,7 +241,6 @@ _DATA: dict[str, Any] = {
     "default": None,
     "panel": None,
     "metavar": "DATA",
-    "autocompletion": tasks,
     "help": "Data, which can also come with --task.",
 }
 _OTHERS: dict[str, Any] = _DATA | {

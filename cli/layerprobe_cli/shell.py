@@ -28,7 +28,7 @@ from layerprobe.results.shown import IMAGES, is_image
 from layerprobe.results.terminal import fitted, spelled
 from layerprobe_cli.derive import option
 from layerprobe_cli.output import echo, fail, log_to_stderr, print_json, progress_bar, say, stdout_errors, width_of
-from layerprobe_cli.start import Ended, interruptible
+from layerprobe_cli.start import WORDS, interruptible
 
 if TYPE_CHECKING:
     from layerprobe.results.blocks import Blocks
@@ -159,18 +159,6 @@ class Call:
     def next(self, *words: object, without: str) -> list[str]:
         """Return a command that comes next; none where options were given that it would need to have as well."""
         return [] if self.given(without) else [command(*map(str, words))]
-
-    def same(self, *words: object, names: str) -> str:
-        """Return another command with those options of this call that have one of some names."""
-        parameters = {flag: one for one in self.context.command.params for flag in (*one.opts, *one.secondary_opts)}
-        line, following = list(map(str, words)), iter(sys.argv[1:])
-        for word in following:
-            flag, glued, _ = word.partition("=")
-            if (parameter := parameters.get(flag)) is None or not flag.startswith("-"):
-                continue
-            whole = [word] if glued or getattr(parameter, "is_flag", False) else [word, next(following, "")]
-            line += whole if parameter.name in names.split() else []
-        return command(*line)
 
     def finish(self, done: Done) -> None:
         """Print notes, write the page, print the result, and name the next commands."""
@@ -313,9 +301,9 @@ def run(command: Callable[..., Any], context: typer.Context, values: dict[str, A
             echo("".join(tracebacks.format_exception(error)).rstrip("\n"), err=True)
         message, kind = str(error), type(error).__name__
     except KeyboardInterrupt as error:
-        ended = error if isinstance(error, Ended) else Ended(signal.SIGINT)
-        fail(f"{ended.word}; what is done is kept, the same command goes on from there", "KeyboardInterrupt")
-        raise typer.Exit(ended.code) from None
+        number = signal.Signals(next(iter(error.args), signal.SIGINT))
+        fail(f"{WORDS[number]}; what is done is kept, the same command goes on from there", "KeyboardInterrupt")
+        raise typer.Exit(128 + number) from None
     except (MemoryError, RuntimeError, ImportError, OSError) as error:
         answer = _of_system(error)
         if answer is None:

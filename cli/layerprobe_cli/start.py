@@ -19,14 +19,6 @@ from typing import Any
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "ended by SIGTERM"}
 
 
-class Ended(KeyboardInterrupt):
-    """A signal asked the process to end."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number, self.word, self.code = number, WORDS[signal.Signals(number)], 128 + number
-
-
 def main() -> None:
     """Run the command line."""
     _open_streams()
@@ -56,7 +48,7 @@ def _open_streams() -> None:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Let signals raise `Ended`."""
+    """Let signals raise `KeyboardInterrupt` with their number."""
     with _answered(_raise):
         yield
 
@@ -84,7 +76,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
-    raise Ended(number)
+    raise KeyboardInterrupt(number)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import typer
 from layerprobe_cli.shell import Call, run
-from layerprobe_cli.start import Ended, interruptible
 
 EARLY = """
 import os, signal, sys, types
@@ -33,11 +32,15 @@ def test_before_a_command_begins(number: signal.Signals, code: int, word: str) -
 
 
 @pytest.mark.parametrize(("number", "code", "word"), SIGNALS)
-def test_while_a_command_runs(number: signal.Signals, code: int, word: str) -> None:
-    earlier = signal.getsignal(number)
-    with pytest.raises(Ended) as raised, interruptible():
+def test_while_a_command_runs(number: signal.Signals, code: int, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def command(call: Call) -> None:
         signal.raise_signal(number)
-    assert (raised.value.code, raised.value.word) == (code, word)
+
+    earlier = signal.getsignal(number)
+    with pytest.raises(typer.Exit) as ended:
+        run(command, typer.Context(typer.core.TyperCommand("x")), {"call": Call()})
+    assert ended.value.exit_code == code
+    assert capsys.readouterr().err.startswith(f"error: {word}; what is done is kept")
     assert signal.getsignal(number) == earlier
 
 

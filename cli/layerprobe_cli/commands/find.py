@@ -100,7 +100,7 @@ def find(
         following = [export_found(finding) if finding.weights.kept else command(*sys.argv[1:], "--final")]
     else:
         name = [model.name, *others][finding.place]
-        following = [call.same("shrink", name, "-t", source.source, "--tune", names=f"{o.READ} {o.EMBEDDING}")]
+        following = call.next("shrink", name, "-t", source.source, "--tune", without=f"{o.READ} {o.EMBEDDING}")
         following += [] if finding.final is None else [export_found(finding)]
     return Done(
         result=finding,
