@@ -48,6 +48,12 @@ class Line:
     """The column of wider ones, which hold for the whole curve at once."""
     seeds: str = ""
     """The column of the scores of its seeds, a tuple a row."""
+    run: str = ""
+    """The column that says which numbers are of a run: the others are inferred, and drawn hollow."""
+    joined: bool = True
+    """Whether a line joins the points."""
+    mark: Literal["", "diamond"] = ""
+    """The shape of the points, where they are of another split than those of the first line."""
     name: str = ""
     """In the legend; by default the title of the column."""
 
@@ -82,6 +88,8 @@ class Chart:
     """The column of what a trivial answer scores."""
     limit: float | None = None
     """What a number may be at most, or has to be."""
+    zero: str = ""
+    """What a line at 0 is of, such as the whole model."""
     chosen: str = "chosen"
     """What a ring means."""
     drops: str = "drop layers"
@@ -94,8 +102,8 @@ class Chart:
     """What it shows; by default where each curve is best, and its value in the last row."""
 
     def quantity(self, table: Table) -> Quantity:
-        """Return the quantity on its axis."""
-        drawn = {line.column: table.column(line.column) for line in self.lines}
+        """Return the quantity on its axis; points of another split have a shape of their own."""
+        drawn = {line.column: table.column(line.column) for line in self.lines if not line.mark}
         quantities = {name: column.quantity or Quantity(column.head) for name, column in drawn.items()}
         for what in ("split", "unit"):
             values = {getattr(quantity, what) for quantity in quantities.values()}

@@ -6,7 +6,7 @@ import abc
 import html
 import importlib.util
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import to_json
 from layerprobe.registry import Registry
+from layerprobe.results import words
+from layerprobe.results.conclusion import Conclusion, Fact, Verdict
 from layerprobe.results.markup import Markup, element
 from layerprobe.results.table import Table, imported, no_minus_zero
 
@@ -50,14 +52,46 @@ class Shown(abc.ABC):
     __slots__ = ()
 
     @property
-    @abc.abstractmethod
+    def conclusion(self) -> Conclusion:
+        """What it says, as numbers: verdict, facts, checks and next steps."""
+        raise NotImplementedError
+
+    @property
     def summary(self) -> str:
-        """The result in one line."""
+        """The result in one line: the headline, and how certain it is."""
+        headline, certainty = words.headline(self.conclusion), words.certainty(self.conclusion)
+        return f"{headline} ({certainty})" if certainty else headline
 
     @property
     @abc.abstractmethod
     def table(self) -> Table:
-        """Its numbers as a table."""
+        """Its numbers, one long table, with the charts of its columns; the first chart is that of the answer."""
+
+    @property
+    def details(self) -> Sequence[Table]:
+        """Further tables, each with its title and charts, such as that of the runs."""
+        return ()
+
+    @property
+    def provenance(self) -> Mapping[str, str]:
+        """Where its numbers come from, by name: models with revisions, digests of data, settings, versions."""
+        return {}
+
+    @property
+    def verdict(self) -> Verdict:
+        """How much is known of what it says."""
+        return self.conclusion.verdict
+
+    @property
+    def facts(self) -> Mapping[str, Fact]:
+        """Its numbers by name, such as `facts["gain"].value` with its `interval`."""
+        return self.conclusion.facts
+
+    def __str__(self) -> str:
+        if not has_conclusion(self):
+            return repr(self)
+        text: str = imported("layerprobe.results.terminal").shown(self)
+        return text
 
     @property
     def parts(self) -> Sequence[Table | str]:
@@ -153,6 +187,11 @@ class Shown(abc.ABC):
         made = imported("layerprobe.results.explore").with_items(make_page(self), texts=texts)
         written: Path = imported("layerprobe.results.page").write_page(made, path, plotly=plotly)
         return written
+
+
+def has_conclusion(result: Shown) -> bool:
+    """Return whether a result says what it has as numbers."""
+    return type(result).conclusion is not Shown.conclusion
 
 
 OneLayer = int | str | Shown

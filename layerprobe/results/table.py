@@ -70,6 +70,8 @@ class Column:
     """Whether the values are pairs of low and high ends."""
     shown: bool = True
     """Whether it stands on screens; otherwise in files alone."""
+    more: bool = False
+    """Whether screens show it only where all columns are asked for: at most six stand there otherwise."""
     dtype: str = ""
     """In DataFrames and Parquet, where its values do not say: without one, a column is of numbers."""
     quantity: Quantity | None = None
@@ -202,6 +204,16 @@ class Table:
         return tuple(column for column in self.columns if column.shown and (not len(self) or any(column.cells)))
 
     @property
+    def first(self) -> tuple[Column, ...]:
+        """Those of them that screens show unless all columns are asked for."""
+        return tuple(column for column in self.shown if not column.more)
+
+    @property
+    def numeric(self) -> tuple[bool, ...]:
+        """Whether the shown columns are of numbers, which stand to the right."""
+        return tuple(all(map(_is_number, column.cells)) for column in self.shown)
+
+    @property
     def lines(self) -> Iterator[tuple[str, ...]]:
         """The rows as screens show them."""
         return zip(*(column.cells for column in self.shown), strict=True)
@@ -215,8 +227,7 @@ class Table:
         """Return aligned columns, words to the left and numbers to the right, and the notes below."""
         columns = [[column.head, *column.cells] for column in self.shown]
         widths = [max(map(len, column)) for column in columns]
-        numeric = [all(map(_is_number, column[1:])) for column in columns]
-        written = [_aligned(row, widths, numeric) for row in zip(*columns, strict=True)]
+        written = [_aligned(row, widths, self.numeric) for row in zip(*columns, strict=True)]
         return "\n".join([*written[:1], "  ".join("-" * width for width in widths), *written[1:], *self.notes])
 
     @property

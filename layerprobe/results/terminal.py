@@ -1,11 +1,30 @@
-"""Text and tables as wide as a terminal: no word is broken, and what has no room stands below."""
+"""Results as text for a terminal: answer, facts, a table with bars, checks and next commands, in lines that fit."""
 
+from __future__ import annotations
+
+import io
+import math
 import re
+import shlex
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from layerprobe.results.table import Table
+from layerprobe.results import words
+from layerprobe.results.table import Column, Table
+
+if TYPE_CHECKING:
+    from layerprobe.results.charts import Chart
+    from layerprobe.results.conclusion import Choice, Conclusion
+    from layerprobe.results.shown import Shown
+
+WIDTH = 80
+"""Characters of a line, unless all columns were asked for."""
+BAR = 30
+"""Characters of a bar of an interval."""
+_ASCII = str.maketrans("■□●○─╌×≤−–…·✓✗", "#.*o--x<--~-yx")
+"""What stands for a sign where an encoding lacks it."""
 
 NARROWEST = 20
 """Characters that a line has at least."""
@@ -116,3 +135,184 @@ def _in_lines(table: Table, width: int) -> str:
         first, *others = wrapped(line[before:].strip(), room).split("\n")
         lines += [f"{line[:before]}{first}".rstrip(), *(" " * before + other for other in others)]
     return "\n".join(lines)
+
+
+# ---- a result ---------------------------------------------------------------------------------------------
+
+
+def shown(
+    result: Shown,
+    *,
+    width: int | None = WIDTH,
+    wide: bool = False,
+    colour: bool = False,
+    encoding: str = "utf-8",
+    below: Sequence[str] = (),
+) -> str:
+    """Return what a terminal shows of a result.
+
+    Args:
+        result: What to show.
+        width: Characters of a line; None does not break any.
+        wide: Whether all columns are shown, and the intervals in digits, instead of a bar.
+        colour: Whether escape codes make the answer bold and the chosen row green.
+        encoding: Of the terminal; signs that it lacks are replaced.
+        below: Last lines, such as where the page is.
+    """
+    conclusion = result.conclusion
+    parts = [
+        _answer(conclusion, width, colour),
+        "\n".join(_strip(conclusion.choice)),
+        "\n".join(_facts(conclusion, width)),
+        _rows(result.table, width, wide=wide, colour=colour),
+        "\n".join(_checks(conclusion, width)),
+        "\n".join((*_steps(conclusion, width, colour), *below)),
+    ]
+    text = "\n\n".join(filter(None, parts)).replace("\u00a0", " ")
+    try:
+        text.encode(encoding)
+    except (UnicodeError, LookupError):
+        return text.translate(_ASCII).encode("ascii", "replace").decode()
+    return text
+
+
+def _styled(text: str, code: str, colour: bool) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if colour else text
+
+
+def _answer(conclusion: Conclusion, width: int | None, colour: bool) -> str:
+    headline, certainty = words.headline(conclusion), words.certainty(conclusion)
+    if not certainty:
+        return _styled(headline, "1", colour)
+    certainty = f"({certainty[:1].lower()}{certainty[1:]})"
+    one_line = width is None or len(headline) + 2 + len(certainty) <= width
+    return f"{_styled(headline, '1', colour)}{'  ' if one_line else chr(10)}{wrapped(certainty, width)}"
+
+
+def _strip(choice: Choice | None) -> Iterator[str]:
+    if choice is not None:
+        signs = "".join("■" if block in choice.blocks else "□" for block in range(1, choice.n_blocks + 1))
+        last = len(choice.blocks)
+        is_cut = 0 < last < choice.n_blocks and choice.blocks == tuple(range(1, last + 1))
+        yield f"{signs}  cut after block {last}" if is_cut else signs
+
+
+def _facts(conclusion: Conclusion, width: int | None) -> Iterator[str]:
+    """Yield the sentence and the first facts, a line each."""
+    rows = words.tiles(conclusion)
+    room = max((len(number) for number, _ in rows), default=0)
+    for number, what in rows:
+        indent = " " * (room + 4)
+        lines = textwrap.wrap(what, max(NARROWEST, width - room - 4)) if width else [what]
+        yield f"\n{indent}".join([f"  {number:<{room}}  {(lines or [''])[0]}", *lines[1:]])
+
+
+def _checks(conclusion: Conclusion, width: int | None) -> Iterator[str]:
+    for check in conclusion.checks:
+        line, _ = words.line(check, conclusion)
+        mark = {True: "✓", False: "✗", None: "·"}[check.passed]
+        lines = textwrap.wrap(line, max(NARROWEST, width - 4)) if width else [line]
+        yield "\n    ".join([f"  {mark} {lines[0]}", *lines[1:]])
+
+
+def _steps(conclusion: Conclusion, width: int | None, colour: bool) -> Iterator[str]:
+    titles = [words.step(step, conclusion)[0] for step in conclusion.steps]
+    room = max(map(len, titles), default=0)
+    for number, (title, step) in enumerate(zip(titles, conclusion.steps, strict=True)):
+        command = shlex.join(("layerprobe", *step.command))
+        start = f"{title:<{room}}    "
+        if width is not None and len(start) + len(command) > width:
+            command = "\n" + wrapped(f"  {command}", width)
+        yield _styled(f"{start}{command}".rstrip(), "1", colour and not number)
+
+
+# ---- its table --------------------------------------------------------------------------------------------
+
+
+def _rows(table: Table, width: int | None, *, wide: bool, colour: bool) -> str:
+    """Return the first columns, with a bar for the interval of the first chart; all of them where it is wide."""
+    if not len(table):
+        return ""
+    if wide:
+        return fitted(table, width)
+    chart = table.charts[0] if table.charts else None
+    bar = None if chart is None else _bars(table, chart)
+    columns = [column for column in table.first if not (bar and column.interval)]
+    if bar is not None and chart is not None:
+        place = next((i for i, column in enumerate(columns) if column.name == chart.lines[0].column), len(columns) - 1)
+        columns.insert(place + 1, bar)
+    legend = () if bar is None or chart is None else (_legend(table, chart),)
+    return _grid(replace(table, columns=tuple(columns), notes=legend), width, colour=colour)
+
+
+def _legend(table: Table, chart: Chart) -> str:
+    """Return what dots, numbers and bars are."""
+    line, quantity = chart.lines[0], chart.quantity(table)
+    dots = "● run  ○ inferred   " if line.run else ""
+    where = f" on {quantity.split}" if quantity.split not in ("", "all") else ""
+    return f"{dots}{quantity.unit}{where}; bars: {table.column(line.interval, interval=True).head}"
+
+
+def _grid(table: Table, width: int | None, *, colour: bool) -> str:
+    """Return a table drawn by rich: the chosen row in green, cells that have no room in further lines."""
+    from rich.console import Console
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
+    columns = table.shown
+    for column, right in zip(columns, table.numeric, strict=True):
+        grid.add_column(Text(column.head), justify="right" if right else "left", no_wrap=column.name == "bar")
+    for mark, cells in zip(table.marks or [None] * len(table), table.lines, strict=True):
+        grid.add_row(*map(Text, cells), style="bold green" if mark == "chosen" else "")
+    out = io.StringIO()
+    # wide enough for every line where none may be broken
+    room = width or sum(3 + max(map(len, (column.head, *column.cells))) for column in columns)
+    console = Console(file=out, width=room, force_terminal=colour, no_color=not colour, legacy_windows=False)
+    console.print(grid)
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    return "\n".join((*lines, *(wrapped(f"  {note}", width) for note in table.notes)))
+
+
+def _bars(table: Table, chart: Chart) -> Column | None:
+    """Return the numbers of a chart with their intervals as a column of bars; its title is the scale."""
+    line = chart.lines[0]
+    if chart.kind != "line" or not line.interval or chart.by:
+        return None
+    column, ends = table.column(line.column), table.column(line.interval, interval=True)
+    measured = [bool(value) for value in table.column(line.run).values] if line.run else [True] * len(table)
+    rows: list[Any] = list(zip(column.values, ends.values, strict=True))
+    points = [end for value, bounds in rows if value is not None for end in (value, *(bounds or ()))]
+    points = [column.scale * point for point in points if math.isfinite(point)]
+    if not points or min(points) == max(points):
+        return None
+    low, high = min(points), max(points)
+
+    def at(value: float) -> int:
+        return min(max(round((BAR - 1) * (column.scale * value - low) / (high - low)), 0), BAR - 1)
+
+    cells = []
+    for (value, bounds), is_measured in zip(rows, measured, strict=True):
+        signs = [" "] * BAR
+        if value is not None:
+            for place in range(at(bounds[0]), at(bounds[1]) + 1) if bounds else ():
+                signs[place] = "─" if is_measured else "╌"
+            signs[at(value)] = "●" if is_measured else "○"
+        cells.append("".join(signs).rstrip() or None)
+    return Column("bar", cells, title=_scale(low, high))
+
+
+def _scale(low: float, high: float) -> str:
+    """Return a scale of round numbers between two ends, as wide as a bar."""
+    rough = (high - low) / 4
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
+    digits = max(0, -math.floor(math.log10(step)))
+    signs = [" "] * (BAR + 4)
+    first = math.ceil(low / step)
+    for number in range(first, math.floor(high / step) + 1):
+        label = f"{number * step:z.{digits}f}"
+        place = round((BAR - 1) * (number * step - low) / (high - low))
+        if place + len(label) <= BAR + 3 and not "".join(signs[max(place - 1, 0) : place + len(label)]).strip():
+            signs[place : place + len(label)] = label
+    return "".join(signs).rstrip()

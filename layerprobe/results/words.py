@@ -1,0 +1,259 @@
+"""The words of every result: templates of `words.toml`, filled with facts. Knows no result and no place to show them.
+
+A template is a text or a list of clauses; a clause that names a fact which a result lacks is left out. In a template,
+`{gain}` is the number in its unit, and behind a colon stands which part of it: see `_PARTS`. A noun counts it:
+`{runs:run}` is 1 run or 8 runs, `{left_out:layer}` is layer 2 or layers 2 and 5.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from layerprobe.context import duration
+from layerprobe.names import MANY_TIMES, counted, in_percent, listed, plural, told_apart
+from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Step
+from layerprobe.results.table import chance, millions
+
+Template = str | Sequence[str]
+
+
+@functools.cache
+def _words() -> dict[str, Any]:
+    return tomllib.loads((files("layerprobe.results") / "assets" / "words.toml").read_text(encoding="utf-8"))
+
+
+def title(conclusion: Conclusion) -> str:
+    """Return what kind of result it is, such as `the layer to keep`."""
+    return str(_words()[conclusion.kind]["title"])
+
+
+def subject(conclusion: Conclusion) -> str:
+    """Return what it is about: its kind, models and data.
+
+    Examples:
+        >>> from layerprobe.results.conclusion import Verdict
+        >>> subject(Conclusion(kind="find", case="cut", verdict=Verdict.DECIDED, subject=("rtd", "pairs.csv")))
+        'the layer to keep · rtd · pairs.csv'
+    """
+    return " · ".join((title(conclusion), *filter(None, conclusion.subject)))
+
+
+def headline(conclusion: Conclusion) -> str:
+    """Return the answer in at most six words or so."""
+    return _of_case(conclusion, "headline")
+
+
+def certainty(conclusion: Conclusion) -> str:
+    """Return how certain that is, the text of a pill."""
+    return _of_case(conclusion, "certainty")
+
+
+def sentence(conclusion: Conclusion) -> str:
+    """Return the answer as a sentence."""
+    return _of_case(conclusion, "sentence")
+
+
+def tiles(conclusion: Conclusion) -> list[tuple[str, str]]:
+    """Return the first four facts: each as a number, and what it is."""
+    rows = _words()["tiles"] | _words()[conclusion.kind].get("tiles", {})
+    values = _values(conclusion)
+    return [(_filled(rows[name][0], values), _filled(rows[name][1:], values)) for name in list(conclusion.facts)[:4]]
+
+
+def line(check: Check, conclusion: Conclusion) -> tuple[str, str]:
+    """Return a check as a line, and what is said of it besides."""
+    by_outcome = _words()["checks"][check.name]
+    template = by_outcome[{True: "passed", False: "failed", None: "open"}[check.passed]]
+    values = _values(conclusion) | _values(check)
+    first, *rest = [template] if isinstance(template, str) else template
+    return _filled(first, values), _filled(rest, values)
+
+
+def step(next_step: Step, conclusion: Conclusion) -> tuple[str, str]:
+    """Return what a next step is called, and what it does and costs."""
+    words = _words()["steps"][next_step.name]
+    values = _values(conclusion) | _values(next_step)
+    return words["title"], _filled(words["text"], values)
+
+
+def _of_case(conclusion: Conclusion, part: str) -> str:
+    """Return a part of a case, which may be of the case alone or depend on the verdict."""
+    of_kind = _words()[conclusion.kind]
+    template = of_kind[conclusion.case].get(part, of_kind.get(part, ""))
+    if isinstance(template, Mapping):
+        template = template.get(conclusion.verdict, template.get("else", ""))
+    text = _filled(template, _values(conclusion))
+    return text[:1].upper() + text[1:]
+
+
+def _filled(template: Template, values: Mapping[str, Any]) -> str:
+    clauses = []
+    for clause in [template] if isinstance(template, str) else template:
+        try:
+            clauses.append(clause.format_map(values))
+        except KeyError:  # a fact that the result lacks, or an interval that the fact lacks
+            continue
+    return "".join(clauses)
+
+
+# ---- numbers as text ---------------------------------------------------------------------------------------
+
+
+def _values(of: Conclusion | Check | Step) -> dict[str, Any]:
+    values: dict[str, Any] = {name: _Written(fact) for name, fact in of.facts.items()}
+    values |= {name: _Listed(value) if isinstance(value, tuple) else value for name, value in of.names.items()}
+    if isinstance(of, Conclusion) and of.choice is not None:
+        values |= _of_choice(of.choice)
+    return values
+
+
+def _of_choice(choice: Choice) -> dict[str, Any]:
+    values: dict[str, Any] = {"kept": len(choice.blocks), "blocks": choice.n_blocks, "which": _Listed(choice.blocks)}
+    values["left"] = choice.n_blocks - len(choice.blocks)
+    return values | ({"candidates": _Listed(choice.candidates)} if choice.candidates else {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """Layers or names as templates write them: `4 to 7`, `4, 5 or 8`; with a noun `layers 4 to 7`."""
+
+    items: tuple[Any, ...]
+
+    def __format__(self, spec: str) -> str:
+        if not self.items:
+            raise KeyError(spec)
+        if spec == "n":
+            return f"{len(self.items):,}"
+        parts = spans(self.items) if all(isinstance(item, int) for item in self.items) else [*map(str, self.items)]
+        if spec in ("", "or", "and"):
+            return listed(parts, spec or "or")
+        return f"{spec if len(self.items) == 1 else plural(spec)} {listed(parts)}"
+
+
+def spans(layers: Sequence[int]) -> list[str]:
+    """Return layers, ascending, with the ends alone of three and more that are side by side.
+
+    Examples:
+        >>> spans([0, 1, 2, 3, 6, 7])
+        ['0 to 3', '6', '7']
+    """
+    runs: list[list[int]] = []
+    for layer in layers:
+        if runs and layer == runs[-1][-1] + 1:
+            runs[-1].append(layer)
+        else:
+            runs.append([layer])
+    parts = ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(layer) for layer in run] for run in runs)
+    return [name for names in parts for name in names]
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A fact as templates write it."""
+
+    fact: Fact
+
+    def __format__(self, spec: str) -> str:
+        if spec in _PARTS:
+            return _PARTS[spec](self.fact)
+        return counted(round(self.fact.value), spec)
+
+
+def text(fact: Fact, value: float | None = None, *, sign: str = "") -> str:
+    """Return a number in its unit, with the digits of the fact that it belongs to.
+
+    Examples:
+        >>> text(Fact(value=9.04, interval=(3.9, 14.1))), text(Fact(value=-0.29, unit="share"), sign="+")
+        ('9.0', '-29 %')
+        >>> text(Fact(value=1.53, unit="times", interval=(1.2, 1.8))), text(Fact(value=0.999, unit="chance"))
+        ('1.5×', '>99 %')
+    """
+    number = fact.value if value is None else value
+    return _UNITS.get(fact.unit, _significant)(fact, number, sign)
+
+
+def _digits(fact: Fact, digits: int) -> int:
+    """Return so many digits after the point, more where the interval is narrower than the last of them."""
+    if fact.interval is None or not math.isfinite(wide := fact.interval[1] - fact.interval[0]) or wide <= 0:
+        return digits
+    return min(max(digits, math.ceil(-math.log10(wide / 2))), digits + 2)
+
+
+def _decimal(digits: int) -> Callable[[Fact, float, str], str]:
+    def written(fact: Fact, number: float, sign: str) -> str:
+        places = _digits(fact, digits)
+        if fact.least is None or not math.isfinite(number):
+            return f"{number:{sign}z.{places}f}"
+        plus = "+" if sign and number >= 0 else ""
+        return f"{plus}{told_apart(number, fact.least, places)}"
+
+    return written
+
+
+def _share(_: Fact, number: float, sign: str) -> str:
+    digits = 0 if abs(number) >= 0.1 or number == round(number, 2) else 1
+    return f"{100 * number:{sign}z.{digits}f} %"
+
+
+def _times(fact: Fact, number: float, sign: str) -> str:
+    low, high = fact.interval or (number, number)
+    digits = 0 if high - low >= 2 else 1 if high - low >= 0.1 or low == high else 2
+    return f">{MANY_TIMES:.0f}×" if number > MANY_TIMES else f"{number:{sign}.{digits}f}×"
+
+
+def _significant(_: Fact, number: float, sign: str) -> str:
+    return f"{number:{sign}z.{max(2 - math.floor(math.log10(abs(number))), 0) if number else 0}f}"
+
+
+_UNITS: dict[str, Callable[[Fact, float, str], str]] = {
+    "points": _decimal(1),
+    "score": _decimal(1),
+    "similarity": _decimal(2),
+    "share": _share,
+    "chance": lambda _, number, __: chance(number),
+    "times": _times,
+    "parameters": lambda _, number, __: millions(round(number)),
+    "count": lambda _, number, sign: f"{round(number):{sign},}",
+    "layer": lambda _, number, __: f"{number:.0f}",
+    "seconds": lambda _, number, __: duration(number),
+    "milliseconds": lambda fact, number, sign: f"{_significant(fact, number, sign)} ms",
+    "bytes": lambda _, number, __: f"{number / 1e6:,.1f} MB" if number >= 1e6 else f"{number / 1e3:,.0f} kB",
+}
+
+
+def _ends(fact: Fact) -> tuple[float, float]:
+    if fact.interval is None:
+        raise KeyError("interval")
+    return fact.interval
+
+
+def _level(fact: Fact) -> str:
+    if fact.level is None:
+        raise KeyError("level")
+    return in_percent(fact.level, " %")
+
+
+def _named(value: str) -> str:
+    if not value:
+        raise KeyError
+    return value
+
+
+_PARTS: dict[str, Callable[[Fact], str]] = {
+    "": text,
+    "+": lambda fact: text(fact, sign="+"),
+    "abs": lambda fact: text(fact, abs(fact.value)),
+    "low": lambda fact: text(fact, _ends(fact)[0]),
+    "high": lambda fact: text(fact, _ends(fact)[1]),
+    "ends": lambda fact: f"{text(fact, _ends(fact)[0])} to {text(fact, _ends(fact)[1])}",
+    "half": lambda fact: text(fact, (_ends(fact)[1] - _ends(fact)[0]) / 2),
+    "level": _level,
+    "split": lambda fact: _named(fact.split),
+    "over": lambda fact: _named(listed(fact.over) if fact.over else ""),
+}

@@ -1,0 +1,89 @@
+"""A result as a terminal shows it: lines that fit, bars, and the words of its facts."""
+
+from dataclasses import dataclass
+
+from layerprobe.results import terminal, words
+from layerprobe.results.charts import Chart, Line, Quantity
+from layerprobe.results.conclusion import Choice, Conclusion, Fact, Verdict
+from layerprobe.results.shown import Shown
+from layerprobe.results.table import Column, Table, chance, interval_title
+
+MEANS = (61.9, 60.1, 61.9, 66.7, 69.8, 70.6, 69.0, 67.1, 65.1)
+CHANCES = (0.001, 0.001, 0.001, 0.001, 0.23, 0.56, 0.17, 0.03, 0.001)
+
+
+@dataclass(frozen=True, repr=False)
+class Cut(Shown):
+    """A model of eight blocks of which five are kept, by hand."""
+
+    @property
+    def conclusion(self) -> Conclusion:
+        return Conclusion(
+            kind="find",
+            case="cut",
+            verdict=Verdict.PROBABLE,
+            subject=("rtd", "pairs.csv"),
+            choice=Choice.upto(8, 5, (4, 5, 6, 7)),
+            facts={
+                "gain": Fact(value=9.04, split="test", interval=(3.9, 14.1), level=0.95),
+                "parameters": Fact(value=-0.29, unit="share"),
+                "speed": Fact(value=1.53, unit="times", interval=(1.2, 1.8)),
+                "behind": Fact(value=2.0, level=0.95),
+                "size": Fact(value=830_000, unit="parameters"),
+                "whole_size": Fact(value=1_170_000, unit="parameters"),
+            },
+        )
+
+    @property
+    def table(self) -> Table:
+        quantity = Quantity("Spearman × 100", "validation", "higher")
+        return Table(
+            columns=(
+                Column("layer", range(9), "keep"),
+                Column("parameters", range(9), more=True),
+                Column("expected", MEANS, form=".1f", quantity=quantity),
+                Column(
+                    "expected_interval",
+                    [(mean - 4, mean + 4) for mean in MEANS],
+                    interval_title(0.95),
+                    ".1f",
+                    interval=True,
+                ),
+                Column("runs", (1, 1, 0, 1, 1, 2, 0, 0, 2), shown=False),
+                Column("chance", CHANCES, "best", chance),
+            ),
+            marks=tuple("chosen" if layer == 5 else None for layer in range(9)),
+            charts=(Chart(lines=(Line("expected", "expected_interval", run="runs"),)),),
+        )
+
+
+def test_the_answer_has_its_facts_and_a_bar_per_layer_in_lines_that_fit() -> None:
+    lines = str(Cut()).split("\n")
+
+    assert max(map(len, lines)) <= terminal.WIDTH
+    assert len(lines) <= 24
+    assert lines[0].startswith(words.headline(Cut().conclusion))
+    assert "■■■■■□□□  cut after block 5" in lines
+    assert "  +9.0   points over the whole model on test, 95 % 3.9 to 14.1" in lines
+    assert "  1.5×   as fast, 1.2× to 1.8×" in lines
+    (kept,) = (line for line in lines if line.lstrip().startswith("5 "))
+    assert "──●──" in kept
+    assert kept.endswith("56 %")
+    (inferred,) = (line for line in lines if line.lstrip().startswith("2 "))
+    assert "╌╌○╌╌" in inferred
+
+
+def test_all_columns_are_shown_wide_and_signs_are_replaced_where_a_terminal_lacks_them() -> None:
+    text = terminal.shown(Cut(), width=None, wide=True, encoding="ascii")
+
+    assert "parameters" in text
+    assert "66.6 to 74.6" in text
+    assert text.isascii()
+    assert "#####..." in text
+    assert "1.5x" in text
+
+
+def test_a_clause_whose_fact_is_missing_is_left_out() -> None:
+    conclusion = Conclusion(kind="find", case="cut", verdict=Verdict.DECIDED, facts={"gain": Fact(value=-0.04)})
+
+    assert words.tiles(conclusion) == [("+0.0", "points over the whole model")]
