@@ -33,7 +33,7 @@ from transformers import ElectraModel
 from layerprobe.errors import DataError
 from layerprobe.lab.pretraining.models import generator_config, sample, with_detection_head
 from layerprobe.lab.pretraining.values import PretrainingObjective, PretrainingProtocol
-from layerprobe.training.masking import MaskedBatch, Masking, Objective, PartOutput, ReplacedLogits, TokenLogits
+from layerprobe.training.masking import MaskedBatch, Masking, Objective, Sums, replaced_sums, token_sums
 
 ELECTRIC = PretrainingObjective(
     about="trained to tell tokens from samples of a small two-tower model by an energy for each token (Electric)",
@@ -69,8 +69,8 @@ class EnergyBasedCloze(Objective):
         special = torch.tensor(self.masking.special_ids, dtype=batch.ids.dtype, device=batch.ids.device)
         return batch.attention_mask.bool() & ~torch.isin(batch.ids, special)
 
-    def forward(self, batch: MaskedBatch, rng: torch.Generator) -> dict[str, PartOutput]:
-        """Return the generator's output, and the log odds that each token is one of its samples."""
+    def forward(self, batch: MaskedBatch, rng: torch.Generator) -> dict[str, Sums]:
+        """Return the sums of the generator, and of the log odds that each token is one of its samples."""
         positions = self.positions(batch)
         logits = self.noise(batch.ids, batch.attention_mask, positions).float()
         log_noise, replaced = logits.detach().log_softmax(dim=1), batch.selected[positions]
@@ -78,11 +78,10 @@ class EnergyBasedCloze(Objective):
         corrupted[batch.selected] = sample(log_noise[replaced], rng)
         energies = self.model(input_ids=corrupted, attention_mask=batch.attention_mask).logits.float()[positions]
         log_noise = log_noise.gather(1, corrupted[positions].unsqueeze(1)).squeeze(1)
+        log_odds = noise_log_odds(energies, log_noise, rate=self.masking.rate)
         return {
-            "generator": TokenLogits(logits=logits, targets=batch.ids[positions]),
-            "discriminator": ReplacedLogits(
-                logits=noise_log_odds(energies, log_noise, rate=self.masking.rate), replaced=replaced
-            ),
+            "generator": token_sums(logits, batch.ids[positions]),
+            "discriminator": replaced_sums(log_odds, replaced),
         }
 
 

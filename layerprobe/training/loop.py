@@ -165,7 +165,7 @@ class Trainer:
             return {}
         with self.precision():
             outputs = self.objective(batch.to(self.device), self.sampling_rng)
-        return {part: output.loss() for part, output in outputs.items()}
+        return {part: sums["loss"] for part, sums in outputs.items()}
 
     def weighted(self, losses: dict[str, Tensor], counts: dict[str, int]) -> Tensor:
         """Return the loss of a step's batch: the summed losses of its parts, by weight and the step's positions."""
@@ -216,8 +216,8 @@ class Trainer:
         for batch in self.held_out_batches:
             with self.precision():
                 outputs = self.objective(batch.to(self.device), rng)
-            for part, output in outputs.items():
-                for name, value in {"loss": output.loss(), **output.tallies()}.items():
+            for part, sums in outputs.items():
+                for name, value in sums.items():
                     tallies[part][name] += value.item()
         if not all(math.isfinite(summed["loss"]) for summed in tallies.values()):
             losses = ", ".join(f"{summed['loss']:g}" for summed in tallies.values())

@@ -10,7 +10,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -207,36 +207,28 @@ class Masking:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MaskedLanguageModel:
-    """An encoder with a head that fills in masked tokens."""
+def logits_at(model: PreTrainedModel, batch: Batch, selected: Tensor) -> Tensor:
+    """Return an encoder's logits, under a head that fills in masked tokens, at some positions: (selected, vocabulary).
 
-    model: PreTrainedModel
-    """Encoder and head; its encoder is the module that the `Encoder` holds."""
-    fresh: tuple[str, ...]
-    """Weights of the head that the checkpoint lacks; they are random."""
+    The head is most of the work where the vocabulary is large, so it never sees the other positions.
 
-    def logits(self, batch: Batch, selected: Tensor) -> Tensor:
-        """Return the logits of all tokens of the vocabulary at the selected positions only, (selected, vocabulary).
+    Args:
+        model: Encoder and head.
+        batch: What the encoder reads.
+        selected: (text, token) bool.
+    """
 
-        The head is most of the work where the vocabulary is large, so it never sees the other positions.
+    def keep_selected(module: Any, inputs: Any, output: Any) -> Any:
+        output.last_hidden_state = output.last_hidden_state[selected].unsqueeze(0)
+        return output
 
-        Args:
-            batch: What the encoder reads.
-            selected: (text, token) bool.
-        """
-
-        def keep_selected(module: Any, inputs: Any, output: Any) -> Any:
-            output.last_hidden_state = output.last_hidden_state[selected].unsqueeze(0)
-            return output
-
-        hook = self.model.base_model.register_forward_hook(keep_selected)
-        try:
-            with model_errors(self.model.config.model_type, "a forward pass under a head"):
-                logits: Tensor = self.model(**batch, return_dict=True).logits
-        finally:
-            hook.remove()
-        return logits.squeeze(0)
+    hook = model.base_model.register_forward_hook(keep_selected)
+    try:
+        with model_errors(model.config.model_type, "a forward pass under a head"):
+            logits: Tensor = model(**batch, return_dict=True).logits
+    finally:
+        hook.remove()
+    return logits.squeeze(0)
 
 
 def check_masked_lm(checkpoint: Resolved) -> None:
@@ -263,11 +255,17 @@ def check_masked_lm(checkpoint: Resolved) -> None:
         )
 
 
-def with_masked_lm_head(checkpoint: Resolved, encoder: Encoder, *, seed: int) -> MaskedLanguageModel:
+def with_masked_lm_head(
+    checkpoint: Resolved, encoder: Encoder, *, seed: int
+) -> tuple[PreTrainedModel, tuple[str, ...]]:
     """Put the checkpoint's head for masked language modelling on a loaded encoder.
 
     What the checkpoint lacks of the head is drawn at random from `seed`; where the architecture ties the head to the
     input embeddings, it is tied to those of `encoder`.
+
+    Returns:
+        Encoder and head, whose encoder is the module that `encoder` holds, and the names of the weights of the head
+        that the checkpoint lacks.
     """
     check_masked_lm(checkpoint)
     config = copy.deepcopy(checkpoint.config)
@@ -278,8 +276,7 @@ def with_masked_lm_head(checkpoint: Resolved, encoder: Encoder, *, seed: int) ->
         )
     setattr(model, model.base_model_prefix, encoder.model)
     model.tie_weights()
-    model.to(encoder.device)
-    return MaskedLanguageModel(model=model.train(False), fresh=fresh)
+    return model.to(encoder.device).train(False), fresh
 
 
 def _random_head(config: PreTrainedConfig) -> tuple[PreTrainedModel, tuple[str, ...]]:
@@ -311,58 +308,37 @@ def _names_of_head(model: PreTrainedModel, names: list[str]) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if not name.startswith(f"{model.base_model_prefix}.")))
 
 
-class PartOutput(Protocol):
-    """The model output of one part of an objective."""
-
-    def loss(self) -> Tensor:
-        """Return the loss, summed over the positions that carry it."""
-
-    def tallies(self) -> dict[str, Tensor]:
-        """Return what rates are made of, `n` among it: the positions that carry loss."""
+Sums = dict[str, Tensor]
+"""Of one part of an objective: its `loss`, summed over the positions that carry it, and where no gradients are computed
+what rates are made of, `n` among it: these positions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TokenLogits:
-    """Logits of all tokens of the vocabulary at some positions: cross entropy of the original."""
+def token_sums(logits: Tensor, targets: Tensor) -> Sums:
+    """Return the cross entropy of tokens, and the hits: positions whose most likely token is the original.
 
-    logits: Tensor
-    """(position, vocabulary), float32."""
-    targets: Tensor
-    """(position,): the original ids."""
-
-    def loss(self) -> Tensor:
-        """Return the summed cross entropy."""
-        return F.cross_entropy(self.logits, self.targets, reduction="sum")
-
-    def tallies(self) -> dict[str, Tensor]:
-        """Return the positions and the hits: those whose most likely token is the original."""
-        hits = (self.logits.argmax(dim=1) == self.targets).sum()
-        return {"n": torch.tensor(len(self.targets)), "hits": hits}
+    Args:
+        logits: (position, vocabulary), float32.
+        targets: (position,): the original ids.
+    """
+    sums = {"loss": F.cross_entropy(logits, targets, reduction="sum")}
+    if not torch.is_grad_enabled():
+        sums |= {"n": torch.tensor(len(targets)), "hits": (logits.argmax(dim=1) == targets).sum()}
+    return sums
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ReplacedLogits:
-    """One logit a token: binary cross entropy of whether it was replaced."""
+def replaced_sums(logits: Tensor, replaced: Tensor) -> Sums:
+    """Return the binary cross entropy of whether tokens were replaced, and how many are flagged, replaced, and both.
 
-    logits: Tensor
-    """(position,), float32: above 0 says replaced."""
-    replaced: Tensor
-    """(position,) bool."""
-
-    def loss(self) -> Tensor:
-        """Return the summed binary cross entropy."""
-        return F.binary_cross_entropy_with_logits(self.logits, self.replaced.float(), reduction="sum")
-
-    def tallies(self) -> dict[str, Tensor]:
-        """Return the positions, the hits, and how many are flagged, replaced, and both."""
-        flagged = self.logits > 0
-        return {
-            "n": torch.tensor(len(self.replaced)),
-            "hits": (flagged == self.replaced).sum(),
-            "flagged": flagged.sum(),
-            "replaced": self.replaced.sum(),
-            "caught": (flagged & self.replaced).sum(),
-        }
+    Args:
+        logits: (position,), float32: above 0 says replaced.
+        replaced: (position,) bool.
+    """
+    sums = {"loss": F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="sum")}
+    if not torch.is_grad_enabled():
+        flagged = logits > 0
+        sums |= {"n": torch.tensor(len(replaced)), "hits": (flagged == replaced).sum(), "flagged": flagged.sum()}
+        sums |= {"replaced": replaced.sum(), "caught": (flagged & replaced).sum()}
+    return sums
 
 
 # a rate of the held-out set -> the tallies that it is the ratio of
@@ -409,8 +385,8 @@ class Objective(nn.Module, ABC):
         """Return how many positions of the batch carry loss, by part."""
 
     @abstractmethod
-    def forward(self, batch: MaskedBatch, rng: torch.Generator) -> dict[str, PartOutput]:
-        """Return the output of every part; batch, and `rng` of a generator's samples, are on the models' device."""
+    def forward(self, batch: MaskedBatch, rng: torch.Generator) -> dict[str, Sums]:
+        """Return the sums of every part; batch, and `rng` of a generator's samples, are on the models' device."""
 
 
 class MaskedLanguageModelling(Objective):
@@ -421,17 +397,15 @@ class MaskedLanguageModelling(Objective):
 
     weights: Mapping[str, float] = {"mlm": 1.0}
 
-    def __init__(self, head: MaskedLanguageModel, masking: Masking) -> None:
+    def __init__(self, model: PreTrainedModel, masking: Masking) -> None:
         super().__init__(masking)
-        self.head = head
-        self.model = head.model
+        self.model = model
 
     def counts(self, batch: MaskedBatch) -> dict[str, int]:
         """Return the number of selected positions."""
         return {"mlm": len(batch.targets)}
 
-    def forward(self, batch: MaskedBatch, rng: torch.Generator) -> dict[str, PartOutput]:
-        """Return the logits of all tokens at the selected positions."""
+    def forward(self, batch: MaskedBatch, rng: torch.Generator) -> dict[str, Sums]:
+        """Return the cross entropy of all tokens at the selected positions."""
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
-        logits = self.head.logits(inputs, batch.selected).float()
-        return {"mlm": TokenLogits(logits=logits, targets=batch.targets)}
+        return {"mlm": token_sums(logits_at(self.model, inputs, batch.selected).float(), batch.targets)}

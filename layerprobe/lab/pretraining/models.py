@@ -21,7 +21,6 @@ import json
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,13 +40,13 @@ from layerprobe.process import MAKING_MODELS
 from layerprobe.rng import drawing
 from layerprobe.training.masking import (
     MaskedBatch,
-    MaskedLanguageModel,
     MaskedLanguageModelling,
     Masking,
     Objective,
-    PartOutput,
-    ReplacedLogits,
-    TokenLogits,
+    Sums,
+    logits_at,
+    replaced_sums,
+    token_sums,
 )
 
 GENERATOR = "generator"
@@ -116,17 +115,12 @@ def generator_config(encoder: ElectraModel, protocol: PretrainingProtocol) -> El
     return _config(size, protocol, vocab_size=config.vocab_size, pad_id=config.pad_token_id)
 
 
-def build_generator(encoder: ElectraModel, protocol: PretrainingProtocol) -> MaskedLanguageModel:
-    """Return a fresh generator for an encoder."""
-    return MaskedLanguageModel(model=ElectraForMaskedLM(generator_config(encoder, protocol)), fresh=())
-
-
-def with_token_head(encoder: ElectraModel) -> MaskedLanguageModel:
+def with_token_head(encoder: ElectraModel) -> Any:
     """Return the encoder under a fresh head for masked language modelling, tied to its embeddings."""
     model: Any = ElectraForMaskedLM(encoder.config)
     model.electra = encoder
     model.tie_weights()
-    return MaskedLanguageModel(model=model, fresh=())
+    return model
 
 
 def with_detection_head(encoder: ElectraModel) -> Any:
@@ -239,26 +233,24 @@ class GeneratorObjective(Objective):
 
     def __init__(self, encoder: ElectraModel, protocol: PretrainingProtocol, masking: Masking) -> None:
         super().__init__(masking)
-        self._generator = build_generator(encoder, protocol)
-        self.generator: Any = self._generator.model
+        self.generator: Any = ElectraForMaskedLM(generator_config(encoder, protocol))
         self.generator.base_model.embeddings = encoder.embeddings
         self.generator.tie_weights()
 
-    def forward(self, batch: MaskedBatch, rng: torch.Generator) -> dict[str, PartOutput]:
-        """Return the generator's output and that of the encoder for the corrupted batch."""
+    def forward(self, batch: MaskedBatch, rng: torch.Generator) -> dict[str, Sums]:
+        """Return the sums of the generator and those of the encoder for the corrupted batch."""
         only_masks = {
             "input_ids": batch.ids.masked_fill(batch.selected, self.masking.mask_id),
             "attention_mask": batch.attention_mask,
         }
-        logits = self._generator.logits(only_masks, batch.selected).float()
+        logits = logits_at(self.generator, only_masks, batch.selected).float()
         corrupted = batch.ids.clone()
         corrupted[batch.selected] = sample(logits.detach(), rng)
-        generated = TokenLogits(logits=logits, targets=batch.targets)
-        return {"generator": generated, **self.encoder_output(corrupted, batch)}
+        return {"generator": token_sums(logits, batch.targets), **self.encoder_sums(corrupted, batch)}
 
     @abstractmethod
-    def encoder_output(self, corrupted: Tensor, batch: MaskedBatch) -> dict[str, PartOutput]:
-        """Return the encoder's output for a corrupted batch, (text, token) ids."""
+    def encoder_sums(self, corrupted: Tensor, batch: MaskedBatch) -> dict[str, Sums]:
+        """Return the encoder's sums for a corrupted batch, (text, token) ids."""
 
 
 @torch.no_grad()
@@ -292,11 +284,11 @@ class ReplacedTokenDetection(GeneratorObjective):
         """Return which tokens carry the discriminator's loss, (text, token) bool."""
         return batch.selected if self.masked_alone else batch.attention_mask.bool()
 
-    def encoder_output(self, corrupted: Tensor, batch: MaskedBatch) -> dict[str, PartOutput]:
-        """Return the discriminator's output."""
+    def encoder_sums(self, corrupted: Tensor, batch: MaskedBatch) -> dict[str, Sums]:
+        """Return the discriminator's sums."""
         logits = self.model(input_ids=corrupted, attention_mask=batch.attention_mask).logits.float()
         positions = self.positions(batch)
-        return {"discriminator": ReplacedLogits(logits=logits[positions], replaced=(corrupted != batch.ids)[positions])}
+        return {"discriminator": replaced_sums(logits[positions], (corrupted != batch.ids)[positions])}
 
 
 masked_token_detection = partial(ReplacedTokenDetection, masked_alone=True)
@@ -311,18 +303,16 @@ class ReplaceMLM(GeneratorObjective):
 
     def __init__(self, encoder: ElectraModel, protocol: PretrainingProtocol, masking: Masking) -> None:
         super().__init__(encoder, protocol, masking)
-        self._head = with_token_head(encoder)
-        self.model = self._head.model
+        self.model = with_token_head(encoder)
 
     def counts(self, batch: MaskedBatch) -> dict[str, int]:
         """Return the masked positions, twice."""
         return dict.fromkeys(("generator", "mlm"), len(batch.targets))
 
-    def encoder_output(self, corrupted: Tensor, batch: MaskedBatch) -> dict[str, PartOutput]:
-        """Return the logits of all tokens at the masked positions."""
+    def encoder_sums(self, corrupted: Tensor, batch: MaskedBatch) -> dict[str, Sums]:
+        """Return the cross entropy of all tokens at the masked positions."""
         inputs = {"input_ids": corrupted, "attention_mask": batch.attention_mask}
-        logits = self._head.logits(inputs, batch.selected).float()
-        return {"mlm": TokenLogits(logits=logits, targets=batch.targets)}
+        return {"mlm": token_sums(logits_at(self.model, inputs, batch.selected).float(), batch.targets)}
 
 
 class AllTokensMLM(GeneratorObjective):
@@ -336,64 +326,43 @@ class AllTokensMLM(GeneratorObjective):
 
     def __init__(self, encoder: ElectraModel, protocol: PretrainingProtocol, masking: Masking) -> None:
         super().__init__(encoder, protocol, masking)
-        self.model = with_token_head(encoder).model
+        self.model = with_token_head(encoder)
         self.copy = nn.Linear(protocol.size.hidden_size, 1)
 
     def counts(self, batch: MaskedBatch) -> dict[str, int]:
         """Return the masked positions and those of all tokens."""
         return {"generator": len(batch.targets), "mlm": batch.n_tokens}
 
-    def encoder_output(self, corrupted: Tensor, batch: MaskedBatch) -> dict[str, PartOutput]:
-        """Return the copy logit and the logits of all tokens of the vocabulary at every token."""
+    def encoder_sums(self, corrupted: Tensor, batch: MaskedBatch) -> dict[str, Sums]:
+        """Return the sums of all tokens of the vocabulary at every token."""
         real = batch.attention_mask.bool()
         inputs = {"input_ids": corrupted, "attention_mask": batch.attention_mask}
         states = self.model.base_model(**inputs).last_hidden_state[real]
-        logits = self.model.generator_lm_head(self.model.generator_predictions(states))
-        return {
-            "mlm": CopyLogits(
-                copy=self.copy(states).squeeze(1).float(),
-                logits=logits.float(),
-                read=corrupted[real],
-                targets=batch.ids[real],
-                masked=batch.selected[real],
-            )
-        }
+        logits = self.model.generator_lm_head(self.model.generator_predictions(states)).float()
+        copy, original = self.copy(states).squeeze(1).float(), batch.ids[real]
+        return {"mlm": copy_sums(copy, logits, read=corrupted[real], targets=original, masked=batch.selected[real])}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CopyLogits:
-    """Logits of all tokens of the vocabulary at every token, mixed with a copy of the token that is read."""
+def copy_sums(copy: Tensor, logits: Tensor, *, read: Tensor, targets: Tensor, masked: Tensor) -> Sums:
+    """Return the negative log likelihood of tokens by a softmax that is mixed with a copy of the token that is read.
 
-    copy: Tensor
-    """(position,): its sigmoid is the weight of the copy."""
-    logits: Tensor
-    """(position, vocabulary)."""
-    read: Tensor
-    """(position,): the tokens of the corrupted text."""
-    targets: Tensor
-    """(position,): the original ones."""
-    masked: Tensor
-    """(position,) bool: where a sample of the generator is read."""
+    Args:
+        copy: (position,): its sigmoid is the weight of the copy.
+        logits: (position, vocabulary).
+        read: (position,): the tokens of the corrupted text.
+        targets: (position,): the original ones.
+        masked: (position,) bool: where a sample of the generator is read.
 
-    def log_likelihood(self) -> Tensor:
-        """Return log p(original) at every position."""
-        predicted = F.logsigmoid(-self.copy) - F.cross_entropy(self.logits, self.targets, reduction="none")
-        same = self.read == self.targets
-        return torch.where(same, torch.logaddexp(F.logsigmoid(self.copy), predicted), predicted)
-
-    def loss(self) -> Tensor:
-        """Return the summed negative log likelihood."""
-        return -self.log_likelihood().sum()
-
-    def tallies(self) -> dict[str, Tensor]:
-        """Return the positions and the hits, of all tokens and of the masked ones."""
-        shares = self.copy.sigmoid().unsqueeze(1)
-        mixed = (1 - shares) * self.logits.softmax(dim=1)
-        mixed.scatter_add_(1, self.read.unsqueeze(1), shares)
-        hits = mixed.argmax(dim=1) == self.targets
-        return {
-            "n": torch.tensor(len(self.targets)),
-            "hits": hits.sum(),
-            "masked": self.masked.sum(),
-            "masked_hits": (hits & self.masked).sum(),
-        }
+    Returns:
+        Beside the loss, the positions and the hits, of all tokens and of the masked ones.
+    """
+    predicted = F.logsigmoid(-copy) - F.cross_entropy(logits, targets, reduction="none")
+    log_likelihood = torch.where(read == targets, torch.logaddexp(F.logsigmoid(copy), predicted), predicted)
+    sums = {"loss": -log_likelihood.sum()}
+    if not torch.is_grad_enabled():
+        shares = copy.sigmoid().unsqueeze(1)
+        mixed = ((1 - shares) * logits.softmax(dim=1)).scatter_add_(1, read.unsqueeze(1), shares)
+        hits = mixed.argmax(dim=1) == targets
+        sums |= {"n": torch.tensor(len(targets)), "hits": hits.sum()}
+        sums |= {"masked": masked.sum(), "masked_hits": (hits & masked).sum()}
+    return sums

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
-from transformers import ElectraModel
+from transformers import ElectraModel, PreTrainedModel
 
 from layerprobe.checks import check_seeds
 from layerprobe.embedded.language import Language
@@ -56,7 +56,6 @@ from layerprobe.training.artifact import ModelFolder, SavedStep, SavedSteps, as_
 from layerprobe.training.loop import Trainer, steps_per_epoch, train
 from layerprobe.training.masking import (
     Corpus,
-    MaskedLanguageModel,
     MaskedLanguageModelling,
     Masking,
     check_masked_lm,
@@ -359,7 +358,7 @@ def adapt(
 
     def begin() -> Begun:
         encoder = load(checkpoint)
-        head = with_masked_lm_head(checkpoint, encoder, seed=seed)
+        head, fresh = with_masked_lm_head(checkpoint, encoder, seed=seed)
         corpus = tokenize_corpus(partial(encoder.tokenize, max_length=protocol.max_length), distinct)
         run = trainer(encoder, head, corpus, protocol, seed=seed)
 
@@ -370,7 +369,7 @@ def adapt(
                 "n_texts": len(run.rows),
                 "n_held_out": len(run.held_out),
                 "n_held_out_tokens": sum(len(batch.targets) for batch in run.held_out_batches),
-                "head": "fresh" if head.fresh else "own",
+                "head": "fresh" if fresh else "own",
                 "steps": run.step,
                 "computed_on": checkpoint.computed_on,
                 "metrics": tuple(run.metrics),
@@ -379,7 +378,7 @@ def adapt(
                     *file.notes,
                     *file.warnings,
                     *_adaptation_warnings(
-                        encoder, head, protocol, n_copies=len(file.texts) - len(distinct), n_cut=corpus.n_cut
+                        encoder, fresh, protocol, n_copies=len(file.texts) - len(distinct), n_cut=corpus.n_cut
                     ),
                 ),
             }
@@ -415,7 +414,7 @@ def _checked(
 
 
 def trainer(
-    encoder: Encoder, head: MaskedLanguageModel, corpus: Corpus, protocol: AdaptationProtocol, *, seed: int
+    encoder: Encoder, head: PreTrainedModel, corpus: Corpus, protocol: AdaptationProtocol, *, seed: int
 ) -> Trainer:
     """Return a trainer that has not started; it trains the model under `head` in place."""
     if encoder.autocast == torch.float16:
@@ -483,13 +482,13 @@ def _adapted_from(checkpoint: Resolved, texts: Sequence[str], protocol: Adaptati
 
 
 def _adaptation_warnings(
-    encoder: Encoder, head: MaskedLanguageModel, protocol: AdaptationProtocol, *, n_copies: int, n_cut: int
+    encoder: Encoder, fresh: tuple[str, ...], protocol: AdaptationProtocol, *, n_copies: int, n_cut: int
 ) -> tuple[str, ...]:
     warnings = []
-    if head.fresh:
+    if fresh:
         warnings.append(
-            f"the checkpoint lacks {len(head.fresh)} weights of the head for masked language modelling (such as "
-            f"{head.fresh[0]}): they began at random, so the loss before says nothing of the encoder"
+            f"the checkpoint lacks {len(fresh)} weights of the head for masked language modelling (such as "
+            f"{fresh[0]}): they began at random, so the loss before says nothing of the encoder"
         )
     if n_copies:
         warnings.append(f"{n_copies:,} copies of texts were left out")

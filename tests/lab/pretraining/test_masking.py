@@ -17,7 +17,7 @@ from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.lab.pretraining.run import trainer
 from layerprobe.lab.pretraining.values import AdaptationProtocol
 from layerprobe.training.loop import Trainer
-from layerprobe.training.masking import Corpus, Masking, tokenize_corpus, with_masked_lm_head
+from layerprobe.training.masking import Corpus, Masking, logits_at, tokenize_corpus, with_masked_lm_head
 from tests.models import VOCABULARY, save_tiny, tiny_tokenizer
 
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -30,7 +30,7 @@ def rng_of(seed: int) -> torch.Generator:
 def run_on(encoder: Encoder, corpus: Corpus, **changes: Any) -> Trainer:
     checkpoint = resolve(encoder.description.name)
     protocol = AdaptationProtocol(**{"validation_share": 0.5, **changes})
-    return trainer(encoder, with_masked_lm_head(checkpoint, encoder, seed=0), corpus, protocol, seed=0)
+    return trainer(encoder, with_masked_lm_head(checkpoint, encoder, seed=0)[0], corpus, protocol, seed=0)
 
 
 def corpus_of(texts: list[list[int]], *, side: str = "right") -> Corpus:
@@ -132,8 +132,11 @@ def test_a_step_is_the_mean_over_the_masked_tokens_of_all_its_batches(encoder: E
     assert len(batches) == 2
     found = {name: p.grad.clone() for name, p in run.parameters.items() if p.grad is not None}
     run.optimizer.zero_grad()
-    scores = torch.cat([run.objective(batch, rng_of(0))["mlm"].logits for batch in batches])
-    F.cross_entropy(scores, torch.cat([batch.targets for batch in batches])).backward()
+    scores = []
+    for batch in batches:
+        inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+        scores.append(logits_at(run.objective.model, inputs, batch.selected))
+    F.cross_entropy(torch.cat(scores), torch.cat([batch.targets for batch in batches])).backward()
     assert found.keys() == {name for name, p in run.parameters.items() if p.grad is not None}
     for name, gradient in found.items():
         torch.testing.assert_close(gradient, run.parameters[name].grad)

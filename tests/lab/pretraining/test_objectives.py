@@ -11,15 +11,15 @@ from torch.testing import assert_close
 
 from layerprobe.lab.pretraining import models
 from layerprobe.lab.pretraining.models import (
-    CopyLogits,
     build_encoder,
     build_objective,
+    copy_sums,
     masking_of,
     sample,
     train_tokenizer,
 )
 from layerprobe.lab.pretraining.values import OBJECTIVES, EncoderSize, PretrainingProtocol
-from layerprobe.training.masking import MaskedBatch, Masking, Objective, ReplacedLogits
+from layerprobe.training.masking import MaskedBatch, Masking, Objective, Sums, replaced_sums
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3
 VOCAB = 60
@@ -171,7 +171,7 @@ def test_the_generator_reads_masks_only_and_fills_them_in(
     read = []
     forward = objective.generator.forward
     monkeypatch.setattr(objective.generator, "forward", lambda **inputs: read.append(inputs) or forward(**inputs))
-    found = objective(batch, rng_of())["generator"].loss()
+    found = objective(batch, rng_of())["generator"]["loss"]
     selected = batch.selected
     assert_close(read[0]["input_ids"], batch.ids.masked_fill(selected, MASK))
     labels = batch.ids.masked_fill(~selected, -100)
@@ -200,9 +200,9 @@ def test_no_gradient_flows_through_the_sampling(name: str, batch: MaskedBatch) -
     objective: Any = objective_for(name)
     generator, encoder = dict(objective.generator.named_parameters()), dict(objective.model.named_parameters())
     shared = {id(p) for p in objective.generator.base_model.embeddings.parameters()}
-    for part, output in objective(batch, rng_of()).items():
+    for part, sums in objective(batch, rng_of()).items():
         objective.zero_grad()
-        output.loss().backward()
+        sums["loss"].backward()
         own, others = (generator, encoder) if part == "generator" else (encoder, generator)
         trained = {key for key, p in own.items() if p.grad is not None and p.grad.abs().sum() > 0}
         assert any("encoder.layer.0" in key for key in trained), part
@@ -214,7 +214,7 @@ def test_embeddings_are_tied_and_stay_tied(name: str, batch: MaskedBatch) -> Non
     objective: Any = objective_for(name)
     ours, theirs = objective.generator.base_model.embeddings, objective.model.base_model.embeddings
     optimizer = torch.optim.SGD(objective.parameters(), lr=0.1)
-    objective(batch, rng_of())["generator"].loss().backward()
+    objective(batch, rng_of())["generator"]["loss"].backward()
     optimizer.step()
     for table in ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm"):
         assert ours.get_submodule(table).weight is theirs.get_submodule(table).weight, table
@@ -228,6 +228,12 @@ def test_the_words_that_are_scored_are_those_that_are_read(name: str) -> None:
 
 
 # ---- replaced token detection -------------------------------------------------------------------------
+
+
+def evaluated(objective: Objective, batch: MaskedBatch) -> dict[str, Sums]:
+    with torch.no_grad():
+        sums: dict[str, Sums] = objective(batch, rng_of())
+    return sums
 
 
 def one_batch() -> MaskedBatch:
@@ -246,34 +252,44 @@ def one_batch() -> MaskedBatch:
 def test_rtd_scores_every_token_and_a_right_guess_counts_as_original(monkeypatch: pytest.MonkeyPatch) -> None:
     objective, batch = objective_for("rtd"), one_batch()
     fixed_samples(monkeypatch, torch.tensor([6, 9]))  # the first is the original word
-    flags: Any = objective(batch, rng_of())["discriminator"]
-    assert flags.replaced.tolist() == [False, False, False, False, True, False]
+    sums = evaluated(objective, batch)["discriminator"]
+    assert (sums["replaced"], sums["n"]) == (1, 6)
     assert objective.counts(batch) == {"generator": 2, "discriminator": 6}
     assert dict(objective.weights) == {"generator": 1.0, "discriminator": 50.0}
     corrupted = torch.tensor([[CLS, 5, 6, 7, 9, SEP, PAD]])
     labels = (corrupted != batch.ids).long()
     expected = objective.model(input_ids=corrupted, attention_mask=batch.attention_mask, labels=labels).loss
-    assert_close(flags.loss() / 6, expected)
+    assert_close(sums["loss"] / 6, expected.detach())
 
 
 def test_electra_15_scores_masked_tokens_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     objective, batch = objective_for("electra-15", discriminator_weight=20.0), one_batch()
     fixed_samples(monkeypatch, torch.tensor([6, 9]))
-    flags: Any = objective(batch, rng_of())["discriminator"]
-    assert flags.replaced.tolist() == [False, True]
+    sums = evaluated(objective, batch)["discriminator"]
+    assert (sums["replaced"], sums["n"]) == (1, 2)
     assert objective.counts(batch) == {"generator": 2, "discriminator": 2}
     assert dict(objective.weights) == {"generator": 1.0, "discriminator": 20.0}
     corrupted = torch.tensor([[CLS, 5, 6, 7, 9, SEP, PAD]])
     logits = objective.model(input_ids=corrupted, attention_mask=batch.attention_mask).logits[0, [2, 4]]
-    assert_close(flags.loss(), -(F.logsigmoid(-logits[0]) + F.logsigmoid(logits[1])))
+    assert_close(sums["loss"], -(F.logsigmoid(-logits[0]) + F.logsigmoid(logits[1])).detach())
 
 
 def test_what_is_counted_of_replaced_tokens() -> None:
     logits = torch.tensor([2.0, -1.0, 3.0, -2.0, 1.0])
     replaced = torch.tensor([True, True, False, False, True])
-    flags = ReplacedLogits(logits=logits, replaced=replaced)
-    tallies = {name: int(value) for name, value in flags.tallies().items()}
-    assert tallies == {"n": 5, "hits": 3, "flagged": 3, "replaced": 3, "caught": 2}
+    with torch.no_grad():
+        sums = {name: int(value) for name, value in replaced_sums(logits, replaced).items() if name != "loss"}
+    assert sums == {"n": 5, "hits": 3, "flagged": 3, "replaced": 3, "caught": 2}
+
+
+def test_rates_are_counted_in_evaluation_alone(batch: MaskedBatch) -> None:
+    """An argmax over the vocabulary at every step would cost time."""
+    objective = objective_for("rtd")
+    assert {part: set(sums) for part, sums in objective(batch, rng_of()).items()} == {
+        "generator": {"loss"},
+        "discriminator": {"loss"},
+    }
+    assert {"n", "hits"} < set(evaluated(objective, batch)["generator"])
 
 
 def test_padding_does_not_change_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,8 +302,8 @@ def test_padding_does_not_change_the_output(monkeypatch: pytest.MonkeyPatch) -> 
         targets=batch.targets,
         attention_mask=F.pad(batch.attention_mask, (0, 4)),
     )
-    for part, output in objective(batch, rng_of()).items():
-        assert_close(objective(wider, rng_of())[part].loss(), output.loss())
+    for part, sums in objective(batch, rng_of()).items():
+        assert_close(objective(wider, rng_of())[part]["loss"], sums["loss"])
 
 
 # ---- masked language modelling and what replaces it ---------------------------------------------------
@@ -295,7 +311,7 @@ def test_padding_does_not_change_the_output(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_mlm_fills_in_the_selected_positions(batch: MaskedBatch) -> None:
     objective = objective_for("mlm")
-    found = objective(batch, rng_of())["mlm"].loss()
+    found = objective(batch, rng_of())["mlm"]["loss"]
     assert objective.counts(batch) == {"mlm": int(batch.selected.sum())}
     labels = batch.ids.masked_fill(~batch.selected, -100)
     masked, mask = batch.input_ids, batch.attention_mask
@@ -306,26 +322,27 @@ def test_mlm_fills_in_the_selected_positions(batch: MaskedBatch) -> None:
 def test_replace_mlm_predicts_the_original_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     objective, batch = objective_for("replace-mlm"), one_batch()
     fixed_samples(monkeypatch, torch.tensor([6, 9]))
-    words: Any = objective(batch, rng_of())["mlm"]
-    assert words.targets.tolist() == [6, 8]
+    loss = objective(batch, rng_of())["mlm"]["loss"]
     assert objective.counts(batch) == {"generator": 2, "mlm": 2}
     corrupted = torch.tensor([[CLS, 5, 6, 7, 9, SEP, PAD]])
     labels = torch.tensor([[-100, -100, 6, -100, 8, -100, -100]])
     expected = objective.model(input_ids=corrupted, attention_mask=batch.attention_mask, labels=labels).loss
-    assert_close(words.loss() / 2, expected)
+    assert_close(loss / 2, expected)
 
 
 def test_all_tokens_mlm_predicts_every_token(monkeypatch: pytest.MonkeyPatch) -> None:
     objective, batch = objective_for("all-tokens-mlm"), one_batch()
     fixed_samples(monkeypatch, torch.tensor([6, 9]))
-    words: Any = objective(batch, rng_of())["mlm"]
-    assert words.targets.tolist() == [CLS, 5, 6, 7, 8, SEP]
-    assert words.read.tolist() == [CLS, 5, 6, 7, 9, SEP]
-    assert words.masked.tolist() == [False, False, True, False, True, False]
+    read: dict[str, Any] = {}
+    monkeypatch.setattr(models, "copy_sums", lambda copy, logits, **more: read.update(more, logits=logits) or {})
+    objective(batch, rng_of())
+    assert read["targets"].tolist() == [CLS, 5, 6, 7, 8, SEP]
+    assert read["read"].tolist() == [CLS, 5, 6, 7, 9, SEP]
+    assert read["masked"].tolist() == [False, False, True, False, True, False]
     assert objective.counts(batch) == {"generator": 2, "mlm": 6}
     corrupted = torch.tensor([[CLS, 5, 6, 7, 9, SEP, PAD]])
     whole: Any = objective.model(input_ids=corrupted, attention_mask=batch.attention_mask)
-    assert_close(words.logits, whole.logits[0, :6])
+    assert_close(read["logits"], whole.logits[0, :6])
 
 
 def test_the_copy_mechanism_mixes_the_token_that_is_read_with_the_softmax() -> None:
@@ -333,23 +350,28 @@ def test_the_copy_mechanism_mixes_the_token_that_is_read_with_the_softmax() -> N
     rng = rng_of()
     read, targets = torch.tensor([4, 1, 2, 3]), torch.tensor([4, 0, 2, 1])
     logits, copy = torch.randn(4, 5, generator=rng), torch.tensor([0.3, -1.0, 4.0, 2.0])
-    words = CopyLogits(copy=copy, logits=logits, read=read, targets=targets, masked=read != targets)
+    with torch.no_grad():
+        sums = copy_sums(copy, logits, read=read, targets=targets, masked=read != targets)
     weight = copy.sigmoid().unsqueeze(1)
     mixed = weight * F.one_hot(read, 5) + (1 - weight) * logits.softmax(dim=1)
     assert_close(mixed.sum(dim=1), torch.ones(4))
-    assert_close(words.log_likelihood().exp(), mixed[torch.arange(4), targets])
-    assert_close(words.loss(), -mixed[torch.arange(4), targets].log().sum())
+    assert_close(sums.pop("loss"), -mixed[torch.arange(4), targets].log().sum())
     hits = mixed.argmax(dim=1) == targets
-    tallies = {name: int(value) for name, value in words.tallies().items()}
-    assert tallies == {"n": 4, "hits": int(hits.sum()), "masked": 2, "masked_hits": int(hits[[1, 3]].sum())}
+    assert {name: int(value) for name, value in sums.items()} == {
+        "n": 4,
+        "hits": int(hits.sum()),
+        "masked": 2,
+        "masked_hits": int(hits[[1, 3]].sum()),
+    }
 
 
 def test_a_sure_copy_costs_nothing_where_the_token_is_the_original() -> None:
     read, targets = torch.tensor([4, 1]), torch.tensor([4, 0])
-    words = CopyLogits(
-        copy=torch.full((2,), 60.0), logits=torch.zeros(2, 5), read=read, targets=targets, masked=read != targets
-    )
-    assert_close(words.log_likelihood(), torch.tensor([0.0, -60.0 - torch.tensor(5.0).log().item()]))
+    copy, logits, masked = torch.full((2,), 60.0), torch.zeros(2, 5), read != targets
+    sums = copy_sums(copy, logits, read=read, targets=targets, masked=masked)
+    assert_close(sums["loss"], 60.0 + torch.tensor(5.0).log())
+    original = copy_sums(copy[:1], logits[:1], read=read[:1], targets=targets[:1], masked=masked[:1])
+    assert_close(original["loss"], torch.tensor(0.0))
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -359,7 +381,7 @@ def test_a_batch_without_a_masked_token_has_finite_losses(name: str) -> None:
     batch = objective.masking.mask(ids, torch.ones_like(ids), rng_of())
     assert len(batch.targets) == 0
     outputs = objective(batch, rng_of())
-    total = torch.stack([output.loss() for output in outputs.values()]).sum()
+    total = torch.stack([sums["loss"] for sums in outputs.values()]).sum()
     total.backward()
     assert torch.isfinite(total)
     assert all(torch.isfinite(p.grad).all() for p in objective.parameters() if p.grad is not None)

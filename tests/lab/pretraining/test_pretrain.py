@@ -169,8 +169,8 @@ def test_the_loss_of_a_step_is_the_weighted_sum_of_its_means(monkeypatch: pytest
     assert len(outputs) == 2
     masked = sum(len(batch.targets) for batch in batches)
     real = sum(batch.n_tokens for batch in batches)
-    generator = sum(output["generator"].loss().item() for output in outputs) / masked
-    discriminator = sum(output["discriminator"].loss().item() for output in outputs) / real
+    generator = sum(output["generator"]["loss"].item() for output in outputs) / masked
+    discriminator = sum(output["discriminator"]["loss"].item() for output in outputs) / real
     assert run.trainer.last_loss == pytest.approx(generator + 7 * discriminator, rel=1e-5)
 
 
