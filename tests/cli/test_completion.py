@@ -10,7 +10,7 @@ from layerprobe_cli.main import app
 from typer.testing import CliRunner
 
 from layerprobe.lab.pretraining.values import OBJECTIVES
-from layerprobe.lab.reproduction.paper import experiment_names
+from layerprobe.lab.reproduction.paper import experiments
 from layerprobe.prediction.rule import rule_names
 from layerprobe.similarity.registry import MEASURES
 from layerprobe.tasks.kind import KINDS
@@ -35,7 +35,7 @@ def completed(*words: str) -> list[str]:
         (("compare", "--measure", ""), MEASURES),
         (("score", "--kind", ""), KINDS),
         (("lab", "pretrain", "--objective", ""), OBJECTIVES),
-        (("lab", "reproduce", ""), experiment_names()),
+        (("lab", "reproduce", ""), tuple(experiments())),
         (("compare", "--plotly", ""), ("embedded", "cdn")),
     ],
 )

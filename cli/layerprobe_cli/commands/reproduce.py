@@ -20,7 +20,7 @@ def reproduce(
         {
             "argument": True,
             "metavar": "NAME",
-            "autocompletion": names_of("layerprobe.lab.reproduction.paper:experiment_names"),
+            "autocompletion": names_of("layerprobe.lab.reproduction.paper:experiments"),
         },
     ],
     dry_run: bool = False,
@@ -50,16 +50,16 @@ def reproduce(
         words: Files of scored word pairs, for table1: word similarity first, then TMFT.
         corpus: Texts, for table1: domain adaptation first, then TMFT. Given again: further files.
     """
-    from layerprobe.lab.reproduction.paper import Before, experiment, plan_experiment, run_models
+    from layerprobe.lab.reproduction.paper import FirstSteps, experiment, plan_experiment, run_models
     from layerprobe.tasks.values import TaskSettings
 
     chosen, in_place, listed = experiment(name), _in_place(models), check_seeds(seeds)
-    chosen.check_first_steps({"word similarity": words, "domain adaptation": corpus})
+    data: FirstSteps = {
+        "word similarity": [str(words)] if words else [],
+        "domain adaptation": list(map(str, corpus or ())),
+    }
     if dry_run:
-        run = run_models(chosen, in_place)
-        first: dict[Before, bool] = {"word similarity": words is not None, "domain adaptation": bool(corpus)}
-        given = [before for before, there in first.items() if there]
-        call.stop_at(plan_experiment(chosen, run, seeds=listed, given=given))
+        call.stop_at(plan_experiment(chosen, run_models(chosen, in_place), seeds=listed, data=data))
     source = task or chosen.data_hub_id
     if source is None:
         raise typer.BadParameter(f"expected --task with a copy of {chosen.data}, which is not read from the Hub")
@@ -71,8 +71,7 @@ def reproduce(
         name,
         TaskSettings(source=source, kind=chosen.kind),
         models=in_place,
-        words=None if words is None else str(words),
-        corpus=tuple(map(str, corpus or ())),
+        data=data,
         seeds=listed,
         options=Model(device=device, cache_dir=cache_dir),
     )

@@ -4,13 +4,14 @@ Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130).
 """
 
 import functools
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any, Literal
 
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import from_json
+from layerprobe.files.serialisation import from_dict
 from layerprobe.names import counted
 from layerprobe.results.estimate import Estimate
 
@@ -18,25 +19,8 @@ Before = Literal["word similarity", "domain adaptation"]
 """What comes before TMFT: TMFT on word pairs at the same layer, or masked language modelling."""
 FIRST_STEPS: dict[Before, str] = {"word similarity": "--words FOLDER", "domain adaptation": "--corpus FILE"}
 """Options that give the data of a step before TMFT."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaperModel:
-    """A model of the paper."""
-
-    name: str
-    hub_id: str
-    parameters: tuple[tuple[int, float], ...]
-    """Layer and millions without the pooler, at the layers for which the paper has them, ascending."""
-    chosen: str | None = None
-    """Why this hub id, where the paper's figures name a model in words only."""
-
-    def millions(self, layer: int) -> float | None:
-        """Return the parameters at a layer: the paper's, or on the line through two of them, as blocks are alike."""
-        if (millions := dict(self.parameters).get(layer)) is not None or len(self.parameters) < 2:
-            return millions
-        (first_layer, first), *_, (last_layer, last) = self.parameters
-        return first + (layer - first_layer) * (last - first) / (last_layer - first_layer)
+FirstSteps = Mapping[Before, Sequence[str]]
+"""A folder of scored word pairs, or files of texts, for a step before TMFT; without any it is not run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,50 +91,54 @@ class Experiment:
         compared = (name for pair in self.pairs for name in (pair.model, pair.reference))
         return tuple(dict.fromkeys((*(score.model for score in self.scores), *compared)))
 
-    def check_first_steps(self, data: Mapping[Before, object]) -> None:
+    def check_first_steps(self, data: FirstSteps) -> None:
         """Raise DataError if there are data for a step before TMFT that the experiment does not have."""
         befores = {score.before for score in self.scores}
-        if unused := [before for before, value in data.items() if value and before not in befores]:
+        if unused := [before for before, files in data.items() if files and before not in befores]:
             raise DataError(f"expected no data for {' and '.join(unused)}, which {self.name} does not have")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Paper:
-    """All of `paper.json`."""
+@functools.cache
+def _paper() -> dict[str, Any]:
+    paper: dict[str, Any] = json.loads((resources.files(__package__) / "paper.json").read_text("utf-8"))
+    return paper
 
-    source: str
-    notes: tuple[str, ...]
-    """Where figures come from that the paper does not give as they stand here."""
-    models: tuple[PaperModel, ...]
-    experiments: tuple[Experiment, ...]
 
-    def model(self, hub_id: str) -> PaperModel:
-        """Return the model of a hub id."""
-        return next(model for model in self.models if model.hub_id == hub_id)
+def paper_models() -> dict[str, dict[str, Any]]:
+    """Return the models of the paper by hub id.
+
+    Each has its `name`, `parameters`, layers with millions without the pooler, ascending, and where the paper's figures
+    name it in words only `chosen`: why this hub id.
+    """
+    return {model["hub_id"]: model for model in _paper()["models"]}
+
+
+def millions(model: str, layer: int) -> float | None:
+    """Return the parameters at a layer: the paper's, or on the line through two of them, as blocks are alike."""
+    parameters: dict[int, float] = dict(paper_models()[model]["parameters"])
+    if layer in parameters or len(parameters) < 2:
+        return parameters.get(layer)
+    first, last = min(parameters), max(parameters)
+    return parameters[first] + (layer - first) * (parameters[last] - parameters[first]) / (last - first)
 
 
 @functools.cache
-def read_paper() -> Paper:
-    """Return the paper's figures."""
-    return from_json(Paper, (resources.files(__package__) / "paper.json").read_text("utf-8"))
-
-
-def experiment_names() -> tuple[str, ...]:
-    """Return the names of the experiments that can be reproduced.
+def experiments() -> dict[str, Experiment]:
+    """Return the experiments that can be reproduced, by name.
 
     Examples:
-        >>> experiment_names()
+        >>> *experiments(),
         ('table2', 'figure2a', 'mrpc', 'sick', 'table1', 'figure3', 'ko', 'de', 'es', 'random', 'pareto')
     """
-    return tuple(experiment.name for experiment in read_paper().experiments)
+    read = {entry["name"]: from_dict(Experiment, entry) for entry in _paper()["experiments"]}
+    return {name: replace(one, scores=read[one.same_as or name].scores) for name, one in read.items()}
 
 
 def experiment(name: str) -> Experiment:
     """Return an experiment; raise DataError if there is none of that name."""
-    for entry in read_paper().experiments:
-        if entry.name == name:
-            return entry if entry.same_as is None else replace(entry, scores=experiment(entry.same_as).scores)
-    raise DataError(f"expected an experiment, one of {', '.join(experiment_names())}, got {name!r}")
+    if name not in experiments():
+        raise DataError(f"expected an experiment, one of {', '.join(experiments())}, got {name!r}")
+    return experiments()[name]
 
 
 def run_models(chosen: Experiment, models: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -163,7 +151,7 @@ def run_models(chosen: Experiment, models: Mapping[str, str] | None = None) -> d
 
 def notes_on(chosen: Experiment, models: Mapping[str, str]) -> tuple[str, ...]:
     """Return the notes of an experiment, and which hub ids were chosen or replaced here."""
-    why = {model: read_paper().model(model).chosen for model in models}
+    why = {model: paper_models()[model].get("chosen") for model in models}
     return (
         *chosen.notes,
         *(f"{model} is chosen here: {why[model]}" for model, run in models.items() if why[model] and run == model),
@@ -190,22 +178,19 @@ def run_name(model: str, run: str, random_init: int | None = None) -> str:
 
 
 def plan_experiment(
-    chosen: Experiment, models: Mapping[str, str], *, seeds: tuple[int, ...], given: Collection[Before] = ()
+    chosen: Experiment, models: Mapping[str, str], *, seeds: tuple[int, ...], data: FirstSteps
 ) -> Estimate:
-    """Count the runs of an experiment, without a model or the network.
-
-    What has no data for the step before TMFT, which are `given`, is not run; CKA alone takes no run.
-    """
+    """Count the runs of an experiment, without a model or the network; CKA alone takes no run."""
+    chosen.check_first_steps(data)
     scores = [score for score in chosen.scores if score.model in models]
+    given = [None, *(before for before, files in data.items() if files)]
     jobs: tuple[dict[str, Any], ...] = tuple(
         {
             "model": run_name(score.model, models[score.model], score.random_init),
             "layer": score.layer,
             "how": trained(score.before),
-            "parameters": read_paper().model(score.model).millions(score.layer),
-            "runs": len(seeds) * (1 + (score.before == "word similarity"))
-            if score.before is None or score.before in given
-            else 0,
+            "parameters": millions(score.model, score.layer),
+            "runs": (score.before in given) * len(seeds) * (1 + (score.before == "word similarity")),
         }
         for score in scores
     ) or tuple({"model": model, "layer": None, "how": "embed", "parameters": None, "runs": 0} for model in models)
@@ -215,7 +200,7 @@ def plan_experiment(
         jobs=jobs,
         details=(
             f"\n{counted(runs, 'run')} on {chosen.data}; seeds {', '.join(map(str, seeds))}",
-            *not_run(score.before for score in scores if score.before not in (None, *given)),
+            *not_run(score.before for score in scores if score.before not in given),
             *(f"note: {note}" for note in notes),
         ),
         numbers={"experiment": chosen.name, "data": chosen.data, "seeds": seeds, "runs": runs, "notes": notes},

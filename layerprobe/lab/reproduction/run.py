@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from layerprobe.comparison.compare import compare_all
 from layerprobe.context import current, part
@@ -13,16 +13,17 @@ from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.tuning import PAPER_SEEDS
 from layerprobe.finetuning.values import LayerOutcome
-from layerprobe.lab.recipe import AdaptStep, Recipe, RecipeTask, TuneStep, load_recipe
+from layerprobe.lab.recipe import AdaptStep, Recipe, RecipeTask, load_recipe
 from layerprobe.lab.reproduction.paper import (
     Before,
     Experiment,
+    FirstSteps,
     PaperPair,
     PaperScores,
     experiment,
+    millions,
     not_run,
     notes_on,
-    read_paper,
     run_models,
     run_name,
     trained,
@@ -40,7 +41,6 @@ from layerprobe.tasks.values import Task, TaskSettings
 RECIPES = Path(__file__).parent / "recipes"
 """A file for each experiment, and one for each step before TMFT that it has."""
 FILES: dict[Before | None, str] = {None: "", "word similarity": "-words", "domain adaptation": "-adapted"}
-ESTIMATORS: tuple[Literal["debiased", "biased"], ...] = ("debiased", "biased")
 NEAR = 2.0
 """Standard deviations of our seeds within which a score counts as the paper's."""
 
@@ -186,22 +186,19 @@ def reproduce(
     task: TaskSettings,
     *,
     models: Mapping[str, str] | None = None,
-    words: str | None = None,
-    corpus: Sequence[str] = (),
+    data: FirstSteps | None = None,
     seeds: Sequence[int] = PAPER_SEEDS,
     options: Model = DEFAULTS,
 ) -> Reproduction:
     """Run the recipes of an experiment and compare its scores with the paper's.
 
     Models are fine-tuned at its layers by the paper's protocol, or compared by CKA where that is what it shows. All
-    are checked before the first is trained. What has no data for the step before TMFT is not run.
-
-    For `models` see `run_models`; words, a folder of scored word pairs, and files of texts as the corpus are for what
-    is fine-tuned on word similarity or adapted to a domain first.
+    are checked before the first is trained. What has no data for the step before TMFT is not run. For `models` see
+    `run_models`.
     """
-    chosen = experiment(name)
+    chosen, data = experiment(name), data or {}
     run = run_models(chosen, models)
-    chosen.check_first_steps({"word similarity": words, "domain adaptation": corpus})
+    chosen.check_first_steps(data)
     loaded = load_settings(task)
     if loaded.kind != chosen.kind:
         raise DataError(f"expected a task of kind {chosen.kind} for {name}, got {task.source}, which is {loaded.kind}")
@@ -211,7 +208,10 @@ def reproduce(
         pairs = _compared(chosen, run, loaded, options=options)
         sentence = f"{sum(pair.bears_out for pair in pairs)} of {len(pairs)} pairs bear out the paper's claim."
     else:
-        recipes = {before: _recipe(name, before, run, task, words, corpus, seeds, options) for before in FILES}
+        settings = {"tasks": (RecipeTask(settings=task),), "seeds": tuple(seeds), "options": options}
+        steps: dict[Before | None, Sequence[str]] = {None: ()}
+        steps |= {before: files for before, files in data.items() if files}
+        recipes = {before: _recipe(name, before, run, files, settings) for before, files in steps.items()}
         scores = _fine_tuned(chosen, run, {before: one for before, one in recipes.items() if one}, loaded)
         sentence = nearness([score for score in scores if (score.split, score.metric) == ("test", loaded.primary)])
     return Reproduction(
@@ -232,36 +232,22 @@ def reproduce(
 
 
 def _recipe(
-    name: str,
-    before: Before | None,
-    run: Mapping[str, str],
-    task: TaskSettings,
-    words: str | None,
-    corpus: Sequence[str],
-    seeds: Sequence[int],
-    options: Model,
+    name: str, before: Before | None, run: Mapping[str, str], files: Sequence[str], settings: dict[str, Any]
 ) -> Recipe | None:
-    """Return the recipe of an experiment with its data and models; None where it has none, or no data for a step."""
-    file = RECIPES / f"{name}{FILES[before]}.toml"
-    if not file.is_file() or not {None: True, "word similarity": words, "domain adaptation": corpus}[before]:
-        return None
-    recipe = load_recipe(file)
+    """Return a recipe of an experiment with its data and models; None where it has none of these models."""
+    recipe = load_recipe(RECIPES / f"{name}{FILES[before]}.toml")
     models = tuple(
         replace(model, model=replace(model.model, name=run[model.model.name]))
         for model in recipe.models
         if model.model is not None and model.model.name in run
     )
     steps = tuple(
-        replace(step, texts=tuple(corpus))
+        replace(step, texts=tuple(files))
         if isinstance(step, AdaptStep)
-        else replace(step, task=RecipeTask(settings=replace(step.task.settings, source=str(words))))
-        for step in recipe.steps
-        if isinstance(step, AdaptStep | TuneStep)
+        else replace(step, task=RecipeTask(settings=replace(step.task.settings, source=files[0])))
+        for step in recipe.before
     )
-    tasks = (RecipeTask(settings=task),)
-    if not models:
-        return None
-    return replace(recipe, models=models, steps=steps, tasks=tasks, seeds=tuple(seeds), options=options)
+    return replace(recipe, models=models, steps=steps, **settings) if models else None
 
 
 def _fine_tuned(
@@ -336,16 +322,16 @@ def nearness(scores: Sequence[ReproducedScore]) -> str:
 def _front(
     scores: Sequence[ReproducedScore], metric: str
 ) -> dict[Literal["paper", "ours"], tuple[tuple[str, int], ...]]:
-    ours, papers = [], []
-    for score in scores:
-        if (score.split, score.metric) == ("test", metric) and score.ours is not None and score.parameters is not None:
-            point = score.model, score.layer
-            millions = read_paper().model(score.model).millions(score.layer)
-            ours.append((score.parameters, score.ours.mean, point))
-            if millions is not None and score.paper is not None:
-                papers.append((millions, score.paper, point))
-    paper_front, our_front = (pareto_front(points, itemgetter(0), itemgetter(1)) for points in (papers, ours))
-    return {"paper": tuple(point[2] for point in paper_front), "ours": tuple(point[2] for point in our_front)}
+    tested = [score for score in scores if (score.split, score.metric) == ("test", metric) and score.ours is not None]
+    papers = [(millions(score.model, score.layer), score.paper, score) for score in tested]
+    ours = [(score.parameters, score.ours and score.ours.mean, score) for score in tested]
+
+    def front(points: list[tuple[Any, Any, ReproducedScore]]) -> tuple[tuple[str, int], ...]:
+        points = [point for point in points if None not in point]
+        best = pareto_front(points, itemgetter(0), itemgetter(1))
+        return tuple((score.model, score.layer) for _, _, score in best)
+
+    return {"paper": front(papers), "ours": front(ours)}
 
 
 # ---- similarity ---------------------------------------------------------------------------------------
@@ -365,9 +351,9 @@ def _compared(
         model, reference = (
             extract(Model.of(models[name], options), task.test.texts).complete for name in (pair.model, pair.reference)
         )
-        both = (CKA(estimator=estimator) for estimator in ESTIMATORS)
-        compared = (compare_all(model, [reference], measure=cka, device=options.device) for cka in both)
-        curve, biased = (each.comparisons[0].curve for each in compared)
+        measures = CKA(), CKA(estimator="biased")
+        compared = (compare_all(model, [reference], measure=cka, device=options.device) for cka in measures)
+        curve, biased = (comparison.comparisons[0].curve for comparison in compared)
         prediction, errors = plateau_rule(curve), curve.uncertainty
         assert errors is not None  # debiased CKA has intervals
         done.append(

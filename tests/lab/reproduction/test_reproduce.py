@@ -15,10 +15,11 @@ from layerprobe.lab.recipe import load_recipe
 from layerprobe.lab.reproduction.paper import (
     PaperScores,
     experiment,
-    experiment_names,
+    experiments,
+    millions,
     notes_on,
+    paper_models,
     plan_experiment,
-    read_paper,
     run_models,
 )
 from layerprobe.lab.reproduction.run import (
@@ -55,7 +56,7 @@ def test_table_2_is_the_paper_s() -> None:
         [
             score.model,
             score.layer,
-            read_paper().model(score.model).millions(score.layer),
+            millions(score.model, score.layer),
             *score.validation.values(),
             *score.test.values(),
         ]
@@ -85,7 +86,7 @@ def test_mrpc_sick_and_the_best_layer_are_the_paper_s() -> None:
 def test_table_1_and_the_languages_are_the_paper_s() -> None:
     result, columns = figures(), {"tmft": None, "word_similarity_then_tmft": "word similarity"}
     columns["dapt_then_tmft"] = "domain adaptation"
-    names = {model.hub_id: model.name for model in read_paper().models}
+    names = {hub_id: model["name"] for hub_id, model in paper_models().items()}
     ours = {(s.before, names[s.model]): [s.layer, s.test["spearman"]] for s in experiment("table1").scores}
     expected = {
         (before, name): [int(str(layer).rstrip("*")), score]
@@ -103,12 +104,12 @@ def test_table_1_and_the_languages_are_the_paper_s() -> None:
 
 
 def test_the_layers_of_table_1_have_the_paper_s_parameters() -> None:
-    names = {model.hub_id: model.name for model in read_paper().models}
+    names = {hub_id: model["name"] for hub_id, model in paper_models().items()}
     columns = {None: "tmft", "word similarity": "word_similarity_then_tmft", "domain adaptation": "dapt_then_tmft"}
     table = figures()["table_1_stsb"]
     for score in experiment("table1").scores:
-        _, millions, _ = table[columns[score.before]][names[score.model]]
-        assert read_paper().model(score.model).millions(score.layer) == pytest.approx(millions, abs=0.01)
+        _, parameters, _ = table[columns[score.before]][names[score.model]]
+        assert millions(score.model, score.layer) == pytest.approx(parameters, abs=0.01)
 
 
 def test_the_scores_beside_cka_are_the_paper_s() -> None:
@@ -125,7 +126,7 @@ def test_the_scores_beside_cka_are_the_paper_s() -> None:
 
 def test_what_was_chosen_here_is_reported() -> None:
     named = {row[1] for row in figures()["table_2_stsb"]["rows"]}
-    assert {model.hub_id for model in read_paper().models if model.chosen is None} == named
+    assert {hub_id for hub_id, model in paper_models().items() if "chosen" not in model} == named
     planned = run_models(experiment("ko"), {KLUE: KLUE, KO_ELECTRA: "folder"})
     chosen, replaced = [note for note in notes_on(experiment("ko"), planned) if "electra" in note or "klue" in note]
     assert chosen.startswith(f"{KLUE} is chosen here")
@@ -137,10 +138,10 @@ def test_dry_run_counts(layerprobe: Layerprobe) -> None:  # noqa: F811
     assert printed["runs"] == 39
 
 
-@pytest.mark.parametrize("name", experiment_names())
+@pytest.mark.parametrize("name", experiments())
 def test_every_experiment_has_its_recipes(name: str) -> None:
     chosen = experiment(name)
-    planned = plan_experiment(chosen, run_models(chosen), seeds=(0, 1, 2, 3, 4))
+    planned = plan_experiment(chosen, run_models(chosen), seeds=(0, 1, 2, 3, 4), data={})
     assert {job["model"].partition(" (")[0] for job in planned.jobs} == set(chosen.models)
     assert {f"note: {note}" for note in planned["notes"]} <= set(planned.details)
     asked = {(s.before, s.model, s.random_init, s.layer) for s in chosen.scores}
@@ -300,7 +301,7 @@ def test_other_experiments_take_no_step_before(
     outcome = layerprobe("lab", "reproduce", "table2", "--dry-run", "--words", words)
     assert "expected no data for word similarity, which table2 does not have" in outcome.error
     with pytest.raises(DataError, match="expected no data for word similarity, which random does not have"):
-        reproduce("random", TaskSettings(source=str(pairs_file)), words="words")
+        reproduce("random", TaskSettings(source=str(pairs_file)), data={"word similarity": ["words"]})
 
 
 def test_what_cannot_be_adapted_is_reported_before_any_training(
