@@ -92,7 +92,7 @@ test-slow: $(READY)
 
 # Zero silent, zero tracebacks; two at a time.
 attack: $(READY)
-	$(MAKE) --jobs 2 --keep-going attack-calls attack-kills attack-bytes attack-tables attack-terminals attack-limits attack-hub attack-loaded attack-architectures
+	$(MAKE) --jobs 2 --keep-going attack-calls attack-kills attack-bytes attack-tables attack-terminals attack-limits attack-loaded attack-architectures
 
 attack-%: $(READY)
 	$(BIN)/python benchmarks/attacks/$*.py

@@ -80,7 +80,7 @@ from layerprobe.files.atomic import from_home, known_sha256, readable_size, sha2
 from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.files.images import Modality, Readable, pillow
 from layerprobe.files.inputs import DATA, is_path, similar_file
-from layerprobe.files.network import give_up_hub, hub_limits_if, hub_trouble, without_password
+from layerprobe.files.network import hub_offline, without_password
 from layerprobe.names import is_generic, quoted, short_name
 from layerprobe.process import MAKING_MODELS, check_fork, silence_if, while_needed
 from layerprobe.rng import drawing, plain_torch
@@ -98,8 +98,8 @@ IN_MEMORY = "(in memory)"
 """The source of a model that was given loaded; no folder and no hub id is called so."""
 TOWERS: dict[str, Modality] = {":text": "text", ":image": "image"}
 """What the name of a model with two towers can end in."""
-_NOT_THE_HUB = {"FileMetadataError", "JSONDecodeError", "TooManyRedirects", "UnicodeDecodeError"}
-"""What comes of the answer of something else, such as the page of a network that asks to log in."""
+_BAD_ANSWERS = {"FileMetadataError", "HfHubHTTPError", "JSONDecodeError", "TooManyRedirects", "UnicodeDecodeError"}
+"""What comes of a Hub out of order, or of something else, such as the page of a network that asks to log in."""
 NO_NETWORK = {"ConnectError", "ConnectionError", "LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectTimeout"}
 
 
@@ -314,17 +314,14 @@ def _resolved_or_downloaded(model: Model, read_as: Modality | None) -> Resolved:
     on_hub = not Path(source).is_dir()
     if on_hub and is_path(source):
         raise ModelError(_explanation(model.full_name, FileNotFoundError()))
-    with hub_limits_if(on_hub):
-        try:
-            return _resolved_by_name(model, read_as)
-        except ModelError as error:
-            if not on_hub or _config_in_cache(source, revision) is None:
-                raise
-            if hub_trouble() or class_names(error) & _NOT_THE_HUB:
-                give_up_hub(first_sentence(error))
-                with contextlib.suppress(ModelError):
-                    return _resolved_by_name(model, read_as)
-            raise
+    try:
+        return _resolved_by_name(model, read_as)
+    except ModelError as error:
+        if on_hub and _config_in_cache(source, revision) is not None and class_names(error) & _BAD_ANSWERS:
+            logger.warning("the Hub answers badly (%s): taking what was downloaded before", first_sentence(error))
+            with contextlib.suppress(ModelError), hub_offline():
+                return _resolved_by_name(model, read_as)
+        raise
 
 
 def _named_types(value: object) -> str:
@@ -696,7 +693,7 @@ def load_weights(
     """Return what an auto class of transformers loads in float32, and which weights lacked or did not fit."""
     trusted, on_hub = checkpoint.pinned["trust_remote_code"], checkpoint.pinned["revision"] is not None
     try:
-        with quiet_transformers(), silence_if(trusted), hub_limits_if(on_hub), MAKING_MODELS:
+        with quiet_transformers(), silence_if(trusted), MAKING_MODELS:
             model, info = auto.from_pretrained(
                 checkpoint.source,
                 config=config,
@@ -940,13 +937,13 @@ def _explanation(name: str, error: BaseException) -> str:
         return f"there is no model {source} on the hub, nor a folder of that name: check the spelling, or set HF_TOKEN"
     elif kinds & NO_NETWORK:
         offline = " (HF_HUB_OFFLINE is set)" if constants.HF_HUB_OFFLINE else ""
-        reason = hub_trouble() or f"the hub cannot be reached{offline}"
+        reason = f"the hub cannot be reached{offline}"
         if "FileMetadataError" in kinds:
             address = without_password(constants.ENDPOINT)
             reason = f"what answers at {address} is not the hub (a proxy, or a page that asks to log in)"
         return f"{source} is not in the local hub cache and {reason}: connect once, or give a local folder"
-    elif (trouble := hub_trouble()) is not None:
-        return f"{source} cannot be loaded: {trouble}: try again later, or give a local folder"
+    elif "HfHubHTTPError" in kinds:
+        return f"{source} cannot be loaded: {first_sentence(error)}: try again later, or give a local folder"
     if "UnpicklingError" in kinds:
         return f"the weights of {name} are not loaded: the file holds more than tensors, or is damaged"
     if "trust_remote_code" in str(error):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from layerprobe.errors import TaskError, option
 from layerprobe.files.atomic import from_home
 from layerprobe.files.inputs import is_path, similar_file
-from layerprobe.files.network import hub_trouble, hub_within_limits, without_password
+from layerprobe.files.network import without_password
 from layerprobe.tasks.cells import by_name
 from layerprobe.tasks.tables import SUFFIXES, Table, check_size, table_of_columns
 
@@ -237,14 +237,13 @@ def _hub(name: str) -> Iterator[Any]:
     import datasets
 
     try:
-        with hub_within_limits():
-            yield datasets
+        yield datasets
     except Exception as error:
         # datasets, huggingface_hub and the HTTP client under them raise unrelated kinds, and change them.
         if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
             reason = "HF_HUB_OFFLINE is set, so only downloaded data sets are found; unset it or pass a file"
         else:
-            reason = hub_trouble() or without_password(str(error).strip() or type(error).__name__).splitlines()[0]
+            reason = without_password(str(error).strip() or type(error).__name__).splitlines()[0]
             reason = f"{reason}: check the name, the network and HF_TOKEN, or pass a file"
         raise TaskError(
             f"cannot load {name!r}, which is no file, from the Hub: {reason}{similar_file(name)}"
