@@ -40,7 +40,6 @@ ENTITY_PRECISION = Metric(title="entity precision", low=0.0, high=100.0)
 ENTITY_RECALL = Metric(title="entity recall", low=0.0, high=100.0)
 EXACT_MATCH = Metric(title="exact match", low=0.0, high=100.0)
 NDCG_10 = Metric(title="nDCG@10", low=0.0, high=100.0)
-MRR = Metric(title="MRR", low=0.0, high=100.0)
 MRR_10 = Metric(title="MRR@10", low=0.0, high=100.0)
 RECALL_10 = Metric(title="recall@10", low=0.0, high=100.0)
 ROUGE_1 = Metric(title="ROUGE-1", low=0.0, high=100.0)
@@ -58,17 +57,14 @@ METRICS: Registry[Metric] = Registry(
         for name in (
             *("spearman", "pearson", "f1", "average precision", "accuracy", "macro f1", "r2"),
             *("entity f1", "entity precision", "entity recall", "exact match"),
-            *("ndcg@10", "mrr", "mrr@10", "recall@10", "rouge-1", "rouge-2", "rouge-l"),
+            *("ndcg@10", "mrr@10", "recall@10", "rouge-1", "rouge-2", "rouge-l"),
             *("agreement", "neighbours"),
         )
     },
 )
 
-RETRIEVAL_METRICS = ("ndcg@10", "mrr", "mrr@10", "recall@10")
-"""Of a `RetrievalTask`; the first one is the primary metric."""
-
-LISTED_METRICS = ("ndcg@10", "mrr@10", "recall@10")
-"""Those of them that the first documents of a ranking decide; a task of the kind retrieval is scored by them."""
+RETRIEVAL_METRICS = ("ndcg@10", "mrr@10", "recall@10")
+"""Of a task of the kind retrieval, decided by the first documents of a ranking; the first one is primary."""
 
 
 def metric_title(metric: str) -> str:

@@ -117,6 +117,17 @@ def score_by_item(checkpoint: Resolved, task: Task, *, split: TextSplit) -> tupl
     return scores, embeddings
 
 
+def score_outputs(checkpoint: Resolved, task: Task, *, split: TextSplit, method: ScoreMethod) -> LayerScores:
+    """Score what `Kind.outputs` makes of the untrained embeddings of every layer."""
+    embeddings, items = extract_split(checkpoint, task, split), task.split(split)
+    by_layer = []
+    for layer in range(embeddings.n_layers):
+        with naming_layer(layer, embeddings):
+            outputs = outputs_of_layer(embeddings.measured(layer), embeddings.rows, task, items)
+            by_layer.append(evaluate_outputs(task.kind, outputs, items.gold))
+    return layer_scores(task, split, method, by_layer, embeddings.first_layer, embeddings.collapsed)
+
+
 def layer_scores(
     task: Task,
     split: TextSplit,

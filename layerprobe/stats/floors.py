@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from layerprobe.metrics.names import RETRIEVAL_METRICS
 from layerprobe.stats.values import Floor as Floor
 
 CUTOFF = 10
@@ -67,7 +68,7 @@ def ranking_floors(gains: Iterable[Sequence[float]], documents: Sequence[int]) -
 
         (sum g / N) sum_(i <= k) 1 / log2(i + 1) / (the same sum of the highest gains, each with its own place),
 
-    and MRR sum_i P(i) / i over all places, MRR@10 over the first k, of the place i of the first relevant document,
+    and MRR@10 sum_(i <= k) P(i) / i, of the place i of the first relevant document,
 
         P(i) = R / (N - i + 1) prod_(j < i) (N - R - j + 1) / (N - j + 1).
 
@@ -77,15 +78,15 @@ def ranking_floors(gains: Iterable[Sequence[float]], documents: Sequence[int]) -
 
     Examples:
         >>> {name: round(floor.value, 2) for name, floor in ranking_floors([[1.0]], [100]).items()}
-        {'ndcg@10': 4.54, 'mrr': 5.19, 'mrr@10': 2.93, 'recall@10': 10.0}
+        {'ndcg@10': 4.54, 'mrr@10': 2.93, 'recall@10': 10.0}
     """
     by_query = [
-        (_ndcg(tuple(sorted(gain, reverse=True)), n), *_first_relevant(len(gain), n), min(CUTOFF, n) / n)
+        (_ndcg(tuple(sorted(gain, reverse=True)), n), _first_relevant(len(gain), n), min(CUTOFF, n) / n)
         for gain, n in zip(gains, documents, strict=True)
     ]
     means = np.mean(by_query, axis=0)
-    names = ("ndcg@10", "mrr", "mrr@10", "recall@10")
-    return {name: Floor(value=100 * float(mean), by=RANDOM_ORDER) for name, mean in zip(names, means, strict=True)}
+    floors = (Floor(value=100 * float(mean), by=RANDOM_ORDER) for mean in means)
+    return dict(zip(RETRIEVAL_METRICS, floors, strict=True))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -96,12 +97,12 @@ def _ndcg(gains: tuple[float, ...], n: int) -> float:
 
 
 @functools.lru_cache(maxsize=4096)
-def _first_relevant(relevant: int, n: int) -> tuple[float, float]:
-    """Return the expected 1 / rank of the first of some relevant documents, and that among the first 10."""
+def _first_relevant(relevant: int, n: int) -> float:
+    """Return the expected 1 / rank of the first of some relevant documents, 0 where it is not among the first 10."""
     place = np.arange(1, n - relevant + 2)
     later = np.cumprod(np.append(1.0, (n - relevant - place[:-1] + 1) / (n - place[:-1] + 1)))
     parts: NDArray[np.float64] = later * relevant / (n - place + 1) / place
-    return float(parts.sum()), float(parts[:CUTOFF].sum())
+    return float(parts[:CUTOFF].sum())
 
 
 def has_rare_class(counts: Iterable[int]) -> bool:

@@ -43,7 +43,7 @@ def test_json_has_every_query(layerprobe: Layerprobe, pair: Pair, beir: Path) ->
     assert [model["name"] for model in found["models"]] == list(map(str, pair))
     assert first["items"]["by_item"] != second["items"]["by_item"]
     assert found["settings"] == {"query_prompt": "a ", "document_prompt": "b "}
-    assert (first["scores"]["method"], first["items"]["means"]["mrr"][0]["level"]) == ("dot", 0.9)
+    assert (first["scores"]["method"], first["items"]["means"]["mrr@10"][0]["level"]) == ("dot", 0.9)
     assert len(first["items"]["ids"]) == len(first["items"]["by_item"]["ndcg@10"][3]) == 29
 
 

@@ -73,10 +73,10 @@ def retrieval(*names: str, first_layer: int = 0) -> Scores:
             split="test",
             method="cosine",
             primary="ndcg@10",
-            metrics={"ndcg@10": tuple(map(statistics.fmean, by_query)), "mrr": (50.0,) * 4},
+            metrics={"ndcg@10": tuple(map(statistics.fmean, by_query)), "mrr@10": (50.0,) * 4},
             first_layer=first_layer,
         )
-        items = item_scores(("a", "b", "c", "d"), {"ndcg@10": by_query, "mrr": ((50.0, 40.0, 60.0, 50.0),) * 4})
+        items = item_scores(("a", "b", "c", "d"), {"ndcg@10": by_query, "mrr@10": ((50.0, 40.0, 60.0, 50.0),) * 4})
         about = {"task": "scifact", "task_digest": "0" * 64, "kind": "retrieval", "unit": "query", "n_items": 4}
         tasks.append(TaskScores(scores=scores, items=items, facts={"documents": 100}, model=number, **about))
     return Scores(
@@ -418,7 +418,7 @@ def test_scores_say_on_their_page_what_is_odd_about_embeddings() -> None:
 def test_retrieval_has_the_whole_name_and_an_interval_of_every_metric() -> None:
     table = retrieval().table
     assert set(table.data["model"]) == {"e5-small"}
-    assert [name for name in table.data if name.endswith("_low")] == ["mrr_interval_low", "less_last_interval_low"]
+    assert [name for name in table.data if name.endswith("_low")] == ["mrr@10_interval_low", "less_last_interval_low"]
     assert [each.head for each in table.shown if each.interval] == ["interval, all layers together"]
     assert table.notes[-1] == "4 queries, 100 documents."
 

@@ -34,10 +34,10 @@ def score(
 ) -> Done:
     """Score each layer of one model or several without fine-tuning.
 
-    By cosines, or by a probe on the frozen embeddings. Queries with documents are scored by nDCG@10, MRR and recall@10;
-    documents with summaries by the sentences that are central and those that a probe chooses. Of several tasks, it
-    finds the one layer that does best on all. Each layer is compared with the best of all models: how far behind it is
-    at most, and the smallest within the tolerance. Embeddings are kept on disk.
+    By cosines, or by a probe on the frozen embeddings. Queries with documents are scored by nDCG@10, MRR@10 and
+    recall@10; documents with summaries by the sentences that are central and those that a probe chooses. Of several
+    tasks, it finds the one layer that does best on all. Each layer is compared with the best of all models: how far
+    behind it is at most, and the smallest within the tolerance. Embeddings are kept on disk.
 
     Example:  [bold]layerprobe score google-bert/bert-base-cased -t stsb[/bold]
 

@@ -1,7 +1,4 @@
-"""Retrieval: the documents that belong to a query, found among all documents; its metrics, its items and the kind.
-
-The ranks of the relevant documents among all documents are exact, so every measure follows from them; no list is cut.
-"""
+"""Retrieval: the documents that belong to a query, found among all documents; its metrics, its items and the kind."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.checks import check_choice
-from layerprobe.errors import DataError, MisalignedSamplesError
+from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
-from layerprobe.metrics.names import LISTED_METRICS
+from layerprobe.metrics.names import RETRIEVAL_METRICS
 from layerprobe.metrics.scores import mean_influences
 from layerprobe.similarity.checks import finite_matrix, unit_rows
 from layerprobe.stats.floors import Floor, ranking_floors
@@ -45,34 +42,6 @@ def float32_rows(layer: NDArray[np.float32], rows: NDArray[np.int64], *, units: 
         block = finite_matrix(layer[rows[start : start + ROWS]], name=name)
         result[start : start + ROWS] = unit_rows(block, name=name) if units else block
     return result
-
-
-def relevant_ranks(
-    queries: NDArray[np.float32],
-    texts: NDArray[np.float32],
-    documents: NDArray[np.int64],
-    relevant: Sequence[NDArray[np.int64]],
-    itself: NDArray[np.int64],
-) -> Iterator[Ranks]:
-    """Yield, query by query, the rank from 1 of each relevant document among all documents.
-
-    Documents are ranked by their inner product with the query, the highest first; of equal ones the earlier document
-    comes first. Documents of one text are exactly equal.
-
-    Of (q, d) queries and (t, d) distinct texts, `documents` (n,) are rows of `texts`; `relevant` are for each query the
-    numbers of its relevant documents, and `itself` (q,) the document that is the query itself and not ranked, or -1.
-
-    Raises:
-        MisalignedSamplesError: If the numbers of features differ: the two come from different layers or models.
-
-    Examples:
-        >>> texts = np.array([[1, 0], [0, 1], [1, 1]], dtype=np.float32)
-        >>> query = np.array([[1, 0.5]], dtype=np.float32)
-        >>> [ranks.tolist() for ranks in relevant_ranks(query, texts, np.arange(3), [np.array([0, 1])], np.array([-1]))]
-        [[2, 3]]
-    """
-    for query, scores in enumerate(_scores(queries, texts, documents, itself)):
-        yield np.array([_rank(scores, document) for document in relevant[query]])
 
 
 def closest_documents(
@@ -125,10 +94,6 @@ def _scores(
     queries: NDArray[np.float32], texts: NDArray[np.float32], documents: NDArray[np.int64], itself: NDArray[np.int64]
 ) -> Iterator[NDArray[np.float32]]:
     """Yield each query's inner products with all documents; -inf for the query itself."""
-    if queries.shape[1] != texts.shape[1]:
-        raise MisalignedSamplesError(
-            f"the queries have {queries.shape[1]} features, expected the {texts.shape[1]} of the documents"
-        )
     step = max(1, BLOCK // len(documents))
     for start in range(0, len(queries), step):
         # not [:, documents], whose rows would not be contiguous
@@ -137,22 +102,6 @@ def _scores(
             if itself[query] >= 0:
                 row[itself[query]] = -np.inf
             yield row
-
-
-def _rank(scores: NDArray[np.float32], document: int) -> int:
-    higher = np.count_nonzero(scores > scores[document])
-    equal_and_earlier = np.count_nonzero(scores[:document] == scores[document])
-    return 1 + int(higher) + int(equal_and_earlier)
-
-
-def ranking_metrics(ranks: Ranks, gains: NDArray[np.float64]) -> dict[str, float]:
-    """Return every retrieval metric of one query's ranking, 0 .. 1."""
-    return {
-        "ndcg@10": ndcg(ranks, gains),
-        "mrr": reciprocal_rank(ranks),
-        "mrr@10": reciprocal_rank(ranks, CUTOFF),
-        "recall@10": recall(ranks),
-    }
 
 
 def listed_metrics(outputs: NDArray[np.float64], gold: Sequence[Mapping[int, float]]) -> dict[str, NDArray[np.float64]]:
@@ -166,8 +115,8 @@ def listed_metrics(outputs: NDArray[np.float64], gold: Sequence[Mapping[int, flo
     for documents, gains in zip(outputs[:, :, 0], gold, strict=True):
         rank = {int(document): i for i, document in enumerate(documents, 1)}
         ranks = np.array([rank.get(document, len(documents) + CUTOFF) for document in gains])
-        scores.append(ranking_metrics(ranks, np.array(list(gains.values()))))
-    return {metric: np.array([by_metric[metric] for by_metric in scores]) for metric in LISTED_METRICS}
+        scores.append((ndcg(ranks, np.array(list(gains.values()))), reciprocal_rank(ranks), recall(ranks)))
+    return dict(zip(RETRIEVAL_METRICS, np.array(scores).T, strict=True))
 
 
 def query_view(task: Any, items: Any) -> ItemView:
@@ -197,7 +146,8 @@ def query_view(task: Any, items: Any) -> ItemView:
 
 def listed_scores(outputs: NDArray[np.float64], gold: Sequence[Mapping[int, float]]) -> dict[str, float]:
     """Return the means over queries of `listed_metrics`."""
-    return {metric: float(values.mean()) for metric, values in listed_metrics(outputs, gold).items()}
+    by_query = listed_metrics(outputs, gold)  # whose mean no order of the queries changes
+    return {metric: math.fsum(values) / len(values) for metric, values in by_query.items()}
 
 
 def listed_influences(
@@ -232,15 +182,15 @@ def ndcg(ranks: Ranks, gains: NDArray[np.float64], cutoff: int = CUTOFF) -> floa
     return float(gained.sum() / best.sum())
 
 
-def reciprocal_rank(ranks: Ranks, cutoff: int | None = None) -> float:
+def reciprocal_rank(ranks: Ranks, cutoff: int = CUTOFF) -> float:
     """Return 1 / rank of the first relevant document; 0 where it comes after the cutoff.
 
     Examples:
-        >>> reciprocal_rank(np.array([12, 4])), reciprocal_rank(np.array([12]), cutoff=10)
+        >>> reciprocal_rank(np.array([12, 4])), reciprocal_rank(np.array([12]))
         (0.25, 0.0)
     """
     first = int(ranks.min())
-    return 1 / first if cutoff is None or first <= cutoff else 0.0
+    return 1 / first if first <= cutoff else 0.0
 
 
 def recall(ranks: Ranks, cutoff: int = CUTOFF) -> float:
@@ -395,7 +345,7 @@ RETRIEVAL = Kind(
     view="layerprobe.kinds.retrieval.kind:query_view",
     pairs=True,
     labelled=False,
-    metrics=LISTED_METRICS,
+    metrics=RETRIEVAL_METRICS,
     score=listed_scores,
     influences=listed_influences,
     loss="layerprobe.kinds.retrieval.loss:MultipleNegatives",

@@ -14,21 +14,13 @@ from layerprobe.context import current, report
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Resolved
 from layerprobe.errors import DataError
-from layerprobe.extraction.embeddings import Embeddings, extract_items
+from layerprobe.extraction.embeddings import extract_items
 from layerprobe.finetuning.losses import Criterion, PreparedItems
-from layerprobe.kinds.retrieval.kind import (
-    RetrievalItems,
-    closest_documents,
-    float32_rows,
-    ranking_metrics,
-    relevant_ranks,
-)
-from layerprobe.metrics.names import LISTED_METRICS, RETRIEVAL_METRICS
-from layerprobe.metrics.scores import mean_influences
-from layerprobe.scoring.score import mean_of
+from layerprobe.kinds.retrieval.kind import RetrievalItems, closest_documents, listed_metrics
+from layerprobe.metrics.names import RETRIEVAL_METRICS
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import layer_scores, naming_layer
-from layerprobe.tasks.evaluation import Evaluation, Rows
+from layerprobe.tasks.evaluation import Evaluation, Rows, evaluate_outputs
 from layerprobe.tasks.values import Items, Task, TextSplit
 
 SCALE = 20.0
@@ -95,55 +87,27 @@ class MultipleNegatives(Criterion):
         return closest_documents(np.asarray(states), *searched, name="the embeddings")
 
 
-Values = NDArray[np.float64]
-
-
 def untrained_retrieval(checkpoint: Resolved, task: Task, *, split: TextSplit) -> LayerScores:
     """Return how well every layer finds the relevant documents of a split's queries, with the scores of each query."""
     items, embeddings = extract_items(checkpoint, cast(RetrievalItems, task.split(split)), task=task)
-    scores, by_item = score_queries(embeddings, items), current().by_item
-    by_layer = [
-        Evaluation(
-            metrics={metric: mean_of(scores[metric][layer]) for metric in LISTED_METRICS},
-            outputs=closest(embeddings.measured(layer), embeddings.rows, items) if current().outputs else None,
-            influences=mean_influences(scores[LISTED_METRICS[0]][layer]) if by_item else None,
-        )
-        for layer in range(embeddings.n_layers)
-    ]
-    of_queries = {metric: tuple(tuple(layer.tolist()) for layer in layers) for metric, layers in scores.items()}
-    result = layer_scores(task, split, items.ranking, by_layer, embeddings.first_layer, embeddings.collapsed)
-    return replace(result, by_item=of_queries if by_item else None)
+    by_layer, by_query = list[Evaluation](), list[dict[str, NDArray[np.float64]]]()
+    for layer in range(embeddings.n_layers):
+        with naming_layer(layer, embeddings):
+            outputs = closest(embeddings.measured(layer), embeddings.rows, items)
+            by_layer.append(evaluate_outputs(task.kind, outputs, items.gold))
+            by_query.append(listed_metrics(outputs, items.gold))
+        report(f"ranking by {embeddings.model.name}", layer + 1, embeddings.n_layers)
+    scores = layer_scores(task, split, items.ranking, by_layer, embeddings.first_layer, embeddings.collapsed)
+    if not current().by_item:
+        return scores
+    by_item = {
+        metric: tuple(tuple((100 * of_layer[metric]).tolist()) for of_layer in by_query) for metric in RETRIEVAL_METRICS
+    }
+    return replace(scores, by_item=by_item)
 
 
-def closest(values: NDArray[np.float32], rows: Rows, items: RetrievalItems) -> Values:
+def closest(values: NDArray[np.float32], rows: Rows, items: RetrievalItems) -> NDArray[np.float64]:
     """Return the closest documents of every query by (text, width) embeddings, see `closest_documents`."""
     queries, documents = (rows(texts) for texts in (items.query_texts, items.document_texts))
     units = items.ranking == "cosine"
     return closest_documents(values, queries, documents, np.array(items.own), name="the embeddings", units=units)
-
-
-def score_queries(embeddings: Embeddings, items: RetrievalItems) -> dict[str, list[Values]]:
-    """Return what every query scores at every layer by each metric of retrieval, (query,) x 100; no model is needed.
-
-    Every document is ranked for every query by the similarity of their embeddings; of equal ones the earlier document
-    comes first, which is the one with the higher id, as in trec_eval. A document that is the query itself is not
-    ranked. Memory is that of one layer and of blocks of 64 MB.
-    """
-    queries, documents = (embeddings.rows(texts) for texts in (items.query_texts, items.document_texts))
-    texts, numbers = np.unique(documents, return_inverse=True)
-    relevant = [np.array([document for document, _ in judged]) for judged in items.relevance]
-    gains = [np.array([gain for _, gain in judged]) for judged in items.relevance]
-    itself = np.array(items.own, dtype=np.int64)
-    by_metric: dict[str, list[Values]] = {metric: [] for metric in RETRIEVAL_METRICS}
-    for layer in range(embeddings.n_layers):
-        with naming_layer(layer, embeddings):
-            values, units = embeddings.measured(layer), items.ranking == "cosine"
-            query_rows, searched = (
-                float32_rows(values, rows, units=units, name=f"layer {layer}") for rows in (queries, texts)
-            )
-            ranks = relevant_ranks(query_rows, searched, numbers, relevant, itself)
-            scores = [ranking_metrics(*query) for query in zip(ranks, gains, strict=True)]
-        for metric, layers in by_metric.items():
-            layers.append(100 * np.array([score[metric] for score in scores]))
-        report(f"ranking by {embeddings.model.name}", layer + 1, embeddings.n_layers)
-    return by_metric

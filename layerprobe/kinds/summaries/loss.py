@@ -25,7 +25,7 @@ from layerprobe.kinds.summaries.kind import SummaryItems
 from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGISTIC
 from layerprobe.scoring.values import LayerScores, Way, Ways
-from layerprobe.scoring.zero_shot import layer_scores
+from layerprobe.scoring.zero_shot import score_outputs
 from layerprobe.stats.crossed import crossed, errors_known
 from layerprobe.tasks.evaluation import Rows, evaluate_outputs, item_influences, links_of
 from layerprobe.tasks.kind import KINDS
@@ -107,13 +107,7 @@ def centrality(embeddings: NDArray[np.floating], by: Centrality = "degree") -> A
 
 def central_sentences(checkpoint: Resolved, task: Task, *, split: TextSplit) -> LayerScores:
     """Return the ROUGE of the most central sentences by layer, without training."""
-    items = cast(SummaryItems, task.split(split))
-    embeddings = extract_split(checkpoint, task, split)
-    by_layer = [
-        evaluate_outputs(task.kind, central(embeddings.measured(layer), embeddings.rows, items), items)
-        for layer in range(embeddings.n_layers)
-    ]
-    return layer_scores(task, split, "centrality", by_layer, embeddings.first_layer, embeddings.collapsed)
+    return score_outputs(checkpoint, task, split=split, method="centrality")
 
 
 def summary_ways(checkpoint: Resolved, task: Task) -> Ways:

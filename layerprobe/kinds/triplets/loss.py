@@ -9,12 +9,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from layerprobe.encoders.loading import Resolved
-from layerprobe.extraction.embeddings import extract_split
 from layerprobe.finetuning.losses import Criterion, PreparedItems
 from layerprobe.metrics.scores import cosine_scores
 from layerprobe.scoring.values import LayerScores
-from layerprobe.scoring.zero_shot import layer_scores, naming_layer
-from layerprobe.tasks.evaluation import Rows, evaluate_outputs
+from layerprobe.scoring.zero_shot import score_outputs
+from layerprobe.tasks.evaluation import Rows
 from layerprobe.tasks.values import Items, Task, TextSplit
 
 
@@ -45,13 +44,7 @@ class CosineTriplets(Criterion):
 
 def untrained_triplets(checkpoint: Resolved, task: Task, *, split: TextSplit) -> LayerScores:
     """Return the share of triplets whose anchor is closer to the positive, by cosine."""
-    embeddings, items = extract_split(checkpoint, task, split), task.split(split)
-    by_layer = []
-    for layer in range(embeddings.n_layers):
-        with naming_layer(layer, embeddings):
-            outputs = triplet_outputs(embeddings.measured(layer), embeddings.rows, items)
-            by_layer.append(evaluate_outputs(task.kind, outputs, items.gold))
-    return layer_scores(task, split, "cosine", by_layer, embeddings.first_layer, embeddings.collapsed)
+    return score_outputs(checkpoint, task, split=split, method="cosine")
 
 
 def triplet_outputs(values: NDArray[np.float32], rows: Rows, items: Items) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Ranks and what they are worth: by sorting, by hand, and by scikit-learn."""
+"""Rankings and what they are worth: by sorting, by hand, and by scikit-learn."""
 
 import math
 
@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from sklearn.metrics import ndcg_score
 
-from layerprobe.errors import DegenerateLayerError, MisalignedSamplesError
+from layerprobe.errors import DegenerateLayerError
 from layerprobe.kinds.retrieval import kind as ranking
-from layerprobe.kinds.retrieval.kind import float32_rows, ndcg, recall, reciprocal_rank, relevant_ranks
+from layerprobe.kinds.retrieval.kind import closest_documents, float32_rows, ndcg, recall, reciprocal_rank
 
 # Whole numbers: products are exact, so equal scores are equal in any order of summation.
 WHOLE = st.integers(-2, 2).map(np.float32)
@@ -23,47 +23,38 @@ def ranked(scores: np.ndarray, own: int) -> list[int]:
 
 
 @st.composite
-def rankings(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray], np.ndarray]:
+def rankings(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     n_queries, n_texts, n_documents = draw(st.integers(1, 5)), draw(st.integers(1, 6)), draw(st.integers(2, 12))
-    queries = draw(arrays.arrays(np.float32, (n_queries, 3), elements=WHOLE))
-    texts = draw(arrays.arrays(np.float32, (n_texts, 3), elements=WHOLE))
-    documents = draw(arrays.arrays(np.int64, n_documents, elements=st.integers(0, n_texts - 1)))
+    texts = draw(arrays.arrays(np.float32, (n_queries + n_texts, 3), elements=WHOLE))
+    documents = draw(arrays.arrays(np.int64, n_documents, elements=st.integers(n_queries, n_queries + n_texts - 1)))
     own = draw(arrays.arrays(np.int64, n_queries, elements=st.integers(-1, n_documents - 1)))
-    relevant = []
-    for each in own:
-        others = [document for document in range(n_documents) if document != each]
-        relevant.append(np.array(sorted(draw(st.sets(st.sampled_from(others), min_size=1)))))
-    return queries, texts, documents, relevant, own
+    return texts, np.arange(n_queries), documents, own
 
 
 @settings(deadline=None)
-@given(rankings(), st.sampled_from([1, 13, 2**24]))
-def test_ranks_are_those_of_a_sorted_list(
-    drawn: tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray], np.ndarray], block: int
+@given(rankings(), st.integers(1, 12), st.sampled_from([1, 13, 2**24]))
+def test_the_closest_are_the_first_of_a_sorted_list(
+    drawn: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], listed: int, block: int
 ) -> None:
-    queries, texts, documents, relevant, own = drawn
+    texts, queries, documents, own = drawn
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranking, "BLOCK", block)
-        found = list(relevant_ranks(queries, texts, documents, relevant, own))
-    assert len(found) == len(queries)
-    for query, ranks in enumerate(found):
-        order = ranked(texts[documents] @ queries[query], own[query])
-        assert ranks.tolist() == [1 + order.index(document) for document in relevant[query]]
+        outputs = closest_documents(texts, queries, documents, own, name="x", listed=listed, units=False)
+    for query, closest in enumerate(outputs):
+        scores = texts[documents] @ texts[query]
+        order = ranked(scores, own[query])[: len(closest)]
+        assert closest[:, 0].tolist() == order
+        assert closest[:, 1].tolist() == scores[order].tolist()
 
 
 def test_copies_of_a_text_are_equal_whatever_the_width() -> None:
     rng = np.random.default_rng(0)
-    queries, texts = (rng.normal(size=(n, 37)).astype(np.float32) for n in (5, 11))
-    documents = np.arange(1001) % 11
-    copies = [np.flatnonzero(documents == 4)] * 5
-    for ranks in relevant_ranks(queries, texts, documents, copies, np.full(5, -1)):
-        assert ranks.tolist() == list(range(ranks[0], ranks[0] + 91))
-
-
-def test_queries_of_another_width_are_refused() -> None:
-    one = np.ones((2, 3), np.float32)
-    with pytest.raises(MisalignedSamplesError, match="the queries have 3 features, expected the 2 of the documents"):
-        list(relevant_ranks(one, one[:, :2], np.arange(2), [np.array([0])] * 2, np.full(2, -1)))
+    texts = rng.normal(size=(16, 37)).astype(np.float32)
+    documents = 5 + np.arange(1001) % 11
+    outputs = closest_documents(texts, np.arange(5), documents, np.full(5, -1), name="x", listed=1001)
+    for closest in outputs[:, :, 0]:
+        first = closest.tolist().index(4)
+        assert closest[first : first + 91].tolist() == list(range(4, 1001, 11))
 
 
 # ---- measures -----------------------------------------------------------------------------------------
@@ -75,7 +66,7 @@ def test_by_hand() -> None:
     expected = (3 / math.log2(3) + 1 / 2) / (3 + 2 / math.log2(3) + 1 / 2)
     assert ndcg(ranks, gains) == pytest.approx(expected)
     assert ndcg(ranks, gains, cutoff=2) == pytest.approx((3 / math.log2(3)) / (3 + 2 / math.log2(3)))
-    assert (reciprocal_rank(ranks), reciprocal_rank(ranks, 10), reciprocal_rank(ranks, 1)) == (0.5, 0.5, 0)
+    assert (reciprocal_rank(ranks), reciprocal_rank(ranks, 1)) == (0.5, 0)
     assert recall(ranks) == pytest.approx(2 / 3)
 
 

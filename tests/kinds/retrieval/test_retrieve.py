@@ -13,11 +13,10 @@ from scipy import stats
 from layerprobe.context import settings
 from layerprobe.encoders import first_use as loading
 from layerprobe.encoders.model import Model
-from layerprobe.errors import DataError, MisalignedSamplesError
+from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.kinds.retrieval.kind import RetrievalItems
 from layerprobe.kinds.retrieval.loading import Collection, load_retrieval, searched
-from layerprobe.kinds.retrieval.loss import score_queries
 from layerprobe.metrics.names import RETRIEVAL_METRICS, Split
 from layerprobe.scoring.score import _mean, _to_the_last, score
 from layerprobe.scoring.values import ItemScores, Scores
@@ -104,7 +103,6 @@ def by_hand(model: str, task: Task, layer: int, options: Model, **settings: str)
         discounted = [sum(g / math.log2(i + 2) for i, g in enumerate(each[:10])) for each in (order, best)]
         first = next(i for i, gain in enumerate(order) if gain) + 1
         metrics["ndcg@10"].append(100 * discounted[0] / discounted[1])
-        metrics["mrr"].append(100 / first)
         metrics["mrr@10"].append(100 / first if first <= 10 else 0.0)
         metrics["recall@10"].append(100 * sum(gain > 0 for gain in order[:10]) / len(best))
     return metrics
@@ -166,7 +164,7 @@ def test_of_equal_documents_the_higher_id_comes_first(models: dict[str, str], op
     relevance = ((0, 3, 1.0), (1, 40, 1.0), (2, 3, 1.0), (3, 40, 1.0))
     task = task_of(queries=((PAIRS.second or ())[3],) * 4, query_ids=("a", "b", "c", "d"), relevance=relevance)
     found = score(given(models["bert"], options), task)
-    assert by_query(found).by_item["mrr"] == ((50.0, 100.0, 50.0, 100.0),) * (N_BLOCKS + 1)
+    assert by_query(found).by_item["mrr@10"] == ((50.0, 100.0, 50.0, 100.0),) * (N_BLOCKS + 1)
 
 
 # ---- from the store, without a model ------------------------------------------------------------------
@@ -177,16 +175,6 @@ def test_a_second_call_loads_no_model(
 ) -> None:
     monkeypatch.setattr(loading, "load_encoder", lambda *_, **__: pytest.fail("loaded a model"))
     assert score(given(models["bert"], options), task_of()) == scores
-
-
-def test_embeddings_are_enough(models: dict[str, str], options: Model, scores: Scores) -> None:
-    items = items_of(task_of())
-    everything = extract(given(models["bert"], options), items.texts)
-    found = score_queries(everything, items)
-    assert tuple(map(tuple, found["mrr"])) == by_query(scores).by_item["mrr"]
-    other = extract(given(models["bert"], options), items.queries)
-    with pytest.raises(MisalignedSamplesError, match="is not among the 40 embedded ones"):
-        score_queries(other, items)
 
 
 # ---- intervals ----------------------------------------------------------------------------------------
@@ -225,10 +213,10 @@ def test_differences_to_the_last_layer_are_paired_and_hold_together(scores: Scor
 def test_the_level_is_that_asked_for(models: dict[str, str], options: Model, scores: Scores) -> None:
     with settings(level=0.8):
         found = score(given(models["bert"], options), task_of())
-    assert {each.level for each in (*by_query(found).means["mrr"], *by_query(found).differences)} == {0.8}
+    assert {each.level for each in (*by_query(found).means["mrr@10"], *by_query(found).differences)} == {0.8}
     assert all(
         a.interval[1] < b.interval[1]
-        for a, b in zip(by_query(found).means["mrr"], by_query(scores).means["mrr"], strict=True)
+        for a, b in zip(by_query(found).means["mrr@10"], by_query(scores).means["mrr@10"], strict=True)
     )
     with pytest.raises(DataError, match="expected a confidence level between 0 and 1"), settings(level=1.0):
         score(given(models["bert"], options), task_of())

@@ -22,7 +22,7 @@ from layerprobe.finetuning.tuning import finetune, with_prompts
 from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds.retrieval.kind import RetrievalItems, closest_documents
 from layerprobe.kinds.retrieval.loading import load_retrieval
-from layerprobe.metrics.names import LISTED_METRICS
+from layerprobe.metrics.names import RETRIEVAL_METRICS
 from layerprobe.metrics.scores import jackknife_influences
 from layerprobe.results.page import render
 from layerprobe.results.shown import make_page
@@ -200,7 +200,7 @@ def same_digits(model: str, folder: Path, options: Model, prompts: dict[str, str
     scores, _ = score_split(given(model, options), load_task(folder, **(prompts or {})))
     before = (prompts or {}).get("query_prompt"), (prompts or {}).get("document_prompt")
     found = score(given(model, options), load_retrieval(folder, prompts=before))
-    assert {metric: found.metrics[metric] for metric in LISTED_METRICS} == scores.metrics
+    assert {metric: found.metrics[metric] for metric in RETRIEVAL_METRICS} == scores.metrics
     return scores
 
 
