@@ -1,30 +1,18 @@
-"""Which device models are run on, and in which precision; `auto` is measured once a store. Knows no models."""
+"""Which device models are run on, and in which precision. Knows no models."""
 
-import functools
-import logging
 import platform
 import re
-import time
-from functools import partial
 from pathlib import Path
 
 import torch
 import transformers
-from torch import nn
 
 from layerprobe.encoders.failures import first_sentence
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.timing import LEAST_ROUNDS, speedup, timed
-from layerprobe.errors import ModelError, StoreError, option
-from layerprobe.files.serialisation import digest
-from layerprobe.store.store import Store
+from layerprobe.errors import ModelError, option
 from layerprobe.versions import __version__
 
-logger = logging.getLogger(__name__)
-
 DTYPES = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
-# What bfloat16 has to gain for `auto` to take it: it gains more where it is native, and loses where it is emulated.
-WORTH = 1.25
 CPU_INFO = Path("/proc/cpuinfo")
 LIBRARIES = {"layerprobe": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
 """By which what is kept of a model is known besides: another version may compute something else."""
@@ -71,39 +59,19 @@ def autocast_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
     return DTYPES[dtype]
 
 
-@functools.cache
-@torch.inference_mode()
-def _bfloat16_gain() -> float:
-    """Return how many times as fast a block's product is in bfloat16 on this CPU: the median of rounds in turns."""
-    weights = [torch.ones(768, 768, dtype=dtype) for dtype in (torch.float32, torch.bfloat16)]
-    products = {weight.dtype: partial(nn.functional.linear, weight[:256], weight) for weight in weights}
-    seconds = timed(products, rounds=LEAST_ROUNDS, clock=time.perf_counter)
-    return speedup(seconds[torch.float32], seconds[torch.bfloat16])[0]
-
-
 def _computes_bfloat16(device: torch.device) -> bool:
+    """Return whether a device multiplies in bfloat16 itself; processors that emulate it are faster in float32."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    # torch has no public name, and says yes of processors that emulate it slowly, too
-    return device.type == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and _bfloat16_gain() > WORTH
+    # torch 2.8 has no public names; the first says yes of Intel and AMD processors that emulate it, too
+    if device.type != "cpu" or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return False
+    arm = platform.machine().lower() in ("aarch64", "arm64")
+    return arm or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
 
 
-def dtype_name(dtype: str, device: torch.device, cache_dir: Path | None = None) -> str:
-    """Return the dtype of the forward pass; `auto` on a CPU is decided by timing, once per store."""
-    if dtype != "auto" or device.type != "cpu":
-        return _dtype_name(dtype, device)
-    store, key = Store(cache_dir), digest([processor(), torch.__version__])
-    name = store.load_result("auto-dtype", key, str)
-    if name is None:
-        name = _dtype_name("auto", device)
-        try:
-            store.save_result("auto-dtype", key, name)
-        except StoreError as error:
-            logger.warning("whether bfloat16 is faster is measured by every process: %s", error)
-    return name
-
-
-def _dtype_name(dtype: str, device: torch.device) -> str:
+def dtype_name(dtype: str, device: torch.device) -> str:
+    """Return the dtype of the forward pass: what `auto` comes to on a device."""
     return str(autocast_dtype(dtype, device) or "float32").removeprefix("torch.")
 
 
@@ -119,4 +87,4 @@ def computed_on(options: Model) -> str:
     Dropout is another on another device.
     """
     device = resolve_device(options.device)
-    return f"{device.type} {dtype_name(options.dtype, device, options.cache_dir)}"
+    return f"{device.type} {dtype_name(options.dtype, device)}"

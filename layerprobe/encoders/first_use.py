@@ -4,7 +4,6 @@ The one place that says whether a model was looked at before: the result is kept
 """
 
 import logging
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -21,8 +20,6 @@ from layerprobe.rng import without_autocast
 from layerprobe.store.store import Store
 from layerprobe.versions import FIRST_USE_VERSION
 
-DEEPEST_LOOKED_AT = 36
-"""Blocks up to which models truncated at every layer are compared; of deeper ones some are, as each takes longer."""
 TRUNCATION_TOLERANCE = 1e-4
 """Of the largest feature of a layer."""
 
@@ -44,50 +41,26 @@ def look(encoder: Encoder) -> str:
     batch = probe_batch(encoder, n_texts=2, max_length=16)
     with float32_attention(encoder.model):
         states = list(encoder.stack.states(encoder.model, batch, name=encoder.description.name))
-        layers = looked_at(encoder.n_layers - 1)
-        if len(layers) < encoder.n_layers:
-            few = (
-                "%s has %d blocks: %d of its layers, at all depths, are compared with truncated models; check does all"
-            )
-            logger.info(few, encoder.description.name, encoder.n_layers - 1, len(layers))
-        errors = truncation_errors(encoder, states, batch, layers=layers)
-        wrong = [layer for layer, error in errors.items() if error > TRUNCATION_TOLERANCE]
-        listed = f"layer{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))}"
-        if len(wrong) == len(layers) > 1:
-            listed = "all layers"  # whose number is not that of its blocks where these run several times
-        return f"truncated models output something else ({listed})" if wrong else ""
+        errors = truncation_errors(encoder, states, batch)
+    wrong = [layer for layer, error in errors.items() if error > TRUNCATION_TOLERANCE]
+    listed = f"layer{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))}"
+    if len(wrong) == len(errors) > 1:
+        listed = "all layers"  # whose number is not that of its blocks where these run several times
+    return f"truncated models output something else ({listed})" if wrong else ""
 
 
 @torch.inference_mode()
-def truncation_errors(
-    encoder: Encoder, states: list[Tensor], batch: Batch, *, layers: Sequence[int] | None = None
-) -> dict[int, float]:
-    """Return by how much the truncated model's states differ at layers, as a share of the largest feature.
+def truncation_errors(encoder: Encoder, states: list[Tensor], batch: Batch) -> dict[int, float]:
+    """Return by how much truncated models' states differ, by layer, as a share of the largest feature.
 
-    NaN where states are not finite. All layers unless some are given.
+    NaN where states are not finite.
     """
     mask, errors = batch["attention_mask"].bool(), {}
-    layers = range(len(states)) if layers is None else layers
-    for number, layer in enumerate(layers):
-        report("checking layers", number, len(layers))
-        errors[layer] = difference(TruncatedEncoder(encoder, layer, share=True)(batch), states[layer], mask)
-    report("checking layers", len(layers), len(layers))
+    for layer, expected in enumerate(states):
+        report("checking layers", layer, len(states))
+        errors[layer] = difference(TruncatedEncoder(encoder, layer, share=True)(batch), expected, mask)
+    report("checking layers", len(states), len(states))
     return errors
-
-
-def looked_at(n_blocks: int) -> tuple[int, ...]:
-    """Return the layers that are compared with truncated models: all, or the ends and some between.
-
-    Examples:
-        >>> looked_at(2)
-        (0, 1, 2)
-        >>> looked_at(96)
-        (0, 1, 2, 3, 4, 5, 6, 7, 8, 15, 23, 31, 38, 46, 54, 62, 69, 77, 85, 93, 94, 95, 96)
-    """
-    if n_blocks <= DEEPEST_LOOKED_AT:
-        return tuple(range(n_blocks + 1))
-    between = (8 + number * (n_blocks - 11) // 11 for number in range(11))
-    return tuple(sorted({*range(9), *between, *range(n_blocks - 3, n_blocks + 1)}))
 
 
 logger = logging.getLogger(__name__)

@@ -179,7 +179,7 @@ class Resolved:
     @property
     def dtype(self) -> str:
         """Precision of the forward pass; `auto` is what it comes to here."""
-        return dtype_name(self.asked.dtype, resolve_device(self.asked.device), self.asked.cache_dir)
+        return dtype_name(self.asked.dtype, resolve_device(self.asked.device))
 
     @property
     def computed_on(self) -> str:
@@ -560,7 +560,7 @@ def load_encoder(source: ModelLike, *, device: str | None = None, share: bool = 
     options = asked if isinstance(asked, Model) else DEFAULTS
     options = options if device is None else replace(options, device=device)
     norm, attn, place = options.norm, options.attn, resolve_device(options.device)
-    autocast = DTYPES[dtype_name(options.dtype, place, options.cache_dir)]
+    autocast = DTYPES[dtype_name(options.dtype, place)]
     flash = "flash" in attn
     if flash and autocast is None:
         raise ModelError(

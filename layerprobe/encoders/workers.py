@@ -71,7 +71,7 @@ class SharedModel:
             raise DataError(
                 f"expected the name or the folder of a model for a Ray cluster, got {checkpoint.label} loaded"
             )
-        # `auto` is what it is here: a stopwatch decides it, perhaps otherwise in each process
+        # `auto` is what it is here, whatever another machine of a cluster has
         self.checkpoint, self.items = checkpoint, items
         self.asked = replace(checkpoint.asked, dtype=checkpoint.dtype)
         self._loaded_as = checkpoint.identity, checkpoint.pooling, checkpoint.prompt

@@ -16,7 +16,7 @@ from layerprobe_cli.main import app
 from typer.testing import CliRunner
 
 import layerprobe as lp
-from layerprobe.encoders.backends.choice import BackendFinding, BackendSurvey
+from layerprobe.encoders.backends.choice import BackendSurvey
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json
@@ -396,11 +396,10 @@ def test_check_measures_backends_on_the_texts_that_are_given(
 
     def survey(encoder: object, checkpoint: object, texts: Sequence[str]) -> BackendSurvey:
         seen.append(list(texts))
-        findings = (
-            BackendFinding(backend="torch", tokens_per_second=1000.0),
-            BackendFinding(backend="onnx", differences=(1e-6,), tokens_per_second=1040.0, speedup=(1.04, 0.97, 1.11)),
+        speeds = {"torch": 1000.0, "onnx": 1040.0}
+        return BackendSurvey(
+            speeds=speeds, speedups={"onnx": (1.04, 0.97, 1.11)}, differences={"onnx": 1e-6}, threads=2
         )
-        return BackendSurvey(findings=findings, threads=2)
 
     monkeypatch.setattr("layerprobe.extraction.check.survey", survey)
     (tmp_path / "texts.txt").write_text("a b c\nb c d e\n")

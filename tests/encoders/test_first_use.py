@@ -3,7 +3,6 @@
 import logging
 import re
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from layerprobe.context import settings
 from layerprobe.encoders import first_use as loading
 from layerprobe.encoders.device import LIBRARIES
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.first_use import load, look, looked_at
+from layerprobe.encoders.first_use import load, look
 from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
@@ -159,41 +158,13 @@ def test_an_error_in_a_models_own_code_is_one_line_everywhere(tmp_path: Path, mo
     assert isinstance(raised.value.__cause__, KeyError)
 
 
-def test_what_auto_takes_on_a_cpu_is_decided_once_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = Model(device="cpu", dtype="auto", cache_dir=tmp_path / "store")
-    folder = str(save_tiny("bert", tmp_path / "model"))
-    for measured in (True, False):
-        monkeypatch.setattr("layerprobe.encoders.device._computes_bfloat16", lambda _, found=measured: found)
-        assert resolve(given(folder, options)).dtype == "bfloat16"
-        assert load(resolve(given(folder, options))).description.dtype == "bfloat16"
-    monkeypatch.setattr("layerprobe.encoders.device.processor", lambda: "another one")
-    assert resolve(given(folder, options)).dtype == "float32"
-
-
-def test_a_deep_model_is_looked_at_in_proportion_to_its_blocks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_every_layer_is_checked(tmp_path: Path) -> None:
     encoder, parts = load_encoder(str(save_tiny("bert", tmp_path))), []
-    caplog.set_level(logging.INFO)
     with settings(progress=lambda task, done, total: parts.append((task, done, total))):
         assert not look(encoder)
-        assert parts[-1] == ("checking layers", encoder.n_layers, encoder.n_layers)
-        assert not caplog.text
-        monkeypatch.setattr(loading, "looked_at", lambda n_blocks: (0, n_blocks))
-        assert not look(encoder)
-    assert parts[-1] == ("checking layers", 2, 2)
-    assert f"{encoder.n_layers - 1} blocks: 2 of its layers, at all depths, are compared" in caplog.text
-
-
-@pytest.mark.parametrize("n_blocks", [37, 48, 96, 999])
-def test_layers_at_all_depths_are_looked_at(n_blocks: int) -> None:
-    layers = looked_at(n_blocks)
-    assert layers == tuple(sorted(set(layers)))
-    assert (layers[0], layers[-1]) == (0, n_blocks)
-    assert len(layers) in (22, 23)
-    assert max(b - a for a, b in pairwise(layers)) <= n_blocks / 10
+    assert parts[-1] == ("checking layers", encoder.n_layers, encoder.n_layers)
 
 
 def test_all_layers_are_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "truncation_errors", lambda *_, layers: dict.fromkeys(layers, 1.0))
+    monkeypatch.setattr(loading, "truncation_errors", lambda _, states, batch: dict.fromkeys(range(len(states)), 1.0))
     assert look(load_encoder(str(save_tiny("bert", tmp_path)))).endswith("(all layers)")

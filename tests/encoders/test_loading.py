@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, ByT5Tokenizer
 
-from layerprobe.encoders import device, loading
+from layerprobe.encoders import loading
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.device import autocast_dtype, resolve_device
 from layerprobe.encoders.encoder import Encoder
@@ -123,32 +123,25 @@ def test_reduced_precision_is_autocast_over_float32_weights(
 
 
 @pytest.mark.parametrize(
-    ("knows_it", "gain", "taken"), [(False, 9.0, False), (True, 0.4, False), (True, 1.1, False), (True, 2.0, True)]
+    ("machine", "supported", "amx", "taken"),
+    [
+        ("x86_64", False, True, False),
+        ("x86_64", True, False, False),  # emulated
+        ("x86_64", True, True, True),
+        ("aarch64", True, False, True),
+        ("aarch64", False, False, False),
+    ],
 )
-def test_auto_takes_bfloat16_where_it_is_measured_to_be_faster(
-    monkeypatch: pytest.MonkeyPatch, knows_it: bool, gain: float, taken: bool
+def test_auto_takes_bfloat16_where_the_processor_has_it(
+    monkeypatch: pytest.MonkeyPatch, machine: str, supported: bool, amx: bool, taken: bool
 ) -> None:
     cpu = torch.device("cpu")
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: knows_it)
-    monkeypatch.setattr("layerprobe.encoders.device._bfloat16_gain", lambda: gain)
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
     assert autocast_dtype("auto", cpu) == (torch.bfloat16 if taken else None)
     assert autocast_dtype("float32", cpu) is None
-
-
-def test_the_gain_of_bfloat16_is_measured_in_turns_and_changes_no_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, order = 0.0, list[torch.dtype]()
-
-    def linear(x: torch.Tensor, weight: torch.Tensor) -> None:
-        nonlocal now
-        order.append(x.dtype)
-        now += 3.0 if weight.dtype == torch.float32 else 1.5
-
-    monkeypatch.setattr("time.perf_counter", lambda: now)
-    monkeypatch.setattr(torch.nn.functional, "linear", linear)
-    state = torch.get_rng_state()
-    assert device._bfloat16_gain.__wrapped__() == 2.0
-    assert order[:4] == [torch.float32, torch.bfloat16, torch.bfloat16, torch.float32]
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_unknown_options_are_refused(checkpoint: Saved) -> None:

@@ -337,13 +337,13 @@ def test_a_worker_computes_in_the_precision_that_auto_was_where_the_work_began(
     monkeypatch.setattr("layerprobe.encoders.device._computes_bfloat16", lambda _: dtype == "bfloat16")
     options = Model(dtype="auto", device="cpu", cache_dir=tmp_path / "here")
     model = SharedModel(resolve(given(str(save_tiny("bert", tmp_path / "model")), options)))
-    monkeypatch.setattr(
-        "layerprobe.encoders.device._computes_bfloat16", lambda _: dtype == "float32"
-    )  # a stopwatch says otherwise
+    assert model.encoder.description.dtype == dtype
+    # another machine
+    monkeypatch.setattr("layerprobe.encoders.device._computes_bfloat16", lambda _: dtype == "float32")
     there = pickle.loads(pickle.dumps(model))  # noqa: S301
     there.asked = replace(there.asked, cache_dir=tmp_path / "elsewhere")
     there.take_over(Share(threads=1, device="cpu"))
-    assert there.encoder.description.dtype == model.encoder.description.dtype == dtype
+    assert there.encoder.description.dtype == dtype
 
 
 # ---- bad input ----------------------------------------------------------------------------------------

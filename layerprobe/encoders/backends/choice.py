@@ -7,7 +7,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -28,78 +28,59 @@ from layerprobe.versions import GRAPH_VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackendFinding:
-    """What one backend does for a model, or why it cannot be taken."""
-
-    backend: str
-    """torch, or as in `BACKENDS`."""
-    problem: str | None = None
-    """Why it cannot be taken; None where it can."""
-    differences: tuple[float, ...] | None = None
-    """By layer: the largest difference from torch in float32, as a share of the layer's largest feature; of torch None,
-    and where nothing was computed."""
-    tokens_per_second: float | None = None
-    """In a short measurement; None where nothing was measured."""
-    speedup: Speedup | None = None
-    """Of torch None, and where nothing was measured."""
-
-    @property
-    def finding(self) -> str:
-        """Whether it equals torch, or why it cannot be used."""
-        if self.differences is None:
-            return self.problem or ""
-        return f"equals torch at every layer (largest difference {max(self.differences):.0e})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BackendSurvey:
-    """What every backend does for a model on this machine."""
+    """What every backend does for a model on this machine, by the name of the backend."""
 
-    findings: tuple[BackendFinding, ...]
-    """torch first."""
+    speeds: dict[str, float] = field(default_factory=dict)
+    """Tokens per second in a short measurement, of torch and the others that can be used; empty without another."""
+    speedups: dict[str, Speedup] = field(default_factory=dict)
+    """How many times as fast as torch the others that can be used are."""
+    differences: dict[str, float] = field(default_factory=dict)
+    """The largest difference of any layer from torch in float32, as a share of the layer's largest feature."""
+    problems: dict[str, str] = field(default_factory=dict)
+    """Why the rest cannot be used."""
     threads: int = 1
     """With which speeds were measured."""
 
     @property
-    def usable(self) -> tuple[BackendFinding, ...]:
-        """The backends that can be used, fastest first."""
-        can = [finding for finding in self.findings if finding.problem is None]
-        return tuple(sorted(can, key=lambda finding: -(finding.tokens_per_second or 0)))
-
-    @property
-    def _fastest(self) -> tuple[Speedup, str] | None:
+    def _fastest(self) -> str | None:
         """The fastest other than torch, and before it one whose speedup interval is above 1; None without another."""
-        measured = [(finding.speedup, finding.backend) for finding in self.usable if finding.speedup]
-        return max(measured, key=lambda pair: (pair[0][1] > 1, pair), default=None)
+        return max(self.speedups, key=lambda name: (self.speedups[name][1] > 1, self.speedups[name]), default=None)
 
     @property
     def chosen(self) -> str:
         """The backend that `auto` uses: the fastest whose speedup interval is above 1, else torch."""
-        return self._fastest[1] if self._fastest is not None and self._fastest[0][1] > 1 else TORCH
+        return self._fastest if self._fastest is not None and self.speedups[self._fastest][1] > 1 else TORCH
 
     @property
     def reason(self) -> str:
         """Why it is chosen: how much faster than torch it is, or that the fastest other is not faster."""
         if self._fastest is None:
             return "no other can be taken"
-        (times, low, high), name = self._fastest
+        times, low, high = self.speedups[self._fastest]
         threads = counted(self.threads, "thread")
         figures = f"{times:.2f} times as fast as {TORCH} with {threads}, 95% interval {low:.2f} to {high:.2f}"
-        return figures if low > 1 else f"{name} is {'slower' if high < 1 else 'as fast'} ({figures})"
+        return figures if low > 1 else f"{self._fastest} is {'slower' if high < 1 else 'as fast'} ({figures})"
 
     @property
     def table(self) -> Table:
         """One row per backend: how fast it is, and what was found."""
-        speedups = [finding.speedup or (None,) for finding in self.findings]
+        found = {
+            TORCH: "",
+            **{
+                name: f"equals torch at every layer (largest difference {of:.0e})"
+                for name, of in self.differences.items()
+            },
+            **self.problems,
+        }
+        speedups = [self.speedups.get(name) for name in found]
         return Table(
             columns=(
-                Column("backend", [finding.backend for finding in self.findings]),
-                Column(
-                    "tokens_per_second", [finding.tokens_per_second for finding in self.findings], "tokens/s", ",.0f"
-                ),
-                Column("speedup", [times for times, *_ in speedups], "times torch", ".2f"),
-                Column("interval", [speedup[1:] or None for speedup in speedups], "95% interval", ".2f", interval=True),
-                Column("finding", [finding.finding for finding in self.findings]),
+                Column("backend", list(found)),
+                Column("tokens_per_second", [self.speeds.get(name) for name in found], "tokens/s", ",.0f"),
+                Column("speedup", [times and times[0] for times in speedups], "times torch", ".2f"),
+                Column("interval", [times and times[1:] for times in speedups], "95% interval", ".2f", interval=True),
+                Column("finding", list(found.values())),
             ),
             title="Backends",
             notes=(f"{option('backend', 'auto')} takes {self.chosen}: {self.reason}",),
@@ -138,30 +119,25 @@ def survey(encoder: Encoder, model: Resolved, texts: Sequence[str] = USUAL_TEXTS
     Speeds are measured on texts, with the threads that torch has. It is kept: `auto` takes what the latest one chose.
     """
     graphs: dict[str, Graph] = {}
-    differences: dict[str, tuple[float, ...]] = {}
+    differences: dict[str, float] = {}
     problems: dict[str, str] = {}
     for name, engine in BACKENDS.usable().items():
         try:
             engine.check(encoder.device.type, model.dtype)
-            graphs[name], differences[name] = open_graph(engine, encoder, model)
+            graphs[name], errors = open_graph(engine, encoder, model)
+            differences[name] = max(errors)
         except ModelError as error:
             problems[name] = str(error)
     lengths, seconds = timed_rounds(encoder, graphs, model, texts) if graphs else ([], {})
     result = BackendSurvey(
-        findings=tuple(
-            BackendFinding(
-                backend=name,
-                problem=problems.get(name),
-                differences=differences.get(name),
-                tokens_per_second=sum(lengths) / statistics.median(seconds[name]) if name in seconds else None,
-                speedup=speedup(seconds[TORCH], seconds[name]) if name in graphs else None,
-            )
-            for name in (TORCH, *BACKENDS)
-        ),
+        speeds={name: sum(lengths) / statistics.median(of) for name, of in seconds.items()},
+        speedups={name: speedup(seconds[TORCH], seconds[name]) for name in graphs},
+        differences=differences,
+        problems=problems,
         threads=torch.get_num_threads(),
     )
     if (key := _key(encoder, model)) is not None:
-        Store(model.asked.cache_dir).save_result("backends", key, result)
+        Store(model.asked.cache_dir).save_result("backend-survey", key, result)
     return result
 
 
@@ -191,7 +167,7 @@ def _kept_choice(encoder: Encoder, model: Resolved) -> str:
     """Return the backend that the latest survey chose; where there was none, one is made."""
     if (key := _key(encoder, model)) is None:
         return TORCH
-    latest = Store(model.asked.cache_dir).load_result("backends", key, BackendSurvey)
+    latest = Store(model.asked.cache_dir).load_result("backend-survey", key, BackendSurvey)
     if latest is None:
         latest = survey(encoder, model)
         logger.info("embeddings of %s by %s: %s", encoder.description.name, latest.chosen, latest.reason)

@@ -13,9 +13,9 @@ from pathlib import Path
 from layerprobe.encoders.backends.engines import ONNX, OPENVINO, compile_onnx, compile_openvino
 from layerprobe.encoders.backends.graph import TOKENS, Graph, Tokens, exported, quiet_export
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.failures import first_sentence
+from layerprobe.encoders.failures import first_sentence, model_errors
 from layerprobe.encoders.model import Pooling
-from layerprobe.errors import DataError, LayerProbeError, MissingPackageError, ModelError
+from layerprobe.errors import DataError, MissingPackageError, ModelError
 from layerprobe.names import nearest
 
 WEIGHTS, BOTH = "int8 weights", "int8"
@@ -113,7 +113,7 @@ def _rounded(encoder: Encoder, pooling: Pooling | Tokens) -> Iterator[tuple[Path
         plain, weights, both = (Path(temporary, name, "graph.onnx") for name in ("plain", "weights", "both"))
         for file in (plain, weights, both):
             file.parent.mkdir()
-        try:
+        with model_errors(encoder.description.name, "rounding to 8 bits", but=lambda error: isinstance(error, OSError)):
             try:
                 ONNX.write(exported(encoder, pooling), plain.parent)
             except Exception:  # that of T5, with the attention it has; what is wrong otherwise is raised again
@@ -124,8 +124,3 @@ def _rounded(encoder: Encoder, pooling: Pooling | Tokens) -> Iterator[tuple[Path
                 rounded.model.save_model_to_file(str(weights), True)
                 quantize_dynamic(plain, both, per_channel=True, op_types_to_quantize=["MatMul", "Gemm"])
             yield weights, both
-        except (LayerProbeError, OSError):
-            raise
-        except Exception as error:  # exporters and quantisers raise anything
-            name = encoder.description.name
-            raise ModelError(f"{name} cannot be computed in 8 bits: {first_sentence(error)}") from error

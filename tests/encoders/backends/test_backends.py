@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from layerprobe.encoders.backends import choice, graph
 from layerprobe.encoders.backends.backend import BACKENDS
-from layerprobe.encoders.backends.choice import BackendFinding, BackendSurvey, graph_of, survey
+from layerprobe.encoders.backends.choice import BackendSurvey, graph_of, survey
 from layerprobe.encoders.backends.graph import Graph, PooledLayers, differences
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.device import LIBRARIES
@@ -246,7 +246,8 @@ def test_a_backend_that_is_not_installed_is_named_with_its_extra(
     found = survey(encoder, given(checkpoint, options_of(tmp_path, "auto")))
     assert found.chosen == "torch"
     assert found.reason == "no other can be taken"
-    assert ["not installed" in (finding.problem or "") for finding in found.findings] == [False, True, True]
+    assert list(found.problems) == ["openvino", "onnx"]
+    assert all("not installed" in problem for problem in found.problems.values())
 
 
 def test_an_unknown_backend_is_refused() -> None:
@@ -387,9 +388,7 @@ def test_a_speed_has_the_interval_of_its_median() -> None:
     ],
 )
 def test_what_is_faster_beyond_its_interval_is_chosen(speedups: dict[str, Speedup], chosen: str, reason: str) -> None:
-    findings = tuple(BackendFinding(backend=name, speedup=speedup) for name, speedup in speedups.items())
-    refused = BackendFinding(backend="openvino", problem="differs", speedup=(9.0, 8.0, 9.9))
-    found = BackendSurvey(findings=(BackendFinding(backend="torch"), *findings, refused))
+    found = BackendSurvey(speedups=speedups, problems={"openvino": "differs"})
     assert (found.chosen, found.reason) == (chosen, reason)
 
 
