@@ -17,8 +17,8 @@ from layerprobe.interval import Interval
 from layerprobe.process import cached_property
 from layerprobe.similarity import inference
 from layerprobe.similarity.checks import Array, as_array
-from layerprobe.similarity.engine.passes import NamedLayers, Sums, named_layers, sums_of
-from layerprobe.similarity.engine.sums import cka_values, influence, norm_influence, pair_variance
+from layerprobe.similarity.engine.passes import NamedLayers, named_layers, sums_of
+from layerprobe.similarity.engine.sums import Sums
 from layerprobe.similarity.maps import similarity_curve
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import (
@@ -201,7 +201,7 @@ class CKAEstimate:
     @cached_property
     def values(self) -> Array:
         """(layers, layers) CKA."""
-        return cka_values(self.sums.pair, self.sums.rows, self.sums.columns, self.measure.estimator)
+        return self.sums.cka(self.measure.estimator)
 
     @property
     def uncertain(self) -> bool:
@@ -236,11 +236,11 @@ class CKAEstimate:
 
     def spread(self, layer: int, reference_layer: int) -> inference.Spread:
         """Return how the estimate for two layers varies."""
-        parts, norms = self._pair_variance, (self.sums.rows[layer], self.sums.columns[reference_layer])
+        parts, at = self._pair_variance, (layer, reference_layer)
         return inference.spread(
-            influence(self.sums.pair, self.sums.rows, self.sums.columns, (layer, reference_layer)),
-            norm_influence(*norms),
-            pair_variance=0.0 if parts is None else float(parts[layer, reference_layer]),
+            self.sums.influence(at),
+            self.sums.norm_influence(at),
+            pair_variance=0.0 if parts is None else float(parts[at]),
             groups=self.groups,
         )
 
@@ -255,7 +255,7 @@ class CKAEstimate:
 
     @cached_property
     def _pair_variance(self) -> Array | None:
-        return pair_variance(self.sums.pair, self.sums.rows, self.sums.columns)
+        return self.sums.pair_variance()
 
     def curve(self, alignment: Alignment) -> SimilarityCurve:
         """Return one value for every layer of the model, with its interval and the band of the whole curve.

@@ -9,7 +9,6 @@ import pytest
 
 from layerprobe.similarity.cka import linear_cka
 from layerprobe.similarity.engine.passes import sums_of
-from layerprobe.similarity.engine.sums import cka_values
 from layerprobe.similarity.measures.cka import CKA
 from tests.similarity.definitions import hsic, linear_gram, rbf_cka, rbf_gram, rbf_sigma_squared, squared_distances
 from tests.similarity.oracle import brute_force_hsic, map_by_cka
@@ -86,7 +85,7 @@ def test_both_paths_give_the_oracle(case: Any, path: Any, per_sample: bool, dtyp
     measures = [CKA(), CKA(estimator="biased")]
     models = [[("X", X.astype(dtype))], [("Y", Y.astype(dtype))]]
     found = sums_of(models, measures, [(0, 1)], path=path, per_sample=per_sample, tile=37)
-    values = [cka_values(s.pair, s.rows, s.columns, m.estimator).item() for (m, _), s in found.items()]
+    values = [s.cka(m.estimator).item() for (m, _), s in found.items()]
     expected = [oracle["linear_debiased"], oracle["linear_biased"]]
     np.testing.assert_allclose(values, expected, rtol=0, atol=tolerance)
 

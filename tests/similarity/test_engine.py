@@ -23,10 +23,10 @@ from layerprobe.similarity.engine import grams
 from layerprobe.similarity.engine import paths as engine_tiles
 from layerprobe.similarity.engine import rows as engine_rows
 from layerprobe.similarity.engine.grams import MEDIAN_SAMPLES, STRIP, inner_products, keep_above, linear_gram, tiles
-from layerprobe.similarity.engine.passes import Sums, _features_are_cheaper, _full_precision, sums_of
+from layerprobe.similarity.engine.passes import _features_are_cheaper, _full_precision, sums_of
 from layerprobe.similarity.engine.paths import MOMENT_SAMPLES, feature_sums
 from layerprobe.similarity.engine.rows import BLOCK, centred_layers
-from layerprobe.similarity.engine.sums import cka_values, influence, pair_variance
+from layerprobe.similarity.engine.sums import Sums
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
 from tests.similarity import oracle
 from tests.similarity.definitions import rbf_sigma_squared
@@ -57,7 +57,7 @@ def named(models: Sequence[Sequence[Array]]) -> list[list[tuple[str, Array]]]:
 
 
 def cka_of(sums: Sums, measure: CKA) -> Array:
-    return cka_values(sums.pair, sums.rows, sums.columns, measure.estimator)
+    return sums.cka(measure.estimator)
 
 
 def related(rng: np.random.Generator, n: int, d: int, e: int) -> tuple[Array, Array]:
@@ -115,7 +115,7 @@ def test_measures_are_had_together_as_apart(models: list) -> None:
 def test_both_estimators_come_from_the_same_sums(models: list) -> None:
     both = [CKA(), CKA(estimator="biased")]
     found = sums_of(named(models), both, [(0, 1)], per_sample=False)
-    assert found[both[0], (0, 1)].pair is found[both[1], (0, 1)].pair
+    assert found[both[0], (0, 1)] is found[both[1], (0, 1)]
 
 
 def test_bandwidths_are_in_units_of_the_layer(models: list) -> None:
@@ -156,11 +156,11 @@ def test_the_order_of_models_changes_nothing(measure: CKA, path: Any, models: li
     second = sums_of(named([third, *models[::-1]]), [measure], [(1, 2), (2, 0), (0, 1), (2, 2)], path=path)
     for here, there in (((0, 1), (1, 2)), ((0, 2), (2, 0)), ((2, 1), (0, 1)), ((0, 0), (2, 2))):
         a, b = first[measure, here], second[measure, there]
-        expected, parts = cka_of(b, measure), b.pair.per_sample
+        expected, parts = cka_of(b, measure), b.per_sample
         if here == (0, 1):
             expected, parts = expected.T, parts.swapaxes(0, 1)
         np.testing.assert_allclose(cka_of(a, measure), expected, rtol=0, atol=1e-13)
-        np.testing.assert_allclose(a.pair.per_sample, parts, rtol=0, atol=1e-13 * np.abs(parts).max())
+        np.testing.assert_allclose(a.per_sample, parts, rtol=0, atol=1e-13 * np.abs(parts).max())
 
 
 # ---- theorems ------------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def test_tiles_change_nothing(measure: CKA, tile: int, models: list) -> None:
         np.testing.assert_allclose([s.fourth for s in some], [s.fourth for s in others], rtol=1e-12)
         if measure.kernel == "rbf":
             np.testing.assert_allclose([s.sigma_squared for s in some], [s.sigma_squared for s in others], rtol=1e-12)
-    for moments, others in zip(found.pair.moments, whole.pair.moments, strict=True):
+    for moments, others in zip(found.moments, whole.moments, strict=True):
         np.testing.assert_allclose(moments, others, rtol=0, atol=1e-12 * np.abs(others).max())
 
 
@@ -286,10 +286,10 @@ def assert_same_sums(found: Sums, expected: Sums, *, tolerance: float) -> None:
             np.testing.assert_allclose(layer.diagonal, other.diagonal, rtol=tolerance)
             scale = np.abs(other.per_sample).max()
             np.testing.assert_allclose(layer.per_sample, other.per_sample, rtol=0, atol=tolerance * scale)
-    for at in np.ndindex(expected.pair.inner.shape):
+    for at in np.ndindex(expected.inner.shape):
         norm = np.sqrt(expected.rows[at[0]].inner * expected.columns[at[1]].inner)
-        np.testing.assert_allclose(found.pair.inner[at], expected.pair.inner[at], rtol=0, atol=tolerance * norm)
-        parts, others = found.pair.per_sample[at], expected.pair.per_sample[at]
+        np.testing.assert_allclose(found.inner[at], expected.inner[at], rtol=0, atol=tolerance * norm)
+        parts, others = found.per_sample[at], expected.per_sample[at]
         np.testing.assert_allclose(parts, others, rtol=0, atol=tolerance * norm)
 
 
@@ -302,10 +302,10 @@ def test_both_paths_give_the_same(dtype: type, tolerance: float, normalize: Any,
         sums_of(given, [measure], [(0, 1)], path=path, tile=20)[measure, (0, 1)] for path in ("gram", "features")
     )
     assert_same_sums(features, gram, tolerance=tolerance)
-    parts, expected = (pair_variance(s.pair, s.rows, s.columns) for s in (features, gram))
+    parts, expected = (s.pair_variance() for s in (features, gram))
     np.testing.assert_allclose(parts, expected, rtol=10 * tolerance)
-    for at in np.ndindex(gram.pair.inner.shape):
-        psi, expected = (influence(s.pair, s.rows, s.columns, at) for s in (features, gram))
+    for at in np.ndindex(gram.inner.shape):
+        psi, expected = (s.influence(at) for s in (features, gram))
         np.testing.assert_allclose(psi, expected, rtol=0, atol=100 * tolerance * np.abs(expected).max())
 
 
@@ -315,10 +315,10 @@ def test_fourth_moments_of_many_samples_are_those_of_some(monkeypatch: pytest.Mo
     of_some = [sums_of(given, [LINEAR], [(0, 1)], path=path)[LINEAR, (0, 1)] for path in ("gram", "features")]
     monkeypatch.setattr(engine_tiles, "MOMENT_SAMPLES", 3 * MOMENT_SAMPLES)
     of_all = sums_of(given, [LINEAR], [(0, 1)], path="gram")[LINEAR, (0, 1)]
-    expected = pair_variance(of_all.pair, of_all.rows, of_all.columns)
+    expected = of_all.pair_variance()
     for sums in of_some:
-        np.testing.assert_allclose(pair_variance(sums.pair, sums.rows, sums.columns), expected, rtol=0.1)
-        assert (pair_variance(sums.pair, sums.rows, sums.columns) != expected).all()
+        np.testing.assert_allclose(sums.pair_variance(), expected, rtol=0.1)
+        assert (sums.pair_variance() != expected).all()
 
 
 @debiased
@@ -335,15 +335,14 @@ def test_little_memory_takes_more_passes(memory: int, per_sample: bool, models: 
     layers = centred_layers([pair for model in named(models) for pair in model])
     steps: list[tuple[int, int]] = []
     with context.settings(progress=lambda _, done, total: steps.append((done, total))):
-        own, pairs = feature_sums(
+        sums = feature_sums(
             layers,
             [linear_gram(layer) for layer in layers],
             {(0, 1): (slice(0, 4), slice(4, 7))},
             per_sample=per_sample,
             memory=memory,
         )
-    found = Sums(rows=own[:4], columns=own[4:], pair=pairs[0, 1])
-    np.testing.assert_allclose(cka_of(found, LINEAR), oracle.cka_map(*models), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(cka_of(sums[0, 1], LINEAR), oracle.cka_map(*models), rtol=0, atol=1e-12)
     # Seven layers with themselves and twelve pairs: as many passes where no two fit.
     passes = steps[-1][1]
     assert steps == [(done + 1, passes) for done in range(passes)]
@@ -351,7 +350,7 @@ def test_little_memory_takes_more_passes(memory: int, per_sample: bool, models: 
     assert 1 <= passes <= 19
     if per_sample:
         expected = sums_of(named(models), [LINEAR], [(0, 1)], path="gram")[LINEAR, (0, 1)]
-        assert_same_sums(found, expected, tolerance=1e-12)
+        assert_same_sums(sums[0, 1], expected, tolerance=1e-12)
 
 
 def layer_of_width(width: int, n: int) -> Any:
@@ -381,9 +380,9 @@ def test_the_path_is_chosen_by_the_number_of_samples(n: int, d: int, path: Any) 
     given = named([[rng.normal(size=(n, d))], [rng.normal(size=(n, d))]])
     (found,), (same,) = (sums_of(given, [LINEAR], [(0, 1)], path=which).values() for which in ("auto", path))
     # The last digits tell which path it was.
-    np.testing.assert_array_equal(found.pair.per_sample, same.pair.per_sample)
+    np.testing.assert_array_equal(found.per_sample, same.per_sample)
     (other,) = sums_of(given, [LINEAR], [(0, 1)], path="features" if path == "gram" else "gram").values()
-    assert (found.pair.per_sample != other.pair.per_sample).any()
+    assert (found.per_sample != other.per_sample).any()
 
 
 @debiased
@@ -598,7 +597,8 @@ def test_gram_matrices_are_never_whole(measure: CKA) -> None:
     X, Y = Generated(n, d, seed=0), Generated(n, e, seed=1)
     with LargestTensor() as made:
         value(X, Y, measure, path="gram", tile=tile, per_sample=True)
-    assert max(X.longest, Y.longest) <= BLOCK
+    # The median distance is that of rows which are read at once.
+    assert max(X.longest, Y.longest) <= (BLOCK if measure.kernel == "linear" else MEDIAN_SAMPLES) < n
     if measure.kernel == "linear":
         assert made.numel == max(2 * STRIP * tile**2, BLOCK * (d + 2))
     else:
@@ -718,7 +718,7 @@ def test_precision_comes_back_after_an_error(precision: str) -> None:
 def test_gradients_are_not_recorded(models: list) -> None:
     assert torch.is_grad_enabled()
     (found,) = sums_of(named(models), [LINEAR], [(0, 1)]).values()
-    assert isinstance(found.pair.inner, np.ndarray)
+    assert isinstance(found.inner, np.ndarray)
     assert torch.is_grad_enabled()
 
 

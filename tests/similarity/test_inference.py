@@ -12,7 +12,6 @@ from scipy import stats
 
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.similarity.cka import CKAEstimate, cka_interval, estimate_cka
-from layerprobe.similarity.engine.sums import influence, pair_variance
 from layerprobe.similarity.inference import (
     Spread,
     band_width,
@@ -54,7 +53,7 @@ def estimate(n: int, *, layers: int = 1, seed: int = 0, measure: CKA = LINEAR, *
 
 
 def psi_of(found: CKAEstimate, at: tuple[int, int] = (0, 0)) -> Array:
-    return influence(found.sums.pair, found.sums.rows, found.sums.columns, at)
+    return found.sums.influence(at)
 
 
 # ---- influence -------------------------------------------------------------------------------------------------
@@ -95,7 +94,7 @@ def test_pair_variance_is_its_definition(measure: CKA, n: int) -> None:
     """2 zeta_2 / (n (n - 1)), zeta_2 the mean square of n^2 (A_ij B_ij - theta (A_ij^2 + B_ij^2) / 2) over i != j."""
     model, reference = related(n, layers=2)
     found = estimate(n, layers=2, measure=measure)
-    parts = pair_variance(found.sums.pair, found.sums.rows, found.sums.columns)
+    parts = found.sums.pair_variance()
     for at in np.ndindex(2, 2):
         A, B = (oracle.unit(oracle.gram(X, measure)) for X in (model[at[0]], reference[at[1]]))
         kernel = n**2 * (A * B - np.vdot(A, B) * (A**2 + B**2) / 2)
@@ -106,7 +105,7 @@ def test_pair_variance_is_its_definition(measure: CKA, n: int) -> None:
 def test_pairs_of_samples_make_up_most_of_the_variance_of_independent_layers() -> None:
     rng = np.random.default_rng(0)
     (found,) = estimate_cka([("a", rng.normal(size=(1, 400, 60))), ("b", rng.normal(size=(1, 400, 60)))])
-    part = pair_variance(found.sums.pair, found.sums.rows, found.sums.columns)[0, 0]
+    part = found.sums.pair_variance()[0, 0]
     assert 0.8 < part / found.spread(0, 0).standard_error ** 2 <= 1 + 1e-12
 
 

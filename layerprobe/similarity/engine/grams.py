@@ -104,12 +104,11 @@ def linear_gram(layer: CentredLayer) -> Gram:
     return Gram(offsets=offsets.to(layer.mean), additive=(-offsets).to(layer.mean), diagonal=diagonal)
 
 
-class NeedsFloat64Error(Exception):
-    """Distances that matter are as small as the rounding of float32."""
+def rbf_grams(layer: CentredLayer, multipliers: Sequence[float], *, tile: int) -> list[Gram] | None:
+    """Return what centres the Gaussian kernel of each bandwidth, from a first pass over all distances.
 
-
-def rbf_grams(layer: CentredLayer, multipliers: Sequence[float], *, tile: int) -> list[Gram]:
-    """Return what centres the Gaussian kernel of each bandwidth, from a first pass over all distances."""
+    None where distances are as small as the rounding of float32, and products should be made in float64.
+    """
     n = layer.n_samples
     chosen = np.linspace(0, n - 1, min(n, MEDIAN_SAMPLES)).round().astype(np.intp)
     some = layer if len(chosen) == n else layer.chosen(chosen)
@@ -117,7 +116,7 @@ def rbf_grams(layer: CentredLayer, multipliers: Sequence[float], *, tile: int) -
     median = _median(distances)
     if median <= ROUNDING * torch.finfo(layer.dtype).eps:  # rows have a mean squared norm of 1
         if layer.dtype == torch.float32:
-            raise NeedsFloat64Error
+            return None
         raise DegenerateLayerError(
             f"{layer.name} has a median distance of 0 between samples, expected most samples to differ: "
             "remove duplicate texts, or use the linear kernel"

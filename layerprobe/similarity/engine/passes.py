@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -13,10 +12,10 @@ from layerprobe.errors import DataError
 from layerprobe.process import check_fork
 from layerprobe.rng import exact_products, without_autocast
 from layerprobe.similarity.checks import in_parts
-from layerprobe.similarity.engine.grams import NARROW, Gram, NeedsFloat64Error, linear_gram, rbf_grams
+from layerprobe.similarity.engine.grams import NARROW, Gram, linear_gram, rbf_grams
 from layerprobe.similarity.engine.paths import feature_sums, products_of, tile_sums
 from layerprobe.similarity.engine.rows import FEW_SAMPLES, CentredLayer, Rows, centred_layers
-from layerprobe.similarity.engine.sums import LayerSums, PairSums
+from layerprobe.similarity.engine.sums import Sums
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
 
 Path = Literal["auto", "gram", "features"]
@@ -34,17 +33,6 @@ def named_layers(name: str, layers: Sequence[Rows]) -> NamedLayers:
         raise DataError(f"{name} has no layers, expected at least one")
     names = [f"layer {i} of {name}" for i in range(len(layers))]
     return [(layer_name, in_parts(layer, name=layer_name)) for layer_name, layer in zip(names, layers, strict=True)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Sums:
-    """The sums that one measure needs of two models."""
-
-    rows: list[LayerSums]
-    """By layer of the model."""
-    columns: list[LayerSums]
-    """By layer of the reference."""
-    pair: PairSums
 
 
 def sums_of(
@@ -75,9 +63,8 @@ def sums_of(
             same = [m for m in measures if (m.normalize, m.kernel) == (normalize, kernel)]
             with part(start=number, share=1, whole=len(kinds)):
                 sums = _pass(sources, same, of_pairs, device, tile, path, per_sample)
-            for measure, (pair, (a, b)) in itertools.product(same, of_pairs.items()):
-                layer_sums, of_pair = sums[_bandwidth(measure)]
-                by_measure[measure, pair] = Sums(rows=layer_sums[a], columns=layer_sums[b], pair=of_pair[pair])
+            for measure, pair in itertools.product(same, of_pairs):
+                by_measure[measure, pair] = sums[_bandwidth(measure)][pair]
     return by_measure
 
 
@@ -93,8 +80,8 @@ def _pass(
     tile: int | None,
     path: Path,
     per_sample: bool,
-) -> dict[float | None, tuple[list[LayerSums], dict[Pair, PairSums]]]:
-    """Return sums by bandwidth multiplier."""
+) -> dict[float | None, dict[Pair, Sums]]:
+    """Return sums by bandwidth multiplier and pair."""
     layers, groups, tile = _centred(sources, measures, device, tile)
     if measures[0].kernel == "linear":
         # Few samples take the same path, and have the same digits, whatever else they are compared with.
@@ -103,7 +90,7 @@ def _pass(
         if path == "features" or (path == "auto" and _features_are_cheaper(layers, pairs, per_sample=per_sample)):
             return {None: feature_sums(layers, groups[0], pairs, per_sample=per_sample)}
     sums = tile_sums(layers, groups, pairs, per_sample=per_sample, tile=tile)
-    return dict(zip(_bandwidths(measures), sums, strict=True))
+    return {bandwidth: by_pair for bandwidth, (_, by_pair) in zip(_bandwidths(measures), sums, strict=True)}
 
 
 def _bandwidths(measures: Sequence[CKA]) -> list[float | None]:
@@ -125,10 +112,13 @@ def _centred(
     tile = tile or (CUDA_TILE if layers[0].mean.is_cuda else CPU_TILE)
     if not widths:
         return layers, [[linear_gram(layer) for layer in layers]], tile
-    try:
-        return layers, list(zip(*(rbf_grams(layer, widths, tile=tile) for layer in layers), strict=True)), tile
-    except NeedsFloat64Error:
-        return _centred(sources, measures, device, tile, float64=True)
+    by_layer: list[list[Gram]] = []
+    for layer in layers:
+        grams = rbf_grams(layer, widths, tile=tile)
+        if grams is None:
+            return _centred(sources, measures, device, tile, float64=True)
+        by_layer.append(grams)
+    return layers, list(zip(*by_layer, strict=True)), tile
 
 
 def _features_are_cheaper(

@@ -14,13 +14,14 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from layerprobe.context import report, settings, silent
 from layerprobe.similarity.checks import Array
 from layerprobe.similarity.engine.grams import STRIP, Gram, inner_products, tiles, u_centre
 from layerprobe.similarity.engine.rows import CentredLayer, StripReader, row_blocks
-from layerprobe.similarity.engine.sums import LayerSums, PairSums
+from layerprobe.similarity.engine.sums import LayerSums, Sums
 
 MEMORY = 2**28
 """Bytes of rows that stay centred while the tiles of their strip are made; where all layers take more, they are read
@@ -36,16 +37,19 @@ smaller part of a variance follows from them."""
 LANES = 16
 """Layers that small products are fastest with multiples of: float32 numbers of an AVX-512 register."""
 
+Pair = tuple[int, int]
+Moments = tuple[Array, Array, Array]
+
 
 def tile_sums(
     layers: Sequence[CentredLayer],
     groups: Sequence[Sequence[Gram]],
-    pairs: Mapping[tuple[int, int], tuple[slice, slice]],
+    pairs: Mapping[Pair, tuple[slice, slice]],
     *,
     per_sample: bool,
     tile: int,
-) -> list[tuple[list[LayerSums], dict[tuple[int, int], PairSums]]]:
-    """Accumulate the sums of all groups over all tiles.
+) -> list[tuple[list[LayerSums], dict[Pair, Sums]]]:
+    """Accumulate the sums of all groups over all tiles: those of all layers, and those of the pairs.
 
     Layers are those of all models, one model after the other, and a group has their Gram matrices; for rbf there is
     one a bandwidth, which share their distances. Pairs of models to compare have the slices of their layers.
@@ -80,7 +84,7 @@ class _Accumulator:
         self,
         layers: Sequence[CentredLayer],
         grams: Sequence[Gram],
-        pairs: Mapping[tuple[int, int], tuple[slice, slice]],
+        pairs: Mapping[Pair, tuple[slice, slice]],
         *,
         per_sample: bool,
     ) -> None:
@@ -155,7 +159,7 @@ class _Accumulator:
         _copied(values[:some].mT, turned[:some])
         return turned
 
-    def sums(self) -> tuple[list[LayerSums], dict[tuple[int, int], PairSums]]:
+    def sums(self) -> tuple[list[LayerSums], dict[Pair, Sums]]:
         """Return what was accumulated."""
         layer_sums = [
             LayerSums(
@@ -170,14 +174,15 @@ class _Accumulator:
             )
             for i, (layer, gram) in enumerate(zip(self.layers, self.grams, strict=True))
         ]
-        return layer_sums, {pair: self._pair(pair) for pair in self.pairs}
+        return layer_sums, {pair: self._pair(pair, layer_sums[a], layer_sums[b]) for pair, (a, b) in self.pairs.items()}
 
-    def _pair(self, pair: tuple[int, int]) -> PairSums:
+    def _pair(self, pair: Pair, rows: list[LayerSums], columns: list[LayerSums]) -> Sums:
+        sums = Sums(rows=rows, columns=columns, inner=self.inner[pair].cpu().numpy())
         if not self.per_sample:
-            return PairSums(inner=self.inner[pair].cpu().numpy())
-        inner, samples = self.inner[pair].cpu().numpy(), self.samples[pair].permute(1, 2, 0).cpu().numpy()
+            return sums
+        samples = self.samples[pair].permute(1, 2, 0).cpu().numpy()
         both, left, right = self.moments[pair].cpu().numpy()
-        return PairSums(inner=inner, per_sample=samples, moments=(both, left, right))
+        return replace(sums, per_sample=samples, moments=(both, left, right))
 
 
 def _copied(values: Tensor, to: Tensor) -> None:
@@ -194,12 +199,6 @@ def _widened(layers: slice) -> slice:
     return layers if width <= LANES // 2 else slice(layers.start, layers.start + -(-width // LANES) * LANES)
 
 
-"""Bytes of cross-covariances that are accumulated in one pass over the rows."""
-
-Pair = tuple[int, int]
-Moments = tuple[Array, Array, Array]
-
-
 def feature_sums(
     layers: Sequence[CentredLayer],
     grams: Sequence[Gram],
@@ -207,13 +206,13 @@ def feature_sums(
     *,
     per_sample: bool,
     memory: int = MEMORY,
-) -> tuple[list[LayerSums], dict[Pair, PairSums]]:
-    """Accumulate the sums of the linear kernel, as `tile_sums` does; fourth moments are those of some samples.
+) -> dict[Pair, Sums]:
+    """Accumulate the sums of pairs by the linear kernel, as `tile_sums` does; fourth moments are those of some samples.
 
     Parts of samples take a second pass over the rows, and more than `memory` bytes of cross-covariances more passes.
     """
     products = sorted(products_of(len(layers), pairs))
-    samples: dict[Pair, Tensor] = {}
+    samples: dict[Pair, NDArray[np.floating]] = {}
     inner: dict[Pair, float] = {}
     batches = list(_batches(products, layers, memory))
     for number, batch in enumerate(batches):
@@ -231,12 +230,23 @@ def feature_sums(
             inner=inner[i, i],
             diagonal=gram.diagonal.numpy(),
             spacing=layer.spacing,
-            per_sample=samples[i, i].double().numpy() if per_sample else None,
+            per_sample=samples[i, i].astype(np.float64) if per_sample else None,
             fourth=fourths[i],
         )
         for i, (layer, gram) in enumerate(zip(layers, grams, strict=True))
     ]
-    return layer_sums, {pair: _pair_sums(*slices, inner, samples, moments.get(pair)) for pair, slices in pairs.items()}
+    by_pair: dict[Pair, Sums] = {}
+    for pair, (a, b) in pairs.items():
+        order = [[(min(i, j), max(i, j)) for j in range(b.start, b.stop)] for i in range(a.start, a.stop)]
+        parts = [np.stack([samples[product] for product in row]) for row in order] if per_sample else []
+        by_pair[pair] = Sums(
+            rows=layer_sums[a],
+            columns=layer_sums[b],
+            inner=np.array([[inner[product] for product in row] for row in order]),
+            per_sample=np.stack(parts) if per_sample else None,
+            moments=moments.get(pair),
+        )
+    return by_pair
 
 
 def products_of(n_layers: int, pairs: Mapping[Pair, tuple[slice, slice]]) -> set[Pair]:
@@ -287,7 +297,7 @@ def _inner(covariance: Tensor, a: Gram, b: Gram) -> float:
 
 def _per_sample(
     layers: Sequence[CentredLayer], grams: Sequence[Gram], covariances: Mapping[Pair, Tensor]
-) -> dict[Pair, Tensor]:
+) -> dict[Pair, NDArray[np.floating]]:
     dtype = layers[0].dtype
     read = sorted({i for pair in covariances for i in pair})
     turned = {pair: covariance.T.to(dtype).contiguous() for pair, covariance in covariances.items()}
@@ -299,7 +309,7 @@ def _per_sample(
         for (i, j), covariance in turned.items():
             everything = (inner_products(factors[i], covariance) * factors[j]).sum(dim=1)
             samples[i, j][rows] = everything - diagonals[i][rows] * diagonals[j][rows]
-    return {pair: values.cpu() for pair, values in samples.items()}
+    return {pair: values.cpu().numpy() for pair, values in samples.items()}
 
 
 def _moments(
@@ -320,14 +330,3 @@ def _moments(
         [None if layer.fourth is None else scale * layer.fourth for layer in own_sums],
         {pair: (scale * both, scale * left, scale * right) for pair, (both, left, right) in moments.items()},
     )
-
-
-def _pair_sums(
-    a: slice, b: slice, inner: Mapping[Pair, float], samples: Mapping[Pair, Tensor], moments: Moments | None
-) -> PairSums:
-    order = [[(min(i, j), max(i, j)) for j in range(b.start, b.stop)] for i in range(a.start, a.stop)]
-    values = torch.tensor([[inner[pair] for pair in row] for row in order], dtype=torch.float64)
-    if not samples:
-        return PairSums(inner=values.numpy())
-    parts = torch.stack([torch.stack([samples[pair] for pair in row]) for row in order])
-    return PairSums(inner=values.numpy(), per_sample=parts.numpy(), moments=moments)

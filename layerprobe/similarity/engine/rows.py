@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -45,19 +45,8 @@ UNEVEN = 100
 is then less than the rounding of float32."""
 
 
-class Rows(Protocol):
-    """A layer: an array, a memory map, or anything with a shape and a dtype whose rows can be sliced."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(samples, features)."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
-
-    def __getitem__(self, rows: Chosen, /) -> NDArray[Any]:
-        """Return some rows."""
+Rows: TypeAlias = Any
+"""A layer: an array, a memory map, or anything with a shape and a dtype whose rows can be sliced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,7 +69,7 @@ class CentredLayer:
     varying: Tensor | None = None
     """Features that vary; None for all. Only z-scoring leaves out the others."""
     held: Tensor | None = None
-    """(samples, features) all rows, centred and scaled, where a device has room for them."""
+    """(samples, features) all rows, centred and scaled, where a device has room for them or they are few."""
 
     @property
     def n_samples(self) -> int:
@@ -118,20 +107,7 @@ class CentredLayer:
 
     def chosen(self, rows: NDArray[np.intp]) -> "CentredLayer":
         """Return the layer of some samples, centred and scaled as that of all."""
-        held = None if self.held is None else self.held[rows]
-        return replace(self, source=ChosenRows(self.source, rows), squared_norms=self.squared_norms[rows], held=held)
-
-
-class ChosenRows:
-    """Some rows of a layer, or all in another order, read when they are requested."""
-
-    def __init__(self, source: Rows, chosen: NDArray[np.intp]) -> None:
-        self._source, self._chosen = source, chosen
-        self.shape, self.dtype = (len(chosen), *source.shape[1:]), source.dtype
-
-    def __getitem__(self, rows: Chosen, /) -> NDArray[Any]:
-        """Return some of them."""
-        return self._source[self._chosen[rows]]
+        return replace(self, squared_norms=self.squared_norms[rows], held=self.rows(rows))
 
 
 class StripReader:

@@ -66,9 +66,13 @@ class LayerSums:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PairSums:
-    """Sums over the U-centred Gram matrices of every layer of one model (A) and of another (B)."""
+class Sums:
+    """Sums over the U-centred Gram matrices of every layer of one model (A) and of another (B) by one measure."""
 
+    rows: list[LayerSums]
+    """By layer of the model."""
+    columns: list[LayerSums]
+    """By layer of the reference."""
     inner: Array
     """(layers, layers) <A, B>."""
     per_sample: NDArray[np.floating] | None = None
@@ -76,65 +80,63 @@ class PairSums:
     moments: tuple[Array, Array, Array] | None = None
     """(layers, layers) sums of A^2 B^2, of A^3 B and of A B^3."""
 
+    def cka(self, estimator: Estimator) -> Array:
+        """Return (layers, layers) CKA."""
+        norms = [np.array([layer.norm(estimator) for layer in layers]) for layers in (self.rows, self.columns)]
+        inner = self.inner
+        if estimator == "biased":
+            first, second = (np.stack([layer.diagonal for layer in layers]) for layers in (self.rows, self.columns))
+            n = first.shape[1]
+            inner = inner + (1 - 2 / n) * first @ second.T + np.outer(first.sum(axis=1), second.sum(axis=1)) / n**2
+        values: Array = inner / np.outer(*norms)
+        return values
 
-def cka_values(pair: PairSums, rows: list[LayerSums], columns: list[LayerSums], estimator: Estimator) -> Array:
-    """Return (layers, layers) CKA."""
-    norms = [np.array([layer.norm(estimator) for layer in layers]) for layers in (rows, columns)]
-    inner = pair.inner
-    if estimator == "biased":
-        first, second = (np.stack([layer.diagonal for layer in layers]) for layers in (rows, columns))
-        n = first.shape[1]
-        inner = inner + (1 - 2 / n) * first @ second.T + np.outer(first.sum(axis=1), second.sum(axis=1)) / n**2
-    values: Array = inner / np.outer(*norms)
-    return values
+    def influence(self, at: tuple[int, int]) -> Array:
+        """Return the (n,) influence of every sample on the debiased CKA of layers at[0] and at[1] of the two models.
 
+        psi_i = n (2 h_i(A, B) - theta (h_i(A, A) + h_i(B, B))) for A and B of norm 1, with h_i the part of the inner
+        product that sample i takes part in: the derivative of the ratio of U-statistics in the weight of a sample. Its
+        mean is 0 and its variance over n that of theta, to first order.
+        """
+        first, second = self.rows[at[0]], self.columns[at[1]]
+        norms = first.norm("debiased") * second.norm("debiased")
+        theta = self.inner[at] / norms
+        shares = first.parts + second.parts
+        assert self.per_sample is not None
+        psi: Array = len(shares) * (2 * self.per_sample[at].astype(np.float64) / norms - theta * shares)
+        return psi
 
-def influence(pair: PairSums, rows: list[LayerSums], columns: list[LayerSums], at: tuple[int, int]) -> Array:
-    """Return the (n,) influence of every sample on the debiased CKA of layer at[0] of the model and at[1] of another.
+    def norm_influence(self, at: tuple[int, int]) -> Array:
+        """Return the (n,) influence of every sample on (<A, A> + <B, B>) / 2, of A and B that have norm 1; of mean 0.
 
-    psi_i = n (2 h_i(A, B) - theta (h_i(A, A) + h_i(B, B))) for A and B of norm 1, with h_i the part of the inner
-    product that sample i takes part in: the derivative of the ratio of U-statistics in the weight of a sample. Its
-    mean is 0 and its variance over n that of theta, to first order.
-    """
-    first, second = rows[at[0]], columns[at[1]]
-    a, b = first.norm("debiased"), second.norm("debiased")
-    assert pair.per_sample is not None
-    theta = pair.inner[at] / (a * b)
-    shares = first.parts + second.parts
-    psi: Array = len(shares) * (2 * pair.per_sample[at].astype(np.float64) / (a * b) - theta * shares)
-    return psi
+        That of the ratio (<A, B> - x (<A, A> + <B, B>) / 2), for any x instead of theta, is psi - (x - theta) times it.
+        """
+        shares = self.rows[at[0]].parts + self.columns[at[1]].parts
+        centred: Array = len(shares) * shares - 2
+        return centred
 
+    def pair_variance(self) -> Array | None:
+        """Return the (layers, layers) parts of the variance of debiased CKA that come from pairs of samples.
 
-def norm_influence(first: LayerSums, second: LayerSums) -> Array:
-    """Return the (n,) influence of every sample on (<A, A> + <B, B>) / 2, of A and B that have norm 1; of mean 0.
-
-    That of the ratio (<A, B> - x (<A, A> + <B, B>) / 2), for any x in place of theta, is psi - (x - theta) times it.
-    """
-    shares = first.parts + second.parts
-    centred: Array = len(shares) * shares - 2
-    return centred
-
-
-def pair_variance(pair: PairSums, rows: list[LayerSums], columns: list[LayerSums]) -> Array | None:
-    """Return the (layers, layers) parts of the variance of debiased CKA that come from pairs of samples.
-
-    2 zeta_2 / (n (n - 1)), with zeta_2 the mean square of the kernel of order two that the value is the mean of,
-    n^2 (A_ij B_ij - theta (A_ij^2 + B_ij^2) / 2). None where the sums of fourth order were not made.
-    """
-    if pair.moments is None:
-        return None
-    a = np.array([layer.norm("debiased") for layer in rows])[:, None]
-    b = np.array([layer.norm("debiased") for layer in columns])
-    n = len(rows[0].diagonal)
-    theta = pair.inner / (a * b)
-    both, left, right = pair.moments
-    fourth_a, fourth_b = (np.array([s.fourth for s in layers], dtype=np.float64) for layers in (rows, columns))
-    terms: NDArray[np.float64] = (4 + 2 * theta**2) * both / (a * b) ** 2 + theta**2 * (
-        fourth_a[:, None] / a**4 + fourth_b / b**4
-    )
-    fourth = terms - 4 * theta * (left / (a**3 * b) + right / (a * b**3))
-    assert pair.per_sample is not None
-    rounding = MOMENT_ROUNDING * np.finfo(pair.per_sample.dtype).eps * terms
-    zeta = n**4 * np.where(fourth > rounding, fourth, 0) / 4 / (n * (n - 1))
-    variance: Array = 2 * zeta / (n * (n - 1))
-    return variance
+        2 zeta_2 / (n (n - 1)), with zeta_2 the mean square of the kernel of order two that the value is the mean of,
+        n^2 (A_ij B_ij - theta (A_ij^2 + B_ij^2) / 2). None where the sums of fourth order were not made.
+        """
+        if self.moments is None:
+            return None
+        a = np.array([layer.norm("debiased") for layer in self.rows])[:, None]
+        b = np.array([layer.norm("debiased") for layer in self.columns])
+        n = len(self.rows[0].diagonal)
+        theta = self.inner / (a * b)
+        both, left, right = self.moments
+        fourth_a, fourth_b = (
+            np.array([layer.fourth for layer in layers], dtype=np.float64) for layers in (self.rows, self.columns)
+        )
+        terms: NDArray[np.float64] = (4 + 2 * theta**2) * both / (a * b) ** 2 + theta**2 * (
+            fourth_a[:, None] / a**4 + fourth_b / b**4
+        )
+        fourth = terms - 4 * theta * (left / (a**3 * b) + right / (a * b**3))
+        assert self.per_sample is not None
+        rounding = MOMENT_ROUNDING * np.finfo(self.per_sample.dtype).eps * terms
+        zeta = n**4 * np.where(fourth > rounding, fourth, 0) / 4 / (n * (n - 1))
+        variance: Array = 2 * zeta / (n * (n - 1))
+        return variance
