@@ -24,7 +24,7 @@ from layerprobe.checks import check_extra
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.files.atomic import obstacle
 from layerprobe.process import limit_advice
-from layerprobe.results.shown import IMAGES, is_image
+from layerprobe.results.shown import IMAGES, Shown, has_conclusion, is_image
 from layerprobe.results.terminal import fitted, spelled
 from layerprobe_cli.derive import option
 from layerprobe_cli.output import echo, fail, log_to_stderr, print_json, progress_bar, say, stdout_errors, width_of
@@ -32,6 +32,7 @@ from layerprobe_cli.start import WORDS, interruptible
 
 if TYPE_CHECKING:
     from layerprobe.results.blocks import Blocks
+    from layerprobe.results.conclusion import Step
     from layerprobe.results.estimate import Estimate
     from layerprobe.results.table import Table
     from layerprobe.tasks.values import TextSplit
@@ -65,6 +66,10 @@ class Done:
     """What its page is of besides, by the names of `layerprobe.results.shown.make_page`; of other results: `of`."""
     next: Sequence[str] = ()
     """Commands that come next."""
+    steps: Sequence[Step] | None = None
+    """The same with what each does; by default those of the result."""
+    beside: Sequence[Shown] = ()
+    """Further results, printed below it and shown on its page."""
     files: Mapping[str, object] = dataclasses.field(default_factory=dict)
     """What was written, by what it is."""
     failed: str = ""
@@ -77,6 +82,9 @@ class Call:
     """How a command was called, and the options that say what it prints."""
 
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
+    wide: Annotated[
+        bool, option("Machine", "--wide", help="Print all columns and checks, as wide as the terminal, or not broken.")
+    ] = False
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no warnings.")] = False
     traceback: Annotated[
         bool, option("Machine", "--traceback", help="Print where an error comes from, before its line.")
@@ -160,6 +168,12 @@ class Call:
         """Return a command that comes next; none where options were given that it would need to have as well."""
         return [] if self.given(without) else [command(*map(str, words))]
 
+    def step(self, name: str, *words: object, without: str = "") -> tuple[Step, ...]:
+        """Return a next step by its key in `words.toml`; none where options were given that it would need as well."""
+        from layerprobe.results.conclusion import Step
+
+        return () if self.given(without) else (Step(name=name, command=tuple(map(str, words))),)
+
     def finish(self, done: Done) -> None:
         """Print notes, write the page, print the result, and name the next commands."""
         notes, warnings = (
@@ -177,6 +191,8 @@ class Call:
         with stdout_errors():
             if self.json:
                 print_json(done.result if done.as_json is None else done.as_json)
+            elif isinstance(done.result, Shown) and has_conclusion(done.result):
+                echo("\n\n".join(self.texts(done, written)))
             else:
                 width = width_of(sys.stdout)
                 for part in _parts(done, written):
@@ -187,6 +203,22 @@ class Call:
             echo(f"failed: {done.failed}", err=True)
         if code := CHECK_FAILED if done.failed else done.code:
             raise typer.Exit(code)
+
+    def texts(self, done: Done, page: Path | None) -> Iterator[str]:
+        """Yield a result, and those beside it, as a terminal shows them."""
+        from layerprobe.results.terminal import WIDTH, shown
+
+        room = width_of(sys.stdout)
+        files = {**done.files, **({} if page is None else {"Why": page})}
+        below = [f"{what}: {place}" for what, place in files.items()]
+        about: dict[str, Any] = {
+            "width": room if self.wide else min(WIDTH, room or WIDTH),
+            "wide": self.wide,
+            "colour": sys.stdout.isatty() and not os.environ.get("NO_COLOR"),
+            "encoding": sys.stdout.encoding or "ascii",
+        }
+        yield shown(done.result, steps=done.steps, below=below, **about)
+        yield from (shown(result, **about) for result in done.beside)
 
     def save_page(self, done: Done) -> Path | None:
         """Write the page of a result if one was requested, and return where."""

@@ -65,6 +65,16 @@ class ModelDescription:
         return self.n_blocks + 1
 
 
+def described(*models: ModelDescription) -> dict[str, str]:
+    """Return what models are, in a line each: name, revision, architecture, size, and how they were read."""
+    lines = [
+        f"{model.name} (revision {model.revision}): {model.architecture}, {model.n_blocks} blocks, {model.hidden_size} "
+        f"features, {model.parameters[-1]:,} parameters, {model.dtype}, norm {model.norm}"
+        for model in models
+    ]
+    return {f"Model {number}" if len(lines) > 1 else "Model": line for number, line in enumerate(lines, start=1)}
+
+
 def labelled(
     name: str, random_init: int | None, blocks: tuple[int, ...] | None, tokens: tuple[int, ...] | None = None
 ) -> str:

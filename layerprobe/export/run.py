@@ -261,7 +261,8 @@ def _of_finding(finding: Finding, layer: int | None) -> tuple[Path, int | None]:
         )
     if finding.on_floor:
         raise DataError(
-            f"expected a layer worth keeping. {finding.kept} Give the model's name and a layer to export it"
+            "expected a layer worth keeping, got a Finding in which no layer beats a trivial answer: give the model's "
+            "name and a layer to export it"
         )
     if layer is not None and one_layer(layer, finding.model.n_blocks, of=finding.model.name) != finding.best_layer:
         raise DataError(f"expected no other layer than {finding.best_layer}, the one that was found, got {layer}")

@@ -30,6 +30,7 @@ Unit = Literal[
     "points",  # of a metric x 100
     "score",  # of a metric x 100, not a difference
     "share",  # 0 .. 1, written as percent
+    "level",  # of confidence, 0 .. 1, written with all of its digits
     "chance",  # a probability, of which 0 and 1 are never written
     "times",  # a ratio, such as of two times
     "parameters",
@@ -38,6 +39,7 @@ Unit = Literal[
     "seconds",
     "milliseconds",
     "bytes",
+    "tolerance",  # points that were asked for, written as they were
     "similarity",  # such as CKA
     "number",  # without a unit, with three significant digits
 ]
@@ -135,7 +137,7 @@ class Conclusion:
     """What it is about: names of models and of the data."""
     choice: Choice | None = None
     facts: Mapping[str, Fact] = field(default_factory=dict)
-    """At most eight by name, the most important first: the first four are tiles."""
+    """By name, the most important first: those of the first four that `words.toml` has a tile for are tiles."""
     names: Mapping[str, object] = field(default_factory=dict)
     """Texts, and tuples of layers, that templates name, such as the metric."""
     checks: tuple[Check, ...] = ()

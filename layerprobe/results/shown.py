@@ -73,7 +73,7 @@ class Shown(abc.ABC):
         return ()
 
     @property
-    def provenance(self) -> Mapping[str, str]:
+    def sources(self) -> Mapping[str, str]:
         """Where its numbers come from, by name: models with revisions, digests of data, settings, versions."""
         return {}
 

@@ -16,13 +16,15 @@ from layerprobe.results.table import Column, Table
 
 if TYPE_CHECKING:
     from layerprobe.results.charts import Chart
-    from layerprobe.results.conclusion import Choice, Conclusion
+    from layerprobe.results.conclusion import Choice, Conclusion, Step
     from layerprobe.results.shown import Shown
 
 WIDTH = 80
 """Characters of a line, unless all columns were asked for."""
 BAR = 30
 """Characters of a bar of an interval."""
+CHECKS = 2
+"""Checks that are shown unless everything was asked for."""
 _ASCII = str.maketrans("■□●○─╌×≤−–…·✓✗", "#.*o--x<--~-yx")
 """What stands for a sign where an encoding lacks it."""
 
@@ -147,6 +149,7 @@ def shown(
     wide: bool = False,
     colour: bool = False,
     encoding: str = "utf-8",
+    steps: Sequence[Step] | None = None,
     below: Sequence[str] = (),
 ) -> str:
     """Return what a terminal shows of a result.
@@ -157,16 +160,15 @@ def shown(
         wide: Whether all columns are shown, and the intervals in digits, instead of a bar.
         colour: Whether escape codes make the answer bold and the chosen row green.
         encoding: Of the terminal; signs that it lacks are replaced.
+        steps: What to do next, instead of what the result says.
         below: Last lines, such as where the page is.
     """
-    conclusion = result.conclusion
+    conclusion = result.conclusion if steps is None else replace(result.conclusion, steps=tuple(steps))
     parts = [
-        _answer(conclusion, width, colour),
-        "\n".join(_strip(conclusion.choice)),
-        "\n".join(_facts(conclusion, width)),
+        "\n".join((_answer(conclusion, width, colour), *_strip(conclusion.choice))),
+        "\n".join((*_facts(conclusion, width), *_checks(conclusion, width, every=wide))),
         _rows(result.table, width, wide=wide, colour=colour),
-        "\n".join(_checks(conclusion, width)),
-        "\n".join((*_steps(conclusion, width, colour), *below)),
+        "\n".join((*_steps(conclusion, width, colour), *below, *filter(None, (words.cost(conclusion),)))),
     ]
     text = "\n\n".join(filter(None, parts)).replace("\u00a0", " ")
     try:
@@ -207,8 +209,10 @@ def _facts(conclusion: Conclusion, width: int | None) -> Iterator[str]:
         yield f"\n{indent}".join([f"  {number:<{room}}  {(lines or [''])[0]}", *lines[1:]])
 
 
-def _checks(conclusion: Conclusion, width: int | None) -> Iterator[str]:
-    for check in conclusion.checks:
+def _checks(conclusion: Conclusion, width: int | None, *, every: bool) -> Iterator[str]:
+    """Yield every check, or the first `CHECKS` that are not passed, those that failed before those that are open."""
+    doubts = sorted((check for check in conclusion.checks if not check.passed), key=lambda check: check.passed is None)
+    for check in conclusion.checks if every else doubts[:CHECKS]:
         line, _ = words.line(check, conclusion)
         mark = {True: "✓", False: "✗", None: "·"}[check.passed]
         lines = textwrap.wrap(line, max(NARROWEST, width - 4)) if width else [line]
@@ -289,7 +293,7 @@ def _bars(table: Table, chart: Chart) -> Column | None:
     low, high = min(points), max(points)
 
     def at(value: float) -> int:
-        return min(max(round((BAR - 1) * (column.scale * value - low) / (high - low)), 0), BAR - 1)
+        return min(max(int((BAR - 1) * (column.scale * value - low) / (high - low) + 0.5), 0), BAR - 1)
 
     cells = []
     for (value, bounds), is_measured in zip(rows, measured, strict=True):

@@ -138,7 +138,7 @@ class LayerSearch:
         while run := search.ask():
             model = train(first_blocks=run.layer, seed=run.seed)  # yours
             search.tell(run.layer, run.seed, accuracy_of_each_example(model))
-        print(search.answer().sentence)
+        print(search.answer())
 
     Several processes may do this with one file at once: each gets another run. A search whose file is there goes on.
 
@@ -323,12 +323,16 @@ class LayerSearch:
         whole, doubt = answered.whole, answered.doubt
         for belief in answered.layers:
             mean, *ends = (sign * np.clip((belief.mean, *belief.interval), -most, most)).tolist()
-            layers.append(replace(belief, mean=mean, interval=(min(ends), max(ends))))
+            gain = belief.gain
+            if gain is not None:
+                low, high = sorted(sign * end for end in gain[1:])
+                gain = sign * gain[0], low, high
+            layers.append(replace(belief, mean=mean, interval=(min(ends), max(ends)), gain=gain))
         if whole is not None:
             low, high = sorted(sign * end for end in whole.interval)
             whole = replace(whole, value=sign * whole.value, interval=(low, high))
         doubt = doubt and replace(doubt, difference=sign * doubt.difference)
-        return replace(answered, layers=tuple(layers), whole=whole, doubt=doubt).worded
+        return replace(answered, layers=tuple(layers), whole=whole, doubt=doubt)
 
     @property
     def state(self) -> SearchState:

@@ -336,11 +336,10 @@ def answer(
         full_sweep=settings.full_sweep(evidence.n_blocks),
         decision=decision or next_run(evidence, settings),
         doubt=_doubt(evidence, beliefs, settings),
-        sentence="",
         first_layer=evidence.first_layer,
         worse=tuple(sorted(worse)),
         whole=whole,
-    ).worded
+    )
 
 
 def of_whole(beliefs: Posterior, claimed: Posterior, best: int, settings: SearchSettings) -> Interval | None:
@@ -371,6 +370,7 @@ def _beliefs(
     means, chances = expected.tolist(), claimed.chances.tolist()
     within = claimed.chances_within(settings.tolerance).tolist()
     behind = claimed.behind(settings.tolerance, settings.level).tolist()
+    gains = _gains(expected, claimed, tail)
     return tuple(
         LayerBelief(
             layer=layer,
@@ -379,11 +379,23 @@ def _beliefs(
             chance_best=chances[layer],
             chance_within=within[layer],
             behind=behind[layer],
+            gain=gains[layer] if gains else None,
             runs=_scored_runs(evidence, layer),
             failed=len(evidence.runs_at(layer)) - _scored_runs(evidence, layer),
         )
         for layer in range(evidence.n_blocks + 1)
     )
+
+
+def _gains(expected: Array, claimed: Posterior, tail: float) -> list[tuple[float, float, float]]:
+    """Return of each layer the quality less that of the last one, with its interval; nothing without a run of that."""
+    last = len(expected) - 1
+    if last not in claimed.tested:
+        return []
+    values = expected - expected[last]
+    low, high = np.quantile(claimed.draws - claimed.draws[:, [last]], (tail, 1 - tail), axis=0)
+    low, high = np.minimum(low, values), np.maximum(high, values)
+    return [*zip(values.tolist(), low.tolist(), high.tolist(), strict=True)]
 
 
 def _doubt(evidence: Evidence, beliefs: Posterior, settings: SearchSettings) -> Doubt | None:

@@ -6,19 +6,18 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from statistics import NormalDist
-from typing import Any, Literal, Self
+from typing import Literal
 
 from layerprobe.checks import LEVEL, as_declared, check_level, check_tolerance, read_share
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.interval import Interval
-from layerprobe.results.blocks import Blocks
 from layerprobe.results.charts import Chart, Line, Quantity
+from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown, of_layers
 from layerprobe.results.table import Column, Table, chance, columns_of, interval_title, layer_columns
 from layerprobe.similarity.values import Matrix
-from layerprobe.stats import sentences
-from layerprobe.stats.values import TOLERANCE, Verdict
+from layerprobe.stats.values import TOLERANCE
 
 StopReason = Literal["settled", "gain", "seeds", "budget"]
 """settled: the best layer is within the tolerance, with the requested confidence; gain: further seeds would not
@@ -28,8 +27,20 @@ exceed it."""
 KEEP = "the layer to keep"
 FLAGGED = {"keep": "chosen", "will do": "enough", "may be best": "candidate", "drop": "drop"}
 """How rows with a flag are marked."""
-EXPECTED_CHART = Chart(lines=(Line("expected", interval="expected_interval"),), name="models", band=True, chosen=KEEP)
+EXPECTED_CHART = Chart(
+    lines=(Line("expected", interval="expected_interval", run="runs", joined=False),),
+    name="expected",
+    heading="Expected scores",
+    chosen=KEEP,
+)
 """Expected scores by layer."""
+GAIN_CHART = Chart(
+    lines=(Line("gain", interval="gain_interval", run="runs", joined=False),),
+    name="gain",
+    zero="whole model",
+    chosen=KEEP,
+)
+"""What truncated models gain over the whole one, by layer."""
 SHARE = 0.15
 """Of the full sweep, which is spent at most."""
 SEEDS = 5
@@ -217,6 +228,8 @@ class LayerBelief:
     """Fine-tuning runs at it without a score."""
     behind: float | None = field(default=None, metadata=RARE)
     """Points that the best layer is ahead at most, at the requested level."""
+    gain: tuple[float, float, float] | None = field(default=None, metadata=RARE)
+    """Expected score less that of the whole model, and the ends of its interval; None where that had no run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,8 +273,6 @@ class SearchAnswer(Shown):
     """Why the search is over, or what comes next."""
     doubt: Doubt | None
     """What is uncertain and what it would take; None where the best layer has no run, or no other one has."""
-    sentence: str
-    """All of it in plain words."""
     first_layer: int = field(default=0, metadata=RARE)
     """The first layer that could be chosen; those before it are left out."""
     worse: tuple[int, ...] = field(default=(), metadata=RARE)
@@ -276,18 +287,6 @@ class SearchAnswer(Shown):
     """What counts as a point, in the unit of the scores; 0.01 of scores up to 1."""
     higher_is_better: bool = field(default=True, metadata=RARE)
     """Else the best layer has the lowest expected score, and `whole` and `doubt` are below 0 where it is better."""
-
-    @property
-    def verdict(self) -> Verdict:
-        """How much is known of the layer to keep: what headlines say."""
-        if self.spoilt:
-            return "undecided"
-        near = self.layers[self.best_layer].chance_within >= self.settings.level
-        if near and self.best_layer == self.n_blocks and self.smallest_sufficient in (None, self.n_blocks):
-            return "nothing to cut"
-        if len(self.candidates) == 1:
-            return "decided"
-        return "within the tolerance" if near else "undecided"
 
     @property
     def n_blocks(self) -> int:
@@ -318,6 +317,8 @@ class SearchAnswer(Shown):
             return "will do"
         if layer in self.candidates:
             return "may be best"
+        if layer == self.n_blocks:
+            return "whole model"
         return "drop" if layer in self.drop_layers else ""
 
     def columns(self, quantity: Quantity | None = None) -> tuple[Column, ...]:
@@ -327,19 +328,31 @@ class SearchAnswer(Shown):
         behind = "Points that the best layer is ahead at most; where a layer had no run, if scores change as in other "
         behind += "encoders."
         over = "for new items and new seeds"
-        meaning = f"Score over new items and seeds, {'x 100' if self.unit == 0.01 else 'in points'}."
+        meaning = "Predicted score of the truncated model over new items and seeds."
+        gain = Quantity("points over the whole model", quantity.split if quantity else "", "higher")
         columns = (
-            column("runs", form=lambda count: str(count or ""), meaning="Of truncated models."),
             column("expected", attrgetter("mean"), form=".1f", meaning=meaning, quantity=quantity),
+            column("runs", form=lambda count: str(count or ""), meaning="Of truncated models.", more=True),
         )
-        claims = (
+        claims: tuple[Column, ...] = (
             column("expected_interval", attrgetter("interval"), title=title, form=".1f", interval=True, over=over),
-            column("chance_best", form=chance),
-            column("chance_within", title=within, form=chance, meaning="Of the best layer."),
-            column("behind", title="at most behind", form=".2f", shown=False, meaning=behind),
+            column("gain", lambda belief: belief.gain and belief.gain[0], form="+.1f", quantity=gain),
+            column(
+                "gain_interval",
+                lambda belief: belief.gain and belief.gain[1:],
+                title=title.removesuffix(" interval"),
+                form="+.1f",
+                interval=True,
+                over=over,
+            ),
+            column("chance_best", title="best", form=chance, meaning="Chance of being the best layer."),
+            column("chance_within", title=within, form=chance, meaning="Of the best layer.", more=True),
+            column("behind", title="at most behind", form=".2f", more=True, meaning=behind),
             column("candidate", lambda belief: belief.layer in self.candidates, shown=False),
             column("found_drop", lambda belief: belief.layer in self.drop_layers, shown=False),
         )
+        rare = "expected_interval" if self.gains else "gain_interval"
+        claims = tuple(replace(claim, more=claim.more or claim.name == rare) for claim in claims)
         empty = [None] * len(self.layers)
         return (*columns, *(replace(claim, values=empty) if self.spoilt else claim for claim in claims))
 
@@ -347,120 +360,134 @@ class SearchAnswer(Shown):
     def table(self) -> Table:
         """A row a layer."""
         layers = range(len(self.layers))
-        flags = [self.flag(layer) for layer in layers]
         best: Literal["higher", "lower"] = "higher" if self.higher_is_better else "lower"
-        unit = "score" if self.unit == 1 else f"score × {1 / self.unit:g}"
         return Table(
             columns=(
                 *layer_columns(layers),
-                *self.columns(Quantity(unit, best=best)),
+                *self.columns(Quantity(self.metric, best=best)),
                 Column("kept", [layer == self.best_layer for layer in layers], shown=False),
-                Column("flag", [flag or None for flag in flags]),
+                Column("flag", [self.flag(layer) or None for layer in layers]),
             ),
-            notes=(sentences.expected_note(unit, self.settings.tolerance),),
-            marks=tuple(map(FLAGGED.get, flags)),
-            charts=(EXPECTED_CHART,),
+            marks=tuple(FLAGGED.get(self.flag(layer)) for layer in layers),
+            charts=self.charts,
         )
 
     @property
-    def blocks(self) -> Blocks | None:
-        """Those below the layer to keep, undecided between layers that may be the best."""
-        return None if self.spoilt else Blocks.upto(self.n_blocks, self.best_layer, self.candidates)
+    def gains(self) -> bool:
+        """Whether the gain over the whole model is known: of a search whose last layer had a run."""
+        return not self.spoilt and any(belief.gain for belief in self.layers)
 
     @property
-    def page(self) -> dict[str, Any]:
-        """What its page has beside its sentences and its table."""
-        return {"kind": "the layer to keep"}
+    def charts(self) -> tuple[Chart, ...]:
+        """The gain over the whole model by layer, and expected scores; these alone where the gain is not known."""
+        return (GAIN_CHART, EXPECTED_CHART) if self.gains else (EXPECTED_CHART,)
 
-    # ---- in words ---------------------------------------------------------------------------------------
-
-    @property
-    def worded(self) -> Self:
-        """The same with its sentence."""
-        parts = (self.summary, self.cost(), self.doubts())
-        return replace(self, sentence=" ".join(filter(None, parts)))
+    # ---- what it says -----------------------------------------------------------------------------------
 
     @property
-    def summary(self) -> str:
-        """Which layer to keep, what it is expected to score, and how certain that is, in sentences."""
-        expected = f"{self.kept}: {', '.join(filter(None, (self.expected(), self.against_whole)))}."
-        claims = [sentences.spoilt_sentence(self.spoilt)] if self.spoilt else [self.sureness, self.sufficient()]
-        unit = sentences.unit_sentence(self.unit, higher_is_better=self.higher_is_better)
-        return " ".join(filter(None, (expected, *claims, unit)))
-
-    @property
-    def kept(self) -> str:
-        """Which layer to keep, worded by what is known of it: the start of a sentence."""
+    def verdict(self) -> Verdict:
+        """How much is known of the layer to keep."""
         if self.spoilt:
-            return f"Layer {self.best_layer} of {self.n_blocks} scores highest"
-        near = self.settings.tolerance
-        return sentences.kept_phrase(
-            self.best_layer, self.n_blocks, self.verdict, chance_best=self.chance, tolerance=near
-        )
-
-    def expected(self, unit: str = "") -> str:
-        """Return what the layer to keep is expected to score, in a unit."""
-        best = self.layers[self.best_layer]
-        interval = None if self.spoilt else best.interval
-        return sentences.expected_phrase(best.mean, interval, self.settings.level, unit=unit)
+            return Verdict.FAILED
+        is_near = self.layers[self.best_layer].chance_within >= self.settings.level
+        if is_near and self.best_layer == self.n_blocks and self.smallest_sufficient in (None, self.n_blocks):
+            return Verdict.NOTHING_TO_DO
+        if len(self.candidates) == 1:
+            return Verdict.DECIDED
+        return Verdict.PROBABLE if is_near or self.chance >= LIKELY else Verdict.UNDECIDED
 
     @property
-    def against_whole(self) -> str:
-        """How the layer to keep compares with the whole model; empty where that is not known, or one had no run."""
-        if self.whole is None or self.spoilt or not self.layers[self.best_layer].runs:
-            return ""
-        return sentences.from_full_model(self.whole)
+    def conclusion(self) -> Conclusion:
+        """Which layer to keep, what it is expected to score and to gain, and how certain that is."""
+        best, layers = self.layers[self.best_layer], tuple(range(self.first_layer, len(self.layers)))
+        numbers: dict[str, Fact | None] = {
+            **gain_of(best.gain, self.settings.level, "validation"),
+            "score": Fact(
+                value=best.mean, unit="score", split="validation", interval=best.interval, level=self.settings.level
+            ),
+            "behind": self.fact_behind(best),
+            "chance": Fact(value=self.chance, unit="chance"),
+            "near": Fact(value=best.chance_within, unit="chance"),
+            "level": Fact(value=self.settings.level, unit="level"),
+            "tolerance": Fact(value=self.settings.tolerance, unit="tolerance"),
+            "share": Fact(value=self.share, unit="share"),
+            "runs": Fact(value=sum(belief.runs + belief.failed for belief in self.layers), unit="count"),
+        }
+        if self.spoilt:
+            numbers = {"score": Fact(value=best.mean, unit="score"), "spoilt": Fact(value=self.spoilt, unit="count")}
+        case = "spoilt" if self.spoilt else "whole" if self.best_layer == self.n_blocks else "cut"
+        is_open = self.candidates == layers
+        return Conclusion(
+            kind="find",
+            case=case,
+            verdict=self.verdict,
+            choice=Choice.upto(self.n_blocks, self.best_layer, () if is_open or self.spoilt else self.candidates),
+            facts={name: fact for name, fact in numbers.items() if fact is not None},
+            names={"metric": self.metric, "layer": self.best_layer, **({"layers": layers} if is_open else {})},
+            checks=() if self.spoilt else tuple(self._checks()),
+        )
 
     @property
-    def sureness(self) -> str:
-        """Which layers may be the best, or with what chance the one to keep is."""
-        unrun = [belief for belief in self.layers[self.first_layer :] if not belief.runs]
-        return sentences.sureness_sentence(
-            self.candidates,
-            range(self.first_layer, len(self.layers)),
-            chance_best=self.chance,
-            level=self.settings.level,
-            bare=[belief.layer for belief in unrun if not belief.failed],
-            failed=[belief.layer for belief in unrun if belief.failed],
-        )
+    def metric(self) -> str:
+        """What scores are in."""
+        return "score" if self.unit == 1 else f"score x {1 / self.unit:g}"
 
-    def sufficient(self, gains: str = "") -> str:
-        """Return the smallest layer that will do, and what it saves; nothing of layer 0, which none is below."""
-        best = self.layers[self.best_layer]
-        return sentences.sufficient_sentence(
-            self.best_layer,
-            self.smallest_sufficient,
-            chance_within=best.chance_within,
-            behind=best.behind,
-            inferred=not all(belief.runs for belief in self.layers[self.first_layer :]),
-            tolerance=self.settings.tolerance,
-            level=self.settings.level,
-            gains=gains,
-        )
+    def fact_behind(self, belief: LayerBelief) -> Fact | None:
+        """Return how far a layer is behind the best at most; None where that is not known."""
+        if belief.behind is None:
+            return None
+        ends, least = (0.0, belief.behind), self.settings.tolerance
+        return Fact(value=belief.behind, split="validation", interval=ends, level=self.settings.level, least=least)
 
-    def cost(self, *, proof: int = 0, seconds: float = 0.0) -> str:
-        """Return what was spent, how much of it on a comparison with the last layer, and why no more was."""
-        return sentences.spent_sentence(
-            self.share,
-            seeds=self.settings.seeds,
-            why="" if self.spoilt else self.decision.why,
-            over=bool(self.spoilt) or self.decision.stop is not None,
-            proof=proof / self.spent if proof else 0.0,
-            seconds=seconds,
-        )
+    def _checks(self) -> Iterator[Check]:
+        """Yield whether every layer was run, which smaller one will do, whether the last ones drop, what is open."""
+        tolerance = Fact(value=self.settings.tolerance, unit="tolerance")
+        level, last = Fact(value=self.settings.level, unit="level"), self.layers[-1]
+        beliefs = self.layers[self.first_layer :]
+        inferred = tuple(belief.layer for belief in beliefs if not belief.runs and not belief.failed)
+        failed = tuple(belief.layer for belief in beliefs if not belief.runs and belief.failed)
+        yield Check(name="layers run", passed=None if inferred else True, names={"inferred": inferred})
+        if failed:
+            yield Check(name="layers failed", passed=False, names={"layers": failed})
+        if self.smallest_sufficient not in (None, self.best_layer):
+            layer = Fact(value=self.smallest_sufficient, unit="layer")
+            yield Check(name="enough", passed=True, facts={"enough": layer, "tolerance": tolerance, "level": level})
+        if self.best_layer != self.n_blocks and last.runs:
+            drop = Fact(value=1 - last.chance_within, unit="chance")
+            is_open = not self.drop_layers and drop.value > 1 - self.settings.level
+            passed = None if is_open else bool(self.drop_layers)
+            about = {"drop": drop, "tolerance": tolerance, "level": level}
+            yield Check(name="last layers", passed=passed, facts=about, names={"dropped": self.drop_layers})
+        if (doubt := self.doubt) is None or doubt.seed_error is None or self.decision.stop == "settled":
+            return
+        reach = NormalDist().inv_cdf((1 + self.settings.level) / 2)
+        half = reach * math.hypot(doubt.item_error, doubt.seed_error)
+        ends = (doubt.difference - half, doubt.difference + half)
+        difference = Fact(value=abs(doubt.difference), interval=ends, level=self.settings.level)
+        if abs(doubt.difference) > self.settings.tolerance + half:
+            return
+        facts = {"difference": difference, "tolerance": tolerance}
+        if doubt.items_needed is not None and reach * doubt.item_error > self.settings.tolerance:
+            facts["items"] = Fact(value=float(f"{doubt.items_needed:.1e}"), unit="count")
+        if self.decision.stop != "gain" and reach * doubt.seed_error > self.settings.tolerance:
+            facts["seeds"] = Fact(value=reach * doubt.seed_error)
+        rivals = tuple(sorted((self.best_layer, doubt.rival)))
+        yield Check(name="rival", passed=None, facts=facts, names={"rivals": rivals})
 
-    def doubts(self, unit: str = "item") -> str:
-        """Return what is uncertain and what it would take; nothing where the best layer is settled."""
-        doubt, reach = self.doubt, NormalDist().inv_cdf((1 + self.settings.level) / 2)
-        if self.decision.stop == "settled" or self.spoilt or doubt is None or doubt.seed_error is None:
-            return ""
-        return sentences.doubt_sentence(
-            sorted((self.best_layer, doubt.rival)),
-            doubt.difference,
-            items=reach * doubt.item_error,
-            seeds=reach * doubt.seed_error,
-            tolerance=self.settings.tolerance,
-            unit=unit,
-            items_needed=doubt.items_needed,
-            more_seeds=self.decision.stop != "gain",
-        )
+
+LIKELY = 0.5
+"""From this chance on the best guess is called probable."""
+
+
+def gain_of(
+    gain: tuple[float, float, float] | None, level: float, split: str, *, over: Interval | None = None
+) -> dict[str, Fact | None]:
+    """Return a gain over the whole model as a fact: `gain` where it has a sign, else `difference`."""
+    if over is not None:
+        fact = Fact.of(over, split=split, better="higher")
+    elif gain is not None:
+        fact = Fact(value=gain[0], split=split, interval=gain[1:], level=level, better="higher")
+    else:
+        return {}
+    low, high = fact.interval or (0.0, 0.0)
+    return {"gain" if low > 0 or high < 0 else "difference": fact}

@@ -735,12 +735,14 @@ def _stated(answered: SearchAnswer, task: Task) -> SearchAnswer:
     for belief in answered.layers:
         (mean, _), ends = bounded(task.primary, (belief.mean, belief.mean)), bounded(task.primary, belief.interval)
         belief = replace(belief, mean=mean, interval=ends)
-        layers.append(replace(belief, chance_best=1 / len(choices), chance_within=0.5, behind=None) if n else belief)
+        if n:
+            belief = replace(belief, chance_best=1 / len(choices), chance_within=0.5, behind=None, gain=None)
+        layers.append(belief)
     answered = replace(answered, layers=tuple(layers))
     if n:
         answered = replace(answered, spoilt=n, chance=1 / len(choices), candidates=choices)
         answered = replace(answered, smallest_sufficient=None, whole=None)
-    return answered.worded
+    return answered
 
 
 def _with_collapse(name: str, curve: LayerCurve) -> tuple[float, ...]:

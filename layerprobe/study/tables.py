@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 from layerprobe.finetuning.values import outcome_columns
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.results import numbers
-from layerprobe.results.charts import Chart, Line
+from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import of_layers
-from layerprobe.results.table import Column, Table, columns_of, layer_columns, stacked
+from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns, stacked
 from layerprobe.scoring.values import floor_columns
-from layerprobe.search.values import EXPECTED_CHART, FLAGGED, KEEP
-from layerprobe.stats.sentences import expected_note
+from layerprobe.search.values import EXPECTED_CHART, FLAGGED, GAIN_CHART, KEEP
 from layerprobe.stats.values import pareto_front
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ COST_CHART = replace(
     name="cost",
     heading="Expected score versus size",
     kind="cost",
-    band=False,
     x="parameters",
     label="layer",
 )
@@ -52,23 +50,39 @@ def prediction_table(comparison: Comparison, drop: DropPrediction) -> Table:
 def finding_table(finding: Finding) -> Table:
     """Return the table of a finding, one row per layer."""
     layers = range(finding.model.n_layers)
-    near = finding.answer.settings.tolerance
-    split = "on the validation split"
-    if finding.n_folds > 1:
-        split = f"by cross-validation ({finding.n_folds} folds of the training and validation examples)"
+    layer, parameters = layer_columns(layers, finding.model.parameters)
+    predicted = None if finding.prediction is None else finding.prediction.recommended_layer
+    flags = [finding.flag(layer) for layer in layers]
     return Table(
         columns=(
-            *layer_columns(layers, finding.model.parameters),
-            *_before_training(finding),
+            replace(layer, title="keep"),
+            replace(parameters, more=True),
+            *(replace(column, more=True) for column in _before_training(finding)),
             *_search_columns(finding, len(layers)),
+            *_test_columns(finding),
             *_outcome_columns(finding.outcomes, finding.primary, len(layers)),
             Column("kept", [layer == finding.best_layer for layer in layers], shown=False),
-            *floor_columns([finding.floor] * len(layers)),
-            Column("flag", [_flag(finding, layer) for layer in layers]),
+            *(replace(column, more=True) for column in floor_columns([finding.floor] * len(layers))),
+            Column("predicted", [layer == predicted for layer in layers], shown=False),
+            Column("flag", [flag or None for flag in flags], " "),
         ),
-        notes=(expected_note(f"{metric_title(finding.primary)} x 100 {split}, except the test columns", near),),
-        marks=tuple(FLAGGED.get(finding.flag(layer)) for layer in layers),
+        marks=tuple(map(FLAGGED.get, flags)),
         charts=tuple(_charts(finding)),
+    )
+
+
+def _test_columns(finding: Finding) -> tuple[Column, ...]:
+    """Return the gain of the layer to keep over the whole model on the test split; nothing where it was not tested."""
+    proof = finding.against_last
+    if proof is None:
+        return ()
+    layers, quantity = range(finding.model.n_layers), Quantity("points over the whole model", "test", "higher")
+    values = [proof.value if layer == finding.best_layer else None for layer in layers]
+    ends = [proof.interval if layer == finding.best_layer else None for layer in layers]
+    title = interval_title(proof.level)
+    return (
+        Column("test_gain", values, form="+.1f", quantity=quantity, more=True),
+        Column("test_gain_interval", ends, f"test gain, {title}", "+.1f", interval=True, more=True),
     )
 
 
@@ -77,25 +91,25 @@ def models_table(finding: Finding) -> Table:
     models = finding.models
     tables = [finding_table(one).named(model=name) for one, name in zip(models, finding.labels, strict=True)]
     # of a model with few blocks nothing is predicted
-    known = set.intersection(*({column.name for column in table.columns} for table in tables))
+    names = set.intersection(*({column.name for column in table.columns} for table in tables))
     together = stacked(
-        [replace(table, columns=tuple(column for column in table.columns if column.name in known)) for table in tables]
+        [replace(table, columns=tuple(column for column in table.columns if column.name in names)) for table in tables]
     )
     places = [(one, layer) for one in models for layer in range(one.model.n_layers)]
     scored = [(one, belief) for one in models for belief in one.answer.layers[one.answer.first_layer :]]
     front = pareto_front(scored, lambda it: it[0].model.parameters[it[1].layer], lambda it: it[1].mean)
     on_front = {(id(one), belief.layer) for one, belief in front}
-    kept = [one is finding and layer == finding.best_layer for one, layer in places]
-    values: dict[str, list[Any]] = {"kept": [*kept], "flag": [_flag_among(finding, *place) for place in places]}
+    chosen = [one is finding and layer == finding.best_layer for one, layer in places]
+    values: dict[str, list[Any]] = {"kept": [*chosen], "flag": [_flag_among(finding, *place) for place in places]}
     *columns, flag = (replace(column, values=values.get(column.name, column.values)) for column in together.columns)
     sizes = ["size" if (id(one), layer) in on_front else None for one, layer in places]
-    near = finding.answer.settings.tolerance
+    # gains are over the whole of each model, and are not compared between models
+    columns = [replace(column, more=column.more or column.name.startswith("gain")) for column in columns]
     return Table(
-        columns=(*columns, Column("front", sizes, meaning="No other is both smaller and better."), flag),
-        title="Table of models and layers",
-        notes=(*together.notes, f"chance best and within {near:g} are among all layers of all models."),
-        marks=tuple("chosen" if here else None for here in kept),
-        charts=(replace(EXPECTED_CHART, by="model"), replace(COST_CHART, by="model")),
+        columns=(*columns, Column("front", sizes, meaning="No other is both smaller and better.", more=True), flag),
+        title="Models and layers",
+        marks=tuple("chosen" if here else None for here in chosen),
+        charts=(replace(COST_CHART, by="model"), replace(EXPECTED_CHART, by="model")),
     )
 
 
@@ -125,29 +139,19 @@ def _before_training(finding: Finding) -> Iterator[Column]:
 
 def _charts(finding: Finding) -> Iterator[Chart]:
     """Yield expected scores by layer with their runs and against size, and test scores where truncated models ran."""
-    yield replace(
-        EXPECTED_CHART,
-        lines=(
-            Line("expected", interval="expected_interval", seeds="validation_by_seed"),
-            Line("scan", name="one run, all layers"),
-        ),
-        name="search",
-        hover=("chance_best", "chance_within", "tmft_mean"),
-        floor="" if finding.floor is None else "floor",
-    )
+    if finding.answer.gains:
+        tested = Line("test_gain", "test_gain_interval", mark="diamond", joined=False, name="on test")
+        further = () if finding.against_last is None else (tested,)
+        yield replace(GAIN_CHART, lines=(*GAIN_CHART.lines, *further), hover=("chance_best", "expected", "runs"))
+    line = replace(EXPECTED_CHART.lines[0], seeds="validation_by_seed")
+    scan = (Line("scan", name="one run, all layers"),) if finding.scans else ()
+    floor = "" if finding.floor is None else "floor"
+    yield replace(EXPECTED_CHART, lines=(line, *scan), hover=("chance_best", "chance_within"), floor=floor)
     yield COST_CHART
     if finding.outcomes:
         tuned = Line("tmft_mean", "tmft_interval", seeds="tmft_by_seed", name="fine-tuned")
         untrained = (Line("untrained", name="before fine-tuning"),) if finding.untrained else ()
         yield Chart(lines=(tuned, *untrained), name="outcomes", heading="On the test split", chosen=KEEP)
-
-
-def _flag(finding: Finding, layer: int) -> str | None:
-    """Return what follows for a layer, and whether it was predicted; None where scores are spoilt."""
-    if finding.answer.spoilt:
-        return None
-    predicted = finding.prediction is not None and layer == finding.prediction.recommended_layer
-    return ", ".join(filter(None, (finding.flag(layer), "predicted" if predicted else ""))) or None
 
 
 def runs_table(finding: Finding) -> Table:
@@ -210,7 +214,7 @@ def _search_columns(finding: Finding, n_layers: int) -> tuple[Column, ...]:
     over = f"one run per seed, each on {finding.n_items[0]:,} validation examples{part}"
     column = columns_of(layer if layer in layers else None for layer in range(n_layers))
     return (
-        column("scan", finding.scanned, title="one run", form=".2f", meaning=SCAN, quantity=quantity),
+        column("scan", finding.scanned, title="one run", form=".2f", meaning=SCAN, quantity=quantity, more=True),
         column("validation_by_seed", scores.get, form=".2f", shown=False, meaning=meaning, over=over),
         *answer.columns(quantity),
     )
@@ -220,4 +224,5 @@ def _outcome_columns(outcomes: Sequence[LayerOutcome], primary: str, n_layers: i
     """Yield what fine-tuning showed of each layer, empty of those that were not run; some are shown, all in files."""
     by_layer = {outcome.layer: outcome for outcome in outcomes}
     for column in outcome_columns([by_layer.get(layer) for layer in range(n_layers)], primary):
-        yield replace(column, name=f"tmft_{column.name}", title=column.head, shown=column.name in ("mean", "std"))
+        shown = column.name in ("mean", "std")
+        yield replace(column, name=f"tmft_{column.name}", title=column.head, shown=shown, more=True)

@@ -2,29 +2,28 @@
 
 import itertools
 import statistics
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from layerprobe.comparison.values import Comparison, Comparisons
-from layerprobe.encoders.model import ModelDescription
+from layerprobe.encoders.model import ModelDescription, described
 from layerprobe.encoders.timing import Speedup, speedup
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import IN_MEMORY, RARE
+from layerprobe.files.serialisation import IN_MEMORY, RARE, to_dict
 from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, scored_layers_of
-from layerprobe.interval import ClaimVerdict, Interval
+from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import distinct_names, times_as_fast
+from layerprobe.names import distinct_names
 from layerprobe.prediction.values import DropPrediction
-from layerprobe.results.blocks import Blocks
-from layerprobe.results.numbers import capitalised
+from layerprobe.results.conclusion import Check, Conclusion, Fact, Step, Verdict
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Table, millions
+from layerprobe.results.table import Table
 from layerprobe.scoring.values import LayerScores
-from layerprobe.search.values import SearchAnswer
-from layerprobe.stats import sentences
+from layerprobe.search.values import SearchAnswer, gain_of
 from layerprobe.stats.paired import ScoredLayers
 from layerprobe.stats.values import Floor
-from layerprobe.study.tables import finding_table, models_table, prediction_table
+from layerprobe.study.tables import finding_table, models_table, prediction_table, runs_table
 from layerprobe.tasks.quality import DataQuality
 
 
@@ -216,102 +215,9 @@ class Finding(Shown):
         return self.model.n_blocks
 
     @property
-    def sentence(self) -> str:
-        """The answer in plain words."""
-        return " ".join(filter(None, (self.kept, self.certainty, self.spent, self.doubt)))
-
-    @property
-    def proof_verdict(self) -> ClaimVerdict | None:
-        """confirmed: the last layer scores lower on test; refuted: it scores higher; undecided: neither is shown."""
-        return None if self.against_last is None else self.against_last.verdict
-
-    @property
-    def proof_sentence(self) -> str:
-        """What comparing the layer to keep with the last one on the test split showed, or that it was not done."""
-        return sentences.against_last(self.best_layer, self.last_layer, self.against_last, self.primary)
-
-    @property
-    def drop_sentence(self) -> str:
-        """Whether the last layers are worse than the best one, as found on validation; empty of spoilt scores."""
-        if self.answer.spoilt:
-            return ""
-        dropped, beliefs, settings = self.drop_layers, self.answer.layers, self.answer.settings
-        return sentences.found_drop_sentence(
-            dropped,
-            [belief.layer for belief in beliefs[dropped[0] :] if not belief.runs] if dropped else (),
-            chance_of_drop=1 - beliefs[-1].chance_within,
-            tolerance=settings.tolerance,
-            level=settings.level,
-            last_run=beliefs[-1].runs > 0,
-        )
-
-    @property
-    def grounds(self) -> tuple[str, ...]:
-        """Untrained scores, the proof, the final model, whether it drops, what was predicted, the cost: a line each."""
-        proof = "" if self.proof_verdict is None else f"{self.proof_verdict.capitalize()}: "
-        lines = (
-            self.untrained_sentence,
-            f"{proof}{self.proof_sentence}",
-            self.final_sentence,
-            self.drop_sentence,
-            self.expectation,
-        )
-        of = f"{self.labels[self.place]}: " if self.others else ""
-        return (*(f"{of}{line}" for line in lines if line), " ".join(filter(None, (self.spent, self.doubt))))
-
-    @property
-    def expectation(self) -> str:
-        """What was predicted before training, and where the search disagrees; empty where nothing is claimed."""
-        prediction, best = self.prediction, self.best_layer
-        if prediction is None or self.answer.spoilt:
-            return ""
-        expected, beliefs = prediction.recommended_layer, self.answer.layers
-        return sentences.agreement_sentence(
-            expected,
-            prediction.drop_layers,
-            best=best,
-            runs=[belief.layer for belief in beliefs if belief.runs],
-            may_be=expected in self.answer.candidates,
-            behind=beliefs[best].mean - beliefs[expected].mean,
-            dropped=self.drop_layers,
-            no_drop=1 - beliefs[-1].chance_within <= 1 - self.answer.settings.level and beliefs[-1].runs > 0,
-        )
-
-    @property
-    def untrained_sentence(self) -> str:
-        """What the layer to keep, the last and the best layer score without fine-tuning; empty where not known."""
-        scores = {layer: score for layer, score in enumerate(self.untrained) if score is not None}
-        if not scores or self.answer.spoilt:
-            return ""
-        return sentences.untrained_sentence(self.best_layer, scores, self.tested)
-
-    @property
-    def final_sentence(self) -> str:
-        """What the final model has learnt from and what it scores; empty where there is none."""
-        final, n_train = self.final, self.weights.n_train
-        if final is None or n_train is None:
-            return ""
-        return sentences.final_sentence(final.layer, n_train, final.best_epoch, final.test[self.primary], self.primary)
-
-    @property
-    def tested(self) -> float | None:
-        """The mean test score of the layer to keep over the runs of the search; None where it was not run."""
-        return next((outcome.mean for outcome in self.outcomes if outcome.layer == self.best_layer), None)
-
-    @property
-    def heading(self) -> str:
-        """Which layer to keep, the start of a sentence; where the test split says otherwise, that it does."""
-        if self.proof_verdict == "refuted":
-            return f"Validation chose layer {self.best_layer}, but the full model scores higher on test"
-        if self.on_floor and self.floor is not None:
-            return f"No layer predicts better than {self.floor.by}"
-        if not self.others:
-            return self.answer.kept
-        n_blocks, layer, label = self.last_layer, self.best_layer, self.labels[self.place]
-        if self.answer.spoilt:
-            return f"{label} at layer {layer} of {n_blocks} scores highest"
-        whole = layer == n_blocks
-        return f"Keep all {n_blocks} layers of {label}" if whole else f"Keep {label} at layer {layer} of {n_blocks}"
+    def tested(self) -> LayerOutcome | None:
+        """The runs of the layer to keep; None where it was not run by itself."""
+        return next((outcome for outcome in self.outcomes if outcome.layer == self.best_layer), None)
 
     @property
     def on_floor(self) -> bool:
@@ -320,109 +226,112 @@ class Finding(Shown):
         return self.floor is not None and not self.answer.spoilt and self.floor.unbeaten(best.interval)
 
     @property
-    def kept(self) -> str:
-        """Which layer to keep, what it scores, how that compares with the whole model, and what it saves."""
-        if self.on_floor and self.floor is not None:
-            name, score = f"layer {self.best_layer}, the highest,", self.answer.expected("on validation")
-            return sentences.none_above_floor(self.floor, self.primary, name, score)
-        return f"{self.heading}: {self.promise}."
-
-    @property
-    def promise(self) -> str:
-        """What the layer to keep scores, how that compares with the whole model, and what it saves."""
-        title = f"{metric_title(self.primary)} x 100"
-        if self.tested is None:
-            score = f"expected score {self.answer.expected(f'{title} on validation')}"
-        else:
-            score = f"{self.tested:.1f} ({title} on test)"
-        if self.best_layer == self.last_layer:
-            return score
-        compared = "not compared with the full model on test"
-        if self.against_last is not None:
-            compared = sentences.from_full_model(self.against_last)
-        elif self.answer.against_whole:
-            compared = f"{self.answer.against_whole} on validation"
-        return ", ".join(filter(None, (score, compared, self.gains(self.best_layer))))
-
-    @property
-    def certainty(self) -> str:
-        """Which layers may be the best, and which smaller one will do, in sentences."""
-        if self.answer.spoilt:
-            return sentences.spoilt_sentence(self.answer.spoilt)
+    def conclusion(self) -> Conclusion:
+        """Which layer to keep of which model, what it gains on test, and how certain that is."""
+        answer, searched, best = self.among or self.answer, self.answer.conclusion, self.best_layer
+        case, verdict = searched.case, answer.verdict
         if self.on_floor:
-            return ""
-        if self.others:
-            return self._certainty_of_several
-        smallest = self.answer.smallest_sufficient
-        sufficient = self.answer.sufficient("" if smallest is None else self.gains(smallest))
-        return " ".join(filter(None, (self.answer.sureness, sufficient, sentences.floor_sentence(self.floor))))
-
-    @property
-    def _certainty_of_several(self) -> str:
-        """Which layers may be the best, which model has it with what chance, and which small one will do."""
-        labels, settings = self.labels, self.answer.settings
-        answers = [finding.among or finding.answer for finding in self.models]
-        places = [(i, layer) for i, answer in enumerate(answers) for layer in answer.candidates]
-        beliefs = [answers[i].layers[layer] for i, layer in places]
-        chances = [sum(belief.chance_best for belief in answer.layers) for answer in answers]
-        best = sentences.best_of_models_sentence(
-            sentences.layers_of_models(labels, places),
-            level=settings.level,
-            candidates=len(beliefs),
-            bare=sum(not belief.runs and not belief.failed for belief in beliefs),
-            failed=sum(not belief.runs and belief.failed > 0 for belief in beliefs),
-            chances=dict(zip(labels, chances, strict=True)),
+            case, verdict = "floor", Verdict.FAILED
+        elif self.against_last is not None and self.against_last.verdict == "refuted":
+            case, verdict = "refuted", Verdict.FAILED
+        is_claimed = case not in ("floor", "spoilt")
+        facts: dict[str, Fact | None] = {}
+        if is_claimed and self.against_last is not None:
+            facts = gain_of(None, 0.0, "test", over=self.against_last)
+        elif is_claimed and best != self.last_layer:
+            facts = {name: searched.facts.get(name) for name in ("gain", "difference")}
+        if self.tested is not None and is_claimed:
+            facts["score"] = score_fact(self.tested)
+        if best != self.last_layer and is_claimed:
+            facts |= self._saved(best)
+        facts |= {name: fact for name, fact in searched.facts.items() if name not in (*facts, "gain", "difference")}
+        facts["chance"] = Fact(value=answer.layers[best].chance_best, unit="chance")
+        facts["seconds"] = Fact(value=self.seconds, unit="seconds") if self.seconds else None
+        facts["share"] = Fact(value=self.answer.share if self.share is None else self.share, unit="share")
+        facts["runs"] = Fact(value=sum(len(one.fine_tuned) + len(one.scans) for one in self.models), unit="count")
+        if self.floor is not None:
+            facts["floor"] = Fact(value=self.floor.value, unit="score", split="validation")
+        labels = (self.labels[self.place],) if self.others else ()
+        return replace(
+            searched,
+            case=case,
+            verdict=verdict,
+            subject=(" and ".join(self.labels), self.task),
+            choice=None if case == "floor" else searched.choice,
+            facts={name: facts[name] for name in (*FIRST, *facts) if facts.get(name) is not None},  # type: ignore[misc]
+            names={
+                **searched.names,
+                "metric": f"{metric_title(self.primary)} x 100",
+                **({"trivial": self.floor.by} if self.floor else {}),
+                **({"label": labels[0], "models": self.labels} if labels else {}),
+            },
+            checks=tuple(self._checks()) if is_claimed else (),
+            steps=tuple(self._steps()) if is_claimed else (),
         )
-        enough = ""
-        for label, one, answer in zip(labels, self.models, answers, strict=True):
-            if (layer := answer.smallest_sufficient) is not None:
-                enough = f"{label} at layer {layer} ({millions(one.model.parameters[layer])})"
-        smallest = sentences.smallest_of_models_sentence(
-            enough,
-            behind=answers[self.place].layers[self.best_layer].behind,
-            tolerance=settings.tolerance,
-            level=settings.level,
-            inferred=not all(belief.runs for answer in answers for belief in answer.layers),
-        )
-        return f"{best} {smallest}"
 
-    @property
-    def spent(self) -> str:
-        """What the runs cost, and why there are no more, as a sentence."""
-        if self.share is None:
-            return self.answer.cost(proof=self.proof_cost, seconds=self.seconds)
-        made = [len(one.fine_tuned) + len(one.scans) for one in self.models]
-        runs = dict(zip(self.labels, made, strict=True))
-        seeds, why = self.answer.settings.seeds, self.answer.decision.why
-        return sentences.spent_sentence(self.share, seeds=seeds, seconds=self.seconds, runs=runs, why=why)
+    def _saved(self, layer: int) -> dict[str, Fact | None]:
+        """Return what truncating at a layer saves: parameters and time."""
+        size, whole, speed = self.model.parameters[layer], self.model.parameters[-1], self.speed(layer)
+        return {
+            "parameters": Fact(value=size / whole - 1, unit="share", better="lower"),
+            "size": Fact(value=size, unit="parameters"),
+            "whole_size": Fact(value=whole, unit="parameters"),
+            "speed": speed and Fact(value=speed[0], unit="times", interval=speed[1:], better="higher"),
+        }
+
+    def _checks(self) -> Iterator[Check]:
+        """Yield what the test split, the prediction, scores without fine-tuning, the final model and runs say."""
+        best, prediction, proof = self.best_layer, self.prediction, self.against_last
+        by_layer = {outcome.layer: outcome for outcome in self.outcomes}
+        if proof is not None:
+            scores = {"score": by_layer.get(best), "whole": by_layer.get(self.last_layer)}
+            passed = {"confirmed": True, "refuted": False, "undecided": None}[proof.verdict]
+            about = gain_of(None, 0.0, "test", over=proof)
+            about |= {name: score_fact(outcome) for name, outcome in scores.items() if outcome is not None}
+            visible = {} if proof.sign else {"visible": Fact(value=proof.visible)}
+            yield Check(name="test", passed=passed, facts=_known(about | visible))
+        elif best != self.last_layer:
+            yield Check(name="not tested", passed=None)
+        if prediction is not None:
+            expected, beliefs = prediction.recommended_layer, self.answer.layers
+            behind = Fact(value=beliefs[best].mean - beliefs[expected].mean)
+            passed = True if expected in self.answer.candidates else False if beliefs[expected].runs else None
+            layer = Fact(value=expected, unit="layer")
+            yield Check(name="prediction", passed=passed, facts={"expected": layer, "lower": behind})
+        yield from self.answer.conclusion.checks
+        if self.floor is not None and self.floor.value:
+            floor = Fact(value=self.floor.value, unit="score", split="validation")
+            yield Check(name="floor", passed=True, facts={"floor": floor}, names={"trivial": self.floor.by})
+        without = {layer: score for layer, score in enumerate(self.untrained) if score is not None}
+        if without and self.tested is not None:
+            highest = max(without, key=without.__getitem__)
+            is_needed = without[highest] < self.tested.mean
+            untrained = {
+                "untrained": Fact(value=without[highest], unit="score", split="test"),
+                "at": Fact(value=highest, unit="layer"),
+                "score": score_fact(self.tested),
+            }
+            yield Check(name="fine-tuning", passed=is_needed, facts=untrained)
+        if self.final is not None and self.weights.n_train is not None:
+            learnt = {
+                "score": Fact(value=self.final.test[self.primary], unit="score", split="test"),
+                "items": Fact(value=self.weights.n_train, unit="count"),
+                "epochs": Fact(value=self.final.best_epoch, unit="count"),
+            }
+            yield Check(name="final", passed=None, facts=learnt)
+
+    def _steps(self) -> Iterator[Step]:
+        """Yield how to write the model to keep, where its weights are there."""
+        if self.weights.kept and self.best_layer != self.last_layer:
+            layer = str(self.best_layer)
+            scan = ("--layer", layer) if self.weights.scan else ()
+            yield Step(name="export", command=("export", self.weights.directory, f"layer-{layer}", *scan))
 
     @property
     def seconds(self) -> float:
         """Of training, all runs of all models together."""
         runs = (run for finding in self.models for run in (*finding.fine_tuned, *(scan[0] for scan in finding.scans)))
         return sum(run.seconds for run in runs)
-
-    @property
-    def doubt(self) -> str:
-        """What is uncertain and what it would take, in sentences; empty where it is settled, and of several models."""
-        if self.others:
-            return ""
-        errors = (error for outcome in self.outcomes for error in (outcome.validation_error, outcome.error) if error)
-        return self.answer.doubts(next((error.unit for error in errors), "item"))
-
-    def saved(self, layer: int) -> float:
-        """Return the share of the whole model's parameters that one truncated at a layer does without."""
-        return 1 - self.model.parameters[layer] / self.model.parameters[-1]
-
-    def gains(self, layer: int) -> str:
-        """Return what truncating at a layer saves, in plain words; nothing for the last one.
-
-        Example: `two fifths smaller, 1.5 times as fast [1.4 to 1.6]`.
-        """
-        if layer == self.last_layer:
-            return ""
-        speed, smaller = self.speed(layer), f"{sentences.part(self.saved(layer))} smaller"
-        return smaller if speed is None else f"{smaller}, {times_as_fast(speed)}"
 
     def speed(self, layer: int) -> Speedup | None:
         """Return how many times as fast as the whole model one is that is truncated there; None if not measured."""
@@ -455,26 +364,39 @@ class Finding(Shown):
         return tuple(made.run for made in self.runs if made.run and not made.scan)
 
     @property
-    def blocks(self) -> Blocks | None:
-        """Those below the layer to keep, undecided between layers that may be the best; None of several models."""
-        return None if self.on_floor or self.others else self.answer.blocks
-
-    @property
-    def rest(self) -> str:
-        """What it scores, and how certain that is."""
-        return self.kept if self.on_floor else f"{capitalised(self.promise)}. {self.certainty}"
-
-    @property
-    def summary(self) -> str:
-        """The result in one line."""
-        return " ".join(filter(None, (self.kept, self.certainty)))
-
-    @property
-    def parts(self) -> tuple[Table | str, ...]:
-        """The answer, the table of layers, and the evidence."""
-        return f"{self.kept} {self.certainty}\n", self.table, "", *self.grounds
-
-    @property
     def table(self) -> Table:
         """A row a layer, and model: what the search knows, what fine-tuning scored, and what follows."""
         return models_table(self) if self.others else finding_table(self)
+
+    @property
+    def details(self) -> tuple[Table, ...]:
+        """The runs, what was known before training, and the similarity to the references."""
+        known = () if self.prediction is None else (replace(self.prediction.table, title="Before training"),)
+        compared = () if self.comparison is None else self.comparison.details
+        return (runs_table(self), *known, *compared)
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The models, the data, how models were fine-tuned, and versions."""
+        protocol: dict[str, Any] = next((to_dict(made.run.protocol) for made in self.runs if made.run), {})
+        return {
+            **described(*(one.model for one in self.models)),
+            "Task": f"{self.task} ({self.kind}, sha256 {self.task_digest})",
+            "Fine-tuning": ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in protocol.items()),
+            "Versions": ", ".join(f"{name} {version}" for name, version in self.versions.items()),
+        }
+
+
+FIRST = ("gain", "difference", "parameters", "speed", "behind", "score")
+"""Facts in the order of tiles."""
+
+
+def score_fact(outcome: LayerOutcome) -> Fact:
+    """Return the test score of a layer with its interval."""
+    if outcome.error is None:
+        return Fact(value=outcome.mean, unit="score", split="test")
+    return Fact.of(outcome.error, "score", "test")
+
+
+def _known(facts: Mapping[str, Fact | None]) -> dict[str, Fact]:
+    return {name: fact for name, fact in facts.items() if fact is not None}

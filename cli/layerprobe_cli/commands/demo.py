@@ -7,7 +7,6 @@ import layerprobe as lp
 from layerprobe.encoders.model import Model
 from layerprobe.results.table import named_values
 from layerprobe_cli import options as o
-from layerprobe_cli.commands.find import export_found
 from layerprobe_cli.shell import Done, PageCall, folder_to_write
 
 AGAINST_LAST = 3
@@ -52,4 +51,4 @@ def demo(
     )
     lp.save(finding, out / "finding.json")
     call.report = call.report or out / "report.html"
-    return Done(result=finding, warnings=finding.failures, next=[export_found(finding)])
+    return Done(result=finding, warnings=finding.failures)

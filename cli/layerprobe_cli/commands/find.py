@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import layerprobe as lp
 from layerprobe.checks import LEVEL
+from layerprobe.results.conclusion import Fact, Step
 from layerprobe_cli import options as o
-from layerprobe_cli.shell import Done, PageCall, command
+from layerprobe_cli.shell import Done, PageCall
 
 if TYPE_CHECKING:
+    from layerprobe.finetuning.values import TuningResult
     from layerprobe.study.values import Finding
 
+SEEDS_OF_TEST = 3
+"""Seeds that a comparison with the last layer is advised with."""
 FOUND = "found"
 """As many blocks as the layer that is found keeps."""
 
@@ -82,38 +87,57 @@ def find(
     call.estimate(plan_find(checkpoints, task, goes_on=not dry_run, further=further, **planned), dry_run=dry_run)
     references = reference.specs(model)
     finding = lp.find(checkpoints, task, reference=references, **settings, save_models=save_models)
-    parts, beside = [*finding.parts], list[Any]()
-    notes = list[str]()
+    beside: list[TuningResult] = []
+    notes: list[str] = []
     if other_blocks == FOUND and finding.best_layer in (0, count_blocks(checkpoint.config)):
         notes.append(f"the best layer keeps {finding.best_layer} blocks, and there are no others of that number")
     elif other_blocks is not None:
         first, *further_blocks = candidates(
             checkpoint, task, finding.best_layer if other_blocks == FOUND else other_blocks
         )
-        equal_size = lp.finetune(
-            checkpoint, task, len(first), blocks=further_blocks, seeds=seeds, protocol=settings["protocol"]
-        )
-        beside.append(equal_size)
-        parts += ["", equal_size.table, equal_size.sentence]
+        protocol = settings["protocol"]
+        beside.append(lp.finetune(checkpoint, task, len(first), blocks=further_blocks, seeds=seeds, protocol=protocol))
     assert source is not None  # or no task had been loaded
-    if finding.best_layer < finding.last_layer:
-        following = [export_found(finding) if finding.weights.kept else command(*sys.argv[1:], "--final")]
-    else:
-        name = [model.name, *others][finding.place]
-        following = call.next("shrink", name, "-t", source.source, "--tune", without=f"{o.READ} {o.EMBEDDING}")
-        following += [] if finding.final is None else [export_found(finding)]
+    name = [model.name, *others][finding.place]
+    shrinking = call.step("shrink", "shrink", name, "-t", source.source, "--tune", without=f"{o.READ} {o.EMBEDDING}")
     return Done(
         result=finding,
-        parts=parts,
+        beside=beside,
         as_json={"finding": finding, "other_blocks": beside[0]} if beside else None,
         warnings=finding.failures,
         notes=notes,
-        page={"of": (finding, *beside)},
-        next=[] if finding.on_floor or finding.answer.spoilt else following,
+        steps=tuple(following(finding, shrinking)),
     )
 
 
-def export_found(finding: Finding) -> str:
-    """Return the command that writes the model to keep, whose weights are there, as a folder."""
-    layer, weights = str(finding.best_layer), finding.weights
-    return command("export", weights.directory, f"layer-{layer}", *(("--layer", layer) if weights.scan else ()))
+def following(finding: Finding, shrinking: Sequence[Step]) -> Iterator[Step]:
+    """Yield how to get the model to keep, and how to be surer: of a model that is best as a whole, how to shrink it."""
+    conclusion, words = finding.conclusion, sys.argv[1:]
+    if conclusion.case in ("floor", "spoilt"):
+        return
+    if finding.best_layer < finding.last_layer:
+        yield from conclusion.steps or [Step(name="final", command=(*words, "--final"))]
+    else:
+        yield from shrinking
+        if finding.final is not None:
+            yield from conclusion.steps
+            return
+    if finding.best_layer < finding.last_layer and finding.against_last is None and not finding.others:
+        seeds = Fact(value=SEEDS_OF_TEST, unit="count")
+        command = (*words, "--against-last", str(SEEDS_OF_TEST))
+        yield Step(name="test", command=command, facts={"seeds": seeds})
+    elif finding.answer.decision.stop == "budget":
+        budget = Fact(value=min(1.0, 2 * conclusion.facts["share"].value), unit="share")
+        yield Step(name="budget", command=replaced(words, "--budget", f"{budget.value:.0%}"), facts={"budget": budget})
+    elif finding.answer.decision.stop == "seeds":
+        more = Fact(value=2 * finding.answer.settings.seeds, unit="count")
+        yield Step(name="seeds", command=replaced(words, "--seeds", f"{more.value:.0f}"), facts={"seeds": more})
+
+
+def replaced(words: Sequence[str], option: str, value: str) -> tuple[str, ...]:
+    """Return the words of a command with another value of an option, which comes last."""
+    left = [word for word in words if not word.startswith(f"{option}=")]
+    if option in left:
+        place = left.index(option)
+        left[place : place + 2] = []
+    return (*left, option, value)
