@@ -32,7 +32,7 @@ from layerprobe.probing.values import ProbedLayer, ProbeSettings, Probing
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles, ProfileSettings
 from layerprobe.readings.reading import LayerCurve, Views
 from layerprobe.results.shown import LeavesOut
-from layerprobe.scoring.values import ItemScores, LayerScores, Scores, TaskScores
+from layerprobe.scoring.values import LayerScores, Scores, TaskScores
 from layerprobe.search.values import Evidence, Score, SearchSettings
 from layerprobe.shrinking.values import ShrinkSettings
 from layerprobe.similarity.measures.cka import RBFCKA
@@ -91,12 +91,6 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "models": st.tuples(st.deferred(lambda: values_of(ModelDescription))),
         "tasks": st.tuples(st.deferred(lambda: values_of(TaskScores))),
         "ways": st.none(),
-    },
-    ItemScores: {
-        "ids": st.just(("p", "q")),
-        "by_item": st.fixed_dictionaries({"ndcg@10": st.tuples(*[st.tuples(NUMBERS, NUMBERS)] * 3)}),
-        "means": st.fixed_dictionaries({"ndcg@10": st.tuples(*[st.deferred(lambda: values_of(Interval))] * 3)}),
-        "differences": st.tuples(*[st.deferred(lambda: values_of(Interval))] * 2),
     },
     Average: {
         "primary": PRIMARY,

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-from scipy import stats
 
 from layerprobe.checks import check_tolerance
 from layerprobe.context import current, settings
@@ -20,13 +15,12 @@ from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all
 from layerprobe.encoders.model import DEFAULTS, ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings
-from layerprobe.interval import Interval
 from layerprobe.metrics.names import METRICS, bounded
 from layerprobe.names import distinct_names, plural
-from layerprobe.scoring.values import ItemScores, LayerOfModel, LayerScores, Scores, TaskScores
-from layerprobe.scoring.zero_shot import score_split
+from layerprobe.scoring.values import LayerOfModel, LayerScores, Scores, TaskScores
+from layerprobe.scoring.zero_shot import score_by_item, score_split
 from layerprobe.stats.best import against_best
-from layerprobe.stats.crossed import crossed, least_variance, score_ends
+from layerprobe.stats.crossed import crossed
 from layerprobe.stats.paired import ItemInfluences
 from layerprobe.stats.values import TOLERANCE, AgainstBest, best_of
 from layerprobe.tasks.evaluation import links_of
@@ -35,11 +29,8 @@ from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Task, TextSplit
 
-Array = NDArray[np.float64]
 Timing = Callable[[Sequence[Resolved]], Sequence[Sequence[tuple[float, float, float]]]]
 """Models -> by model and layer, milliseconds of one text with their range: `layerprobe.profiling.run.milliseconds`."""
-_SAME = 1e-9
-"""Scores x 100 that differ by no more are the same."""
 
 
 def score(
@@ -76,8 +67,8 @@ def score(
     check_tolerance(tolerance)
     models = model if isinstance(model, list) else [model]
     several_tasks = isinstance(task, Sequence) and not isinstance(task, str)
-    tasks = list(task) if isinstance(task, Sequence) and not isinstance(task, str) else [task]
-    tasks = [checked_task(one) for one in tasks]
+    given: Any = task if several_tasks else [task]
+    tasks = [checked_task(one) for one in given]
     if not tasks:
         raise DataError("expected at least one task, got none")
     if len(tasks) > 1:
@@ -102,11 +93,6 @@ Scored = tuple[LayerScores, Embeddings]
 """The scores of a model on a split of a task, with the influences of its items."""
 
 
-def _scored(checkpoint: Resolved, task: Task, split: TextSplit) -> Scored:
-    with settings(by_item=True):
-        return score_split(checkpoint, task, split=split)
-
-
 def _warnings(scored: Scored, several: bool) -> list[str]:
     """Return the warnings about the embeddings and, with the name of one of several models, about its scores."""
     scores, embeddings = scored
@@ -123,26 +109,11 @@ def _on_task(
     tolerance: float,
 ) -> Scores:
     several, level, kind = len(checkpoints) > 1, current().level, KINDS[task.kind]
-    scored = [_scored(checkpoint, task, split) for checkpoint in checkpoints]
+    scored = [score_by_item(checkpoint, task, split=split, required=several) for checkpoint in checkpoints]
     by_model, described = [scores for scores, _ in scored], [embeddings.model for _, embeddings in scored]
     rows = [(i, layer) for i, one in enumerate(by_model) for layer in one.layers]
-    values = [by_model[i].scores[layer] for i, layer in rows]
     influences = [by_model[i].influences[layer] for i, layer in rows if by_model[i].influences]
-    if len(influences) < len(rows) and several:
-        raise DataError(
-            f"expected a kind of task that says what each item adds to a score, got {task.kind}: use score of one model"
-        )
-    compared = None
-    if influences:
-        compared = against_best(
-            values,
-            influences,
-            metric=task.primary,
-            tolerance=tolerance,
-            floor=by_model[0].floor,
-            links=links_of(task.split(split)),
-            level=level,
-        )
+    compared = _compared(by_model, task, split, tolerance=tolerance)
     if compared is None and several:
         raise DataError(
             f"expected at least two {plural(kind.unit)} that share no text, by which layers can be compared"
@@ -155,7 +126,7 @@ def _on_task(
             LayerOfModel(
                 model=i,
                 layer=layer,
-                score=values[row],
+                score=by_model[i].scores[layer],
                 interval=None if compared is None else compared.intervals[row],
                 parameters=described[i].parameters[layer],
                 **times(i, layer),
@@ -223,20 +194,16 @@ def _times(checkpoints: Sequence[Resolved], timing: Timing | None) -> Callable[[
 def _task_scores(task: Task, split: TextSplit, model: int, scored: Scored) -> TaskScores:
     """Return the scores of a model on a task, with those of each item where scores are means over items."""
     (scores, _), items = scored, task.split(split)
-    of_items = None if scores.by_item is None else item_scores(items.names, scores.by_item)
-    if of_items is not None:  # which may have further metrics
-        means = {name: tuple(mean.value for mean in means) for name, means in of_items.means.items()}
-        scores = replace(scores, metrics=means | scores.metrics)
     return TaskScores(
         task=task.name,
         task_digest=task.digest,
         kind=task.kind,
-        scores=replace(scores, influences=(), by_item=None, outputs=()),
+        scores=replace(scores, influences=(), outputs=()),
         model=model,
         n_items=len(items),
         unit=KINDS[task.kind].unit,
         facts=items.facts or None,
-        items=of_items,
+        ids=None if scores.by_item is None else items.names,
     )
 
 
@@ -262,26 +229,30 @@ def _over_tasks(
     described: dict[int, ModelDescription] = {}
     for task, name in zip(tasks, distinct_names([task.name for task in tasks]), strict=True):
         for number, checkpoint in enumerate(checkpoints):
-            one = _scored(checkpoint, task, split)
+            one = score_by_item(checkpoint, task, split=split, required=False)
             described[number] = one[1].model
             result = _task_scores(task, split, number, one)
-            done.append(replace(result, scores=replace(result.scores, compared=_compared(one[0], task, split))))
+            done.append(replace(result, scores=replace(result.scores, compared=_compared([one[0]], task, split))))
             warnings += [f"{name}: {warning}" for warning in _warnings(one, several)]
     scores = across_tasks(tuple(described.values()), done, _times(checkpoints, timing))
     return replace(scores, settings=_settings(checkpoints[0]), warnings=tuple(dict.fromkeys(warnings)))
 
 
-def _compared(scores: LayerScores, task: Task, split: TextSplit) -> AgainstBest | None:
-    """Return the layers of a model on one of several tasks, compared with the best, where that is possible."""
-    if not scores.influences:
+def _compared(
+    models: Sequence[LayerScores], task: Task, split: TextSplit, *, tolerance: float = TOLERANCE
+) -> AgainstBest | None:
+    """Return the layers of models on a task, compared with the best; None where nothing is known of their errors."""
+    rows = [(scores, layer) for scores in models for layer in scores.layers]
+    if not all(scores.influences for scores in models):
         return None
     return against_best(
-        [scores.scores[layer] for layer in scores.layers],
-        [scores.influences[layer] for layer in scores.layers],
-        metric=scores.primary,
+        [scores.scores[layer] for scores, layer in rows],
+        [scores.influences[layer] for scores, layer in rows],
+        metric=task.primary,
+        tolerance=tolerance,
+        floor=models[0].floor,
         links=links_of(task.split(split)),
         level=current().level,
-        floor=scores.floor,
     )
 
 
@@ -334,55 +305,6 @@ def across_tasks(
             )
         )
     return Scores(models=tuple(models), tasks=tuple(tasks), layers=tuple(layers), level=level)
-
-
-# ---- scores of items ------------------------------------------------------------------------------------
-
-
-def item_scores(ids: Sequence[str], by_item: dict[str, tuple[tuple[float, ...], ...]]) -> ItemScores:
-    """Return scores by metric, layer and item with their means and the differences of the first to the last layer."""
-    level, arrays = current().level, {name: list(map(np.array, layers)) for name, layers in by_item.items()}
-    primary = next(iter(arrays))
-    return ItemScores(
-        ids=tuple(ids),
-        by_item=by_item,
-        means={name: tuple(_mean(layer, level, name) for layer in layers) for name, layers in arrays.items()},
-        differences=_to_the_last(arrays[primary], level, primary),
-    )
-
-
-def mean_of(values: Array) -> float:
-    """Return the mean, which no order of the items changes."""
-    return math.fsum(values) / len(values)
-
-
-def _mean(values: Array, level: float, metric: str, *, difference: bool = False) -> Interval:
-    n = len(values)
-    # items that all score the same do not say that others would
-    variance = values.var(ddof=1) / n if np.ptp(values) > _SAME else least_variance(n)
-    mean, error = mean_of(values), math.sqrt(variance)
-    reach = float(stats.t.ppf((1 + level) / 2, len(values) - 1))
-    ends = score_ends(metric, mean, error, reach, reach, difference=difference)
-    return Interval(value=mean, standard_error=error, interval=ends, level=level, freedom=n - 1)
-
-
-def _to_the_last(layers: Sequence[Array], level: float, metric: str) -> tuple[Interval, ...]:
-    """Return each layer less the last; with m differences each interval is at 1 - (1 - level) / m."""
-    *others, last = layers
-    differences = []
-    for layer, values in enumerate(others):
-        mean = _mean(values - last, 1 - (1 - level) / len(others), metric, difference=True)
-        # the two-sided p of a mean of zero
-        p_value = float(2 * stats.t.sf(abs(mean.value) / mean.standard_error, len(last) - 1))
-        differences.append(
-            replace(
-                mean,
-                label=f"layer {layer} less layer {len(others)}",
-                level=level,
-                p_value=min(1.0, len(others) * p_value),
-            )
-        )
-    return tuple(differences)
 
 
 # ---- what can be compared -------------------------------------------------------------------------------

@@ -272,48 +272,6 @@ def _flag(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ItemScores:
-    """The score of every item at every layer, where scores are means over items, such as queries."""
-
-    ids: tuple[str, ...]
-    """Of the items."""
-    by_item: dict[str, tuple[tuple[float, ...], ...]]
-    """By metric, layer and item, x 100."""
-    means: dict[str, tuple[Interval, ...]]
-    """By metric and layer, over items, x 100, each with Student's t interval at the level."""
-    differences: tuple[Interval, ...]
-    """The primary metric of every layer but the last less that of the last, over paired items, x 100.
-
-    Intervals and p-values hold for all layers together (Bonferroni), so also for the best one, which is chosen on the
-    same items.
-    """
-
-    def columns(self, scores: LayerScores) -> Iterator[Column]:
-        """Yield, by layer, the intervals of further metrics, and how the primary one differs from the last layer's."""
-        for metric, means in self.means.items():
-            if metric != scores.primary:
-                yield columns_of(of_layers(scores.layers, means))(
-                    f"{metric}_interval",
-                    attrgetter("interval"),
-                    title=interval_title(means[0].level),
-                    form=".2f",
-                    interval=True,
-                    shown=False,
-                )
-        # a last layer that is left out has no difference to it
-        less = columns_of([*of_layers(() if scores.collapsed else scores.layers, self.differences), None])
-        yield less("less_last", attrgetter("value"), title="difference to the last", form="+.2f")
-        yield less(
-            "less_last_interval",
-            attrgetter("interval"),
-            title="interval, all layers together",
-            form="+.2f",
-            meaning=f"Of the difference in {metric_title(scores.primary)} to the last layer.",
-            interval=True,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
     """One way to make outputs of embeddings, at every layer, compared with a baseline."""
 
@@ -444,10 +402,8 @@ class Ways(LeavesOut):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskScores(LeavesOut):
+class TaskScores:
     """The scores of every layer of a model on a task."""
-
-    by_layer = "by_item", "means", "differences"
 
     task: str
     """As the user gave it."""
@@ -462,18 +418,8 @@ class TaskScores(LeavesOut):
     """What an item is called."""
     facts: dict[str, int] | None = field(default=None, metadata=RARE)
     """What else there is of the items, by what it is called, such as documents."""
-    items: ItemScores | None = field(default=None, metadata=RARE)
-    """Of each item; None where scores are no means over items."""
-
-    @property
-    def first_layer(self) -> int:
-        """As of its scores."""
-        return self.scores.first_layer
-
-    @property
-    def collapsed(self) -> int:
-        """As of its scores."""
-        return self.scores.collapsed
+    ids: tuple[str, ...] | None = field(default=None, metadata=RARE)
+    """Of the items, in the order of `scores.by_item`; None where there is no score of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -716,11 +662,7 @@ class Scores(Shown):
             "meaning": "Of one item by itself.",
             "shown": bool(fronts.get("time")),
         }
-        of_items = [task.items.columns(task.scores) for task in self.tasks if task.items is not None]
-        further = [
-            replace(columns[0], values=tuple(itertools.chain.from_iterable(column.values for column in columns)))
-            for columns in zip(*of_items, strict=True)
-        ]
+        further: list[Column] = []
         if several:
             further += [
                 column("milliseconds", **time),

@@ -106,11 +106,13 @@ def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None)
     return replace(scores, floor=floor), scored
 
 
-def score_by_item(checkpoint: Resolved, task: Task, *, split: TextSplit) -> tuple[LayerScores, Embeddings]:
-    """Return scores as `score_split` does, with the influence of each item on them."""
+def score_by_item(
+    checkpoint: Resolved, task: Task, *, split: TextSplit, required: bool = True
+) -> tuple[LayerScores, Embeddings]:
+    """Return scores as `score_split` does, with influences of the items; DataError if they are required and unknown."""
     with settings(by_item=True):
         scores, embeddings = score_split(checkpoint, task, split=split)
-    if not scores.influences:
+    if required and not scores.influences:
         raise DataError(
             f"expected a kind of task that says what each item adds to a score, got {task.kind}: use score of one model"
         )

@@ -32,7 +32,7 @@ from layerprobe.results.page import render
 from layerprobe.results.shown import PAGES, Shown, make_page
 from layerprobe.results.table import Table
 from layerprobe.results.values import Page as ResultPage
-from layerprobe.scoring.score import across_tasks, item_scores
+from layerprobe.scoring.score import across_tasks
 from layerprobe.scoring.values import LayerOfModel, LayerScores, Scores, TaskScores, Way, Ways
 from layerprobe.search.ask import LayerSearch
 from layerprobe.search.values import SearchAnswer
@@ -76,9 +76,8 @@ def retrieval(*names: str, first_layer: int = 0) -> Scores:
             metrics={"ndcg@10": tuple(map(statistics.fmean, by_query)), "mrr@10": (50.0,) * 4},
             first_layer=first_layer,
         )
-        items = item_scores(("a", "b", "c", "d"), {"ndcg@10": by_query, "mrr@10": ((50.0, 40.0, 60.0, 50.0),) * 4})
         about = {"task": "scifact", "task_digest": "0" * 64, "kind": "retrieval", "unit": "query", "n_items": 4}
-        tasks.append(TaskScores(scores=scores, items=items, facts={"documents": 100}, model=number, **about))
+        tasks.append(TaskScores(scores=scores, facts={"documents": 100}, model=number, **about))
     return Scores(
         models=tuple(model(name, 3) for name in names),
         tasks=tuple(tasks),
@@ -415,11 +414,9 @@ def test_scores_say_on_their_page_what_is_odd_about_embeddings() -> None:
     )
 
 
-def test_retrieval_has_the_whole_name_and_an_interval_of_every_metric() -> None:
+def test_retrieval_has_the_whole_name() -> None:
     table = retrieval().table
     assert set(table.data["model"]) == {"e5-small"}
-    assert [name for name in table.data if name.endswith("_low")] == ["mrr@10_interval_low", "less_last_interval_low"]
-    assert [each.head for each in table.shown if each.interval] == ["interval, all layers together"]
     assert table.notes[-1] == "4 queries, 100 documents."
 
 

@@ -8,18 +8,15 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from layerprobe.context import settings
 from layerprobe.encoders import first_use as loading
 from layerprobe.encoders.model import Model
-from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.kinds.retrieval.kind import RetrievalItems
 from layerprobe.kinds.retrieval.loading import Collection, load_retrieval, searched
 from layerprobe.metrics.names import RETRIEVAL_METRICS, Split
-from layerprobe.scoring.score import _mean, _to_the_last, score
-from layerprobe.scoring.values import ItemScores, Scores
+from layerprobe.scoring.score import score
+from layerprobe.scoring.values import Scores
 from layerprobe.tasks.values import Task
 from tests.models import N_BLOCKS, given, save_tiny
 from tests.toy_task import toy_pairs
@@ -60,10 +57,12 @@ def prompted(task: Task, query: str | None, document: str | None) -> Task:
     return dataclasses.replace(task, **items)
 
 
-def by_query(scores: Scores) -> ItemScores:
+def by_query(scores: Scores) -> dict[str, tuple[tuple[float, ...], ...]]:
     (task,) = scores.tasks
-    assert task.items is not None
-    return task.items
+    assert task.scores.by_item is not None
+    assert task.ids is not None
+    assert {len(task.ids)} == {len(layer) for layers in task.scores.by_item.values() for layer in layers}
+    return task.scores.by_item
 
 
 @pytest.fixture(scope="module")
@@ -112,22 +111,20 @@ def check_by_hand(found: Scores, model: str, task: Task, options: Model, **setti
     for layer in range(N_BLOCKS + 1):
         expected = by_hand(model, task, layer, options, **settings)
         for metric in RETRIEVAL_METRICS:
-            np.testing.assert_allclose(
-                by_query(found).by_item[metric][layer], expected[metric], err_msg=f"{metric} {layer}"
-            )
+            np.testing.assert_allclose(by_query(found)[metric][layer], expected[metric], err_msg=f"{metric} {layer}")
 
 
 def test_every_layer_is_scored_as_by_hand(models: dict[str, str], options: Model, scores: Scores) -> None:
-    assert tuple(by_query(scores).by_item) == tuple(scores.metrics) == RETRIEVAL_METRICS
+    assert tuple(by_query(scores)) == tuple(scores.metrics) == RETRIEVAL_METRICS
     assert (len(scores.scores), scores.first.method) == (N_BLOCKS + 1, "cosine")
     assert scores.tasks[0].facts == {"documents": 41}
-    assert len(set(by_query(scores).by_item["ndcg@10"])) == N_BLOCKS + 1, "expected layers that differ"
+    assert len(set(by_query(scores)["ndcg@10"])) == N_BLOCKS + 1, "expected layers that differ"
     check_by_hand(scores, models["bert"], task_of(), options)
 
 
 def test_by_the_inner_product(models: dict[str, str], options: Model, scores: Scores) -> None:
     found = score(given(models["bert"], options), by_dot(task_of()))
-    assert by_query(found).by_item != by_query(scores).by_item
+    assert by_query(found) != by_query(scores)
     check_by_hand(found, models["bert"], task_of(), options, ranking="dot")
 
 
@@ -141,7 +138,7 @@ def test_prompts_stand_before_queries_and_documents(models: dict[str, str], opti
     begun = dataclasses.replace(options, prompt="find a ")
     one = score(given(models["bert"], begun), prompted(task_of(), None, ""))
     assert one.settings == {"query_prompt": "find a "}
-    assert by_query(one).by_item != by_query(both).by_item
+    assert by_query(one) != by_query(both)
 
 
 def test_a_document_with_the_id_of_the_query_is_not_ranked(models: dict[str, str], options: Model) -> None:
@@ -156,7 +153,7 @@ def test_a_document_with_the_id_of_the_query_is_not_ranked(models: dict[str, str
 def test_ids_that_are_equal_by_chance_change_nothing(models: dict[str, str], options: Model, scores: Scores) -> None:
     task = task_of(query_ids=IDS[:40])
     assert items_of(task).own == (-1,) * 40
-    assert by_query(score(given(models["bert"], options), task)).by_item == by_query(scores).by_item
+    assert by_query(score(given(models["bert"], options), task)) == by_query(scores)
 
 
 def test_of_equal_documents_the_higher_id_comes_first(models: dict[str, str], options: Model) -> None:
@@ -164,7 +161,7 @@ def test_of_equal_documents_the_higher_id_comes_first(models: dict[str, str], op
     relevance = ((0, 3, 1.0), (1, 40, 1.0), (2, 3, 1.0), (3, 40, 1.0))
     task = task_of(queries=((PAIRS.second or ())[3],) * 4, query_ids=("a", "b", "c", "d"), relevance=relevance)
     found = score(given(models["bert"], options), task)
-    assert by_query(found).by_item["mrr@10"] == ((50.0, 100.0, 50.0, 100.0),) * (N_BLOCKS + 1)
+    assert by_query(found)["mrr@10"] == ((50.0, 100.0, 50.0, 100.0),) * (N_BLOCKS + 1)
 
 
 # ---- from the store, without a model ------------------------------------------------------------------
@@ -175,68 +172,6 @@ def test_a_second_call_loads_no_model(
 ) -> None:
     monkeypatch.setattr(loading, "load_encoder", lambda *_, **__: pytest.fail("loaded a model"))
     assert score(given(models["bert"], options), task_of()) == scores
-
-
-# ---- intervals ----------------------------------------------------------------------------------------
-
-
-def wilson(share: float, variance: float, reach: float) -> tuple[float, float]:
-    """Return the shares from which this one is `reach` errors away, as roots of a quadratic equation."""
-    n = max(share * (1 - share) / variance, variance**-0.5)
-    low, high = sorted(np.roots([1 + reach**2 / n, -2 * share - reach**2 / n, share**2]).real)
-    return low, high
-
-
-def test_intervals_reach_as_far_as_students_and_wilsons(scores: Scores) -> None:
-    for metric in RETRIEVAL_METRICS:
-        for values, mean in zip(by_query(scores).by_item[metric], by_query(scores).means[metric], strict=True):
-            student = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
-            reach = stats.t.ppf(0.975, len(values) - 1)
-            low, high = wilson(np.mean(values) / 100, (stats.sem(values) / 100) ** 2, reach)
-            assert mean.interval == pytest.approx((min(student[0], 100 * low), max(student[1], 100 * high)))
-            assert mean.value == pytest.approx(np.mean(values))
-    assert scores.best_layer == int(np.argmax(scores.scores))
-
-
-def test_differences_to_the_last_layer_are_paired_and_hold_together(scores: Scores) -> None:
-    *others, last = map(np.array, by_query(scores).by_item["ndcg@10"])
-    assert len(by_query(scores).differences) == len(others) == N_BLOCKS
-    for layer, (values, found) in enumerate(zip(others, by_query(scores).differences, strict=True)):
-        test = stats.ttest_rel(values, last)
-        assert (found.label, found.level) == (f"layer {layer} less layer {N_BLOCKS}", 0.95)
-        assert found.value == pytest.approx(values.mean() - last.mean())
-        assert found.p_value == pytest.approx(min(1, N_BLOCKS * test.pvalue))
-        interval = test.confidence_interval(1 - 0.05 / N_BLOCKS)
-        assert found.interval == pytest.approx((interval.low, interval.high))
-
-
-def test_the_level_is_that_asked_for(models: dict[str, str], options: Model, scores: Scores) -> None:
-    with settings(level=0.8):
-        found = score(given(models["bert"], options), task_of())
-    assert {each.level for each in (*by_query(found).means["mrr@10"], *by_query(found).differences)} == {0.8}
-    assert all(
-        a.interval[1] < b.interval[1]
-        for a, b in zip(by_query(found).means["mrr@10"], by_query(scores).means["mrr@10"], strict=True)
-    )
-    with pytest.raises(DataError, match="expected a confidence level between 0 and 1"), settings(level=1.0):
-        score(given(models["bert"], options), task_of())
-
-
-def test_layers_that_do_not_differ_have_a_p_of_one(models: dict[str, str], options: Model) -> None:
-    everything = [(query, document, 1.0) for query in range(40) for document in range(41)]
-    found = score(given(models["bert"], options), task_of(everything))
-    assert found.scores == (100.0,) * (N_BLOCKS + 1)
-    assert {(each.value, each.standard_error, each.p_value) for each in by_query(found).differences} == {(0, 2.5, 1)}
-    assert found.best_layer == 0
-
-
-def test_queries_that_all_score_the_same_leave_an_error() -> None:
-    layers = [np.full(6, 63.09), np.full(6, 100.0)]
-    low, high = _mean(layers[1], 0.95, "ndcg@10").interval
-    assert (low, high) == pytest.approx((100 / (1 + stats.t.ppf(0.975, 5) ** 2 / 6), 100)), "Wilson's of six"
-    (difference,) = _to_the_last(layers, 0.95, "ndcg@10")
-    assert difference.interval[0] < difference.value < 0 < difference.interval[1]
-    assert 0.03 < difference.p_value < 1  # six equal signs have a p of 1/32
 
 
 # ---- a real model -------------------------------------------------------------------------------------
