@@ -4,7 +4,6 @@ import json
 import math
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -254,7 +253,7 @@ def class_names(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def spelled_alike(counts: Mapping[str, int], what: str = "classes") -> tuple[str, ...]:
-    """Return a warning of classes that may be one class in several spellings, and how to merge them; none without any.
+    """Return a warning of classes that may be one class in several spellings; none without any.
 
     Alike are those that differ in case, white space, hyphens, quotes, a full stop, forms of Unicode or the way a number
     is written, and true and 1, false and 0.
@@ -269,31 +268,13 @@ def spelled_alike(counts: Mapping[str, int], what: str = "classes") -> tuple[str
     groups = [labels for labels in by_form.values() if len(labels) > 1]
     if not groups:
         return ()
-    examples = groups[:_SHOWN]
-    listed = "; ".join(", ".join(f"{_visible(label)} ({counts[label]:,})" for label in group) for group in examples)
-    pairs = ((label.strip(), group[0].strip()) for group in examples for label in group[1:])
-    to_first = ", ".join(f"{_visible(label)}: {_visible(first)}" for label, first in pairs if label != first)
-    more = ", ..." if len(groups) > len(examples) else ""
-    merged = f".replace({{{to_first}{more}}})" if to_first else ""
+    listed = [", ".join(f"{_visible(label)} ({counts[label]:,})" for label in group) for group in groups[:_SHOWN]]
+    more = "; ..." if len(groups) > _SHOWN else ""
+    n = sum(map(len, groups))
     return (
-        f"{sum(map(len, groups))} {what} may be spellings of {len(groups)}: {listed}{more}; they stay separate: to "
-        f"merge them, give pandas.Series(labels).astype(str).str.strip(){merged}",
+        f"{n} {what} may be spellings of {len(groups)}: {'; '.join(listed)}{more}; they stay separate: write them "
+        "alike in the data if they are the same",
     )
-
-
-def read_as_one(cells: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return a note of labels with the cells that were read as each, where these differ; none where none do.
-
-    Examples:
-        >>> read_as_one([("1", "1"), ("1", "1.0"), ("2", "2")])
-        ("cells that were read as one label: '1' (1), '1.0' (1)",)
-    """
-    by_label: dict[str, Counter[str]] = {}
-    for label, cell in cells:
-        by_label.setdefault(label, Counter())[cell] += 1
-    several = [written for written in by_label.values() if len(written) > 1]
-    groups = [[f"{_visible(cell)} ({n:,})" for cell, n in written.most_common(_SHOWN)] for written in several[:_SHOWN]]
-    return (f"cells that were read as one label: {'; '.join(map(', '.join, groups))}",) if groups else ()
 
 
 _SHOWN = 5

@@ -15,7 +15,6 @@ from layerprobe.tasks.cells import (
     class_names,
     label_cell,
     parse_score,
-    read_as_one,
     scale,
     spelled_alike,
 )
@@ -176,7 +175,7 @@ def task_of(
         rows = [row for role in SPLITS for row in splits[role]]
         alike = spelled_alike(Counter(row.label for row in rows))
         labels, scale_note = _classes(kind, splits, alike)
-        notes, warnings = (*notes, *read_as_one((row.label, row.cell) for row in rows)), (*warnings, *alike)
+        warnings = (*warnings, *alike)
     else:
         score_range, scale_note = _score_range(kind, [row for role in SPLITS for row in splits[role]], score_range)
     number = {label: i for i, label in enumerate(labels)}

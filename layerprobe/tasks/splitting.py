@@ -76,7 +76,7 @@ def with_all_splits(
     """Return splits with those that are missing drawn from the train split, and a note of that.
 
     Training items whose keys are alike, see `split_by_ratio`, stay together, as the note says. Where they have labels
-    and a draw leaves train without one, or another split with one alone, as few items as possible are exchanged.
+    and a draw leaves train without one, or another split with one alone, items are moved.
     """
     drawn = [role for role in SPLITS if role == "train" or role not in splits]
     if drawn == ["train"]:
@@ -85,53 +85,44 @@ def with_all_splits(
     shares = [ratio for role, ratio in zip(SPLITS, ratios, strict=True) if role in drawn]
     pairs = list(keys)
     split = split_by_ratio(pairs, shares, seed=seed)
-    rows_of = _exchanged(split, pairs, labels) if labels else split
+    rows_of = _with_every_label(split, pairs, labels) if labels else split
     parts: list[Any] = [train.take(rows) if isinstance(train, Items) else [train[i] for i in rows] for rows in rows_of]
     sizes = ", ".join(f"{len(part):,} {role}" for role, part in zip(drawn, parts, strict=True))
     note = f"split {counted(len(train), unit)} at random with seed {seed} into {sizes}"
     if rows_of != split:
         moved = sum(len({*after} - {*before}) for before, after in zip(split, rows_of, strict=True))
-        note += f", {moved} of them exchanged so that train has every label and each split two"
+        note += f", {moved} of them moved so that train has every label and each split two"
     filled = {**splits, **dict(zip(drawn, parts, strict=True))}
     return filled, [f"{note}; {together} are in one split" if together else note]
 
 
-def _exchanged(parts: list[list[int]], pairs: Sequence[tuple[str, ...]], labels: Sequence[str]) -> list[list[int]]:
-    """Return splits of which the first, train, has every label and the others two, as far as exchanges make it so.
+def _with_every_label(
+    parts: list[list[int]], pairs: Sequence[tuple[str, ...]], labels: Sequence[str]
+) -> list[list[int]]:
+    """Return splits of which the first, train, has every label and the others two, as far as moved items make it so.
 
-    What has copies is not exchanged.
+    What has copies stays.
     """
-    counts = Counter(labels[i] for i in parts[0])
-    if set(labels) == counts.keys() and all(len({labels[i] for i in part}) != 1 for part in parts[1:]):
-        return parts
-    train, *others = map(set, parts)
+    train, *others = map(list, parts)
+    counts = Counter(labels[row] for row in train)
     keys = [frozenset(map(plain, pair)) for pair in pairs]
     copies = Counter(keys)
-    single = [i for i, key in enumerate(keys) if copies[key] == 1]
-    begin = 0
 
-    def is_spare(i: int) -> bool:
-        return i in train and counts[labels[i]] > 1
-
-    def exchange(row: int, other: set[int]) -> None:
-        nonlocal begin
-        # what is in train as the only one of its label stays so: with many labels all would be looked at again
-        while begin < len(single) and not is_spare(single[begin]):
-            begin += 1
-        rows = (single[place] for place in range(begin, len(single)))
-        if (spare := next((i for i in rows if labels[i] != labels[row] and is_spare(i)), None)) is not None:
-            train.symmetric_difference_update((row, spare))
-            other.symmetric_difference_update((row, spare))
-            counts.update({labels[row]: 1, labels[spare]: -1})
+    def move(row: int, begin: list[int], end: list[int]) -> None:
+        begin.remove(row)
+        end.append(row)
 
     for other in others:
-        for row in sorted(other.intersection(single)):
-            if not counts[labels[row]]:
-                exchange(row, other)
-        if len({labels[i] for i in other}) == 1:
-            for row in sorted(other.intersection(single))[:1]:
-                exchange(row, other)
-                begin = 0
+        for row in tuple(other):
+            if not counts[labels[row]] and copies[keys[row]] == 1:
+                move(row, other, train)
+                counts[labels[row]] += 1
+        present = {labels[row] for row in other}
+        spare = (row for row in train if copies[keys[row]] == 1 and counts[labels[row]] > 1)
+        different = [row for row in spare if labels[row] not in present]
+        if len(present) == 1 and different:
+            move(different[0], train, other)
+            counts[labels[different[0]]] -= 1
     return [sorted(part) for part in (train, *others)]
 
 

@@ -312,8 +312,10 @@ def _read_delimited(path: Path, usual: Format, format: Format) -> Table:
         ways = [way for way in ways if way.mark == format.mark] or [Format(delimiter=format.mark, quotes=True)]
     if format.quotes is not None:
         ways = list(dict.fromkeys(dataclasses.replace(way, quotes=format.quotes) for way in ways))
-    clean = {way.mark: way for way in reversed(ways) if _width(path, way, encoding) > 1}  # of two with tabs the first
-    way, *others = sorted(clean.values(), key=ways.index) or [_nearest(path, ways, encoding)]
+    shares = {way: _share_alike(path, way, encoding) for way in ways}
+    clean = {way.mark: way for way in reversed(ways) if shares[way] == 1}  # of two with tabs the first
+    nearest = max(ways, key=shares.__getitem__)  # what is wrong with the file is said of this one
+    way, *others = sorted(clean.values(), key=ways.index) or [nearest if shares[nearest] > 0.5 else ways[0]]
     # every comma stands between two digits
     if others and way.mark == "," and not any(_OTHER_COMMA.search(line) for _, line in read_lines(path, encoding)):
         way, *others = *others, way
@@ -336,8 +338,8 @@ def _read_delimited(path: Path, usual: Format, format: Format) -> Table:
             raise TaskError(f"{path}, line {number}: {expected}{reading}: {repair}")
     table = Table(name=str(path), header=None, rows=tuple(rows.values()), numbers=tuple(rows), detected=notes)
     if others:
-        readings = [f"by {option.delimiter_name} {_first_row(path, option, encoding)}" for option in (way, *others)]
-        message = f"{path} can be read in {len(readings)} ways, its first row separated {' or '.join(readings)}"
+        delimiters = " or ".join(reading.delimiter_name for reading in (way, *others))
+        message = f"{path} can be read as separated by {delimiters}"
         warning = f"{message}: took the {way.delimiter_name}, choose with {option('format', 'delimiter=')}"
         table = dataclasses.replace(table, warnings=(warning,))
     return table
@@ -392,45 +394,19 @@ def _unquoted(path: Path, mark: str, encoding: str) -> Iterator[tuple[int, list[
         yield number, line.removesuffix("\n").removesuffix("\r").split(mark)
 
 
-def _width(path: Path, way: Format, encoding: str) -> int:
-    """Return how many fields all rows have; 0 where that is one, they differ, or a row is malformed."""
-    width = 0
+def _share_alike(path: Path, way: Format, encoding: str) -> float:
+    """Return the share of rows with as many fields as the first one; 0 where that has only one."""
+    widths: list[int] = []
     try:
         with contextlib.closing(_records(path, way, encoding)) as records:
             for _, record in records:
                 if any(record):
-                    width = width or len(record)
-                    if width == 1 or len(record) != width:
-                        return 0
+                    widths.append(len(record))
+                    if widths[0] == 1:
+                        return 0.0
     except TaskError:
-        return 0
-    return width
-
-
-def _first_row(path: Path, way: Format, encoding: str) -> str:
-    with contextlib.closing(_records(path, way, encoding)) as records:
-        record: list[str] = next((cells for _, cells in records if any(cells)), [])
-    return " | ".join(" ".join(cell.split())[:30] for cell in record[:8])
-
-
-def _nearest(path: Path, ways: Sequence[Format], encoding: str) -> Format:
-    """Return the way, of those that do not read a file, in which most rows have the fields of the first, two or more.
-
-    Where that is no more than half of them in any, it is the first way. Errors are of that one.
-    """
-    shares = {way: _share_as_first(path, way, encoding) for way in ways}
-    best = max(ways, key=shares.__getitem__)
-    return best if shares[best] > 0.5 else ways[0]
-
-
-def _share_as_first(path: Path, way: Format, encoding: str) -> float:
-    widths = []
-    with contextlib.suppress(TaskError), contextlib.closing(_records(path, way, encoding)) as records:
-        for _, record in records:
-            widths += [len(record)] if any(record) else []
-            if widths[:1] == [1]:
-                break
-    return sum(width == widths[0] for width in widths) / len(widths) if widths and widths[0] > 1 else 0.0
+        widths.append(0)  # of a malformed row
+    return widths.count(widths[0]) / len(widths) if widths and widths[0] else 0.0
 
 
 def _are_quoted(path: Path, encoding: str) -> bool:

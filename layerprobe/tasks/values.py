@@ -90,16 +90,15 @@ class Items(abc.ABC):
     def prompted(self, prompt: str) -> Self:
         """Return the items with the prompt before every text."""
 
-    @abc.abstractmethod
     def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
-        """Raise DataError unless a task of this kind, with these names of classes, can have the items in this split."""
+        """Raise DataError unless a task of this kind, with these names of classes, can have the items in this split.
 
-    def check_texts(self, split: str, *fields: str) -> None:
-        """Raise DataError if something of these fields is no text, or is empty."""
-        for name in fields:
-            for i, content in enumerate(getattr(self, name) or ()):
+        By default every side of an item must be a text, and not empty.
+        """
+        for number, item in enumerate(zip(*self.sides, strict=True)):
+            for content in item:
                 if not isinstance(content, str) or not content.strip():
-                    raise DataError(f"expected a text at {split}.{name}[{i}], got {content!r}: leave it out")
+                    raise DataError(f"expected texts in {split}[{number}], got {content!r}: leave it out")
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -191,7 +190,7 @@ class Examples(Items):
 
     def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
         """Raise DataError unless they are texts or pairs, as the kind has it, none empty, with known classes."""
-        self.check_texts(split, "first", "second")
+        super(Examples, self).check(kind, labels=labels, split=split)
         if (self.second is not None) != kind.pairs:
             expected = "pairs" if kind.pairs else "single texts"
             raise DataError(f"expected {expected} in the {split} split of a task of kind {kind.name}")

@@ -1,4 +1,4 @@
-"""One class in several spellings: the classes stay separate, and one line says so, with counts and how to merge."""
+"""One class in several spellings: the classes stay separate, and one line says so, with counts."""
 
 import unicodedata
 from pathlib import Path
@@ -46,15 +46,8 @@ def frame(*labels: Any) -> pd.DataFrame:
     return pd.DataFrame({"text": texts, "label": [labels[i % len(labels)] for i in range(N)]}, dtype=object)
 
 
-def merged(warning: str, labels: pd.Series) -> pd.Series:
-    """Return labels as the line says."""
-    line = warning.partition("to merge them, give ")[2]
-    result: pd.Series = eval(line, {"pandas": pd, "labels": labels})
-    return result
-
-
 @pytest.mark.parametrize(("first", "second"), ONE_CLASS)
-def test_spellings_are_said_and_merged_as_the_line_says(first: Any, second: Any, tmp_path: Path) -> None:
+def test_spellings_are_warned_of(first: Any, second: Any, tmp_path: Path) -> None:
     rows = frame(first, second, "none")
     rows.to_csv(tmp_path / "rows.csv", index=False)
     for source in (rows, tmp_path / "rows.csv"):
@@ -63,18 +56,12 @@ def test_spellings_are_said_and_merged_as_the_line_says(first: Any, second: Any,
         (warning,) = task.warnings
         assert warning.startswith("2 classes may be spellings of 1: ")
         assert warning.count(f"({N // 3})") == 2
-        rows["label"] = merged(warning, rows["label"])
-        again = lp.load_task(rows, kind="classification")
-        assert (len(again.labels), again.warnings) == (2, ())
-        rows = frame(first, second, "none")
 
 
 @pytest.mark.parametrize(("first", "second"), [*ONE_CLASS, ("yes", "yes "), ("yes", "yes\u00a0")])
-def test_targets_of_probe_are_said_too(first: Any, second: Any) -> None:
-    labels = frame(first, second, "none")["label"]
-    (note,) = as_targets(labels, N, kind="classes").remarks
+def test_targets_of_probe_are_warned_of_too(first: Any, second: Any) -> None:
+    (note,) = as_targets(frame(first, second, "none")["label"], N, kind="classes").remarks
     assert note.startswith("2 classes may be spellings of 1: ")
-    assert as_targets(merged(note, labels), N, kind="classes").remarks == ()
 
 
 def test_true_among_numbers_is_no_1_in_silence() -> None:
@@ -93,15 +80,6 @@ def test_tags_are_said_too(tmp_path: Path) -> None:
     file.write_text("".join(f"word{i} O\nname{i} {tags[i % 3]}\n\n" for i in range(N)))
     assert any(
         "2 tags may be spellings of 1: 'B-PER' (40), 'B-Per' (40)" in line for line in lp.load_task(file).warnings
-    )
-
-
-def test_cells_that_are_read_as_one_label_are_said() -> None:
-    task = lp.load_task(frame("yes", " yes", "no"), kind="classification")
-    assert task.labels == ("no", "yes")
-    assert "cells that were read as one label: 'yes' (40), ' yes' (40)" in task.notes
-    assert not any(
-        "read as one label" in note for note in lp.load_task(frame("yes", "no"), kind="classification").notes
     )
 
 

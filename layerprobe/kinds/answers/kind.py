@@ -107,22 +107,6 @@ class Questions(Items):
         """Return them with the prompt before every question; contexts, in which answers have their places, stay."""
         return replace(self, questions=tuple(prompt + question for question in self.questions))
 
-    def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
-        """Raise DataError unless no text is empty and every answer is in its context where it is said to be."""
-        self.check_texts(split, "questions", "contexts")
-        for i, (context, answers) in enumerate(zip(self.contexts, self.answers, strict=True)):
-            for answer in answers:
-                if not is_in(answer, context):
-                    raise DataError(
-                        f"expected the answer {answer.text[:40]!r} at character {answer.start} of the context of "
-                        f"{split}[{i}], got {context[max(0, answer.start) : answer.end][:40]!r}"
-                    )
-
-
-def is_in(answer: Answer, context: str) -> bool:
-    """Return whether a context has an answer, which is no white space, where it is said to be."""
-    return answer.start >= 0 and bool(answer.text.strip()) and context[answer.start : answer.end] == answer.text
-
 
 Array = NDArray[np.float64]
 Words = tuple[str, ...]
@@ -437,7 +421,7 @@ def _answer(text: Any, start: Any, context: str, name: str) -> Answer:
     if not isinstance(text, str) or isinstance(start, bool) or not hasattr(start, "__index__"):
         raise UnusableRowError("with an answer that is no text and whole number", name=name)
     answer = Answer(text=Cleaner().clean(text), start=int(start))
-    if not is_in(answer, context):
+    if answer.start < 0 or not answer.text.strip() or context[answer.start : answer.end] != answer.text:
         raise UnusableRowError("whose answer is not in the context at answer_start", name=name)
     return answer
 

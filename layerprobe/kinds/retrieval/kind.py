@@ -232,26 +232,7 @@ class RetrievalItems(Items):
 
     def __post_init__(self) -> None:
         check_choice(self.ranking, Ranking, name="ranking")
-        if self.ids and len(set(self.ids)) < len(self):
-            raise DataError(f"expected {len(self)} distinct query ids, got {len(set(self.ids))}")
         super(RetrievalItems, self).__post_init__()
-        if without := sum(not documents for documents in self.relevance):
-            raise DataError(f"expected a relevant document for every query, {without} have none: leave them out")
-        numbers = {*chain(*chain(*self.trained)), *(document for document, _ in chain(*self.relevance))}
-        if numbers and not (min(numbers) >= 0 and max(numbers) < len(self.documents)):
-            raise DataError(
-                f"expected numbers of {len(self.documents)} documents, got {min(numbers)} to {max(numbers)}"
-            )
-        for query, (itself, judged) in enumerate(zip(self.own, self.relevance, strict=True)):
-            gains = dict(judged)
-            if len(gains) < len(judged):
-                raise DataError(f"expected one gain for a query and a document, got several for query {query}")
-            if itself in gains:
-                raise DataError(f"expected no query that finds itself, got query {query}")
-            if not all(math.isfinite(gain) and gain > 0 for gain in gains.values()):
-                raise DataError(f"expected gains above 0, got {', '.join(map(str, gains.values()))} for query {query}")
-        if len({len(example) for example in chain(*self.trained)}) > 1:
-            raise DataError("expected as many hard negatives for each positive, got more for some than for others")
 
     def __repr__(self) -> str:
         return f"<RetrievalItems: {len(self):,} queries, {len(self.documents):,} documents>"
@@ -332,12 +313,6 @@ class RetrievalItems(Items):
             query_prompt=query if self.query_prompt is None else self.query_prompt,
             document_prompt=document if self.document_prompt is None else self.document_prompt,
         )
-
-    def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
-        """Raise DataError unless there are two documents to rank, and no text is empty."""
-        if len(self.documents) < 2:
-            raise DataError(f"expected at least two documents to rank in the {split} split, got {len(self.documents)}")
-        self.check_texts(split, "queries", "documents")
 
 
 RETRIEVAL = Kind(

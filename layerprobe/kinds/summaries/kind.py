@@ -108,11 +108,6 @@ class SummaryItems(Items):
     prompt: str = ""
     """Before every sentence where it is embedded; ROUGE does not read it."""
 
-    def __post_init__(self) -> None:
-        super(SummaryItems, self).__post_init__()
-        if self.keep < 1:
-            raise DataError(f"expected at least one sentence to choose of each document, got {self.keep}")
-
     @property
     def sides(self) -> tuple[tuple[str, ...], ...]:
         """The documents, each as one text: those that are equal are not independent."""
@@ -151,13 +146,6 @@ class SummaryItems(Items):
     def prompted(self, prompt: str) -> SummaryItems:
         """Return the documents with the prompt before every sentence."""
         return replace(self, prompt=prompt + self.prompt)
-
-    def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
-        """Raise DataError unless every document and summary has a sentence, none empty."""
-        for name, texts in ("document", self.documents), ("summary", self.summaries):
-            for i, sentences in enumerate(texts):
-                if not sentences or not all(isinstance(sentence, str) and sentence.strip() for sentence in sentences):
-                    raise DataError(f"expected a {name} of sentences at {split}[{i}], got {sentences!r:.80}")
 
     def arranged(self, scores: Array) -> Array:
         """Return scores of all sentences as outputs, (documents, longest document), 0 after the end of a document."""

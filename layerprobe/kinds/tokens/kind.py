@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -178,10 +178,6 @@ class TaggedSentences(Items):
     labels: tuple[str, ...]
     """Names of the tags; the first is what a word counts as that a model does not read: O, or the most frequent tag."""
 
-    def __post_init__(self) -> None:
-        if list(map(len, self.words)) != list(map(len, self.tags)):
-            raise DataError("expected a tag for every word of every sentence")
-
     def __repr__(self) -> str:
         return f"<TaggedSentences: {len(self):,} sentences, {self.n_outputs:,} words>"
 
@@ -211,16 +207,6 @@ class TaggedSentences(Items):
         if prompt:
             raise DataError(f"expected no prompt before sentences whose words have tags, got {prompt[:40]!r}")
         return self
-
-    def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
-        """Raise DataError unless all sentences have words, and their tags are the labels of the task."""
-        if tuple(labels) != self.labels:
-            raise DataError(f"expected the labels of the task in the {split} split, got {', '.join(self.labels[:20])}")
-        for i, words in enumerate(self.words):
-            if not words or not all(isinstance(word, str) and word.strip() for word in words):
-                raise DataError(f"expected words at {split}.words[{i}], got {list(words)[:10]}: leave such ones out")
-        if not all(0 <= tag < len(self.labels) for tags in self.tags for tag in tags):
-            raise DataError(f"expected numbers of tags from 0 to {len(self.labels) - 1} in the {split} split")
 
 
 def tagged_view(task: Task, sentences: TaggedSentences) -> ItemView:

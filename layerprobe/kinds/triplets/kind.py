@@ -52,10 +52,6 @@ class Triplets(Items):
         anchors, positives, negatives = (tuple(prompt + text for text in side) for side in self.sides)
         return replace(self, anchors=anchors, positives=positives, negatives=negatives)
 
-    def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
-        """Raise DataError if a text is empty."""
-        self.check_texts(split, *self.by_item)
-
 
 Array = NDArray[np.float64]
 

@@ -1,6 +1,5 @@
 """Queries, documents and relevance from folders, tables and a stand-in for the Hub."""
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import datasets
 import pandas
 import pytest
 
-from layerprobe.errors import DataError, TaskError
+from layerprobe.errors import TaskError
 from layerprobe.kinds.retrieval.kind import RetrievalItems
 from layerprobe.kinds.retrieval.loading import Collection, load_retrieval, searched
 from layerprobe.tasks.values import Task
@@ -195,12 +194,6 @@ def test_empty_texts_of_a_table_are_dropped(tmp_path: Path) -> None:
 
 
 # ---- what is refused ----------------------------------------------------------------------------------
-
-
-def test_ids_of_queries_are_distinct(beir: Path) -> None:
-    task = load_retrieval(beir)
-    with pytest.raises(DataError, match="expected 4 distinct query ids, got 1"):
-        dataclasses.replace(items_of(task), ids=items_of(task).ids[:1] * 4)
 
 
 # ---- the Hub ------------------------------------------------------------------------------------------
