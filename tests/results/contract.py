@@ -1,0 +1,81 @@
+"""What every result must hold, whatever it is of: its words are made of its facts, and fit where they are shown."""
+
+import re
+import string
+from collections.abc import Iterator
+from itertools import chain
+
+from layerprobe.results import terminal, words
+from layerprobe.results.conclusion import Check, Conclusion, Fact, Step
+from layerprobe.results.kept import read_result
+from layerprobe.results.shown import Shown
+
+MOST_WORDS = {"headline": 8, "sentence": 30}
+"""Six and 25, and some more where a model's name or several clauses stand in them."""
+_NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
+
+
+def assert_keeps_contract(result: Shown) -> None:
+    """Every number in the text of a result is one of its facts, its texts are short, and its charts have columns."""
+    conclusion = result.conclusion
+    allowed = set(_numbers_of(conclusion)) | set(_NUMBER.findall(" ".join(_raw(words._words()))))
+    for text in texts(conclusion):
+        for number in _NUMBER.findall(text):
+            assert number in allowed, f"{number} in {text!r} is no fact of {type(result).__name__}"
+    headline, sentence = words.headline(conclusion), words.sentence(conclusion)
+    assert 1 <= len(headline.split()) <= MOST_WORDS["headline"], headline
+    assert len(sentence.split()) <= MOST_WORDS["sentence"], sentence
+    assert all(name in conclusion.facts for name in result.facts)
+    assert len(conclusion.steps) <= 2
+    for chart in chain.from_iterable(table.charts for table in (result.table, *result.details)):
+        tables = [table for table in (result.table, *result.details) if chart in table.charts]
+        chart.quantity(tables[0])  # raises where columns are missing, or of two splits
+    assert len(result.table.first) <= 6, [column.name for column in result.table.first]
+    lines = str(result).split("\n")
+    commands = ("layerprobe ", "  layerprobe ")
+    wide = [line for line in lines if len(line) > terminal.WIDTH and not line.lstrip().startswith(commands)]
+    assert not wide, wide
+    assert headline in lines[0]
+    assert str(read_result(result.to_json())) == str(result), "it reads back as it was"
+
+
+def texts(conclusion: Conclusion) -> Iterator[str]:
+    """Yield every text that is made of a conclusion."""
+    yield words.headline(conclusion)
+    yield words.certainty(conclusion)
+    yield words.sentence(conclusion)
+    yield words.cost(conclusion)
+    yield from chain.from_iterable(words.tiles(conclusion))
+    yield from chain.from_iterable(words.line(check, conclusion) for check in conclusion.checks)
+    yield from chain.from_iterable(words.step(step, conclusion) for step in conclusion.steps)
+
+
+def _numbers_of(conclusion: Conclusion) -> Iterator[str]:
+    parts: list[Conclusion | Check | Step] = [conclusion, *conclusion.checks, *conclusion.steps]
+    for part in parts:
+        for fact in part.facts.values():
+            yield from _written(fact)
+        for value in part.names.values():
+            yield from _NUMBER.findall(str(value))
+            yield str(len(value)) if isinstance(value, tuple) else ""
+    if conclusion.choice is not None:
+        yield from map(str, range(conclusion.choice.n_blocks + 1))
+
+
+def _written(fact: Fact) -> Iterator[str]:
+    for spec in words._PARTS:
+        try:
+            yield from _NUMBER.findall(format(words._Written(fact), spec))
+        except KeyError:  # the fact lacks that part
+            continue
+    yield f"{round(fact.value):,}"
+
+
+def _raw(section: object) -> Iterator[str]:
+    """Yield the texts of templates between their fields."""
+    if isinstance(section, str):
+        yield from (text for text, *_ in string.Formatter().parse(section))
+    elif isinstance(section, dict):
+        yield from chain.from_iterable(map(_raw, section.values()))
+    elif isinstance(section, list):
+        yield from chain.from_iterable(map(_raw, section))
