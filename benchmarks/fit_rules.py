@@ -19,8 +19,7 @@ from scipy.special import logsumexp
 from layerprobe.errors import DataError
 from layerprobe.files.atomic import write_whole
 from layerprobe.files.serialisation import sealed
-from layerprobe.lab.dropbench.bench import BUDGET, as_read, fittable_rules, known_drops, known_models, outcomes_of
-from layerprobe.lab.dropbench.results import RuleOutcome
+from layerprobe.lab.dropbench.bench import BUDGET, as_read, fittable_rules, known_drops, known_models
 from layerprobe.lab.dropbench.zoo import (
     TunedLayers,
     Zoo,
@@ -39,6 +38,7 @@ from layerprobe.prediction.rule import (
     Rule,
     TunedRule,
     fitted,
+    leave_one_family_out,
     obstacle,
 )
 from layerprobe.prediction.values import Record, RecordPart, Truth
@@ -92,14 +92,14 @@ def fitted_rule(rule: Rule, *, budget: str = BUDGET) -> TunedRule:
     models = known_models(budget)
     if reason := obstacle(rule, models):
         raise DataError(f"the rule {rule.name!r} cannot be fitted to the models of DropBench: {reason}")
-    outcomes, predict = outcomes_of(rule, models), fitted(rule, models)
+    judged, predict = judged_by(rule, models), fitted(rule, models)
     as_tuned = Rule(name=rule.name, curves=rule.curves, make=lambda: predict)
     read = {
         encoders: others
         for encoders, others in {OTHERS: _others(budget), REAL: _real()}.items()
         if all(rule.reads(encoder.model) for encoder in others)
     }
-    judged = [*outcomes, *(outcome for others in read.values() for outcome in outcomes_of(as_tuned, others))]
+    further = [one for others in read.values() for one in judged_by(as_tuned, others)]
     sorts = {
         "pretrained encoders used to choose it": [encoder for encoder in models if encoder.family != RANDOM],
         "encoders with random weights used to choose it": [encoder for encoder in models if encoder.family == RANDOM],
@@ -107,28 +107,40 @@ def fitted_rule(rule: Rule, *, budget: str = BUDGET) -> TunedRule:
     }
     record = Record(
         budget=budget,
-        families=len({outcome.family for outcome in outcomes}),
-        median_regret=float(np.median([outcome.regret for outcome in outcomes])),
-        parts=tuple(_part(encoders, sort, judged) for encoders, sort in sorts.items() if sort),
-        **_counts(outcomes),
+        families=len({encoder.family for encoder in models}),
+        median_regret=float(np.median([regret for _, _, regret in judged])),
+        parts=tuple(_part(encoders, sort, [*judged, *further]) for encoders, sort in sorts.items() if sort),
+        **_counts(judged),
     )
     return TunedRule(rule=rule, predict=predict, record=record)
 
 
-def _part(encoders: str, models: Sequence[KnownDrop], judged: Sequence[RuleOutcome]) -> RecordPart:
+Judged = tuple[KnownDrop, bool, float]
+"""An encoder, whether a rule calls a drop of it, and the regret of the rule's layer."""
+
+
+def judged_by(rule: Rule, models: Sequence[KnownDrop]) -> list[Judged]:
+    """Return what a rule that is fitted to the other families says of each encoder; every rule here names one layer."""
+    return [
+        (encoder, layer < encoder.model.n_blocks, float(encoder.regrets[layer]))
+        for encoder, (layer,) in zip(models, leave_one_family_out(rule, models), strict=True)
+    ]
+
+
+def _part(encoders: str, models: Sequence[KnownDrop], judged: Sequence[Judged]) -> RecordPart:
     names = {encoder.name for encoder in models}
     last = float(np.mean([encoder.regrets[-1] for encoder in models]))
-    counts = _counts([outcome for outcome in judged if outcome.model in names])
+    counts = _counts([one for one in judged if one[0].name in names])
     return RecordPart(encoders=encoders, last_regret=last, **counts)
 
 
-def _counts(outcomes: Sequence[RuleOutcome]) -> dict[str, Any]:
+def _counts(judged: Sequence[Judged]) -> dict[str, Any]:
     return {
-        "models": len(outcomes),
-        "drops": sum(outcome.drop for outcome in outcomes),
-        "caught": sum(outcome.drop and outcome.called > 0 for outcome in outcomes),
-        "false_alarms": sum(not outcome.drop and outcome.called > 0 for outcome in outcomes),
-        "mean_regret": float(np.mean([outcome.regret for outcome in outcomes])),
+        "models": len(judged),
+        "drops": sum(encoder.truth.drop for encoder, _, _ in judged),
+        "caught": sum(encoder.truth.drop and called for encoder, called, _ in judged),
+        "false_alarms": sum(called and not encoder.truth.drop for encoder, called, _ in judged),
+        "mean_regret": float(np.mean([regret for _, _, regret in judged])),
     }
 
 

@@ -6,9 +6,9 @@ has stand in `prediction/rules.json`, which `benchmarks/fit_rules.py` writes. Kn
 """
 
 import functools
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from layerprobe.context import current
 from layerprobe.errors import DataError
-from layerprobe.lab.dropbench.results import Bench, BudgetScores, Row, RuleOutcome
+from layerprobe.lab.dropbench.results import Bench, BudgetScores, Row
 from layerprobe.lab.dropbench.scores import Redraws, expanded, redrawn, score_strategies
 from layerprobe.lab.dropbench.strategies import Recorded, Strategy, rule_strategy, training_strategies
 from layerprobe.lab.dropbench.truth import cost_share, regrets, truth
@@ -36,7 +36,7 @@ from layerprobe.prediction.rule import (
     rules_for,
 )
 from layerprobe.prediction.rules import CONTROL, depth_rules
-from layerprobe.readings.reading import CKA, READINGS, ZERO_SHOT, LayerCurve, Reading, cka_with, reading_of
+from layerprobe.readings.reading import CKA, READINGS, ZERO_SHOT, Reading, cka_with, reading_of
 from layerprobe.similarity.checks import Array
 
 
@@ -92,7 +92,6 @@ def published_rules(readings: Mapping[str, Reading]) -> list[Rule]:
 DRAWS = 2000
 FEWEST_FAMILIES = 4
 """That are redrawn: percentiles of two or three clusters are no interval."""
-ALL_REFERENCES = "all references"
 
 
 def bench_predictors(
@@ -115,7 +114,7 @@ def bench_predictors(
     same draws. Strategies that train are played on the recorded runs, all by default, see `score_strategies`.
 
     Raises:
-        DataError: If no model has the budget, a number of a model is not finite, or there is nothing to draw.
+        DataError: If no model has the budget, or there is nothing to draw.
     """
     level = current().level
     if draws < 1:
@@ -123,40 +122,20 @@ def bench_predictors(
     present = list(dict.fromkeys(name for entry in zoo.entries for name in entry.budgets))
     if unknown := [name for name in budgets if name not in present]:
         raise DataError(f"expected budgets among {', '.join(present)}, got {', '.join(unknown)}")
-    _check_finite(zoo)
-    entries = with_all_references(zoo.entries)
     if rules is None:
-        readings = readings_in(entries)
+        readings = readings_in(zoo.entries)
         rules = rules_for(readings, published_rules(readings))
     strategies = training_strategies() if strategies is None else strategies
     return Bench(
         provenance=zoo.provenance,
-        families=tuple(dict.fromkeys(entry.family for entry in entries)),
+        families=tuple(dict.fromkeys(entry.family for entry in zoo.entries)),
         level=level,
         draws=draws,
         budgets=tuple(
-            _scored(entries, name, rules, strategies, level=level, draws=draws)
+            _scored(zoo.entries, name, rules, strategies, level=level, draws=draws)
             for name in dict.fromkeys(budgets or present)
         ),
     )
-
-
-def with_all_references(entries: Sequence[ZooEntry]) -> tuple[ZooEntry, ...]:
-    """Add the mean over all references, `CKA, all references`, to entries that have CKA with each of them.
-
-    The others do not get it, or it would mean one thing here and another there.
-    """
-    names = list(dict.fromkeys(name for entry in entries for name in entry.cka))
-    if len(names) < 2:
-        return tuple(entries)
-
-    def widened(entry: ZooEntry) -> ZooEntry:
-        if len(entry.cka) < len(names):
-            return entry
-        mean = np.mean([entry.cka[name].values for name in names], axis=0)
-        return replace(entry, cka={**entry.cka, ALL_REFERENCES: LayerCurve(values=tuple(mean.tolist()))})
-
-    return tuple(map(widened, entries))
 
 
 def readings_in(entries: Iterable[ZooEntry]) -> dict[str, Reading]:
@@ -194,16 +173,6 @@ def known_drops(entries: Iterable[ZooEntry], budget: str) -> list[KnownDrop]:
     ]
 
 
-def _check_finite(zoo: Zoo) -> None:
-    for entry in zoo.entries:
-        numbers: dict[str, Iterable[float]] = {name: curve.values for name, curve in entry.curves.items()}
-        for budget, tuned in entry.budgets.items():
-            numbers[f"scores under {budget}"] = (score for row in (*tuned.validation, *tuned.test) for score in row)
-        for what, values in numbers.items():
-            if broken := [value for value in values if not math.isfinite(value)]:
-                raise DataError(f"expected finite numbers for {entry.name}, got {broken[0]} in {what}: leave it out")
-
-
 def _scored(
     entries: Sequence[ZooEntry],
     budget: str,
@@ -222,9 +191,9 @@ def _scored(
     for rule in rules:
         reason = obstacle(rule, models)
         if reason is None:
-            outcomes = outcomes_of(rule, models)
-            scored.append(_rule_scores(rule, outcomes, redraws))
-            played.append(_as_strategy(rule, outcomes))
+            layers = leave_one_family_out(rule, models)
+            scored.append(_rule_scores(rule, models, layers, redraws))
+            played.append(_as_strategy(rule, models, layers))
         else:
             left_out[rule.name] = reason
     recorded = [Recorded(entry=entry, tuned=entry.budgets[budget]) for entry in present]
@@ -249,37 +218,16 @@ def _clusters(entries: Sequence[ZooEntry]) -> tuple[list[str], str]:
     return encoders, "models" if n == len(entries) else f"{counted(n, 'encoder')} ({len(entries)} entries)"
 
 
-def _as_strategy(rule: Rule, outcomes: Sequence[RuleOutcome]) -> Strategy:
+def _as_strategy(rule: Rule, models: Sequence[KnownDrop], layers: Sequence[tuple[int, ...]]) -> Strategy:
     """Return a rule as a strategy that trains nothing and skips models whose readings it lacks."""
-    layers = {outcome.model: () if outcome.missing else outcome.recommended for outcome in outcomes}
+    read = zip(models, layers, strict=True)
+    chosen = {case.name: of if rule.reads(case.model) else () for case, of in read}
     sources = dict.fromkeys(known.source for known in map(_known, rule.curves) if known is not None)
     return rule_strategy(
         rule.name,
-        layers,
+        chosen,
         source=rule.source or "; ".join(filter(None, sources)),
         needs="labels" if rule.labelled else "nothing" if rule.source == CONTROL else "readings",
-    )
-
-
-def outcomes_of(rule: Rule, models: Sequence[KnownDrop]) -> list[RuleOutcome]:
-    """Return a rule's prediction for each model when fitted to the other families, with its regret and cost."""
-    predicted = zip(leave_one_family_out(rule, models), models, strict=True)
-    return [_outcome(layers, case, missing=not rule.reads(case.model)) for layers, case in predicted]
-
-
-def _outcome(layers: Sequence[int], case: KnownDrop, *, missing: bool) -> RuleOutcome:
-    """Return a rule's outcome for one model, the mean over equally likely layers to truncate at."""
-    true_onset = case.truth.onset
-    return RuleOutcome(
-        model=case.name,
-        family=case.family,
-        missing=missing,
-        drop=case.truth.drop,
-        called=_mean(layer < case.model.n_blocks for layer in layers),
-        recommended=tuple(layers),
-        regret=_mean(case.regrets[layer] for layer in layers),
-        onset_error=None if true_onset is None else _mean(abs(layer + 1 - true_onset) for layer in layers),
-        cost=_mean(_testing_cost(layer, case.model) for layer in layers),
     )
 
 
@@ -297,29 +245,30 @@ def _testing_cost(layer: int, model: ModelCurves) -> float:
     return cost_share((earlier, n_blocks), n_blocks)
 
 
-def _mean(values: Iterable[float]) -> float:
-    return float(np.mean(list(values)))
+def _rule_scores(rule: Rule, models: Sequence[KnownDrop], layers: Sequence[tuple[int, ...]], redraws: Redraws) -> Row:
+    """Return the scores of a rule that takes one of these layers of each model, all equally likely."""
 
+    def expected(of: Callable[[int, KnownDrop], float]) -> Array:
+        """Return (models,) means over the layers."""
+        return np.array([fmean(of(layer, case) for layer in each) for case, each in zip(models, layers, strict=True)])
 
-# ---- scores over models, and their intervals -------------------------------------------------------------
-
-
-def _rule_scores(rule: Rule, outcomes: Sequence[RuleOutcome], redraws: Redraws) -> Row:
-    called, drops = np.array([outcome.called for outcome in outcomes]), np.array([outcome.drop for outcome in outcomes])
-    errors = [0.0 if outcome.onset_error is None else outcome.onset_error for outcome in outcomes]
-    regrets = np.array([outcome.regret for outcome in outcomes])
+    drops = np.array([case.truth.drop for case in models])
+    called = expected(lambda layer, case: layer < case.model.n_blocks)
+    regrets = expected(lambda layer, case: float(case.regrets[layer]))
+    errors = expected(lambda layer, case: 0 if case.truth.onset is None else abs(layer + 1 - case.truth.onset))
     hits, n_called, n_drops = redraws.total(called * drops), redraws.total(called), redraws.total(drops)
     values = {
         "labelled": rule.labelled,
         "parameters": rule.parameters,
+        "missing": sum(not rule.reads(case.model) for case in models),
         "precision": redraws.score(hits, n_called),
         "recall": redraws.score(hits, n_drops),
         "f1": redraws.score(2 * hits, n_called + n_drops),
         "onset_error": redraws.score(redraws.total(errors), n_drops),
         "mean_regret": redraws.mean(regrets),
         "median_regret": redraws.quantile(regrets),
-        "cost": redraws.mean(outcome.cost for outcome in outcomes),
-        "outcomes": tuple(outcomes),
+        "cost": redraws.mean(expected(lambda layer, case: _testing_cost(layer, case.model))),
+        "layers": {case.name: each for case, each in zip(models, layers, strict=True)},
     }
     return Row(kind="rule", name=rule.name, values=values)
 

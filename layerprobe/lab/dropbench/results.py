@@ -28,28 +28,6 @@ WORTH_PRINTING = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RuleOutcome:
-    """A rule's prediction for a model that it was not tuned on, and its outcome; means for a random rule."""
-
-    model: str
-    family: str
-    missing: bool
-    """Whether the model lacks what the rule reads; it then calls no drop and takes the last layer."""
-    drop: bool
-    """The truth."""
-    called: float
-    """Probability that the rule says drop; 0 or 1 but for a random rule."""
-    recommended: tuple[int, ...]
-    """The recommended layer; several are equally likely."""
-    regret: float
-    """Test score of the best layer less that of the recommended one, x 100; negative where the rule was luckier."""
-    onset_error: float | None
-    """Layers between the onsets; None where the model does not drop."""
-    cost: float
-    """Share of the full sweep's training that it takes to test the call, 0 .. 1."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Statistic:
     """A statistic over the models, with its bootstrap interval."""
 
@@ -104,7 +82,8 @@ class Row:
     name: str
     values: dict[str, Any]
     """Scores and more by name, which are attributes of the row: what each means stands at the columns of the tables
-    below. Outcomes are by model, and a score is None where it is not defined, such as the precision of no calls."""
+    below. Layers and outcomes are by model, and a score is None where it is not defined, such as the precision of no
+    calls."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in self.values:
@@ -270,10 +249,7 @@ def rules_table(rules: Sequence[Row]) -> Table:
         "median:median_regret* cost*",
         labels={"meaning": "Reads labels."},
         parameters={"meaning": "Tuned on other families; 0 for a rule that stands as it is."},
-        missing={
-            "of": lambda rule: sum(outcome.missing for outcome in rule.outcomes),
-            "meaning": "Models without what the rule reads.",
-        },
+        missing={"meaning": "Models without what the rule reads; it calls no drop of them."},
         precision={"meaning": "Of its calls of a drop; none where it makes none."},
         recall={"meaning": "Of the models that drop."},
         f1={"title": "F1"},

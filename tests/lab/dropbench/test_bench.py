@@ -9,7 +9,7 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import to_json
-from layerprobe.lab.dropbench.bench import bench_predictors, known_drops, outcomes_of, with_all_references
+from layerprobe.lab.dropbench.bench import bench_predictors, known_drops
 from layerprobe.lab.dropbench.results import Row, Statistic
 from layerprobe.lab.dropbench.strategies import scan, sweep
 from layerprobe.lab.dropbench.truth import cost_share
@@ -47,7 +47,7 @@ def fall_of(name: str) -> Rule:
 def test_the_plateau_rule_on_the_known_zoo() -> None:
     """Right for a0, a1, c0 and d0; it misses b0 and calls c1, whose layer 4 is 2 points short."""
     scores = scores_of(known_zoo(), f"plateau of {CURVE}")
-    assert [outcome.recommended for outcome in scores.outcomes] == [(4,), (4,), (6,), (6,), (4,), (6,)]
+    assert list(scores.layers.values()) == [(4,), (4,), (6,), (6,), (4,), (6,)]
     assert value(scores.precision) == pytest.approx(2 / 3)
     assert value(scores.recall) == pytest.approx(2 / 3)
     assert value(scores.f1) == pytest.approx(2 / 3)
@@ -72,7 +72,7 @@ def test_the_baselines_on_the_known_zoo() -> None:
 
 def test_a_random_layer_is_scored_in_expectation() -> None:
     result = scores_of(known_zoo(), "random layer")
-    assert [outcome.called for outcome in result.outcomes] == [pytest.approx(6 / 7)] * 6
+    assert set(result.layers.values()) == {tuple(range(7))}
     assert value(result.recall) == pytest.approx(6 / 7)
     assert value(result.precision) == pytest.approx(0.5)
     mean_regrets = [np.mean(max(scores) - np.array(scores)) for scores in (DROPPING, RISING)]
@@ -111,7 +111,7 @@ def memory(models: Sequence[KnownDrop]) -> dict[str, object]:
 def test_a_rule_that_remembers_knows_nothing_of_another_family() -> None:
     rule = Rule(name="remembering", curves=(), make=remembering, choose=memory, parameters=99)
     scores = scores_of(known_zoo(), "remembering", rules=[rule])
-    assert {outcome.recommended for outcome in scores.outcomes} == {(6,)}
+    assert set(scores.layers.values()) == {(6,)}
     assert value(scores.f1) == 0
     # and it would have known all of them
     models = known(*known_zoo().entries)
@@ -126,10 +126,10 @@ def test_a_rule_sees_all_models_of_the_other_families_and_no_more() -> None:
         asked.append({each.name for each in models})
         return remembering(models)
 
-    outcomes = outcomes_of(Rule(name="watched", curves=(), make=watched, choose=memory), known(*known_zoo().entries))
+    scores = scores_of(known_zoo(), "watched", rules=[Rule(name="watched", curves=(), make=watched, choose=memory)])
     everything = {"a0", "a1", "b0", "c0", "c1", "d0"}
     assert asked == [everything - left_out for left_out in ({"a0", "a1"}, {"b0"}, {"c0", "c1"}, {"d0"})]
-    assert [outcome.model for outcome in outcomes] == ["a0", "a1", "b0", "c0", "c1", "d0"]
+    assert list(scores.layers) == ["a0", "a1", "b0", "c0", "c1", "d0"]
 
 
 def test_what_no_block_has_touched_counts_only_where_that_helps() -> None:
@@ -152,7 +152,7 @@ def test_a_threshold_that_fits_one_family_alone_does_not_help_it() -> None:
         *(entry(f"{family}{n}", family, DROPPING, cka=half) for family in "bc" for n in range(2, 4)),
     )
     scores = scores_of(data, f"fall of {CURVE}", rules=[fall_of(CURVE)])
-    assert scores.outcomes[0].recommended == (6,)
+    assert scores.layers["a"] == (6,)
     # known with the others, its own drop would have been worth more than their false alarms
     everything = known(*data.entries)
     assert fall_of(CURVE).fit(everything)(everything[0].model)[0] == 4
@@ -196,7 +196,7 @@ def test_self_cka_begins_at_layer_1() -> None:
             for name, values in (("steady", steady), ("falling", falling))
         )
     )
-    assert [each.recommended for each in scores_of(data, "plateau of self CKA").outcomes] == [(8,), (6,)]
+    assert list(scores_of(data, "plateau of self CKA").layers.values()) == [(8,), (6,)]
 
 
 def test_falls_are_finite_near_zero_and_do_not_depend_on_the_unit() -> None:
@@ -246,28 +246,24 @@ def test_ties_take_the_earlier_layer_and_the_first_candidate() -> None:
     level = (70.0,) * 7
     data = zoo(*(entry(name, name, level, cka=LEVEL_CURVE, labelled={"zero-shot": level}) for name in "ab"))
     scores = scores_of(data, "best layer by zero-shot")
-    assert {outcome.recommended for outcome in scores.outcomes} == {(0,)}
+    assert set(scores.layers.values()) == {(0,)}
     assert value(scores.mean_regret) == 0
     # all fractions of the depth have no regret; the first one, the whole model, makes no wrong call either
-    assert {each.recommended for each in scores_of(data, "tuned fraction of depth").outcomes} == {(6,)}
+    assert set(scores_of(data, "tuned fraction of depth").layers.values()) == {(6,)}
 
 
 def test_of_a_model_that_lacks_the_curve_a_rule_calls_no_drop() -> None:
     data = zoo(entry("a", "a", DROPPING, cka=FALLING_CURVE), entry("b", "b", DROPPING), entry("c", "c", RISING))
     (budget,) = bench_predictors(data, strategies=(), draws=10).budgets
     rule = next(scores for scores in budget.rules if scores.name == f"plateau of {CURVE}")
-    assert [(each.model, each.missing, each.recommended) for each in rule.outcomes] == [
-        ("a", False, (4,)),
-        ("b", True, (6,)),
-        ("c", True, (6,)),
-    ]
-    assert sum(outcome.missing for outcome in rule.outcomes) == 2
+    assert rule.layers == {"a": (4,), "b": (6,), "c": (6,)}
+    assert rule.missing == 2
     assert (value(rule.precision), value(rule.recall)) == (1, 0.5)
     assert value(rule.mean_regret) == pytest.approx(20 / 3)
     assert budget.left_out[f"tuned plateau of {CURVE}"] == (
         f"it has parameters, and there is one family only with {CURVE}"
     )
-    assert {tuple(each.model for each in scores.outcomes) for scores in budget.rules} == {("a", "b", "c")}
+    assert {tuple(scores.layers) for scores in budget.rules} == {("a", "b", "c")}
 
 
 def test_a_model_that_is_its_own_twin_is_read_against_another_reference() -> None:
@@ -277,33 +273,19 @@ def test_a_model_that_is_its_own_twin_is_read_against_another_reference() -> Non
         *(with_references(f"rtd{n}", "rtd", DROPPING, {"twin": twin, "other seed": other}) for n in range(2)),
         *(with_references(f"mlm{n}", "mlm", RISING, {"other seed": other}) for n in range(2)),
     )
-    for name, missing, precision in (("twin", 2, 1.0), ("other seed", 0, 0.5), ("all references", 2, 1.0)):
+    for name, missing, precision in (("twin", 2, 1.0), ("other seed", 0, 0.5)):
         scores = scores_of(data, f"plateau of CKA, {name}")
-        assert [outcome.missing for outcome in scores.outcomes].count(True) == missing
-        assert (value(scores.precision), len(scores.outcomes)) == (precision, 4)
+        assert (value(scores.precision), scores.missing, len(scores.layers)) == (precision, missing, 4)
 
 
 def with_references(name: str, family: str, scores: Sequence[float], cka: dict[str, LayerCurve]) -> ZooEntry:
     return replace(entry(name, family, scores), cka=cka)
 
 
-def test_all_references_are_those_of_the_zoo() -> None:
-    low, high = (LayerCurve(values=(share,) * 7) for share in (0.2, 0.6))
-    entries = (
-        with_references("a", "a", RISING, {"one": low, "two": high}),
-        with_references("b", "b", RISING, {"two": high}),
-        with_references("c", "c", RISING, {"two": low, "one": high}),
-    )
-    a, b, c = (each.curves for each in with_all_references(entries))
-    assert a["CKA, all references"].values == c["CKA, all references"].values == pytest.approx((0.4,) * 7)
-    assert b.keys() == {"CKA, two"}
-    assert with_all_references(entries[1:2]) == entries[1:2]
-
-
 def test_depths_may_differ() -> None:
     deep = (*RISING, 81.0, 82.0)
     data = zoo(entry("a", "a", DROPPING, cka=FALLING_CURVE), entry("b", "b", deep, cka=(*LEVEL_CURVE, 0.9, 0.91)))
-    assert [each.recommended for each in scores_of(data, f"plateau of {CURVE}").outcomes] == [(4,), (8,)]
+    assert list(scores_of(data, f"plateau of {CURVE}").layers.values()) == [(4,), (8,)]
 
 
 # ---- what it costs to test a call -------------------------------------------------------------------------------
@@ -403,7 +385,7 @@ def test_every_rule_is_scored_on_every_model_of_a_large_zoo() -> None:
         )
     (budget,) = bench_predictors(zoo(*entries), strategies=(), draws=50).budgets
     assert len(budget.rules) > 20
-    assert {len(scores.outcomes) for scores in budget.rules} == {24}
+    assert {len(scores.layers) for scores in budget.rules} == {24}
 
 
 # ---- the best rule of the other families --------------------------------------------------------------------------
@@ -419,7 +401,7 @@ def test_the_best_rule_is_chosen_without_the_family_that_it_is_scored_on() -> No
     rules = [taking(6), taking(4)]
     scores = scores_of(data, "best rule of the other families", rules=[*rules, best_rule(rules)])
     # without a: both others rise; without b or c: 20 points in a against 2 in the other, and a wrong call each
-    assert [each.recommended for each in scores.outcomes] == [(6,), (4,), (4,)]
+    assert list(scores.layers.values()) == [(6,), (4,), (4,)]
     assert value(scores.mean_regret) == pytest.approx((20 + 2 + 2) / 3)
     alone = [value(scores_of(data, rule.name, rules=rules).mean_regret) for rule in rules]
     assert min(alone) == pytest.approx(4 / 3), "the winner's own score is better than choosing gave"
@@ -462,7 +444,7 @@ def test_rows_as_json() -> None:
     (budget,) = plain["budgets"]
     names = [next(iter(budget[rows][0])) for rows in ("rules", "strategies")]
     assert names == ["rule", "strategy"]
-    assert budget["rules"][0]["outcomes"][0].keys() >= {"model", "drop", "called", "recommended", "regret"}
+    assert budget["rules"][0]["layers"].keys() == {"m0", "m1"}
 
 
 # ---- bad input --------------------------------------------------------------------------------------------------

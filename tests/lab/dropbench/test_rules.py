@@ -1,6 +1,5 @@
 """Rules fitted to the zoos that come with layerprobe: they are what `prediction/rules.json` holds."""
 
-import statistics
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -55,12 +54,13 @@ def test_the_record_is_what_the_bench_says(name: str, benched: str) -> None:
     scores = next(each for each in budget.rules if each.name == benched)
     record = tuned_rule(name).record
     assert record.families == len({each.family for each in read_zoo().entries})
-    assert record.models == len(scores.outcomes)
-    assert record.caught == sum(each.called for each in scores.outcomes if each.drop)
-    assert record.false_alarms == sum(each.called for each in scores.outcomes if not each.drop)
-    assert record.drops == sum(each.drop for each in scores.outcomes)
+    called = {one.name: scores.layers[one.name] != (one.n_blocks,) for one in read_zoo().entries}
+    drops = [name for name, truth in budget.truths.items() if truth.drop]
+    assert (record.models, record.drops) == (len(called), len(drops))
+    assert record.caught == sum(called[name] for name in drops)
+    assert record.false_alarms == sum(called.values()) - record.caught
     assert record.median_regret == pytest.approx(scores.median_regret.value)
-    assert record.mean_regret == pytest.approx(statistics.fmean(each.regret for each in scores.outcomes))
+    assert record.mean_regret == pytest.approx(scores.mean_regret.value)
 
 
 def test_rules_read_one_model_and_one_reference() -> None:
@@ -84,10 +84,10 @@ def test_tuned_rules_are_scored_as_they_come() -> None:
     controls = {"last layer", "fixed fraction of depth", "tuned fraction of depth", "random layer"}
     assert set(by_name) > controls | set(rule_names()), "expected rules of rivals, too"
     for name in rule_names():
-        for each, outcome in zip(one_family, by_name[name].outcomes, strict=True):
+        for each, layers in zip(one_family, by_name[name].layers.values(), strict=True):
             curves = {what.replace(REFERENCE, CKA): curve for what, curve in each.curves.items()}
             model = ModelCurves(n_blocks=each.n_blocks, curves=curves)
-            assert outcome.recommended == (tuned_rule(name)(model),)
+            assert layers == (tuned_rule(name)(model),)
     assert {scores.parameters for scores in result.rules} == {0}
 
 
@@ -113,10 +113,10 @@ def test_rules_on_readings_that_nothing_was_fitted_to() -> None:
     own = {rule.name: rule for rule in unfitted_rules([model])}
     assert {"best layer by LOES without labels", "best layer by LOES"} <= set(own)
     assert all(set(rule.curves) <= {"LOES", "LOES without labels"} and not rule.parameters for rule in own.values())
-    (outcomes,) = (
-        scores.outcomes
+    (layers,) = (
+        scores.layers
         for budget in bench_predictors(zoo(model), rules=list(own.values()), strategies=(), draws=1).budgets
         for scores in budget.rules
         if scores.name == "best layer by LOES"
     )
-    assert outcomes[0].recommended == (2,)
+    assert layers == {"m": (2,)}
