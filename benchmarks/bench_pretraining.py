@@ -90,7 +90,7 @@ def main(given: Sequence[str] | None = None) -> None:
         protocol = PretrainingProtocol(
             objective=objective, size=SIZES[arguments.size], batch_size=arguments.batch_size, held_out=64, max_length=64
         )
-        trainer = prepare(texts, tokenizer, protocol, seed=0, device=device, autocast=autocast).trainer
+        _, trainer, _ = prepare(texts, tokenizer, protocol, seed=0, device=device, autocast=autocast)
         if trainer is None:
             continue
         trainer.advance()

@@ -37,10 +37,10 @@ def make(name: str, directory: Path, recipe: PretrainingProtocol, *, corpus_size
     language = Language(seed=LANGUAGE_SEED)
     texts = tuple(dict.fromkeys(language.sentences(corpus_size, seed=CORPUS_SEED)))
     tokenizer = word_tokenizer(language, max_length=protocol.max_length)
-    run = prepare(texts, tokenizer, protocol, seed=0, device=torch.device("cpu"), autocast=None)
-    assert run.trainer is not None
-    train(run.trainer, evaluate_every=250)
-    encoder: Any = run.encoder
+    encoder: Any
+    encoder, trainer, _ = prepare(texts, tokenizer, protocol, seed=0, device=torch.device("cpu"), autocast=None)
+    assert trainer is not None
+    train(trainer, evaluate_every=250)
     encoder.half().save_pretrained(directory / name)
     tokenizer.save_pretrained(directory / name)
 

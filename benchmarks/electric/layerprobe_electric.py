@@ -39,7 +39,6 @@ ELECTRIC = PretrainingObjective(
     about="trained to tell tokens from samples of a small two-tower model by an energy for each token (Electric)",
     builder=f"{__name__}:EnergyBasedCloze",
     has_generator=True,
-    generator_kept=False,
 )
 
 

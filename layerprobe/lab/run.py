@@ -47,7 +47,7 @@ from layerprobe.jobs.crew import Plan, Share, crew_of, execute
 from layerprobe.lab.averages import average
 from layerprobe.lab.dropbench.entry import zoo_entry
 from layerprobe.lab.dropbench.truth import objective_effects
-from layerprobe.lab.dropbench.zoo import OTHER_SEED, Zoo, ZooEntry, write_zoo, zoo_made_by
+from layerprobe.lab.dropbench.zoo import OTHER_SEED, Zoo, ZooEntry, ZooProvenance, write_zoo
 from layerprobe.lab.pretraining.run import RECORD, adapt_in_store, pretrain, stored_adaptation, texts_of
 from layerprobe.lab.pretraining.values import LANGUAGE, Adaptation, Pretraining
 from layerprobe.lab.recipe import AdaptStep, AverageStep, PretrainStep, Recipe, RecipeModel, RecipeTask, TuneStep
@@ -58,7 +58,7 @@ from layerprobe.tasks.loading import load_corpus, load_settings
 from layerprobe.tasks.splitting import drawn_from, resplit
 from layerprobe.tasks.values import Task, TextFile
 from layerprobe.training.masking import check_masked_lm
-from layerprobe.versions import LAB_VERSION, versions
+from layerprobe.versions import LAB_VERSION, __version__, versions
 
 logger = logging.getLogger(__name__)
 
@@ -460,7 +460,14 @@ class _Recipe:
             f"{len(task.test)} test examples"
             for task in self.tasks
         )
-        return zoo_made_by(f"layerprobe lab run {recipe.name}.toml", entries, notes)
+        provenance = ZooProvenance(
+            layerprobe=__version__,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            command=f"layerprobe lab run {recipe.name}.toml",
+            versions=versions(),
+            notes=tuple(notes),
+        )
+        return Zoo(provenance=provenance, entries=tuple(entries))
 
     # ---- CKA before and after --------------------------------------------------------------------------------------
 

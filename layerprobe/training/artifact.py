@@ -137,14 +137,14 @@ class ModelFolder(Generic[R]):
     """The name of their file."""
     card: Callable[[R], str]
     """Returns the model card: YAML front matter and Markdown."""
-    what: str
-    """What the model is called in messages, such as adapted model."""
-    suffix: str
-    """What the directory of an unfinished run is called, behind the name of the folder."""
-    doing: str
-    """What another process does there, such as adapts a model."""
-    differs: str
-    """What another model at the folder was made of, such as: was adapted to other texts."""
+    verb: str
+    """What is done to the model, such as adapt: it is adapted, and the directory of an unfinished run ends in
+    .adapting."""
+
+    @property
+    def what(self) -> str:
+        """What the model is called in messages."""
+        return f"{self.verb}ed model"
 
     def make(
         self, out: str | Path, work: Work[R], *, fingerprint: str, overwrite: bool, source: Path | None = None
@@ -156,14 +156,14 @@ class ModelFolder(Generic[R]):
         """
         target, _ = self.check(out, overwrite=overwrite, source=source)
         steps = self.steps(target, fingerprint=fingerprint)
-        busy = f"another process {self.doing} for {target}: wait until it is done, or choose another folder"
+        busy = f"another process {self.verb}s a model for {target}: wait until it is done, or choose another folder"
         with steps.locked(busy):
             target, finished = self.check(out, overwrite=overwrite, source=source)
             if finished is not None and not overwrite:
                 if getattr(finished, "fingerprint", None) != fingerprint:
                     raise DataError(
-                        f"{out} holds a model that {self.differs}: choose another folder, or replace it with "
-                        f"{option('overwrite', True)}"
+                        f"{out} holds another {self.what}: its model, texts or settings differ; choose another folder, "
+                        f"or replace it with {option('overwrite', True)}"
                     )
                 return finished
             _go_on(steps, overwrite=overwrite)
@@ -180,7 +180,7 @@ class ModelFolder(Generic[R]):
 
     def steps(self, target: Path, *, fingerprint: str) -> SavedSteps[SavedStep]:
         """Return the saved steps of an unfinished run, in a directory beside the folder that it will become."""
-        path, advice = target.with_name(target.name + self.suffix), "choose another place for the model"
+        path, advice = target.with_name(f"{target.name}.{self.verb}ing"), "choose another place for the model"
         return SavedSteps(path, SavedStep, root=target.parent, advice=advice, name=path.name, fingerprint=fingerprint)
 
     def check(self, out: str | Path, *, overwrite: bool = False, source: Path | None = None) -> tuple[Path, R | None]:

@@ -6,8 +6,8 @@ looks, so an entry cannot misstate its cost, and models come without names, so i
 
 from __future__ import annotations
 
-import importlib
 import operator
+import pkgutil
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -149,16 +149,13 @@ Entry = Callable[[Trial], int | Answer]
 
 def load_entry(name: str) -> Strategy:
     """Import a strategy of another package, named `package:strategy`."""
-    module, colon, attribute = name.partition(":")
-    if not (colon and module and attribute):
-        raise DataError(f"expected an entry as package:strategy, got {name!r}")
     try:
-        strategy = operator.attrgetter(attribute)(importlib.import_module(module))
-    except (Exception, SystemExit) as error:
-        raise DataError(f"the entry {name} cannot be imported: {_in_a_line(error)}") from error
-    if not callable(strategy):
-        raise DataError(f"expected the entry {name} to be a function of a trial, got a {type(strategy).__name__}")
-    return entry_strategy(name, strategy)
+        entry = pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise DataError(f"expected an entry as package:strategy, {name} cannot be imported: {error}") from error
+    if not callable(entry):
+        raise DataError(f"expected the entry {name} to be a function of a trial, got a {type(entry).__name__}")
+    return entry_strategy(name, entry)
 
 
 def entry_strategy(name: str, entry: Entry) -> Strategy:
@@ -170,26 +167,18 @@ def entry_strategy(name: str, entry: Entry) -> Strategy:
             trial = Trial(model, first=first)
             try:
                 choices.append(trial.choice(entry(trial)))
-            except (Exception, SystemExit) as error:
-                kind = "" if isinstance(error, LayerProbeError | SystemExit) else f"{type(error).__name__}: "
-                raise DataError(f"the entry {name} failed on {model.entry.name}: {kind}{_in_a_line(error)}") from error
+            except Exception as error:
+                kind = "" if isinstance(error, LayerProbeError) else f"{type(error).__name__}: "
+                reason = " ".join(str(error).split())
+                raise DataError(f"the entry {name} failed on {model.entry.name}: {kind}{reason}") from error
         return choices
 
     first_line = (getattr(entry, "__doc__", None) or name).strip().splitlines()[0]
     return Strategy(name=name, source=first_line, needs=None, choose=choose)
 
 
-def _in_a_line(error: Exception | SystemExit) -> str:
-    if isinstance(error, SystemExit):
-        return f"it ends the process ({error.code or 0})"
-    return " ".join(str(error).split()) or type(error).__name__
-
-
 def _number(value: Any, what: str, least: int, most: int) -> int:
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or not least <= number <= most:
+    number = operator.index(value)
+    if not least <= number <= most:
         raise DataError(f"expected {what} from {least} to {most}, got {value!r}")
     return number

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from layerprobe.comparison.compare import compare_all
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import ModelLike, resolve, resolve_all
-from layerprobe.errors import DataError, StoreError, TrainingError
+from layerprobe.errors import StoreError, TrainingError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.outcomes import RunOutputs, read_outputs
 from layerprobe.finetuning.tuning import finetune
@@ -66,12 +66,6 @@ def zoo_entry(
     texts = task.test.texts[:TEXTS]
     tested = extract(checkpoint, texts).complete
     bases = [extract(other, texts).complete for other in resolve_all([checkpoint, *references.values()])[1:]]
-    itself = [what for what, base in zip(references, bases, strict=True) if base.fingerprint == tested.fingerprint]
-    if itself:
-        raise DataError(
-            f"expected references other than {name} itself, got it as {itself[0]!r}: leave that one out, "
-            "or CKA would be 1 at every layer and call no drop without looking"
-        )
     compared = compare_all(tested, bases, device=checkpoint.asked.device).comparisons if bases else ()
     curves = {what: layer_curve(comparison.curve) for what, comparison in zip(references, compared, strict=True)}
     names = [name for name, reading in READINGS.usable().items() if reading.needs != "reference"]

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +16,6 @@ from layerprobe.files.serialisation import sealed
 from layerprobe.finetuning.values import Protocol, Weighting
 from layerprobe.readings.reading import LayerCurve, cka_with
 from layerprobe.similarity.values import Matrix
-from layerprobe.versions import __version__, versions
 
 TWIN: Literal["mlm"] = "mlm"
 """The objective that all others are compared with."""
@@ -255,18 +253,6 @@ def put_together(zoos: Sequence[Zoo]) -> Zoo:
         ),
         entries=tuple(entry for zoo in zoos for entry in zoo.entries),
     )
-
-
-def zoo_made_by(command: str, entries: Sequence[ZooEntry], notes: Sequence[str]) -> Zoo:
-    """Return a zoo of entries that a command made now, with notes on them in plain words."""
-    provenance = ZooProvenance(
-        layerprobe=__version__,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=command,
-        versions=versions(),
-        notes=tuple(notes),
-    )
-    return Zoo(provenance=provenance, entries=tuple(entries))
 
 
 def write_zoo(zoo: Zoo, path: str | Path) -> None:

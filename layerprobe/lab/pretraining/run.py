@@ -8,7 +8,6 @@ Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130); Gururangan et al. 2020 (
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -28,7 +27,7 @@ from layerprobe.encoders.loading import ModelLike, Resolved, quiet_transformers,
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DamagedStoreError, DataError, TrainingError
 from layerprobe.files.atomic import inside, locked
-from layerprobe.files.serialisation import digest, to_dict
+from layerprobe.files.serialisation import digest
 from layerprobe.lab.pretraining.models import (
     GENERATOR,
     build_encoder,
@@ -117,21 +116,6 @@ def train_into(
     return folder.make(out, work, fingerprint=fingerprint, overwrite=overwrite, source=source)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FreshModels:
-    """Models on their device, and what trains them."""
-
-    encoder: ElectraModel
-    trainer: Trainer | None
-    """None where nothing is trained."""
-    tokenizer: Any
-    n_texts: int
-    """Sequences to train on."""
-    n_held_out: int
-    """Sequences held out."""
-    warnings: tuple[str, ...]
-
-
 def pretrain(
     out: str | Path,
     corpus: Texts,
@@ -172,25 +156,52 @@ def pretrain(
     fingerprint = digest([PRETRAINING_VERSION, computed_on(options), of_texts, texts_digest, protocol, seed])
 
     def begin() -> Begun:
-        run = _prepared(file, texts, protocol, seed=seed, options=options)
-        objective = None if run.trainer is None else run.trainer.objective
+        if len(texts) < 2:
+            raise DataError(f"expected at least two distinct texts, one of them to hold out, got {len(texts)}")
+        tokenizer: Any
+        warnings = [*file.notes, *file.warnings]
+        if file.embedded:
+            tokenizer = word_tokenizer(_language(), max_length=protocol.max_length)
+        else:
+            tokenizer = train_tokenizer(texts, vocab_size=protocol.vocab_size, max_length=protocol.max_length)
+            if len(tokenizer) != protocol.vocab_size:
+                kind = "hold no more" if len(tokenizer) < protocol.vocab_size else "have so many letters alone"
+                warnings.append(
+                    f"the vocabulary has {len(tokenizer):,} words, not {protocol.vocab_size:,}: the texts {kind}"
+                )
+            if copies := len(file.texts) - len(texts):
+                warnings.append(f"{copies:,} copies of texts were left out")
+        where = resolve_device(options.device)
+        encoder, run, prepared = prepare(
+            texts,
+            tokenizer,
+            protocol,
+            endless=file.embedded,
+            seed=seed,
+            device=where,
+            autocast=autocast_dtype(options.dtype, where),
+        )
+        objective = None if run is None else run.objective
 
         def about() -> dict[str, Any]:
             trained: dict[str, Any] = {"metrics": (), "n_tokens": 0, "seconds": 0.0, "tokens_per_second": 0.0}
-            if run.trainer is not None:
-                trained = {name: getattr(run.trainer, name) for name in trained}
-                trained["metrics"] = tuple(run.trainer.metrics)
-            digests = {"corpus_digest": texts_digest, "tokenizer_digest": content_digest(run.tokenizer)}
-            described = {
-                "vocab_size": len(run.tokenizer),
-                "encoder_parameters": count(run.encoder),
+            if run is not None:
+                trained = {name: getattr(run, name) for name in trained}
+                trained["metrics"] = tuple(run.metrics)
+            return {
+                "corpus": file.name,
+                "corpus_digest": texts_digest,
+                "tokenizer_digest": content_digest(tokenizer),
+                "vocab_size": len(tokenizer),
+                "encoder_parameters": count(encoder),
                 "trained_parameters": 0 if objective is None else count(objective),
                 "computed_on": computed_on(options),
-                **{name: getattr(run, name) for name in ("n_texts", "n_held_out", "warnings")},
+                **trained,
+                **prepared,
+                "warnings": (*warnings, *prepared["warnings"]),
             }
-            return {"corpus": file.name, **digests, **described, **trained}
 
-        return run.trainer, about, partial(save_models, objective, run.encoder, run.tokenizer)
+        return run, about, partial(save_models, objective, encoder, tokenizer)
 
     return train_into(
         PRETRAINED,
@@ -205,31 +216,6 @@ def pretrain(
         task="pretraining",
         show_loss=True,
     )
-
-
-def _prepared(
-    file: TextFile, texts: tuple[str, ...], protocol: PretrainingProtocol, *, seed: int, options: Model
-) -> FreshModels:
-    """Return a run that has not started, with its warnings."""
-    if len(texts) < 2:
-        raise DataError(f"expected at least two distinct texts, one of them to hold out, got {len(texts)}")
-    tokenizer: Any
-    warnings = [*file.notes, *file.warnings]
-    if file.embedded:
-        tokenizer = word_tokenizer(_language(), max_length=protocol.max_length)
-    else:
-        tokenizer = train_tokenizer(texts, vocab_size=protocol.vocab_size, max_length=protocol.max_length)
-        if len(tokenizer) != protocol.vocab_size:
-            kind = "hold no more" if len(tokenizer) < protocol.vocab_size else "have so many letters alone"
-            warnings.append(
-                f"the vocabulary has {len(tokenizer):,} words, not {protocol.vocab_size:,}: the texts {kind}"
-            )
-        if copies := len(file.texts) - len(texts):
-            warnings.append(f"{copies:,} copies of texts were left out")
-    device = resolve_device(options.device)
-    autocast = autocast_dtype(options.dtype, device)
-    run = prepare(texts, tokenizer, protocol, endless=file.embedded, seed=seed, device=device, autocast=autocast)
-    return replace(run, warnings=(*warnings, *run.warnings))
 
 
 @functools.cache
@@ -271,7 +257,7 @@ def prepare(
     seed: int,
     device: torch.device,
     autocast: torch.dtype | None,
-) -> FreshModels:
+) -> tuple[ElectraModel, Trainer | None, dict[str, Any]]:
     """Tokenize texts and build the models, batches and optimiser to train on them.
 
     Two runs with one seed and corpus whose protocols differ in the objective begin with the same encoder and see the
@@ -279,6 +265,10 @@ def prepare(
 
     The texts are distinct; where they are `endless`, as many as are needed, all requested sequences are held
     out. With `autocast` None the models compute in float32. The progress is called with the texts that are tokenised.
+
+    Returns:
+        The encoder, on its device; what trains it, None where nothing is trained; and of the `Pretraining` the fields
+        `n_texts`, `n_held_out` and `warnings`.
     """
     corpus = tokenize_corpus(partial(tokenize, tokenizer, max_length=protocol.max_length, token_types=False), texts)
     warnings = [f"{corpus.n_cut:,} texts were cut at {protocol.max_length} tokens"] if corpus.n_cut else []
@@ -313,14 +303,7 @@ def prepare(
             f"the generator is larger than the encoder that it trains ({generator.hidden_size} features a layer, not "
             f"{protocol.size.hidden_size}): the paper found a quarter to a half of its width best"
         )
-    return FreshModels(
-        encoder=encoder,
-        trainer=trainer,
-        tokenizer=tokenizer,
-        n_texts=len(rows),
-        n_held_out=len(held_out),
-        warnings=tuple(warnings),
-    )
+    return encoder, trainer, {"n_texts": len(rows), "n_held_out": len(held_out), "warnings": tuple(warnings)}
 
 
 # ---- from a model that is there: adaptation -------------------------------------------------------------
@@ -354,13 +337,30 @@ def adapt(
     """
     protocol = protocol or AdaptationProtocol()
     check_intervals(checkpoint_every, evaluate_every)
-    file, distinct, checkpoint = _checked(model, texts, seed)
+    check_seeds([seed])
+    file = texts if isinstance(texts, TextFile) else TextFile(name="texts", texts=tuple(texts))
+    distinct, checkpoint = tuple(dict.fromkeys(file.texts)), resolve(model)
+    if checkpoint.asked.dtype == "float16":
+        raise DataError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
+    check_masked_lm(checkpoint)
 
     def begin() -> Begun:
         encoder = load(checkpoint)
         head, fresh = with_masked_lm_head(checkpoint, encoder, seed=seed)
         corpus = tokenize_corpus(partial(encoder.tokenize, max_length=protocol.max_length), distinct)
         run = trainer(encoder, head, corpus, protocol, seed=seed)
+        warnings = [*file.notes, *file.warnings]
+        if fresh:
+            warnings.append(
+                f"the checkpoint lacks {len(fresh)} weights of the head for masked language modelling (such as "
+                f"{fresh[0]}): they began at random, so the loss before says nothing of the encoder"
+            )
+        if copies := len(file.texts) - len(distinct):
+            warnings.append(f"{copies:,} copies of texts were left out")
+        if corpus.n_cut:
+            warnings.append(f"{corpus.n_cut:,} texts were cut at {encoder.limit(protocol.max_length)} tokens")
+        if not encoder.padding_invariant:
+            warnings.append("padding changes the states of this architecture, and batches were padded in training")
 
         def about() -> dict[str, Any]:
             return {
@@ -374,16 +374,14 @@ def adapt(
                 "computed_on": checkpoint.computed_on,
                 "metrics": tuple(run.metrics),
                 "seconds": run.seconds,
-                "warnings": (
-                    *file.notes,
-                    *file.warnings,
-                    *_adaptation_warnings(
-                        encoder, fresh, protocol, n_copies=len(file.texts) - len(distinct), n_cut=corpus.n_cut
-                    ),
-                ),
+                "warnings": tuple(warnings),
             }
 
-        return run, about, partial(save_encoder, encoder)
+        def save(folder: Path) -> None:
+            with quiet_transformers():
+                save_checkpoint(encoder.model, encoder.tokenizer_to_save(), folder, name=encoder.description.name)
+
+        return run, about, save
 
     return train_into(
         ADAPTED,
@@ -398,19 +396,6 @@ def adapt(
         evaluate_every=evaluate_every,
         task="adapting",
     )
-
-
-def _checked(
-    model: ModelLike, texts: TextFile | Sequence[str], seed: int
-) -> tuple[TextFile, tuple[str, ...], Resolved]:
-    """Return all texts, the distinct ones and the resolved model; wrong arguments raise before any training."""
-    check_seeds([seed])
-    file = texts if isinstance(texts, TextFile) else TextFile(name="texts", texts=tuple(texts))
-    checkpoint = resolve(model)
-    if checkpoint.asked.dtype == "float16":
-        raise DataError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
-    check_masked_lm(checkpoint)
-    return file, tuple(dict.fromkeys(file.texts)), checkpoint
 
 
 def trainer(
@@ -481,100 +466,36 @@ def _adapted_from(checkpoint: Resolved, texts: Sequence[str], protocol: Adaptati
     return digest([ADAPTATION_VERSION, checkpoint.identity, checkpoint.computed_on, digest(texts), protocol, seed])
 
 
-def _adaptation_warnings(
-    encoder: Encoder, fresh: tuple[str, ...], protocol: AdaptationProtocol, *, n_copies: int, n_cut: int
-) -> tuple[str, ...]:
-    warnings = []
-    if fresh:
-        warnings.append(
-            f"the checkpoint lacks {len(fresh)} weights of the head for masked language modelling (such as "
-            f"{fresh[0]}): they began at random, so the loss before says nothing of the encoder"
-        )
-    if n_copies:
-        warnings.append(f"{n_copies:,} copies of texts were left out")
-    if n_cut:
-        warnings.append(f"{n_cut:,} texts were cut at {encoder.limit(protocol.max_length)} tokens")
-    if not encoder.padding_invariant:
-        warnings.append("padding changes the states of this architecture, and batches were padded in training")
-    return tuple(warnings)
-
-
-def save_encoder(encoder: Encoder, folder: Path) -> None:
-    """Write configuration, weights and tokenizer to an existing folder."""
-    with quiet_transformers():
-        save_checkpoint(encoder.model, encoder.tokenizer_to_save(), folder, name=encoder.description.name)
-
-
 # ---- folders ----------------------------------------------------------------------------------------------
 
 
 def _pretraining_card(pretraining: Pretraining) -> str:
-    protocol, objective = pretraining.protocol, OBJECTIVES[pretraining.protocol.objective]
-    settings = {key: value for key, value in to_dict(protocol).items() if key not in ("size", "objective")}
-    about = {
-        "objective": protocol.objective,
-        **{key.replace("_", " "): str(value) for key, value in to_dict(protocol.size).items()},
-        "parameters": f"{pretraining.encoder_parameters:,} of the encoder",
-        "texts": f"{pretraining.corpus}: {pretraining.n_texts:,} sequences, {pretraining.n_held_out:,} held out",
-        "tokens seen": f"{pretraining.n_tokens:,}",
-        "words": f"{pretraining.vocab_size:,}",
-        "computed on": pretraining.computed_on,
-        "seed": str(pretraining.seed),
-        **{key.replace("_", " "): str(value) for key, value in settings.items()},
-    }
-    parts = [
+    name = pretraining.protocol.objective
+    return model_card(
+        [name],
         "# A small encoder for experiments",
-        f"It was {objective.about}. `AutoModel` loads it, and layerprobe takes it as a model or a reference.",
-        as_block(f"{key:<21} {value}" for key, value in about.items()),
-    ]
-    if objective.has_generator and objective.generator_kept:
-        parts.append(f"`{GENERATOR}/` holds the generator; its embeddings are those of the encoder.")
-    if pretraining.metrics:
-        parts += ["Measured on sequences that were held out:", as_block(pretraining.table.text().splitlines())]
-    parts.append(f"Written by layerprobe {__version__}; all numbers are in `{RECORD}`.")
-    return model_card([protocol.objective], *parts)
+        f"It was {OBJECTIVES[name].about}. `AutoModel` loads it, and layerprobe takes it as a model or a reference; a "
+        f"generator, where there is one, is in `{GENERATOR}/`. Settings and numbers are in `{RECORD}`.",
+        *([as_block(pretraining.table.text().splitlines())] if pretraining.metrics else []),
+        f"Written by layerprobe {__version__}.",
+    )
 
 
 def _adaptation_card(adaptation: Adaptation) -> str:
     model = adaptation.model
+    # a local folder is no model that anyone else could look up
     on_hub = not model.revision.startswith("sha256:") and model.random_init is None
-    name = short_name(model.name)
-    about = {
-        "model": f"{model.name if on_hub else name} ({model.architecture}), revision {model.revision}",
-        "texts": f"{adaptation.n_texts:,} to train on, {adaptation.n_held_out:,} held out",
-        "steps": f"{adaptation.steps:,} on {adaptation.computed_on}",
-        "head": f"{adaptation.head}; not in this folder, which holds the encoder alone",
-        "seed": str(adaptation.seed),
-        **{key.replace("_", " "): str(value) for key, value in to_dict(adaptation.protocol).items()},
-    }
+    name = model.name if on_hub else short_name(model.name)
     return model_card(
         ("masked-language-modelling", "domain-adaptation"),
         "# An encoder adapted to a domain",
-        "The model below after continued masked-language-model pretraining on other texts; loaded as that model is.",
-        as_block(f"{key:<17} {value}" for key, value in about.items()),
-        "Masked tokens of texts that were held out, before, during and after:",
+        f"{name} ({model.architecture}), revision {model.revision}, after continued masked-language-model pretraining; "
+        f"loaded as that model is. Its head is not in this folder. Settings and numbers are in `{ADAPTED.record}`.",
         as_block(adaptation.table.text().splitlines()),
         f"Written by layerprobe {__version__}.",
-        # a local folder is no model that anyone else could look up
         base_model=model.name.partition("@")[0] if on_hub else None,
     )
 
 
-PRETRAINED = ModelFolder(
-    kind=Pretraining,
-    record=RECORD,
-    card=_pretraining_card,
-    what="pretrained model",
-    suffix=".pretraining",
-    doing="pretrains a model",
-    differs="was pretrained on other texts or with other settings",
-)
-ADAPTED = ModelFolder(
-    kind=Adaptation,
-    record="adaptation.json",
-    card=_adaptation_card,
-    what="adapted model",
-    suffix=".adapting",
-    doing="adapts a model",
-    differs="was adapted from another one, to other texts or with other settings",
-)
+PRETRAINED = ModelFolder(kind=Pretraining, record=RECORD, card=_pretraining_card, verb="pretrain")
+ADAPTED = ModelFolder(kind=Adaptation, record="adaptation.json", card=_adaptation_card, verb="adapt")

@@ -35,8 +35,6 @@ class PretrainingObjective:
     Torch's generator is seeded before it is called."""
     has_generator: bool = False
     """Whether a generator is trained besides the encoder."""
-    generator_kept: bool = True
-    """Whether it is a checkpoint of its own, kept in `generator/`; without effect where there is none."""
 
     def build(self, encoder: ElectraModel, protocol: PretrainingProtocol, masking: Masking) -> Objective:
         """Return the objective with `encoder` under a fresh head; ValueError if it trains nothing."""

@@ -131,12 +131,6 @@ def test_entries_make_a_zoo_that_can_be_benched(entry: ZooEntry, tmp_path: Path)
     assert not bench.budgets[0].left_out
 
 
-def test_a_model_is_no_reference_of_its_own(folders: dict[str, str], task: Task, options: Model) -> None:
-    same = {"twin": folders["bert"], "mlm": folders["electra"]}
-    with pytest.raises(DataError, match="expected references other than electra 0 itself, got it as 'mlm'"):
-        made(folders, task, options, references=same)
-
-
 @pytest.mark.parametrize("kind", ["paraphrase", "classification"])
 def test_other_kinds_have_no_probe(kind: Any, folders: dict[str, str], options: Model, entry: ZooEntry) -> None:
     other = zoo_entry(

@@ -27,7 +27,7 @@ from tests.lab.pretraining.jobs import SIZE, STEPS, TEXTS, assert_same_weights, 
 from tests.models import given
 
 TRAINED = tuple(name for name, objective in OBJECTIVES.items() if objective.builder is not None)
-WITH_GENERATOR = tuple(name for name, row in OBJECTIVES.items() if row.has_generator and row.generator_kept)
+WITH_GENERATOR = tuple(name for name, row in OBJECTIVES.items() if row.has_generator)
 Made = dict[str, tuple[Pretraining, Path]]
 
 
@@ -135,17 +135,17 @@ def test_two_objectives_see_the_same_batches_with_the_same_masks(name: str) -> N
     tokenizer = train_tokenizer(TEXTS, vocab_size=60, max_length=32)
     seen: list[list[MaskedBatch]] = []
     for objective in ("mlm", name):
-        run = prepare(
+        _, run, _ = prepare(
             TEXTS, tokenizer, protocol_of(objective, steps=9), seed=3, device=torch.device("cpu"), autocast=None
         )
-        assert run.trainer is not None
+        assert run is not None
         batches: list[MaskedBatch] = []
-        mask = run.trainer.masked_batch
-        run.trainer.masked_batch = (  # type: ignore[method-assign]
+        mask = run.masked_batch
+        run.masked_batch = (  # type: ignore[method-assign]
             lambda rows, rng, mask=mask, batches=batches: batches.append(mask(rows, rng)) or batches[-1]
         )
         for _ in range(9):  # more than an epoch
-            run.trainer.advance()
+            run.advance()
         seen.append(batches)
     assert len(seen[0]) == len(seen[1]) == 9
     for first, second in zip(*seen, strict=True):
@@ -158,20 +158,20 @@ def test_the_loss_of_a_step_is_the_weighted_sum_of_its_means(monkeypatch: pytest
 
     tokenizer = train_tokenizer(TEXTS, vocab_size=60, max_length=32)
     protocol = protocol_of("rtd", dropout=0.0, discriminator_weight=7.0, accumulation=2)
-    run = prepare(TEXTS, tokenizer, protocol, seed=0, device=torch.device("cpu"), autocast=None)
-    assert run.trainer is not None
+    _, run, _ = prepare(TEXTS, tokenizer, protocol, seed=0, device=torch.device("cpu"), autocast=None)
+    assert run is not None
     batches: list[MaskedBatch] = []
-    mask = run.trainer.masked_batch
-    run.trainer.masked_batch = lambda rows, rng: batches.append(mask(rows, rng)) or batches[-1]  # type: ignore[method-assign]
-    run.trainer.advance()  # the first step of the warm-up has rate 0: no weight moves
+    mask = run.masked_batch
+    run.masked_batch = lambda rows, rng: batches.append(mask(rows, rng)) or batches[-1]  # type: ignore[method-assign]
+    run.advance()  # the first step of the warm-up has rate 0: no weight moves
     rng = torch.Generator().manual_seed(0)
-    outputs = [run.trainer.objective(batch, rng) for batch in batches]
+    outputs = [run.objective(batch, rng) for batch in batches]
     assert len(outputs) == 2
     masked = sum(len(batch.targets) for batch in batches)
     real = sum(batch.n_tokens for batch in batches)
     generator = sum(output["generator"]["loss"].item() for output in outputs) / masked
     discriminator = sum(output["discriminator"]["loss"].item() for output in outputs) / real
-    assert run.trainer.last_loss == pytest.approx(generator + 7 * discriminator, rel=1e-5)
+    assert run.last_loss == pytest.approx(generator + 7 * discriminator, rel=1e-5)
 
 
 def test_the_head_is_kept_for_adapting(made: Made, tmp_path: Path) -> None:

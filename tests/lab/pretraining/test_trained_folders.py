@@ -32,7 +32,6 @@ class Training:
     doing: str
     """What the directory of an unfinished run, and its progress, are called."""
     what: str
-    differs: str
     result: Any
     out: Path
 
@@ -45,10 +44,10 @@ def training(
     request: pytest.FixtureRequest, folder: Path, uninterrupted: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Training:
     if request.param == "adapt":
-        about = "adapting", "adapted model", "was adapted from another one"
+        about = "adapting", "adapted model"
         return Training(str(folder), lambda model, *a, **k: adapted(Path(model), *a, **k), *about, *uninterrupted)
     out = tmp_path_factory.mktemp("pretrained") / "whole"
-    about = "pretraining", "pretrained model", "was pretrained on other texts or with other settings"
+    about = "pretraining", "pretrained model"
     return Training("rtd", job, *about, job("rtd", out), out)
 
 
@@ -142,7 +141,7 @@ def test_a_second_process_is_refused(training: Training, tmp_path: Path) -> None
 def test_another_run_replaces_a_finished_one_only_when_asked(training: Training, tmp_path: Path) -> None:
     first = training(tmp_path / "out")
     assert training(tmp_path / "out") == first, "expected it to be read, with its time"
-    with pytest.raises(DataError, match=rf"holds a model that {training.differs}.*--overwrite"):
+    with pytest.raises(DataError, match=rf"holds another {training.what}: its model, texts or .*--overwrite"):
         training(tmp_path / "out", seed=1)
     assert training(tmp_path / "out", seed=1, overwrite=True).fingerprint != first.fingerprint
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
