@@ -37,9 +37,9 @@ from numpy.typing import NDArray
 
 from layerprobe.similarity.cka import CKAEstimate, estimate_cka, linear_cka
 from layerprobe.similarity.engine.grams import inner_products
-from layerprobe.similarity.measures.cka import CKA, RBFCKA
+from layerprobe.similarity.measures.cka import CKA
 
-LINEAR, RBF = CKA(), RBFCKA(bandwidth_multiplier=1.0)
+LINEAR, RBF = CKA(), CKA(kernel="rbf", bandwidth_multiplier=1.0)
 SHOWN_PAIRS = 2  # of torch_cka, a side
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 

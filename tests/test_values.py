@@ -35,7 +35,7 @@ from layerprobe.results.shown import LeavesOut
 from layerprobe.scoring.values import LayerScores, Scores, TaskScores
 from layerprobe.search.values import Evidence, Score, SearchSettings
 from layerprobe.shrinking.values import ShrinkSettings
-from layerprobe.similarity.measures.cka import RBFCKA
+from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.registry import MEASURES
 from layerprobe.similarity.values import CurveUncertainty, MapUncertainty, SimilarityCurve, SimilarityMap
 from layerprobe.stats.crossed import crossed
@@ -74,7 +74,6 @@ COST = Cost(
 )
 # Fields that must fit each other: both models have three layers.
 OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
-    RBFCKA: {"bandwidth_multiplier": st.floats(0.1, 9)},
     **{MEASURES[name]: {"neighbours": st.integers(1, 9)} for name in ("mutual-knn", "cknna")},
     MEASURES["svcca"]: {"variance": st.floats(0.1, 1)},
     CurveUncertainty: {**dict.fromkeys(("lower", "upper", "band_lower", "band_upper"), THREE), "covariance": MATRIX},
@@ -272,8 +271,10 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         )
         return pairs.map(lambda columns: Examples(**dict(zip(("first", "second", "targets"), columns, strict=True))))
     if inspect.isabstract(kind):
-        kinds = [each for each in (*map(MEASURES.__getitem__, MEASURES), RBFCKA) if issubclass(each, kind)]
-        return st.one_of(*map(values_of, kinds))
+        return st.one_of(*map(values_of, map(MEASURES.__getitem__, MEASURES)))
+    if kind is CKA:
+        linear = values_with(kind, kernel=st.just("linear"), bandwidth_multiplier=st.none())
+        return linear | values_with(kind, kernel=st.just("rbf"), bandwidth_multiplier=st.floats(0.1, 9))
     if kind in OF_THREE_LAYERS:
         return values_with(kind, **OF_THREE_LAYERS[kind])
     if dataclasses.is_dataclass(kind):
@@ -438,7 +439,7 @@ COMPARISON = Comparison(
     texts_digest="1",
     pooling="mean",
     map=SimilarityMap(
-        measure=RBFCKA(),
+        measure=CKA(kernel="rbf"),
         values=((0.9, 0.5), (0.6, 0.7), (0.8, 0.2)),
         n_samples=50,
         sigma_squared=((1.0, 2.0, 3.0), (1.0, 2.0)),

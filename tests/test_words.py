@@ -15,13 +15,13 @@ from layerprobe.embedded.pair import embedded_model, embedded_task
 from layerprobe.errors import ON_COMMAND_LINE, option
 from layerprobe.probing.values import ProbeSettings
 from layerprobe.shrinking.values import ShrinkSettings
-from layerprobe.similarity.measures.cka import RBFCKA
+from layerprobe.similarity.measures.cka import CKA
 from layerprobe.tasks.formats import Format
 
 COMMANDS = ["find", "predict", "score", "compare", "probe", "finetune", "shrink", "export", "extract"]
 FUNCTIONS = {"export": "export_model"}
 SETTINGS = (lp.Model, lp.Protocol, lp.load_task, lp.load_texts, lp.settings, lp.save, ProbeSettings, Format)
-SETTINGS = (*SETTINGS, ShrinkSettings, RBFCKA, compare_all)
+SETTINGS = (*SETTINGS, ShrinkSettings, CKA, compare_all)
 COMMAND_LINE = {
     "json quiet traceback help_all dry_run": "what is printed; an estimate is layerprobe.study.find.plan_find",
     "out parquet show_map": "where it is written: lp.save(result, path)",
@@ -32,7 +32,7 @@ COMMAND_LINE = {
     "merge": "layerprobe.kinds.tokens.kind.merged",
     "texts split": "the texts themselves: task.texts(split)",
     "reference_name reference_random_init rule reference": "reference=lp.Model(...), rule of lp.predict",
-    "kernel bandwidth neighbours": "measure=CKA(), RBFCKA(bandwidth_multiplier=...), MutualKNN(neighbours=...)",
+    "kernel bandwidth neighbours": "measure=CKA(kernel=..., bandwidth_multiplier=...), MutualKNN(neighbours=...)",
     "ranking relevant_from": "layerprobe.kinds.retrieval.loading.load_retrieval",
     "timed": "timing",
     "other_blocks": "blocks of lp.finetune, see layerprobe.shrinking.removal.candidates",
@@ -84,7 +84,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "lists": (lambda _: lp.load_task((["a", "b", "c", "d"], [1, 2, 3, 4])), "load_task({'text': ..., 'label': ...})"),
     "no labels": (lambda _: lp.load_task(TEXTS), "load_task({'text': texts, 'label': labels})"),
     "a measure": (lambda _: lp.compare(MODEL, MODEL, TEXTS, measure="rsaa"), "did you mean 'rsa'?"),
-    "a class": (lambda _: lp.compare(MODEL, MODEL, TEXTS, measure=RBFCKA), "one of cka, mutual-knn"),  # type: ignore[call-overload]
+    "a class": (lambda _: lp.compare(MODEL, MODEL, TEXTS, measure=CKA), "one of cka, mutual-knn"),  # type: ignore[call-overload]
     "save first": (lambda _: lp.save("a.json", lp.Protocol()), "save(finding, 'finding.json')"),  # type: ignore[arg-type]
     "no such file": (lambda _: lp.load("nothing.json"), "cannot read nothing.json"),
     "an option": (lambda _: lp.load_task([{"query": "a", "positive": "b"}]), "choose kind='retrieval'"),

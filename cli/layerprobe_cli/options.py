@@ -384,20 +384,20 @@ class _Similarity:
 
     def all_settings(self, measures: Sequence[str], **options: int | None) -> list[dict[str, Any]]:
         """Return measure and alignment for each measure; an option that none of them has is refused."""
-        from layerprobe.similarity.values import Measure
+        from layerprobe.similarity.values import measure_class
 
         fields = {"kernel": self.kernel, "estimator": self.estimator, "bandwidth_multiplier": self.bandwidth, **options}
         given = {name: value for name, value in fields.items() if value is not None}
-        chosen, names, unknown = [], [], set(given)
+        chosen, unknown = [], set(given)
         for measure in measures:
-            kind, values = Measure.class_of({"name": measure, "normalize": self.normalize, **given})
-            field_names = {field.name for field in dataclasses.fields(kind)}
-            chosen.append(kind(**{name: value for name, value in values.items() if name in field_names}))
-            names.append(" ".join(getattr(kind, tag) for tag in reversed(kind.json_tags)))
-            unknown &= values.keys() - field_names
+            kind = measure_class(measure)
+            names = {field.name for field in dataclasses.fields(kind)}
+            settings = {name: value for name, value in given.items() if name in names}
+            chosen.append(kind(normalize=self.normalize, **settings))
+            unknown -= names
         if unknown:
             refused = ", ".join(sorted(f"--{name.removesuffix('_multiplier')}" for name in unknown))
-            raise typer.BadParameter(f"expected no {refused} with {' and '.join(names)}: it has no such setting")
+            raise typer.BadParameter(f"expected no {refused} with {' and '.join(measures)}: it has no such setting")
         alignment = None if self.alignment == "auto" else self.alignment
         return [{"measure": measure, "alignment": alignment} for measure in chosen]
 

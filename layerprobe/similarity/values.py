@@ -79,10 +79,8 @@ class Measure(abc.ABC):
     """Whether a few features of large variance can decide over the value."""
     by_cosine: ClassVar[bool] = False
     """Whether it compares cosines, of which a direction that all embeddings share takes the most."""
-    robustly: ClassVar[str] = "on more texts"
-    """How to compare where a few texts decide, in words."""
     json_tags: ClassVar[tuple[str, ...]] = ("name",)
-    """What JSON has besides the fields, from which the class follows."""
+    """JSON has it besides the fields: the class follows from it."""
 
     normalize: Normalize = "raw"
     """raw features, or each divided by its standard deviation."""
@@ -92,19 +90,10 @@ class Measure(abc.ABC):
 
     @classmethod
     def class_of(cls, settings: dict[str, Any]) -> tuple[type[Measure], dict[str, Any]]:
-        """Return the class of a measure and its fields from what JSON says, or raise DataError if it is no `cls`."""
+        """Return the class of a measure and its fields from what JSON says."""
         if not isinstance(settings.get("name"), str):
             raise DataError(f"expected the name of a measure, got {settings.get('name')!r}")
-        others = {key: value for key, value in settings.items() if key != "name"}
-        kind, values = measure_class(settings["name"]).variant(others)
-        if not issubclass(kind, cls):
-            raise DataError(f"expected a {cls.__name__}, got a {kind.__name__}")
-        return kind, values
-
-    @classmethod
-    def variant(cls, settings: dict[str, Any]) -> tuple[type[Measure], dict[str, Any]]:
-        """Return the class and the fields for some settings, where a name stands for several classes."""
-        return cls, settings
+        return measure_class(settings["name"]), {key: value for key, value in settings.items() if key != "name"}
 
     @property
     def title(self) -> str:
@@ -120,6 +109,11 @@ class Measure(abc.ABC):
     @abc.abstractmethod
     def conventions(self) -> tuple[str, ...]:
         """Everything that its values depend on besides features and texts, in words."""
+
+    @property
+    def robustly(self) -> str:
+        """How to compare where a few texts decide, in words."""
+        return "on more texts"
 
     def sampling_error(self, n: int) -> str:
         """Return how far values on n texts may be off, in words."""
@@ -176,8 +170,7 @@ def as_measure(measure: Measure | str | None) -> Measure:
     if isinstance(measure, Measure):
         return measure
     if measure is None or isinstance(measure, str):
-        kind, values = Measure.class_of({"name": measure or "cka"})
-        return kind(**values)
+        return measure_class(measure or "cka")()
     raise DataError(f"expected a measure, one of {', '.join(MEASURES)}, or an instance of its class, got {measure!r}")
 
 

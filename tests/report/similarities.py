@@ -15,7 +15,7 @@ from layerprobe.interval import Interval
 from layerprobe.names import short_names
 from layerprobe.prediction.rules import plateau_rule
 from layerprobe.prediction.values import DropPrediction
-from layerprobe.similarity.measures.cka import RBFCKA
+from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import (
     CurveUncertainty,
     LayerDiagnostics,
@@ -162,7 +162,7 @@ def rbf(found: SimilarityMap, multiplier: float) -> SimilarityMap:
     rows, columns = found.shape
     return dataclasses.replace(
         found,
-        measure=RBFCKA(bandwidth_multiplier=multiplier),
+        measure=CKA(kernel="rbf", bandwidth_multiplier=multiplier),
         sigma_squared=((1.5,) * rows, (2.5,) * columns),
         sigma_samples=2048,
     )

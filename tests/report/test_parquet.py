@@ -13,13 +13,13 @@ from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import LayerProbeError
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.maps import measure_layers
-from layerprobe.similarity.measures.cka import CKA, RBFCKA
+from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.measures.neighbours import MutualKNN
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.values import Measure, SimilarityMap
 
 KNN = MutualKNN(neighbours=3)
-MEASURES = (CKA(), CKA(estimator="biased"), RBFCKA(bandwidth_multiplier=1.0), KNN, RSA())
+MEASURES = (CKA(), CKA(estimator="biased"), CKA(kernel="rbf", bandwidth_multiplier=1.0), KNN, RSA())
 BERT = ModelDescription(
     name="bert",
     revision="0" * 40,
@@ -98,7 +98,7 @@ def test_what_a_measure_does_not_have_is_missing() -> None:
 
 
 def test_rows_are_the_pairs_of_layers_and_say_which_the_curve_takes(tmp_path: Path) -> None:
-    found = compared(RBFCKA(bandwidth_multiplier=0.5))
+    found = compared(CKA(kernel="rbf", bandwidth_multiplier=0.5))
     found.pairs.save(tmp_path / "map.parquet")
     table = pd.read_parquet(tmp_path / "map.parquet")
     values: SimilarityMap = found.comparisons[0].map

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.similarity.cka import estimate_cka
-from layerprobe.similarity.measures.cka import RBFCKA
+from layerprobe.similarity.measures.cka import CKA
 
 Array = NDArray[np.float64]
 
@@ -52,5 +52,5 @@ def rbf_gram(X: ArrayLike, *, bandwidth_multiplier: float = 1.0) -> Array:
 
 def rbf_cka(X: Any, Y: Any, **settings: Any) -> float:
     """CKA of the engine under Gaussian kernels."""
-    (estimate,) = estimate_cka([("X", [X]), ("Y", [Y])], measures=[RBFCKA(**settings)])
+    (estimate,) = estimate_cka([("X", [X]), ("Y", [Y])], measures=[CKA(kernel="rbf", **settings)])
     return estimate.map.values[0][0]

@@ -9,19 +9,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.checks import LEVEL
 from layerprobe.similarity.cka import estimate_cka
-from layerprobe.similarity.measures.cka import CKA, RBFCKA
+from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import SimilarityMap
 from tests.similarity.definitions import centre, hsic, linear_gram, rbf_gram
 
 Array = NDArray[np.float64]
 
 MEASURES = [
-    kind(estimator=estimator, normalize=normalize)
-    for kind in (CKA, RBFCKA)
+    CKA(kernel=kernel, estimator=estimator, normalize=normalize)
+    for kernel in ("linear", "rbf")
     for estimator in ("debiased", "biased")
     for normalize in ("raw", "zscore")
 ]
-LINEAR, RBF = CKA(), RBFCKA()
+LINEAR, RBF = CKA(), CKA(kernel="rbf")
 
 
 def cka(X: ArrayLike, Y: ArrayLike, measure: CKA = LINEAR) -> float:

@@ -13,7 +13,7 @@ from layerprobe.similarity.cautions import _inflation, cautions
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.similarity.measures.cca import PWCCA, SVCCA
-from layerprobe.similarity.measures.cka import CKA, RBFCKA
+from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.measures.neighbours import CKNNA, MutualKNN
 from layerprobe.similarity.measures.procrustes import Procrustes
 from layerprobe.similarity.measures.rsa import RSA
@@ -36,7 +36,7 @@ HEALTHY = LayerDiagnostics(
 )
 DEBIASED = CKA()
 BIASED = CKA(estimator="biased")
-RBF = RBFCKA(bandwidth_multiplier=1.0)
+RBF = CKA(kernel="rbf", bandwidth_multiplier=1.0)
 NEIGHBOURS = MutualKNN(neighbours=10)
 CCA = (SVCCA(), PWCCA())
 UNBIASED = (DEBIASED, BIASED, RBF, NEIGHBOURS, CKNNA(), RSA())

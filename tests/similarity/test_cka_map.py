@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from layerprobe.errors import DataError
 from layerprobe.similarity.maps import similarity_curve
-from layerprobe.similarity.measures.cka import CKA, RBFCKA
-from layerprobe.similarity.values import Measure, SimilarityMap
+from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.values import SimilarityMap
 from tests.similarity.definitions import rbf_cka, rbf_sigma_squared
 from tests.similarity.oracle import map_by_cka
 
@@ -33,10 +33,10 @@ def map_of(*rows: tuple[float, ...]) -> SimilarityMap:
 
 @pytest.mark.parametrize("estimator", ["biased", "debiased"])
 def test_rbf_map_is_the_pairwise_calls(model: list, reference: list, estimator: str) -> None:
-    result = map_by_cka(model, reference, measure=RBFCKA(estimator=estimator, bandwidth_multiplier=0.5))
+    result = map_by_cka(model, reference, measure=CKA(kernel="rbf", estimator=estimator, bandwidth_multiplier=0.5))
     expected = [[rbf_cka(X, Y, bandwidth_multiplier=0.5, estimator=estimator) for Y in reference] for X in model]
     np.testing.assert_allclose(result.values, expected, rtol=0, atol=1e-14)
-    assert result.measure == RBFCKA(estimator=estimator, bandwidth_multiplier=0.5)
+    assert result.measure == CKA(kernel="rbf", estimator=estimator, bandwidth_multiplier=0.5)
     assert result.sigma_samples == N
     assert result.sigma_squared is not None
     bandwidths = [[rbf_sigma_squared(X, bandwidth_multiplier=0.5) for X in layers] for layers in (model, reference)]
@@ -53,12 +53,12 @@ def test_layers_may_come_from_iterators(model: list, reference: list) -> None:
 
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(DataError, match=r"kernel is 'cosine', expected one of 'linear', 'rbf'"):
-        Measure.class_of({"name": "cka", "kernel": "cosine"})
+        CKA(kernel="cosine")
     with pytest.raises(DataError, match=r"estimator is 'unbiased', expected one of 'debiased', 'biased'"):
         CKA(estimator="unbiased")
     for multiplier in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(DataError, match=r"bandwidth_multiplier is .*, expected a positive finite number"):
-            RBFCKA(bandwidth_multiplier=multiplier)
+            CKA(kernel="rbf", bandwidth_multiplier=multiplier)
 
 
 # ---- curves -------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from layerprobe.similarity.engine.passes import _features_are_cheaper, _full_pre
 from layerprobe.similarity.engine.paths import MOMENT_SAMPLES, feature_sums
 from layerprobe.similarity.engine.rows import BLOCK, centred_layers
 from layerprobe.similarity.engine.sums import Sums
-from layerprobe.similarity.measures.cka import CKA, RBFCKA
+from layerprobe.similarity.measures.cka import CKA
 from tests.similarity import oracle
 from tests.similarity.definitions import rbf_sigma_squared
 from tests.similarity.oracle import LINEAR, MEASURES, RBF, map_by_cka
@@ -123,7 +123,7 @@ def test_bandwidths_are_in_units_of_the_layer(models: list) -> None:
     expected = [[rbf_sigma_squared(X) for X in layers] for layers in models]
     for found, sigma in zip(estimate.map.sigma_squared, expected, strict=True):
         np.testing.assert_allclose(found, sigma, rtol=1e-12)
-    zscored = map_by_cka(*models, measure=RBFCKA(normalize="zscore", bandwidth_multiplier=0.5))
+    zscored = map_by_cka(*models, measure=CKA(kernel="rbf", normalize="zscore", bandwidth_multiplier=0.5))
     expected = [rbf_sigma_squared(oracle.zscored(X), bandwidth_multiplier=0.5) for X in models[0]]
     np.testing.assert_allclose(zscored.sigma_squared[0], expected, rtol=1e-12)
 
@@ -405,7 +405,7 @@ def test_the_number_of_threads_changes_nothing(measure: CKA) -> None:
 def test_bandwidths_far_from_the_median_cost_no_digits(multiplier: float, estimator: Any) -> None:
     """K is nearly 0 or nearly 1 everywhere: float32 would lose what differs."""
     X, Y = related(np.random.default_rng(0), 150, 20, 30)
-    measure = RBFCKA(bandwidth_multiplier=multiplier, estimator=estimator)
+    measure = CKA(kernel="rbf", bandwidth_multiplier=multiplier, estimator=estimator)
     expected = value(X.astype(np.float32).astype(np.float64), Y.astype(np.float32).astype(np.float64), measure)
     assert value(X.astype(np.float32), Y.astype(np.float32), measure) == pytest.approx(expected, abs=1e-6)
 

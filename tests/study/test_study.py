@@ -29,7 +29,7 @@ from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import zero_shot
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.maps import measure_map
-from layerprobe.similarity.measures.cka import CKA, RBFCKA
+from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
 from layerprobe.store.store import Store
@@ -43,7 +43,7 @@ from tests.similarity.oracle import map_by_cka
 from tests.toy_task import toy_pairs, toy_task
 
 TEXTS = ("a b c", "d", "the quick fox", "a b c d e f g h", "h g f", "b")
-RBF = RBFCKA(bandwidth_multiplier=1.0)
+RBF = CKA(kernel="rbf", bandwidth_multiplier=1.0)
 RANKS = {"effective rank": LayerCurve(values=(3.0, 4.0, 4.0, 4.0, 4.0))}
 SHORT = Protocol(epochs=1, learning_rate=1e-3, batch_size=16)
 
@@ -363,7 +363,7 @@ def test_a_comparison_is_the_map_of_the_layers(embedded: dict[str, Embeddings], 
     comparison = compare(embedded["electra"], embedded["bert"], measure=RBF)
     layers = [[embedded[name].layer(layer) for layer in range(4)] for name in ("electra", "bert")]
     assert comparison.map == map_by_cka(*layers, measure=RBF)
-    assert comparison.other_normalization == map_by_cka(*layers, measure=RBFCKA(normalize="zscore"))
+    assert comparison.other_normalization == map_by_cka(*layers, measure=CKA(kernel="rbf", normalize="zscore"))
     assert (comparison.map.measure, comparison.pooling) == (RBF, "mean")
     assert [d.norm for d in comparison.model_diagnostics] == ["none"] * 4
     assert [step.label for step in comparison.steps] == [f"layer {i + 1} less layer {i}" for i in range(3)]

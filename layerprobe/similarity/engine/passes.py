@@ -16,7 +16,7 @@ from layerprobe.similarity.engine.grams import NARROW, Gram, linear_gram, rbf_gr
 from layerprobe.similarity.engine.paths import feature_sums, products_of, tile_sums
 from layerprobe.similarity.engine.rows import FEW_SAMPLES, CentredLayer, Rows, centred_layers
 from layerprobe.similarity.engine.sums import Sums
-from layerprobe.similarity.measures.cka import CKA, RBFCKA
+from layerprobe.similarity.measures.cka import CKA
 
 Path = Literal["auto", "gram", "features"]
 Pair = tuple[int, int]
@@ -64,12 +64,8 @@ def sums_of(
             with part(start=number, share=1, whole=len(kinds)):
                 sums = _pass(sources, same, of_pairs, device, tile, path, per_sample)
             for measure, pair in itertools.product(same, of_pairs):
-                by_measure[measure, pair] = sums[_bandwidth(measure)][pair]
+                by_measure[measure, pair] = sums[measure.bandwidth_multiplier][pair]
     return by_measure
-
-
-def _bandwidth(measure: CKA) -> float | None:
-    return measure.bandwidth_multiplier if isinstance(measure, RBFCKA) else None
 
 
 def _pass(
@@ -90,11 +86,8 @@ def _pass(
         if path == "features" or (path == "auto" and _features_are_cheaper(layers, pairs, per_sample=per_sample)):
             return {None: feature_sums(layers, groups[0], pairs, per_sample=per_sample)}
     sums = tile_sums(layers, groups, pairs, per_sample=per_sample, tile=tile)
-    return {bandwidth: by_pair for bandwidth, (_, by_pair) in zip(_bandwidths(measures), sums, strict=True)}
-
-
-def _bandwidths(measures: Sequence[CKA]) -> list[float | None]:
-    return list(dict.fromkeys(map(_bandwidth, measures)))
+    bandwidths = dict.fromkeys(measure.bandwidth_multiplier for measure in measures)
+    return {bandwidth: by_pair for bandwidth, (_, by_pair) in zip(bandwidths, sums, strict=True)}
 
 
 def _centred(
@@ -106,7 +99,8 @@ def _centred(
     float64: bool = False,
 ) -> tuple[list[CentredLayer], list[Sequence[Gram]], int]:
     """Return layers, what centres their Gram matrices by bandwidth multiplier, and the size of tiles."""
-    widths = [multiplier for multiplier in _bandwidths(measures) if multiplier is not None]
+    multipliers = dict.fromkeys(measure.bandwidth_multiplier for measure in measures)
+    widths = [multiplier for multiplier in multipliers if multiplier is not None]
     float64 = float64 or any(multiplier < NARROW for multiplier in widths)
     layers = centred_layers(sources, normalize=measures[0].normalize, device=device, float64=float64)
     tile = tile or (CUDA_TILE if layers[0].mean.is_cuda else CPU_TILE)

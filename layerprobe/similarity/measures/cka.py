@@ -1,11 +1,11 @@
 """Centred kernel alignment as a measure: its kernel and estimator. Its values come from `layerprobe.similarity.cka`."""
 
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
 
 from layerprobe.checks import check_choice
 from layerprobe.errors import DataError, option
+from layerprobe.files.serialisation import RARE
 from layerprobe.similarity.values import CHANCE, ROTATIONS, Diagnosed, Estimator, Kernel, Measure
 
 SPREAD = 0.35
@@ -19,11 +19,13 @@ SOURCES: dict[Estimator, str] = {"debiased": "Song et al. 2012", "biased": "Gret
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CKA(Measure):
-    """Linear CKA.
+    """Centred kernel alignment with the linear kernel, or the Gaussian one, K = exp(-d^2 / (2 sigma^2)).
 
     Examples:
         >>> CKA(estimator="biased").title
         'biased linear CKA'
+        >>> CKA(kernel="rbf", bandwidth_multiplier=0.5, normalize="zscore").title
+        'debiased RBF CKA (bandwidth x 0.5) of z-scored features'
     """
 
     name = "cka"
@@ -32,37 +34,49 @@ class CKA(Measure):
     range = (-1.0, 1.0)
     symmetric = True
     invariances = ROTATIONS | {"translation"}
-    robustly = "with the kernel rbf, in which no text weighs much more than another"
-    json_tags = ("name", "kernel")
-    kernel: ClassVar[Kernel] = "linear"
 
+    kernel: Kernel = "linear"
+    """linear, or rbf: the Gaussian one."""
     estimator: Estimator = "debiased"
     """debiased (Song et al. 2012) or biased (Gretton et al. 2005)."""
+    bandwidth_multiplier: float | None = field(default=None, metadata=RARE)
+    """rbf: sigma = multiplier x the square root of the median of d^2 over i < j, by default 1; None of linear CKA."""
 
     def __post_init__(self) -> None:
         Measure.__post_init__(self)
+        check_choice(self.kernel, Kernel, name="kernel")
         check_choice(self.estimator, Estimator, name="estimator")
-
-    @classmethod
-    def variant(cls, settings: dict[str, Any]) -> tuple[type[Measure], dict[str, Any]]:
-        """Return the class for a kernel."""
-        kernel = settings.get("kernel", cls.kernel)
-        check_choice(kernel, Kernel, name="kernel")
-        return RBFCKA if kernel == "rbf" else CKA, {key: v for key, v in settings.items() if key != "kernel"}
+        if self.kernel == "rbf" and self.bandwidth_multiplier is None:
+            object.__setattr__(self, "bandwidth_multiplier", 1.0)
+        width = self.bandwidth_multiplier
+        if self.kernel == "linear" and width is not None:
+            raise DataError(f"expected no bandwidth with the linear kernel, got {width}: use {option('kernel', 'rbf')}")
+        if width is not None and not 0 < width < math.inf:
+            raise DataError(f"bandwidth_multiplier is {width}, expected a positive finite number such as 1.0")
 
     @property
     def long_name(self) -> str:
         """What people call it, of whatever features."""
-        return f"{self.estimator} linear CKA"
+        if self.kernel == "linear":
+            return f"{self.estimator} linear CKA"
+        width = "" if self.bandwidth_multiplier == 1.0 else f" (bandwidth x {self.bandwidth_multiplier:g})"
+        return f"{self.estimator} RBF CKA{width}"
 
     @property
     def conventions(self) -> tuple[str, ...]:
-        """Kernel and estimator."""
-        return "linear kernel", self._hsic
+        """Kernel, bandwidth and estimator."""
+        kernel = "linear kernel"
+        if self.kernel == "rbf":
+            width = f"σ = {self.bandwidth_multiplier:g} × the root of the median of d² over i < j"
+            kernel = f"RBF kernel exp(−d²/2σ²), {width}"
+        return kernel, f"{self.estimator} HSIC ({SOURCES[self.estimator]})"
 
     @property
-    def _hsic(self) -> str:
-        return f"{self.estimator} HSIC ({SOURCES[self.estimator]})"
+    def robustly(self) -> str:
+        """How to compare where a few texts decide, in words."""
+        if self.kernel == "rbf":
+            return "on more texts"
+        return "with the kernel rbf, in which no text weighs much more than another"
 
     def sampling_error(self, n: int) -> str:
         """Return how far values on n texts may be off, in words."""
@@ -93,38 +107,3 @@ class CKA(Measure):
             f"{where}: independent layers with these spectra would show a biased CKA of {level:.2f}{more}, which lies "
             f"under every value: compare with {option('estimator', 'debiased')}, or on more texts"
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RBFCKA(CKA):
-    """CKA with the Gaussian kernel K = exp(-d^2 / (2 sigma^2)).
-
-    Examples:
-        >>> RBFCKA(bandwidth_multiplier=0.5, normalize="zscore").title
-        'debiased RBF CKA (bandwidth x 0.5) of z-scored features'
-    """
-
-    kernel = "rbf"
-    robustly = Measure.robustly
-
-    bandwidth_multiplier: float = 1.0
-    """sigma = multiplier x the square root of the median of d^2 over i < j."""
-
-    def __post_init__(self) -> None:
-        CKA.__post_init__(self)
-        if not 0 < self.bandwidth_multiplier < math.inf:
-            raise DataError(
-                f"bandwidth_multiplier is {self.bandwidth_multiplier}, expected a positive finite number such as 1.0"
-            )
-
-    @property
-    def long_name(self) -> str:
-        """What people call it, of whatever features."""
-        width = "" if self.bandwidth_multiplier == 1.0 else f" (bandwidth x {self.bandwidth_multiplier:g})"
-        return f"{self.estimator} RBF CKA{width}"
-
-    @property
-    def conventions(self) -> tuple[str, ...]:
-        """Kernel, bandwidth and estimator."""
-        width = f"σ = {self.bandwidth_multiplier:g} × the root of the median of d² over i < j"
-        return f"RBF kernel exp(−d²/2σ²), {width}", self._hsic
