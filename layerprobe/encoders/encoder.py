@@ -70,8 +70,6 @@ class Encoder:
     """Where its layers are."""
     padding_invariant: bool
     """Whether a text's states are the same alone and in a padded batch."""
-    rewritten: bool
-    """Whether a short text changed the model for good, as it does BigBird, whose attention is sparse until then."""
     reader: ImageReader | None = None
     """What makes pixels of images; None where the model reads texts."""
 
@@ -184,14 +182,6 @@ def float32_attention(model: PreTrainedModel) -> Iterator[str]:
     finally:
         if flash:
             model.set_attn_implementation(kind)
-
-
-@torch.inference_mode()
-def is_rewritten_by(model: PreTrainedModel, batch: Batch) -> bool:
-    """Run a batch; return whether the model is made of other modules then."""
-    before = [type(module) for module in model.modules()]
-    model(**read_by_model(batch))
-    return [type(module) for module in model.modules()] != before
 
 
 @torch.inference_mode()
@@ -327,8 +317,7 @@ def _truncated(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
                 problems.append(error)
                 continue
             if (count := count_weights(shorter)) == expected:
-                if encoder.rewritten:
-                    _run(shorter, encoder)
+                _run(shorter, encoder)
                 return shorter
             reason = f"has {count} weights, where its embeddings and blocks have {expected}"
             problems.append(refusal(name, f"a model of {n_blocks} blocks {reason}"))
@@ -338,16 +327,14 @@ def _truncated(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
 def _without_blocks(encoder: Encoder) -> PreTrainedModel | None:
     """Return a model without any block, or None where that cannot be built or does not run."""
     try:
-        shorter = _truncated(encoder, 0)
-        _run(shorter, encoder)
+        return _truncated(encoder, 0)
     except Exception:  # whatever goes wrong where a first block was taken for granted
         return None
-    return shorter
 
 
-@torch.inference_mode()
+@torch.no_grad()  # not in inference mode: what the model keeps of a pass is trained with
 def _run(model: PreTrainedModel, encoder: Encoder) -> None:
-    """Run a single token, or image, through a shorter model of an encoder."""
+    """Run a single token, or image, through a shorter model: BigBird's attention is sparse until a short text."""
     if encoder.reader is not None:
         model(**read_by_model(collate(encoder.tokenize(encoder.probes[:1]), [0], model.device)))
         return

@@ -38,16 +38,9 @@ from layerprobe.encoders.architecture import (
     towers_of,
     truncated_configs,
 )
-from layerprobe.encoders.batching import Prepared, collate
+from layerprobe.encoders.batching import Prepared, collate, read_by_model
 from layerprobe.encoders.device import DTYPES, computed_on, dtype_name, resolve_device
-from layerprobe.encoders.encoder import (
-    DEFAULT_MAX_LENGTH,
-    PROBE_TEXTS,
-    Encoder,
-    is_padding_invariant,
-    is_rewritten_by,
-    tokenize_for,
-)
+from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH, PROBE_TEXTS, Encoder, is_padding_invariant, tokenize_for
 from layerprobe.encoders.failures import class_names, first_sentence, model_errors
 from layerprobe.encoders.in_memory import (
     LoadedModel,
@@ -604,8 +597,8 @@ def load_encoder(source: ModelLike, *, device: str | None = None, share: bool = 
         config, whole = model.config, parameters
         parameters = count_parameters(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
     alone = [collate(probe, [row], place) for row in range(len(probe))]
-    with model_errors(checkpoint.label, "a forward pass"):
-        rewritten = is_rewritten_by(model, alone[0])  # before all else is looked at
+    with model_errors(checkpoint.label, "a forward pass"), torch.inference_mode():
+        model(**read_by_model(alone[0]))  # a short text changes the attention of BigBird for good
     stack = find_stack(model, together, n_blocks=count_blocks(config), name=checkpoint.label)
     with model_errors(checkpoint.label, "a forward pass"):
         padding_invariant = is_padding_invariant(model, alone, together)
@@ -637,7 +630,6 @@ def load_encoder(source: ModelLike, *, device: str | None = None, share: bool = 
         autocast=autocast,
         stack=stack,
         padding_invariant=padding_invariant,
-        rewritten=rewritten,
         reader=reader,
     )
 

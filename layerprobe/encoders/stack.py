@@ -7,7 +7,7 @@ pass, for every architecture alike.
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -37,14 +37,11 @@ class Stack:
     """The blocks of a model and what follows them, by the names of its modules: those of a truncated copy, too."""
 
     blocks: str | None
-    """The list whose modules run once a block, one after another; None where there is none that can be watched, as in
-    SqueezeBERT: then layers are the hidden states that transformers hands out."""
+    """The list whose modules run once a block, one after another; None of a model without blocks."""
     tail: tuple[str, ...] = ()
     """What the last block's output goes through, in order: the final norm of pre-norm models; often nothing."""
     texts_second: bool = False
     """Whether states are (token, text, feature) inside the model."""
-    n_before: int = 0
-    """Positions that the model puts before a text's tokens, and drops at the end."""
 
     def states(self, model: PreTrainedModel, batch: Batch, *, name: str, raw: bool = False) -> Iterator[Tensor]:
         """Yield (text, token, feature) states of layers 0 .. n_blocks, as truncated models output them; raw: no tail.
@@ -61,9 +58,8 @@ class Stack:
                 first = model.get_submodule(self.tail[0])
                 hooks.enter_context(first.register_forward_pre_hook(lambda module, args: before_tail.append(args[0])))
             with model_errors(name, "a forward pass"):
-                output = model(**read_by_model(batch), output_hidden_states=self.blocks is None)
-                last: Tensor = output.last_hidden_state
-        for state in inputs if self.blocks else output.hidden_states[:-1]:
+                last: Tensor = model(**read_by_model(batch)).last_hidden_state
+        for state in inputs:
             yield self.of_tokens(state, width) if raw else self.through_tail(model, state, width)
         yield self.of_tokens(before_tail[0], width) if before_tail else last
 
@@ -87,8 +83,7 @@ class Stack:
 
     def of_tokens(self, state: Tensor, width: int) -> Tensor:
         """Return the (text, token, feature) part of a state inside the model that belongs to `width` tokens."""
-        state = state.transpose(0, 1) if self.texts_second else state
-        return state[:, self.n_before : self.n_before + width]
+        return (state.transpose(0, 1) if self.texts_second else state)[:, :width]
 
 
 @torch.inference_mode()
@@ -101,108 +96,67 @@ def find_stack(model: PreTrainedModel, batch: Batch, *, n_blocks: int, name: str
     """
     if n_blocks == 0:
         return Stack(blocks=None)  # its only layer is its output
-    record = _Record()
-    with contextlib.ExitStack() as hooks:
-        for hook in record.hooks(model):
-            hooks.enter_context(hook)
-        with model_errors(name, "a forward pass"):
-            last: Tensor = model(**read_by_model(batch)).last_hidden_state
-    blocks = record.blocks(n_blocks)
-    if blocks:
-        states = [state for path, state in record.entered if path == blocks]
-    else:  # the hidden states that transformers hands out, without the last
-        with model_errors(name, "a forward pass"):
-            handed_out = model(**read_by_model(batch), output_hidden_states=True).hidden_states
-        states = list(handed_out or ())[:-1]
-    if len(states) != n_blocks:
+    entered, passed, last = _watched_pass(model, batch, name=name)
+    counts = Counter(path for path, _ in entered)
+    lists = [path for path, count in counts.items() if count == n_blocks]  # in the order in which they ran
+    blocks = next((path for path in lists if not any(path.startswith(f"{other}.") for other in lists)), None)
+    if blocks is None:
         raise refusal(name, f"none of its lists of modules runs once for each of its {n_blocks} blocks")
+    states = [state for path, state in entered if path == blocks]
     size, width = batch["attention_mask"].shape
     shapes = list(dict.fromkeys(tuple(state.shape) if isinstance(state, Tensor) else () for state in states))
-    stack = _laid_out(Stack(blocks=blocks), shapes[0], size, width)
-    if len(shapes) > 1 or stack is None:
+    shape = shapes[0] if len(shapes) == 1 and len(shapes[0]) == 3 else (0, 0, 0)
+    texts_first = shape[0] == size and shape[1] >= width
+    stack = Stack(blocks=blocks, texts_second=not texts_first)
+    if not texts_first and not (shape[1] == size and shape[0] >= width):
         listed = " and ".join("x".join(map(str, shape)) or "nothing" for shape in shapes[:2])
         raise refusal(name, f"its blocks read {listed} numbers where {size} texts of {width} tokens go into the model")
-    stack = replace(stack, n_before=record.n_before(stack, last))
-    stack, into_tail = record.tail(stack, last)
-    if into_tail.shape[-1] != shapes[0][-1]:
-        raise refusal(
-            name, f"its blocks read {shapes[0][-1]} features a token where its output is made of {into_tail.shape[-1]}"
-        )
-    return stack
+    begun = max(i for i, (path, _) in enumerate(entered) if path == blocks)
+    tail: list[str] = []
+    into_tail = last
+    for n_entered, path, received, out in reversed(passed):
+        if n_entered > begun and all(isinstance(state, Tensor) and state.ndim == 3 for state in (received, out)):
+            before, behind = stack.of_tokens(received, last.shape[1]), stack.of_tokens(out, last.shape[1])
+            if torch.equal(behind, into_tail) and not torch.equal(before, into_tail):  # dropout changes nothing here
+                tail.insert(0, path)
+                into_tail = before
+    if into_tail.shape[-1] != shape[-1]:
+        features = f"{shape[-1]} features a token where its output is made of {into_tail.shape[-1]}"
+        raise refusal(name, f"its blocks read {features}")
+    return replace(stack, tail=tuple(tail))
 
 
-@dataclass(slots=True)
-class _Record:
-    """What happened in a forward pass: which modules of lists ran, and what those outside of lists read and gave."""
+def _watched_pass(
+    model: PreTrainedModel, batch: Batch, *, name: str
+) -> tuple[list[tuple[str, Any]], list[tuple[int, str, Any, Any]], Tensor]:
+    """Return what happens in a forward pass, in order.
 
-    entered: list[tuple[str, Any]] = field(default_factory=list)
-    """Name of the list, and what its module read, in order."""
-    last: dict[str, Any] = field(default_factory=dict)
-    """By list: what the last of its modules gave."""
-    outside: list[tuple[int, str, Any, Any]] = field(default_factory=list)
-    """Modules of lists that ran before; name, what it read where that is one tensor, and what it gave."""
+    Returns:
+        The list and the input of each module of a list that ran; of each module outside of lists how many of those ran
+        before, its name, its input where that is one tensor, and its output; and the last states.
+    """
+    entered: list[tuple[str, Any]] = []
+    passed: list[tuple[int, str, Any, Any]] = []
 
-    def hooks(self, model: nn.Module) -> Iterator[Any]:
-        lists = {path: m for path, m in model.named_modules() if isinstance(m, nn.ModuleList | nn.Sequential)}
-        inside = {module for blocks in lists.values() for module in blocks.modules()}
+    def enter(path: str, module: nn.Module, args: Any, kwargs: Any) -> None:
+        entered.append((path, first_tensor(args, kwargs)))
+
+    def leave(path: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        passed.append((len(entered), path, args[0] if len(args) == 1 and not kwargs else None, output))
+
+    lists = {
+        path: module for path, module in model.named_modules() if isinstance(module, nn.ModuleList | nn.Sequential)
+    }
+    inside = {module for blocks in lists.values() for module in blocks.modules()}
+    with contextlib.ExitStack() as hooks:
+        for path, blocks in lists.items():
+            for block in set(blocks.children()):
+                hooks.enter_context(block.register_forward_pre_hook(partial(enter, path), with_kwargs=True))
         for path, module in model.named_modules():
-            if path in lists:
-                for block in set(module.children()):
-                    yield block.register_forward_pre_hook(partial(self._enter, path), with_kwargs=True)
-                    yield block.register_forward_hook(partial(self._leave, path))
             if inside.isdisjoint(module.modules()):
-                yield module.register_forward_hook(partial(self._pass, path), with_kwargs=True)
-
-    def _enter(self, path: str, module: nn.Module, args: Any, kwargs: Any) -> None:
-        self.entered.append((path, first_tensor(args, kwargs)))
-
-    def _leave(self, path: str, module: nn.Module, args: Any, output: Any) -> None:
-        self.last[path] = output[0] if isinstance(output, tuple) and output else output
-
-    def _pass(self, path: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        self.outside.append((len(self.entered), path, args[0] if len(args) == 1 and not kwargs else None, output))
-
-    def blocks(self, n_blocks: int) -> str | None:
-        counts = Counter(path for path, _ in self.entered)
-        lists = [path for path, count in counts.items() if count == n_blocks]  # in the order in which they ran
-        return next((path for path in lists if not any(path.startswith(f"{other}.") for other in lists)), None)
-
-    def after(self, blocks: str | None) -> list[tuple[str, Any, Any]]:
-        """Return the modules outside of lists that ran after the last block, the last first."""
-        begun = max((number for number, (path, _) in enumerate(self.entered) if path == blocks), default=-1)
-        return [(path, received, out) for number, path, received, out in reversed(self.outside) if number > begun]
-
-    def n_before(self, stack: Stack, last: Tensor) -> int:
-        """Return at which position inside the model the tokens of the output begin."""
-        width = last.shape[1]
-        inner = [out for *_, out in self.after(stack.blocks)] + [self.last.get(stack.blocks or "")]
-        for state in inner:
-            if isinstance(state, Tensor) and state.ndim == last.ndim:
-                for start in range(state.shape[0 if stack.texts_second else 1] - width + 1):
-                    if torch.equal(replace(stack, n_before=start).of_tokens(state, width), last):
-                        return start
-        return 0
-
-    def tail(self, stack: Stack, last: Tensor) -> tuple[Stack, Tensor]:
-        """Return the stack with its tail, and what goes into that."""
-        width = last.shape[1]
-        tail: list[str] = []
-        for path, received, out in self.after(stack.blocks):
-            if all(isinstance(state, Tensor) and state.ndim == last.ndim for state in (received, out)):
-                before, behind = stack.of_tokens(received, width), stack.of_tokens(out, width)
-                if torch.equal(behind, last) and not torch.equal(before, last):  # dropout changes nothing here
-                    tail.insert(0, path)
-                    last = before
-        return replace(stack, tail=tuple(tail)), last
-
-
-def _laid_out(stack: Stack, shape: tuple[int, ...], size: int, width: int) -> Stack | None:
-    """Return the stack with the order of axes that fits a state's shape; None where none does."""
-    if len(shape) != 3:
-        return None
-    if shape[0] == size and shape[1] >= width:
-        return stack
-    return replace(stack, texts_second=True) if shape[1] == size and shape[0] >= width else None
+                hooks.enter_context(module.register_forward_hook(partial(leave, path), with_kwargs=True))
+        with model_errors(name, "a forward pass"):
+            return entered, passed, model(**read_by_model(batch)).last_hidden_state
 
 
 def first_tensor(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

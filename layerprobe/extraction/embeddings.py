@@ -649,8 +649,6 @@ def _slowed_down(encoder: Encoder) -> list[str]:
     warnings = []
     if not encoder.padding_invariant:
         warnings.append("padding would change the states: texts were batched by equal length")
-    if encoder.rewritten:
-        warnings.append("short texts change the model for good, so long ones were read as short ones are")
     return warnings
 
 
