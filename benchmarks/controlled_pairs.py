@@ -57,7 +57,7 @@ from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.pretraining.models import build_encoder, build_objective, masking_of
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
-from layerprobe.readings.reading import INFONCE, READINGS, Views
+from layerprobe.readings.reading import INFONCE, READINGS
 from layerprobe.readings.source import read_curves
 from layerprobe.rng import without_autocast
 from layerprobe.scoring.zero_shot import score_split
@@ -253,7 +253,7 @@ def read(setting: Setting, arm: Arm) -> Row:
     model = given(str(arm.path(setting)), options)
     reference = None if arm.objective == AS_IS else given(str(setting.model), options)
     prediction = predict(model, task, reference=reference, rule=DEFAULT_RULE)
-    infonce = read_curves(model, task.texts(), [INFONCE], views=Views(n_texts=setting.views))[INFONCE]
+    infonce = read_curves(model, task.texts(), [INFONCE], n_altered=setting.views)[INFONCE]
     scores, _ = score_split(model, task, split="test")
     return {
         "arm": arm.name,
@@ -276,9 +276,9 @@ def rivals(setting: Setting, arm: Arm) -> Row:
     options = Model(device=setting.device, dtype="float32", cache_dir=setting.folder / "store")
     model = given(str(arm.path(setting)), options)
     names = [name for name, reading in READINGS.usable().items() if reading.needs != "reference"]
-    views = Views(n_texts=setting.views)
     texts = np.random.default_rng(0).permutation(sorted(set(task.texts())))[:2048].tolist()
-    curves = read_curves(model, texts, sorted(set(names) - {INFONCE}), task=task, views=views, others=RIVALS)
+    others = sorted(set(names) - {INFONCE})
+    curves = read_curves(model, texts, others, task=task, n_altered=setting.views, others=RIVALS)
     values = {
         name: {"values": curve.values, "first": READINGS[name].first if name in READINGS else 0}
         for name, curve in curves.items()

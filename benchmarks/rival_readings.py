@@ -261,7 +261,7 @@ def _by_layer(number: Callable[..., float], *others: int) -> Callable[[Source], 
 
 def _of_copies(number: Callable[..., float], n_views: int) -> Callable[[Source], LayerCurve]:
     def compute(source: Source) -> LayerCurve:
-        copied = replace(source, views=replace(source.views, n_views=n_views))
+        copied = replace(source, n_views=n_views)
         return copied.by_layer(
             lambda layer, name: number(copied.copies(layer), name=name), first_layer=copied.first_copied_layer
         )

@@ -30,7 +30,7 @@ from layerprobe.lab.results import Average, AveragedMember
 from layerprobe.prediction.values import Decline, DropPrediction, Record, RecordPart
 from layerprobe.probing.values import ProbedLayer, ProbeSettings, Probing
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles, ProfileSettings
-from layerprobe.readings.reading import LayerCurve, Views
+from layerprobe.readings.reading import LayerCurve
 from layerprobe.results.shown import LeavesOut
 from layerprobe.scoring.values import LayerScores, Scores, TaskScores
 from layerprobe.search.values import Evidence, Score, SearchSettings
@@ -145,7 +145,6 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         **{"length": st.just(8), "batch_size": st.integers(1, 9), "repeats": st.integers(1, 9)},
         **dict(zip(("seconds_low", "seconds", "seconds_high"), map(st.just, (0.1, 0.2, 0.3)), strict=True)),
     },
-    Views: {"n_texts": st.integers(2, 9), "n_views": st.integers(2, 9), "dropped": st.floats(0.1, 0.9)},
     ItemErrors: {**{"common": TRIANGLE, "own": THREE}, **{"own_of_scan": st.just(()), "weighting": st.none()}},
     ScanScores: {
         "epochs": st.lists(MAYBE_THREE, max_size=2).map(tuple),

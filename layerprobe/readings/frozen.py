@@ -89,7 +89,7 @@ def _infonce(source: Source) -> LayerCurve:
         influences.append(pulls)
         return value
 
-    first, altered = source.first_copied_layer, chosen_texts(source.texts, source.views)
+    first, altered = source.first_copied_layer, chosen_texts(source.texts, source.n_altered)
     values = source.by_layer(bound, first_layer=first).values
     curve = LayerCurve.of(values, influences, level=current().level, groups=source.group_numbers(altered))
     return replace(curve, first_layer=first)

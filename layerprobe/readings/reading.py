@@ -21,27 +21,6 @@ if TYPE_CHECKING:
     from layerprobe.similarity.checks import Array
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Views:
-    """How altered copies of texts are made: words are left out at random, never all of them."""
-
-    n_texts: int = 512
-    """Texts that are altered, at most. They are a random choice where there are more."""
-    n_views: int = 2
-    """Altered copies of a text."""
-    dropped: float = 0.2
-    """Share of the words that a copy lacks, on average, between 0 and 1."""
-    seed: int = 0
-    """Of the texts and the words."""
-
-    def __post_init__(self) -> None:
-        if self.n_texts < 2 or self.n_views < 2 or not 0 < self.dropped < 1:
-            raise DataError(
-                "expected at least two views of two texts and a share of dropped words between 0 and 1, "
-                f"got {self.n_views} views of {self.n_texts} texts and {self.dropped:g}"
-            )
-
-
 DIGITS = ".4g"
 """How readings are written: the same in tables, sentences and pages."""
 

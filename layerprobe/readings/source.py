@@ -16,9 +16,16 @@ from layerprobe.extraction.embeddings import Embeddings, Read, as_read, distinct
 from layerprobe.files.images import readable_as
 from layerprobe.metrics.names import Split
 from layerprobe.process import cached_property
-from layerprobe.readings.reading import READINGS, LayerCurve, Need, Reading, Views
+from layerprobe.readings.reading import READINGS, LayerCurve, Need, Reading
 from layerprobe.similarity.values import LayerDiagnostics
 from layerprobe.tasks.values import Items, Task
+
+N_ALTERED = 512
+"""Texts of which altered copies are made, at most: a random choice where there are more."""
+N_VIEWS = 2
+"""Altered copies of a text."""
+DROPPED = 0.2
+"""Share of the words that a copy lacks, on average."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -32,8 +39,10 @@ class Source:
     """For what needs labels."""
     groups: Mapping[str, str] | None = None
     """Where each text comes from, if texts of one group are not independent."""
-    views: Views
-    """How copies of texts are made."""
+    n_altered: int = N_ALTERED
+    """Texts of which altered copies are made, at most."""
+    n_views: int = N_VIEWS
+    """Altered copies of a text."""
 
     @property
     def texts(self) -> Sequence[str]:
@@ -57,8 +66,8 @@ class Source:
 
     @cached_property
     def _copies(self) -> tuple[Embeddings, NDArray[np.int64]]:
-        copies = text_views(self.texts, self.views)
-        shorter = (text_views(texts, self.views) for texts in self.read.earlier if len(texts) < len(self.texts))
+        earlier = [texts for texts in self.read.earlier if len(texts) < len(self.texts)]
+        copies, *shorter = (text_views(texts, self.n_altered, self.n_views) for texts in (self.texts, *earlier))
         views, *fewer = (tuple(dict.fromkeys(itertools.chain(*group))) for group in (copies, *shorter))
         embedded = extract_read(self.read._replace(texts=views, bare=views, earlier=tuple(fewer)), look=False)
         return embedded, np.array([embedded.rows(views_of) for views_of in copies])
@@ -113,24 +122,28 @@ def layers_read(curves: Mapping[str, LayerCurve]) -> tuple[range, int]:
     return range(first, n_layers - max(curve.collapsed for curve in curves.values())), n_layers
 
 
-def text_views(texts: Sequence[str], views: Views) -> list[tuple[str, ...]]:
+def text_views(
+    texts: Sequence[str], n_texts: int = N_ALTERED, n_views: int = N_VIEWS, *, dropped: float = DROPPED, seed: int = 0
+) -> list[tuple[str, ...]]:
     """Return altered copies of texts: for each view, a copy of every chosen text, in one order.
 
+    Words are left out at random, never all of them.
+
     Examples:
-        >>> text_views(["one two three", "four"], Views(n_views=2, dropped=0.5, seed=3))
+        >>> text_views(["one two three", "four"], dropped=0.5, seed=3)
         [('one', 'four'), ('one two', 'four')]
     """
-    chosen = chosen_texts(texts, views)
+    chosen = chosen_texts(texts, n_texts, seed=seed)
     return [
-        tuple(_without_words(text, views.dropped, random.Random(f"{views.seed} {view} {text}")) for text in chosen)
-        for view in range(views.n_views)
+        tuple(_without_words(text, dropped, random.Random(f"{seed} {view} {text}")) for text in chosen)
+        for view in range(n_views)
     ]
 
 
-def chosen_texts(texts: Sequence[str], views: Views) -> list[str]:
+def chosen_texts(texts: Sequence[str], n_texts: int, *, seed: int = 0) -> list[str]:
     """Return the distinct texts that are altered: a random choice where there are many."""
     distinct = list(dict.fromkeys(texts))
-    return distinct if len(distinct) <= views.n_texts else random.Random(views.seed).sample(distinct, views.n_texts)
+    return distinct if len(distinct) <= n_texts else random.Random(seed).sample(distinct, n_texts)
 
 
 def _without_words(text: str, dropped: float, rng: random.Random) -> str:
@@ -146,14 +159,14 @@ def read_curves(
     *,
     task: Task | None = None,
     groups: Mapping[str, str] | None = None,
-    views: Views | None = None,
+    n_altered: int = N_ALTERED,
     others: Mapping[str, Reading] | None = None,
 ) -> dict[str, LayerCurve]:
     """Return numbers by layer of a model by name, with their errors where these are known.
 
     Texts, or those of items, are for all that needs no labels, and repeated ones count once; of a task the validation
-    split is scored. Texts of one group, where groups are given, are not independent of each other. `others` are
-    readings that are not registered, by name.
+    split is scored. Texts of one group, where groups are given, are not independent of each other. Of `n_altered` texts
+    at most altered copies are made. `others` are readings that are not registered, by name.
 
     Returns:
         In the order of `READINGS`; without those that this model does not have, such as an intrinsic dimension where
@@ -178,13 +191,7 @@ def read_curves(
         raise DataError("expected at least two texts to tell their views apart, got one")
     checkpoint = resolve(model, items=readable_as(texts))
     read = data if isinstance(data, Read) else as_read(checkpoint, data if isinstance(data, Items) else texts)
-    source = Source(
-        checkpoint=checkpoint,
-        read=read,
-        task=task,
-        groups=groups,
-        views=views or Views(),
-    )
+    source = Source(checkpoint=checkpoint, read=read, task=task, groups=groups, n_altered=n_altered)
     curves = {name: reading.compute(source) for name, reading in readings.items() if reading.compute is not None}
     available = {
         # a curve of labels has what its own texts leave out

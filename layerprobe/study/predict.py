@@ -32,8 +32,8 @@ from layerprobe.prediction.rule import ModelCurves, TunedRule, fixed_fraction, l
 from layerprobe.prediction.rules import check_depth, plateau_rule
 from layerprobe.prediction.values import PLATEAU, DropPrediction
 from layerprobe.readings.frozen import layer_curve
-from layerprobe.readings.reading import CKA, INFONCE, READINGS, SELF_CKA, LayerCurve, Views, course
-from layerprobe.readings.source import read_curves
+from layerprobe.readings.reading import CKA, INFONCE, READINGS, SELF_CKA, LayerCurve, course
+from layerprobe.readings.source import N_ALTERED, read_curves
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import score_split, zero_shot
 from layerprobe.similarity.checks import MIN_SAMPLES
@@ -129,8 +129,8 @@ def predict(
             device=checkpoint.asked.device,
         ).comparisons
         names = [name for name in rule_curves(rule) if name != CKA]
-        views = Views(n_texts=max(n, 2)) if rule_curves(rule) in STEADY else None
-        curves = read_curves(checkpoint, drawn[0], names, task=task, groups=groups, views=views)
+        n_altered = max(n, 2) if rule_curves(rule) in STEADY else N_ALTERED
+        curves = read_curves(checkpoint, drawn[0], names, task=task, groups=groups, n_altered=n_altered)
         drops = [
             predict_drop(comparison, rule=name, curves=curves) for comparison, name in zip(compared, rules, strict=True)
         ]

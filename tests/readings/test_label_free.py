@@ -13,7 +13,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.readings.reading import READINGS, LayerCurve, Reading, Views, alone
+from layerprobe.readings.reading import READINGS, LayerCurve, Reading, alone
 from layerprobe.readings.source import read_curves, text_views
 from layerprobe.similarity.label_free import infonce
 from tests.models import N_BLOCKS, TEXTS, given, save_tiny
@@ -42,17 +42,16 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_all_readings_have_every_layer_and_survive_json(model: str, tmp_path: Path) -> None:
     options = Model(device="cpu", cache_dir=tmp_path)
-    views = Views(n_texts=4, n_views=3, dropped=0.3, seed=5)
-    curves = read_curves(given(model, options), TEXTS, alone(), views=views)
+    curves = read_curves(given(model, options), TEXTS, alone(), n_altered=4)
     assert list(curves) == alone()
     assert {len(curve.values) for curve in curves.values()} == {N_BLOCKS + 1}
     assert {name: from_json(LayerCurve, to_json(curve)) for name, curve in curves.items()} == curves
-    copies = text_views(TEXTS, views)
+    copies = text_views(TEXTS, 4)
     seen = extract(given(model, options), tuple(dict.fromkeys(copy for each in copies for copy in each)))
     for layer in range(N_BLOCKS + 1):
         rows = np.array([seen.layer(layer)[seen.rows(each)] for each in copies])
         assert curves["InfoNCE"].values[layer] == pytest.approx(infonce(rows))
-    assert read_curves(given(model, options), TEXTS, alone(), views=views) == curves
+    assert read_curves(given(model, options), TEXTS, alone(), n_altered=4) == curves
 
 
 def test_infonce_comes_with_errors(model: str, tmp_path: Path, passes: list[int]) -> None:
@@ -76,7 +75,7 @@ def test_infonce_comes_with_errors(model: str, tmp_path: Path, passes: list[int]
 
 def test_views_lack_words_and_keep_their_order() -> None:
     texts = ["the quick brown fox and all of the others", "a lone wolf", "word", *TEXTS]
-    views = text_views(texts, Views(n_texts=100, n_views=50, dropped=0.5))
+    views = text_views(texts, 100, 50, dropped=0.5)
     assert {len(each) for each in views} == {len(dict.fromkeys(texts))}
     for each in views:
         for text, copy in zip(dict.fromkeys(texts), each, strict=True):
@@ -86,20 +85,14 @@ def test_views_lack_words_and_keep_their_order() -> None:
     shares = [len(each[0].split()) / 9 for each in views]
     assert np.mean(shares) == pytest.approx(0.5, abs=0.1)
     assert len({each[0] for each in views}) > 25
-    assert views == text_views(texts, Views(n_texts=100, n_views=50, dropped=0.5))
+    assert views == text_views(texts, 100, 50, dropped=0.5)
 
 
 def test_many_texts_are_a_random_choice() -> None:
     texts = [f"text {number} of many" for number in range(50)]
-    (first, _), (other, _) = (text_views(texts, Views(n_texts=5, n_views=2, seed=seed)) for seed in (0, 1))
+    (first, _), (other, _) = (text_views(texts, 5, seed=seed) for seed in (0, 1))
     assert len(first) == len(other) == 5
     assert first != other
-
-
-@pytest.mark.parametrize("wrong", [{"n_views": 1}, {"n_texts": 1}, {"dropped": 0.0}, {"dropped": 1.0}])
-def test_views_that_say_nothing_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(DataError, match="expected at least two views of two texts"):
-        Views(**wrong)  # type: ignore[arg-type]
 
 
 def test_no_texts_and_a_single_one_are_refused(model: str, tmp_path: Path) -> None:

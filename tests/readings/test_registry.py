@@ -17,7 +17,7 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.entry import zoo_entry
 from layerprobe.lab.dropbench.zoo import Zoo, ZooProvenance, read_zoo, write_zoo
-from layerprobe.readings.reading import CKA, READINGS, ZERO_SHOT, Views, alone
+from layerprobe.readings.reading import CKA, READINGS, ZERO_SHOT, alone
 from layerprobe.readings.source import read_curves
 from layerprobe.tasks.values import Task
 from tests.models import N_BLOCKS, TEXTS, given, save_tiny
@@ -120,7 +120,7 @@ def test_dropbench_makes_rules_of_it(tmp_path: Path, options: Model, task: Task)
         seed=0,
         corpus="toy",
         seeds=(0,),
-        views=Views(n_texts=12, n_views=2),
+        n_altered=12,
     )
     assert NAME in entry.metrics
     assert "nothing" not in entry.curves

@@ -14,7 +14,6 @@ from layerprobe.encoders.loading import resolve
 from layerprobe.errors import DataError
 from layerprobe.extraction import embeddings
 from layerprobe.extraction.embeddings import as_read, extract, extract_read
-from layerprobe.readings.reading import Views
 from layerprobe.readings.source import text_views
 from layerprobe.scoring.zero_shot import score_by_item
 from layerprobe.stats.crossed import item_covariance
@@ -73,7 +72,7 @@ def test_they_double_until_they_run_out_and_none_is_embedded_again(
     monkeypatch.setattr(module, "FEW_TEXTS", 16)
     monkeypatch.setattr(module, "CERTAIN", 1.1)
     drop = lp.predict(model, TEXTS).drop
-    copies = {copy for view in text_views(TEXTS, Views(n_texts=len(TEXTS), n_views=2)) for copy in view}
+    copies = {copy for view in text_views(TEXTS) for copy in view}
     assert embedded["texts"] == len(TEXTS) + len(copies)
     assert drop.n_texts == (len(TEXTS), len(TEXTS))
     again = lp.predict(model, TEXTS, n_texts="all").drop

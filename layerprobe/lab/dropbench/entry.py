@@ -19,8 +19,8 @@ from layerprobe.finetuning.values import FineTuningRun, Protocol, Weighting
 from layerprobe.lab.dropbench.zoo import ItemErrors, RunName, ScanScores, TunedLayers, ZooEntry
 from layerprobe.metrics.names import Split
 from layerprobe.readings.frozen import layer_curve
-from layerprobe.readings.reading import READINGS, LayerCurve, Views
-from layerprobe.readings.source import read_curves
+from layerprobe.readings.reading import READINGS, LayerCurve
+from layerprobe.readings.source import N_ALTERED, read_curves
 from layerprobe.similarity.values import Matrix
 from layerprobe.stats.crossed import item_covariance, item_units
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences, links_of
@@ -49,7 +49,7 @@ def zoo_entry(
     corpus: str,
     seeds: Sequence[int] = (0, 1, 2),
     scans: Mapping[Weighting, Sequence[int]] | None = None,
-    views: Views | None = None,
+    n_altered: int = N_ALTERED,
 ) -> ZooEntry:
     """Extract, compare, score and fine-tune a model at every layer, and return the results as a zoo entry.
 
@@ -69,7 +69,7 @@ def zoo_entry(
     compared = compare_all(tested, bases, device=checkpoint.asked.device).comparisons if bases else ()
     curves = {what: layer_curve(comparison.curve) for what, comparison in zip(references, compared, strict=True)}
     names = [name for name, reading in READINGS.usable().items() if reading.needs != "reference"]
-    read = read_curves(checkpoint, texts, names, task=task, views=views)
+    read = read_curves(checkpoint, texts, names, task=task, n_altered=n_altered)
     tuned = {
         budget: tuned_layers(checkpoint, task, protocol, seeds=seeds, scans=scans)
         for budget, protocol in budgets.items()

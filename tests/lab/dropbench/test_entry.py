@@ -17,7 +17,6 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.entry import tuned_layers, zoo_entry
 from layerprobe.lab.dropbench.zoo import Zoo, ZooEntry, ZooProvenance, read_zoo, write_zoo
-from layerprobe.readings.reading import Views
 from layerprobe.scoring import probes
 from layerprobe.scoring.probes import ridge_features, ridge_probe
 from layerprobe.scoring.zero_shot import probed, zero_shot
@@ -58,7 +57,7 @@ def made(folders: dict[str, str], task: Task, options: Model, *, references: dic
         seed=0,
         corpus="toy",
         seeds=SEEDS,
-        views=Views(n_texts=12),
+        n_altered=12,
     )
 
 
@@ -144,7 +143,7 @@ def test_other_kinds_have_no_probe(kind: Any, folders: dict[str, str], options: 
         seed=0,
         corpus="toy",
         seeds=(0,),
-        views=Views(n_texts=12),
+        n_altered=12,
     )
     assert other.labelled.keys() == {"zero-shot"}
     assert other.cka == {}

@@ -34,7 +34,7 @@ from layerprobe.errors import DegenerateLayerError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.lab.dropbench.bench import RIVALS, published_rules
 from layerprobe.prediction.rule import ModelCurves, Rule
-from layerprobe.readings.reading import READINGS, LayerCurve, Reading, Views
+from layerprobe.readings.reading import READINGS, LayerCurve, Reading
 from layerprobe.readings.source import read_curves, text_views
 from layerprobe.similarity.checks import Array
 from layerprobe.tasks.kind import KINDS
@@ -361,7 +361,7 @@ def test_they_are_read_beside_those_that_are_registered(tmp_path: Path) -> None:
         assert curves["LOES"].values[layer] == pytest.approx(loes(features, train.targets), rel=1e-4)
         assert curves["KITE"].values[layer] == pytest.approx(kite(features, train.targets, random), rel=1e-4)
         assert curves["LogME"].values[layer] == pytest.approx(log_evidence(features, train.targets), rel=1e-4)
-    copies = text_views(list(dict.fromkeys(TEXTS)), Views(n_views=4))
+    copies = text_views(list(dict.fromkeys(TEXTS)), n_views=4)
     seen = extract(given(model, options), tuple(dict.fromkeys(copy for each in copies for copy in each)))
     for layer in range(N_BLOCKS + 1):
         rows = np.array([seen.layer(layer)[seen.rows(each)] for each in copies])
