@@ -35,7 +35,7 @@ from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.metrics.scores import cosine_scores, spearman
-from layerprobe.shrinking.removal import Subsets, evenly_spaced, removal_order
+from layerprobe.shrinking.removal import embeddings_of, evenly_spaced, removal_order
 from layerprobe.shrinking.teacher import agreement, tokenized
 from layerprobe.similarity.cka import linear_cka
 from layerprobe.tasks.loading import load_task
@@ -88,7 +88,7 @@ def criteria(whole: SharedModel, texts: Sequence[str]) -> dict[str, Sizes]:
             layer.append(((each * weights).sum(1) / weights.sum(1)).double().numpy())
     layers = [np.concatenate(each) for each in pooled]
     return {
-        "agreement": {len(each.kept): each.kept for each in removal_order(Subsets(whole, texts))},
+        "agreement": {len(each.kept): each.kept for each in removal_order(whole, texts)},
         "influence": one_shot([1 - cosines[i, i + 1] for i in range(n)]),
         "CKA": one_shot([1 - linear_cka(a, b) for a, b in itertools.pairwise(layers)]),
         "deepest run": deepest_run(cosines),
@@ -104,10 +104,10 @@ def score_on(task: str | None, whole: SharedModel, n_pairs: int) -> Callable[[Se
     test = (embedded_task() if task == "embedded" else load_task(task)).examples("test").take(range(n_pairs))
     assert test.second is not None
     texts = test.texts
-    row, subsets = {text: i for i, text in enumerate(texts)}, Subsets(whole, texts)
+    row, tokens = {text: i for i, text in enumerate(texts)}, tokenized(whole, texts)
 
     def score(blocks: Sequence[int]) -> float:
-        embeddings = subsets.embeddings(blocks)
+        embeddings = embeddings_of(whole, tokens, blocks)
         u, v = (embeddings[[row[text] for text in side]] for side in test.sides)
         return 100 * spearman(cosine_scores(u, v), test.gold)
 
@@ -139,8 +139,8 @@ def main(given: Sequence[str] | None = None) -> None:
         whole = SharedModel(resolve(Model(name, device="cpu", max_length=128, cache_dir=Path(cache))))
         n_blocks = whole.encoder.description.n_blocks
         found = criteria(whole, texts[::2])
-        subsets, score = Subsets(whole, texts[1::2]), score_on(arguments.task, whole, arguments.pairs)
-        gold = subsets.embeddings(range(1, n_blocks + 1))
+        tokens, score = tokenized(whole, texts[1::2]), score_on(arguments.task, whole, arguments.pairs)
+        gold = embeddings_of(whole, tokens, range(1, n_blocks + 1))
         if score is not None:
             print(f"all {n_blocks} blocks: {score(range(1, n_blocks + 1)):.1f}")
         known: dict[tuple[int, ...], str] = {}
@@ -151,13 +151,13 @@ def main(given: Sequence[str] | None = None) -> None:
             for left in found.values():
                 kept = left.get(k)
                 if kept is not None and kept not in known:
-                    value = subsets.agreement(kept, gold)
+                    value = 100 * agreement(embeddings_of(whole, tokens, kept), gold)
                     known[kept] = "–" if value is None else f"{value:.1f}"
                     if value is not None and score is not None:
                         known[kept] += f", {score(kept):.1f}"
                 cells.append("–" if kept is None else f"{known[kept]} ({' '.join(map(str, kept))})")
             print(f"| {k} | " + " | ".join(cells) + " |", flush=True)
-        assert agreement(gold, subsets.embeddings(range(1, n_blocks + 1))) > 1 - 1e-9
+        assert agreement(gold, embeddings_of(whole, tokens, range(1, n_blocks + 1))) > 1 - 1e-9
 
 
 if __name__ == "__main__":

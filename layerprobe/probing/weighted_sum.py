@@ -7,7 +7,7 @@ Source: Peters et al. 2018 (ELMo, NAACL); Yang et al. 2021 (SUPERB, Interspeech)
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,9 +41,9 @@ def weighted_sum(problem: Problem, layers: Sequence[Layer], report: Callable[[fl
         by_fold = []
         for fold in range(problem.n_folds):
             report(len(learned) / (len(problem.foldings) * problem.n_folds))
-            summed = Summed.of(problem, layers, np.flatnonzero(folds != fold), seed=[folding, fold])
-            learned.append(summed.weights)
-            by_fold.append(problem.outputs(summed.layer, folds[None], [fold]))
+            summed, weights, *_ = summed_layer(problem, layers, np.flatnonzero(folds != fold), seed=[folding, fold])
+            learned.append(weights)
+            by_fold.append(problem.outputs(summed, folds[None], [fold]))
         outputs.append(np.stack([fitted.outputs[0] for fitted in by_fold])[folds, np.arange(len(folds))])
         swayed.append(sum(fitted.swayed[0] for fitted in by_fold))
         penalties.append([fitted.penalties[0, fold] for fold, fitted in enumerate(by_fold)])
@@ -51,51 +51,43 @@ def weighted_sum(problem: Problem, layers: Sequence[Layer], report: Callable[[fl
     return fitted, np.mean(learned, axis=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Summed:
-    """A weighted sum of scaled layers, whose features are standard in the rows that weights were learned on."""
+def summed_layer(
+    problem: Problem, layers: Sequence[Layer], train: NDArray[np.intp], *, seed: Sequence[int]
+) -> tuple[Layer, Array, Array, Array]:
+    """Learn the weights of scaled layers on some of the rows, in which features are then standard.
 
-    weights: Array
-    """(layers,)."""
-    means: Array
-    """(layers, d) of the features."""
-    spreads: Array
-    """(layers, d), infinite for a feature that is the same everywhere."""
-    layer: Layer
-    """(n, d)."""
+    Returns:
+        The (n, d) weighted sum; its (layers,) weights; and (layers, d) means and standard deviations of the features,
+        these infinite for a feature that is the same everywhere.
+    """
+    most = min(ROWS, max(LEARNED // sum(layer.shape[1] for layer in layers), 10))
+    items = np.random.default_rng(seed).permutation(train)[:most]
+    stack = np.stack([layer.rows(items) for layer in layers])
+    means, spreads = map(np.stack, zip(*map(standard, stack), strict=True))
+    stack -= means[:, None]
+    stack /= spreads[:, None]
+    weights = _weights(problem, stack, items)
+    factors = weights[:, None] / spreads
 
-    @classmethod
-    def of(cls, problem: Problem, layers: Sequence[Layer], train: NDArray[np.intp], *, seed: Sequence[int]) -> "Summed":
-        """Learn the weights on some of the rows."""
-        most = min(ROWS, max(LEARNED // sum(layer.shape[1] for layer in layers), 10))
-        items = np.random.default_rng(seed).permutation(train)[:most]
-        stack = np.stack([layer.rows(items) for layer in layers])
-        means, spreads = map(np.stack, zip(*map(standard, stack), strict=True))
-        stack -= means[:, None]
-        stack /= spreads[:, None]
-        weights = _weights(problem, stack, items)
-        factors = weights[:, None] / spreads
+    def read(rows: Rows) -> NDArray[Any]:
+        total: Array = -(means * factors).sum(axis=0)
+        for layer, factor in zip(layers, factors, strict=True):
+            total = total + factor * layer.rows(rows)
+        return total
 
-        def read(rows: Rows) -> NDArray[Any]:
-            total: Array = -(means * factors).sum(axis=0)
-            for layer, factor in zip(layers, factors, strict=True):
-                total = total + factor * layer.rows(rows)
-            return total
-
-        n, width = layers[0].shape
-        rows_of = read(slice(0, n)).__getitem__ if n * width <= NUMBERS else read
-        layer = Layer(name="weighted sum", shape=(n, width), read=rows_of)
-        return cls(weights=weights, means=means, spreads=spreads, layer=layer)
+    n, width = layers[0].shape
+    rows_of = read(slice(0, n)).__getitem__ if n * width <= NUMBERS else read
+    return Layer(name="weighted sum", shape=(n, width), read=rows_of), weights, means, spreads
 
 
 def fit_of_sum(problem: Problem, layers: Sequence[Layer], scales: Sequence[Scale], penalties: Array) -> Fit:
     """Return a probe of the weighted sum, fitted on all rows, of the features of all layers side by side."""
-    summed = Summed.of(problem, layers, np.arange(len(problem.targets)), seed=[0, 0])
-    fit = problem.fit(summed.layer, penalties)
+    summed, by_layer, means, spreads = summed_layer(problem, layers, np.arange(len(problem.targets)), seed=[0, 0])
+    fit = problem.fit(summed, penalties)
     slopes = fit.weights / fit.scale[:, None]
-    raw = zip(scales, summed.means, np.where(np.isinf(summed.spreads), 0, summed.spreads), strict=True)
+    raw = zip(scales, means, np.where(np.isinf(spreads), 0, spreads), strict=True)
     means, spreads = map(np.concatenate, zip(*(scale.undone(*of) for scale, *of in raw), strict=True))
-    weights = np.concatenate([weight * slopes for weight in summed.weights])
+    weights = np.concatenate([weight * slopes for weight in by_layer])
     # of pairs the first texts come first, of all layers, and so do the features that are made of them
     parts = FEATURES[fit.pairs](*np.ones((2, 1, 1))).shape[1] if fit.pairs else 1
     order = np.arange(len(means)).reshape(len(layers), parts, -1).swapaxes(0, 1).ravel()

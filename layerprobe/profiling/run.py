@@ -12,7 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median, median_low
@@ -155,16 +155,8 @@ def lengths_of(encoder: Encoder, lengths: Sequence[int] | None) -> tuple[int, ..
 QUANTILES = (0.05, 0.5, 0.95)
 
 
-@dataclass(slots=True)
-class LayerRecord:
-    """What has been measured of one layer so far."""
-
-    seconds: dict[Shape, list[list[float]]] = field(default_factory=dict)
-    """By round."""
-    memory: dict[Shape, list[int | None]] = field(default_factory=dict)
-    training_memory: dict[Shape, list[int | None]] = field(default_factory=dict)
-    flops: dict[int, int] = field(default_factory=dict)
-    """A text, by length."""
+Turn = dict[Shape, tuple[list[float], int | None, int | None]]
+"""What a round measures of a layer: seconds of its passes, and bytes of a pass and of a step of fine-tuning."""
 
 
 def profile_layers(
@@ -188,8 +180,9 @@ def profile_layers(
         for length, size in shapes
     }
     _warm_up(encoder, batches)
-    records = {layer: LayerRecord() for layer in sorted(set(layers))}
-    order = [layer for number, layer in turns(list(records), settings.rounds) if only in (None, number)]
+    measured: dict[int, list[Turn]] = {layer: [] for layer in sorted(set(layers))}
+    flops: dict[tuple[int, int], int] = {}  # a text, by layer and length
+    order = [layer for number, layer in turns(list(measured), settings.rounds) if only in (None, number)]
     # the embeddings cost a turn, too
     done, total = 0, sum(layer + 1 for layer in order)
     gc.collect()  # what is garbage now would stay until the end
@@ -198,7 +191,7 @@ def profile_layers(
         gc.freeze()  # to look through all that is there before takes longer than the turn of a small model
     try:
         for layer in order:
-            _take_turn(encoder, layer, batches, settings, pooling, records[layer])
+            measured[layer].append(_turn(encoder, layer, batches, settings, pooling, flops))
             done += layer + 1
             report(f"profiling {short_name(encoder.description.name)}", done, total)
     finally:
@@ -208,9 +201,9 @@ def profile_layers(
         LayerProfile(
             layer=layer,
             parameters=encoder.description.parameters[layer],
-            costs=tuple(_cost(shape, record) for shape in record.seconds),
+            costs=tuple(_cost(shape, flops[layer, shape[0]], [turn[shape] for turn in of_layer]) for shape in batches),
         )
-        for layer, record in records.items()
+        for layer, of_layer in measured.items()
     )
 
 
@@ -225,35 +218,39 @@ def _warm_up(encoder: Encoder, batches: dict[Shape, Batch]) -> None:
                 encoder.model(**inputs)
 
 
-def _take_turn(
+def _turn(
     encoder: Encoder,
     layer: int,
     batches: dict[Shape, Batch],
     settings: ProfileSettings,
     pooling: Pooling,
-    record: LayerRecord,
-) -> None:
+    flops: dict[tuple[int, int], int],
+) -> Turn:
     gc.collect()  # the model before this one, if its modules refer to each other
     gauge = gauge_for(encoder.device)
     model = TruncatedEncoder(encoder, layer)
     passes = functools.partial(_passes, encoder, model, pooling=pooling, max_seconds=settings.max_seconds)
     least = -(-LEAST_ROUNDS // settings.rounds)
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
+
+    def risen(peak: int | None) -> int | None:
+        """Return a peak; None below the weights: what was in use before was used again, and the rise says nothing."""
+        return None if peak is None or peak < weights else peak
+
+    turn: Turn = {}
     for shape, batch in batches.items():
         gauge.restart()
         list(passes(batch, count=settings.warmup))
-        record.seconds.setdefault(shape, []).append(list(passes(batch, count=settings.repeats, least=least)))
-        peak = gauge.peak()
-        # less than the weights: memory that was in use before was used again, so the rise says nothing
-        record.memory.setdefault(shape, []).append(None if peak is None or peak < weights else peak)
+        seconds = list(passes(batch, count=settings.repeats, least=least))
+        turn[shape] = seconds, risen(gauge.peak()), None
     for (length, _), batch in batches.items():
-        if length not in record.flops:
-            record.flops[length] = count_flops(model, {name: values[:1] for name, values in batch.items()})
+        if (layer, length) not in flops:
+            flops[layer, length] = count_flops(model, {name: values[:1] for name, values in batch.items()})
     if settings.training is not None:
         del model, passes
         for shape, batch in batches.items():
-            peak = _training_peak(encoder, layer, batch, settings.training)
-            record.training_memory.setdefault(shape, []).append(None if peak is None or peak < weights else peak)
+            turn[shape] = (*turn[shape][:2], risen(_training_peak(encoder, layer, batch, settings.training)))
+    return turn
 
 
 @plain_torch()
@@ -311,22 +308,20 @@ def _synchronize(device: torch.device) -> None:
         torch.accelerator.synchronize(device)
 
 
-def _cost(shape: Shape, record: LayerRecord) -> Cost:
-    seconds = list(itertools.chain.from_iterable(record.seconds[shape]))
+def _cost(shape: Shape, flops: int, rounds: Sequence[tuple[list[float], int | None, int | None]]) -> Cost:
+    by_round, *memory = zip(*rounds, strict=True)
+    seconds = list(itertools.chain.from_iterable(by_round))
     low, middle, high = np.quantile(seconds, QUANTILES).tolist()
-    peaks, training = (
-        [peak for peak in peaks if peak is not None]
-        for peaks in (record.memory[shape], record.training_memory.get(shape, []))
-    )
+    peaks, training = ([peak for peak in peaks if peak is not None] for peaks in memory)
     return Cost(
         length=shape[0],
         batch_size=shape[1],
-        flops=record.flops[shape[0]],
+        flops=flops,
         seconds=middle,
         seconds_low=low,
         seconds_high=high,
         repeats=len(seconds),
-        by_round=tuple(map(median, record.seconds[shape])),
+        by_round=tuple(map(median, by_round)),
         peak_memory=median_low(peaks) if peaks else None,
         training_memory=median_low(training) if training else None,
     )

@@ -6,7 +6,6 @@ and texts; trains nothing.
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -25,7 +24,6 @@ from layerprobe.extraction.embeddings import distinct_texts
 from layerprobe.files.images import prompted
 from layerprobe.files.serialisation import digest
 from layerprobe.names import short_name
-from layerprobe.process import cached_property
 from layerprobe.shrinking.teacher import Vectors, agreement, embedded, tokenized, vectors
 from layerprobe.shrinking.values import CORPUS, Removal, Size, read_size
 from layerprobe.store.store import Store
@@ -36,42 +34,23 @@ N_TEXTS = 400
 """On which agreement is measured, at most."""
 
 
-@dataclass(frozen=True, eq=False)
-class Subsets:
-    """The embeddings that models of some blocks have of the same texts, by forward passes alone."""
+def embeddings_of(whole: SharedModel, tokens: Prepared, blocks: Sequence[int]) -> Vectors:
+    """Return the (text, width) embeddings that the model of some blocks has of tokenised texts, by forward passes."""
+    encoder, how = whole.encoder, whole.checkpoint
+    model = encoder.model
+    if len(blocks) < encoder.description.n_blocks:
+        probe = collate(tokens, range(min(2, len(tokens.lengths))), encoder.device)
+        with float32_attention(encoder.model) as attention:
+            model = of_blocks(model, blocks, probe, name=encoder.description.name)
+        if model.config._attn_implementation != attention:
+            model.set_attn_implementation(attention)
 
-    whole: SharedModel
-    texts: Sequence[str]
+    def one(batch: Batch) -> Vectors:
+        with encoder.precision():
+            states = model(**read_by_model(batch)).last_hidden_state
+        return vectors(states, batch, how.pooling)
 
-    @cached_property
-    def tokens(self) -> Prepared:
-        """The texts as the whole model reads them."""
-        return tokenized(self.whole, self.texts)
-
-    def embeddings(self, blocks: Sequence[int]) -> Vectors:
-        """Return the (text, width) embeddings by the model of some blocks."""
-        encoder, how, tokens = self.whole.encoder, self.whole.checkpoint, self.tokens
-        model = encoder.model
-        if len(blocks) < encoder.description.n_blocks:
-            probe = collate(tokens, range(min(2, len(tokens.lengths))), encoder.device)
-            with float32_attention(encoder.model) as attention:
-                model = of_blocks(model, blocks, probe, name=encoder.description.name)
-            if model.config._attn_implementation != attention:
-                model.set_attn_implementation(attention)
-
-        def one(batch: Batch) -> Vectors:
-            with encoder.precision():
-                states = model(**read_by_model(batch)).last_hidden_state
-            return vectors(states, batch, how.pooling)
-
-        return embedded(encoder, tokens, one, how.asked.batch_tokens)
-
-    def agreement(self, blocks: Sequence[int], whole: Vectors) -> float | None:
-        """Return the agreement x 100 of the model of some blocks with the whole one; None if it cannot be made."""
-        try:
-            return 100 * agreement(self.embeddings(blocks), whole)
-        except UnsupportedArchitectureError:
-            return None
+    return embedded(encoder, tokens, one, how.asked.batch_tokens)
 
 
 def kept_order(whole: SharedModel, texts: Sequence[str]) -> tuple[Removal, ...]:
@@ -83,30 +62,37 @@ def kept_order(whole: SharedModel, texts: Sequence[str]) -> tuple[Removal, ...]:
     removals = store.load_result("removals", key, cast(Any, tuple[Removal, ...]))
     if removals is None:
         with part(start=0, share=1, whole=10):
-            removals = removal_order(Subsets(whole, texts))
+            removals = removal_order(whole, texts)
         store.save_result("removals", key, removals)
     return cast(tuple[Removal, ...], removals)
 
 
-def removal_order(subsets: Subsets) -> tuple[Removal, ...]:
+def removal_order(whole: SharedModel, texts: Sequence[str]) -> tuple[Removal, ...]:
     """Take blocks out one after another, each time the one without which agreement is highest, until one is left.
 
     With N blocks these are N (N + 1) / 2 - 1 passes over the texts, by ever fewer blocks. A block without which there
     is no model, such as the first one of T5, stays.
     """
-    description = subsets.whole.encoder.description
-    n_blocks, name = description.n_blocks, description.name
-    whole, left = subsets.embeddings(range(1, n_blocks + 1)), tuple(range(1, n_blocks + 1))
+    tokens, n_blocks = tokenized(whole, texts), whole.encoder.description.n_blocks
+    left = tuple(range(1, n_blocks + 1))
+    of_whole = embeddings_of(whole, tokens, left)
+
+    def agreed(blocks: Sequence[int]) -> float | None:
+        """Return the agreement x 100 of the model of some blocks with the whole one; None if it cannot be made."""
+        with contextlib.suppress(UnsupportedArchitectureError):
+            return 100 * agreement(embeddings_of(whole, tokens, blocks), of_whole)
+        return None
+
     done, total = 0, n_blocks * (n_blocks + 1) // 2 - 1
     removals: list[Removal] = []
     while len(left) > 1:
         agreements: dict[int, float] = {}
         for block in left:
-            value = subsets.agreement(tuple(b for b in left if b != block), whole)
+            value = agreed(tuple(b for b in left if b != block))
             if value is not None:
                 agreements[block] = value
             done += 1
-            report(f"choosing blocks of {short_name(name)}", done, total)
+            report(f"choosing blocks of {short_name(whole.encoder.description.name)}", done, total)
         if not agreements:
             break
         gone = max(agreements, key=agreements.__getitem__)
@@ -117,13 +103,13 @@ def removal_order(subsets: Subsets) -> tuple[Removal, ...]:
                 block=gone,
                 kept=left,
                 agreement=agreements[gone],
-                evenly=subsets.agreement(evenly_spaced(n_blocks, size), whole),
-                first=subsets.agreement(range(1, size + 1), whole),
+                evenly=agreed(evenly_spaced(n_blocks, size)),
+                first=agreed(range(1, size + 1)),
             )
         )
     if not removals:
         # says why
-        subsets.embeddings(tuple(range(2, n_blocks + 1)))
+        embeddings_of(whole, tokens, range(2, n_blocks + 1))
     return tuple(removals)
 
 

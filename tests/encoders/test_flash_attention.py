@@ -19,7 +19,8 @@ from layerprobe.extraction.check import examine
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.shrinking.removal import Subsets
+from layerprobe.shrinking.removal import embeddings_of
+from layerprobe.shrinking.teacher import tokenized
 from tests.models import TEXTS, save_tiny
 from tests.toy_task import toy_task
 
@@ -66,7 +67,8 @@ def test_truncated_models_are_trained_by_it(model: Model, calls: list[torch.dtyp
 
 
 def test_models_of_some_blocks_have_it(model: Model, calls: list[torch.dtype]) -> None:
-    Subsets(SharedModel(resolve(model)), TEXTS).embeddings((1, 3))
+    whole = SharedModel(resolve(model))
+    embeddings_of(whole, tokenized(whole, TEXTS), (1, 3))
     assert set(calls) == {torch.bfloat16}
 
 

@@ -21,7 +21,7 @@ from layerprobe.probing.run import probe
 from layerprobe.probing.scaling import scaled
 from layerprobe.probing.targets import as_targets
 from layerprobe.probing.values import ProbeSettings, Probing
-from layerprobe.probing.weighted_sum import Summed
+from layerprobe.probing.weighted_sum import summed_layer
 from layerprobe.scoring.probes import logistic_features
 from tests.probing.data import layered, scores_of
 
@@ -107,9 +107,9 @@ def test_the_weighted_sum_is_a_pipeline_of_all_layers_side_by_side(kind: str) ->
     result = RESULTS[kind]
     problem = as_targets(TARGETS[kind], N).folded(None, ProbeSettings(foldings=1, folds=3))
     layers, scales = zip(*(scaled(layer, shifted=True) for layer in as_layers(EMBEDDINGS)), strict=True)
-    summed = Summed.of(problem, layers, np.arange(N), seed=[0, 0])
-    fit = problem.fit(summed.layer, result.fits["weighted sum"].penalties)
-    expected = outputs_of(fit.pipeline(problem.kind), summed.layer.rows(slice(0, N)))
+    summed = summed_layer(problem, layers, np.arange(N), seed=[0, 0])[0]
+    fit = problem.fit(summed, result.fits["weighted sum"].penalties)
+    expected = outputs_of(fit.pipeline(problem.kind), summed.rows(slice(0, N)))
     predicted = outputs_of(result.estimator("weighted sum"), EMBEDDINGS.reshape(N, -1))
     np.testing.assert_allclose(predicted, expected, rtol=1e-6, atol=1e-6)
     assert len(scales) == 3

@@ -12,7 +12,7 @@ from layerprobe.probing.probes import Problem
 from layerprobe.probing.scaling import scaled
 from layerprobe.probing.targets import as_targets
 from layerprobe.probing.values import ProbeSettings
-from layerprobe.probing.weighted_sum import Summed, weighted_sum
+from layerprobe.probing.weighted_sum import summed_layer, weighted_sum
 from tests.probing.data import layered, scores_of
 
 N = 150
@@ -33,10 +33,10 @@ def summed_explicitly(weights: np.ndarray, train: np.ndarray) -> np.ndarray:
 
 def test_the_sum_is_one_of_standard_features() -> None:
     train = np.arange(100)
-    summed = Summed.of(problem_of(SCORES), LAYERS, train, seed=[0, 0])
-    assert summed.weights.sum() == pytest.approx(1)
-    assert summed.weights.argmax() == 1
-    np.testing.assert_allclose(summed.layer.rows(slice(0, N)), summed_explicitly(summed.weights, train), atol=1e-9)
+    summed, weights, *_ = summed_layer(problem_of(SCORES), LAYERS, train, seed=[0, 0])
+    assert weights.sum() == pytest.approx(1)
+    assert weights.argmax() == 1
+    np.testing.assert_allclose(summed.rows(slice(0, N)), summed_explicitly(weights, train), atol=1e-9)
 
 
 def test_each_fold_is_predicted_by_the_sum_that_was_learned_without_it() -> None:
@@ -47,7 +47,7 @@ def test_each_fold_is_predicted_by_the_sum_that_was_learned_without_it() -> None
     assert shares == pytest.approx([0, 1 / 3, 2 / 3])
     for fold in range(3):
         train = problem.foldings[0] != fold
-        weights = Summed.of(problem, LAYERS, np.flatnonzero(train), seed=[0, fold]).weights
+        weights = summed_layer(problem, LAYERS, np.flatnonzero(train), seed=[0, fold])[1]
         rows = summed_explicitly(weights, train)
         model = make_pipeline(StandardScaler(), Ridge(alpha=fitted.penalties[0, fold, 0]))
         expected = model.fit(rows[train], problem.targets[train]).predict(rows[~train])

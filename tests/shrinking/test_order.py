@@ -13,8 +13,8 @@ from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import extract
-from layerprobe.shrinking.removal import Subsets, evenly_spaced, removal_order
-from layerprobe.shrinking.teacher import agreement
+from layerprobe.shrinking.removal import embeddings_of, evenly_spaced, removal_order
+from layerprobe.shrinking.teacher import agreement, tokenized
 from tests.few import few
 from tests.models import save_tiny
 
@@ -31,9 +31,9 @@ def last_layer(folder: Path, blocks: tuple[int, ...] | None = None) -> np.ndarra
 def test_what_agrees_most_is_kept(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "store"))
     folder = save_tiny(name, tmp_path / "model", num_hidden_layers=4)
-    subsets = Subsets(SharedModel(resolve(str(folder))), TEXTS)
+    shared = SharedModel(resolve(str(folder)))
     whole, kept = last_layer(folder), (1, 2, 3, 4)
-    for removal in removal_order(subsets):
+    for removal in removal_order(shared, TEXTS):
         smaller = {gone: tuple(block for block in kept if block != gone) for gone in kept}
         found = {}
         for gone, blocks in smaller.items():
@@ -52,13 +52,15 @@ def test_the_prompt_and_the_pooling_are_those_of_the_model(tmp_path: Path, monke
     monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "store"))
     folder = str(save_tiny("bert", tmp_path / "model"))
     model = Model(folder, prompt="fox: ", pooling="cls")
-    stored, subsets = extract(model, TEXTS), Subsets(SharedModel(resolve(model)), TEXTS)
-    np.testing.assert_allclose(subsets.embeddings((1, 2, 3)), stored.layer(3), atol=1e-4)
+    stored, whole = extract(model, TEXTS), SharedModel(resolve(model))
+    found = embeddings_of(whole, tokenized(whole, TEXTS), (1, 2, 3))
+    np.testing.assert_allclose(found, stored.layer(3), atol=1e-4)
 
 
 def test_batches_that_do_not_fit_are_halved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    subsets = Subsets(SharedModel(resolve(str(save_tiny("bert", tmp_path)))), TEXTS)
-    expected, model = subsets.embeddings((1, 2, 3)), subsets.whole.encoder.model
+    whole = SharedModel(resolve(str(save_tiny("bert", tmp_path))))
+    tokens = tokenized(whole, TEXTS)
+    expected, model = embeddings_of(whole, tokens, (1, 2, 3)), whole.encoder.model
     forward = model.forward
 
     def limited(input_ids: torch.Tensor, **batch: torch.Tensor) -> Any:
@@ -67,13 +69,13 @@ def test_batches_that_do_not_fit_are_halved(tmp_path: Path, monkeypatch: pytest.
         return forward(input_ids=input_ids, **batch)
 
     monkeypatch.setattr(model, "forward", limited)
-    np.testing.assert_allclose(subsets.embeddings((1, 2, 3)), expected, atol=1e-5)
+    np.testing.assert_allclose(embeddings_of(whole, tokens, (1, 2, 3)), expected, atol=1e-5)
 
 
 def test_a_model_whose_blocks_cannot_be_taken_out(tmp_path: Path) -> None:
     model = resolve(str(save_tiny("albert", tmp_path / "model")))
     with pytest.raises(UnsupportedArchitectureError, match="no list of modules of their own"):
-        removal_order(Subsets(SharedModel(model), TEXTS))
+        removal_order(SharedModel(model), TEXTS)
 
 
 def test_evenly_spaced_blocks_end_with_the_last() -> None:
@@ -91,5 +93,5 @@ def test_the_whole_model_is_loaded_once(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(
         first_use, "load_encoder", lambda *given, **how: loaded.append("") or load_encoder(*given, **how)
     )
-    removal_order(Subsets(SharedModel(resolve(str(save_tiny("bert", tmp_path / "model")))), TEXTS))
+    removal_order(SharedModel(resolve(str(save_tiny("bert", tmp_path / "model")))), TEXTS)
     assert len(loaded) == 1
