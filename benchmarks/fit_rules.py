@@ -36,7 +36,6 @@ from layerprobe.prediction.rule import (
     KnownDrop,
     ModelCurves,
     Rule,
-    TunedRule,
     fitted,
     leave_one_family_out,
     obstacle,
@@ -80,15 +79,15 @@ def _row(rule: Rule) -> FittedRule:
         curves=rule.curves,
         labelled=rule.labelled,
         parameters=dict(rule.choose([case for case in known_models(BUDGET) if rule.reads(case.model)])),
-        record=fitted_rule(rule).record,
+        record=record_of(rule),
     )
 
 
 # ---- the record of a rule ------------------------------------------------------------------------------------------
 
 
-def fitted_rule(rule: Rule, *, budget: str = BUDGET) -> TunedRule:
-    """Return a rule fitted to the zoos, with its record on models of families that it was not fitted to."""
+def record_of(rule: Rule, *, budget: str = BUDGET) -> Record:
+    """Return how a rule that is fitted to the zoos fares on models of families that it was not fitted to."""
     models = known_models(budget)
     if reason := obstacle(rule, models):
         raise DataError(f"the rule {rule.name!r} cannot be fitted to the models of DropBench: {reason}")
@@ -105,14 +104,13 @@ def fitted_rule(rule: Rule, *, budget: str = BUDGET) -> TunedRule:
         "encoders with random weights used to choose it": [encoder for encoder in models if encoder.family == RANDOM],
         **read,
     }
-    record = Record(
+    return Record(
         budget=budget,
         families=len({encoder.family for encoder in models}),
         median_regret=float(np.median([regret for _, _, regret in judged])),
         parts=tuple(_part(encoders, sort, [*judged, *further]) for encoders, sort in sorts.items() if sort),
         **_counts(judged),
     )
-    return TunedRule(rule=rule, predict=predict, record=record)
 
 
 Judged = tuple[KnownDrop, bool, float]

@@ -7,7 +7,7 @@ parameters that were fitted before: these, and how far to trust each rule, stand
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeAlias
@@ -25,6 +25,10 @@ from layerprobe.similarity.values import Matrix
 from layerprobe.stats.crossed import square_root
 
 Array: TypeAlias = NDArray[np.float64]
+Shares: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
+"""By layer, of redrawn curves: `DropPrediction.flagged_in` and `DropPrediction.recommended_in`."""
+DRAWS = 10_000
+"""A share of a half is then right to a point, the end of an interval to a thirtieth of a standard error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +83,10 @@ class Rule:
     """Whether it needs labels."""
     source: str = ""
     """Who proposed it, or what it is a control for; empty where that is said of what it reads."""
+    chosen: Parameters = field(default_factory=dict)
+    """Its parameters, of a rule that was fitted before."""
+    record: Record | None = None
+    """How it then fares on families that it was not fitted to."""
 
     def fit(self, models: Sequence[KnownDrop]) -> Predictor:
         """Return the predictor that models with known drops make."""
@@ -87,6 +95,38 @@ class Rule:
     def reads(self, model: ModelCurves) -> bool:
         """Return whether a model has all that the rule needs."""
         return set(self.curves) <= model.curves.keys()
+
+    def __call__(self, model: ModelCurves) -> int:
+        """Return where a fitted rule truncates a model; DataError if the model lacks what it reads."""
+        if not self.reads(model):
+            missing = ", ".join(sorted(set(self.curves) - model.curves.keys()))
+            raise DataError(f"expected {missing} of the model for the rule {self.name!r}, got none")
+        (layer,) = self.make(**self.chosen)(model)
+        return layer
+
+    def shares(self, model: ModelCurves, *, most: int | None = None, draws: int = DRAWS, seed: int = 0) -> Shares:
+        """Return what a fitted rule predicts of a model when what it reads is redrawn within its errors.
+
+        Layers behind `most` are flagged whatever the rule says.
+
+        Returns:
+            Nothing where the rule reads several curves, whose errors go together, or one of unknown errors.
+        """
+        if len(self.curves) != 1:
+            return (), ()
+        (name,) = self.curves
+        curve = model.curves[name]
+        if curve.uncertainty is None:
+            return (), ()
+        drawn = redraw(curve.values, curve.uncertainty.covariance, draws=draws, seed=seed)
+        predict = self.make(**self.chosen)
+        if isinstance(predict, ReadingPredictor):
+            layers = predict.layers(drawn)
+        else:
+            curves = (LayerCurve(values=tuple(values)) for values in drawn.tolist())
+            layers = np.array([predict(replace(model, curves={name: one}))[0] for one in curves])
+        layers = layers if most is None else np.minimum(layers, most)
+        return shares_of(1 + layers, n_layers=model.n_blocks + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -290,11 +330,6 @@ class FittedParameters:
     log_bayes_factor: float
     """How much more likely it makes the scores of those models than InfoNCE that is worth nothing, in nats."""
 
-    @property
-    def by_name(self) -> dict[str, FittedRule]:
-        """The rules by name."""
-        return {rule.name: rule for rule in self.rules}
-
 
 @functools.cache
 def fitted_parameters() -> FittedParameters:
@@ -306,10 +341,6 @@ def fitted_parameters() -> FittedParameters:
 
 
 # ---- redrawn curves -------------------------------------------------------------------------------------
-
-
-DRAWS = 10_000
-"""A share of a half is then right to a point, the end of an interval to a thirtieth of a standard error."""
 
 
 def redraw(values: Sequence[float], covariance: Matrix, *, draws: int = DRAWS, seed: int = 0) -> Array:
@@ -324,10 +355,6 @@ def redraw(values: Sequence[float], covariance: Matrix, *, draws: int = DRAWS, s
     noise = np.random.default_rng(seed).standard_normal((draws, len(root)))
     drawn: Array = np.array(values) + noise @ root.T
     return drawn
-
-
-Shares: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
-"""By layer, of redrawn curves: `DropPrediction.flagged_in` and `DropPrediction.recommended_in`."""
 
 
 def shares_of(onsets: NDArray[np.intp], *, n_layers: int) -> Shares:
@@ -350,57 +377,9 @@ def decline_interval(drawn: Array, plateau_layers: Sequence[int], *, level: floa
     return float(low), float(high)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TunedRule:
-    """A rule with its parameters."""
-
-    rule: Rule
-    predict: Predictor
-    record: Record
-    """How it fares on families that it was not fitted to."""
-
-    def __call__(self, model: ModelCurves) -> int:
-        """Return where to truncate a model; raise DataError if the model lacks what the rule reads."""
-        if not self.rule.reads(model):
-            missing = ", ".join(sorted(set(self.rule.curves) - model.curves.keys()))
-            raise DataError(f"expected {missing} of the model for the rule {self.rule.name!r}, got none")
-        (layer,) = self.predict(model)
-        return layer
-
-    def shares(self, model: ModelCurves, *, most: int | None = None, draws: int = DRAWS, seed: int = 0) -> Shares:
-        """Return what the rule predicts of a model when what it reads is redrawn within its errors, so many times.
-
-        Layers behind `most` are flagged whatever the rule says.
-
-        Returns:
-            Nothing where the rule reads several curves, whose errors go together, or one of unknown errors.
-        """
-        if len(self.rule.curves) != 1:
-            return (), ()
-        (name,) = self.rule.curves
-        curve = model.curves[name]
-        if curve.uncertainty is None:
-            return (), ()
-
-        def layer(values: list[float]) -> int:
-            return self(ModelCurves(n_blocks=model.n_blocks, curves={name: LayerCurve(values=tuple(values))}))
-
-        drawn = redraw(curve.values, curve.uncertainty.covariance, draws=draws, seed=seed)
-        if isinstance(self.predict, ReadingPredictor):
-            layers = self.predict.layers(drawn)
-        else:
-            layers = np.array([layer(values) for values in drawn.tolist()])
-        layers = layers if most is None else np.minimum(layers, most)
-        return shares_of(1 + layers, n_layers=model.n_blocks + 1)
-
-
-def rule_names(*, labelled: bool = True) -> tuple[str, ...]:
-    """Return the names of rules that `tuned_rule` takes.
-
-    Args:
-        labelled: Whether those that need labels are among them.
-    """
-    return tuple(rule.name for rule in fitted_parameters().rules if labelled or not rule.labelled)
+def rule_names() -> tuple[str, ...]:
+    """Return the names of rules that `tuned_rule` takes."""
+    return tuple(rule.name for rule in fitted_parameters().rules)
 
 
 def rule_curves(name: str) -> tuple[str, ...]:
@@ -409,16 +388,16 @@ def rule_curves(name: str) -> tuple[str, ...]:
 
 
 @functools.cache
-def tuned_rule(name: str) -> TunedRule:
+def tuned_rule(name: str) -> Rule:
     """Return a rule as it was fitted to the zoos, with its record on models of families that it was not fitted to."""
     row = _row(name)
     rules = rules_for({reading: reading_of(reading) for reading in row.curves})
     rule = next(rule for rule in rules if rule.name == name)
-    return TunedRule(rule=rule, predict=rule.make(**row.parameters), record=row.record)
+    return replace(rule, chosen=row.parameters, record=row.record)
 
 
 def _row(name: str) -> FittedRule:
-    rows = fitted_parameters().by_name
+    rows = {rule.name: rule for rule in fitted_parameters().rules}
     if name not in rows:
         raise DataError(f"expected a rule among {'; '.join(rows)}; got {name!r}{nearest(name, rows)}")
     return rows[name]

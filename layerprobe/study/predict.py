@@ -28,7 +28,7 @@ from layerprobe.extraction.readability import data_quality, tokenizer_cautions
 from layerprobe.files.images import readable_as
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_names
-from layerprobe.prediction.rule import ModelCurves, TunedRule, fixed_fraction, last_layer, rule_curves, tuned_rule
+from layerprobe.prediction.rule import ModelCurves, Rule, fixed_fraction, last_layer, rule_curves, tuned_rule
 from layerprobe.prediction.rules import check_depth, plateau_rule
 from layerprobe.prediction.values import PLATEAU, DropPrediction
 from layerprobe.readings.frozen import layer_curve
@@ -316,7 +316,7 @@ def drop_of_curves(
         by_name[CKA] = layer_curve(comparison.curve)
     seen, tuned = ModelCurves(n_blocks=n_blocks, curves=by_name), tuned_rule(rule)
 
-    def recommended(by: TunedRule) -> int:
+    def recommended(by: Rule) -> int:
         """Apply a rule; excluded layers take the values of the nearest one included."""
         return min(max(by(seen), layers[0]), layers[-1])
 
@@ -341,7 +341,7 @@ def drop_of_curves(
             sentence = with_record(by_plateau.sentence)
             return replace(by_plateau, sentence=sentence, baselines=baselines, record=record, **left_out)
         baselines[PLATEAU] = by_plateau.recommended_layer
-    read = {name: by_name[name] for name in tuned.rule.curves if name != CKA}
+    read = {name: by_name[name] for name in tuned.curves if name != CKA}
     values = {name: curve.values for name, curve in read.items()}
     grounds = course(values, layers=range(max(layers.start, 1), layers.stop))
     flagged = range(layer + 1, n_blocks + 1)

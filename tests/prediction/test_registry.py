@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fit_rules import fitted_rule
+from benchmarks.fit_rules import record_of
 from layerprobe.errors import DataError
 from layerprobe.lab.dropbench import bench as rules
 from layerprobe.lab.dropbench.bench import bench_predictors, tuned_rules
@@ -69,7 +69,7 @@ def test_it_is_fitted_and_predict_does_not_have_it() -> None:
 def test_a_rule_that_cannot_be_fitted_says_why() -> None:
     rule = Rule(name="odd", curves=("unheard of",), make=lambda: lambda model: (0,))
     with pytest.raises(DataError, match=r"the rule 'odd' cannot be fitted .*: no model has unheard of"):
-        fitted_rule(rule)
+        record_of(rule)
 
 
 @pytest.mark.usefixtures("toy")

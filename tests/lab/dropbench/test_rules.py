@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import fit_rules
-from benchmarks.fit_rules import fitted_rule
+from benchmarks.fit_rules import record_of
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_dict
 from layerprobe.lab.dropbench.bench import REFERENCE, bench_predictors, tuned_rules, unfitted_rules
@@ -35,7 +35,7 @@ def test_the_file_holds_what_the_zoos_give(tmp_path: Path, monkeypatch: pytest.M
     fit_rules.main()
     anew = from_json(FittedParameters, (tmp_path / "rules.json").read_text())
     assert _compared(to_dict(anew)) == to_dict(fitted_parameters())
-    assert len(anew.rules) == len(anew.by_name) == 20
+    assert len({rule.name for rule in anew.rules}) == len(anew.rules) == 20
 
 
 def _compared(value: object) -> object:
@@ -69,7 +69,7 @@ def test_rules_read_one_model_and_one_reference() -> None:
     assert {CKA, *alone()} < known
     assert {curve for name in rule_names() for curve in rule_curves(name)} == known
     assert all(rule_curves(name) for name in rule_names())
-    without = rule_names(labelled=False)
+    without = [rule.name for rule in fitted_parameters().rules if not rule.labelled]
     assert {RANK, PLATEAU, "fall of CKA"} <= set(without)
     assert {curve for name in without for curve in rule_curves(name)} == {CKA, *alone()}
 
@@ -92,15 +92,13 @@ def test_tuned_rules_are_scored_as_they_come() -> None:
 
 
 def test_what_is_no_budget_is_reported() -> None:
-    rule = tuned_rule(RANK).rule
+    rule = tuned_rule(RANK)
     with pytest.raises(DataError, match="expected a budget among gentle, converged, got 'long'"):
-        fitted_rule(rule, budget="long")
+        record_of(rule, budget="long")
 
 
 def test_the_budget_is_part_of_what_a_rule_is_tuned_to() -> None:
-    gentle, converged = (
-        fitted_rule(tuned_rule(PLATEAU).rule, budget=budget).record for budget in ("gentle", "converged")
-    )
+    gentle, converged = (record_of(tuned_rule(PLATEAU), budget=budget) for budget in ("gentle", "converged"))
     assert (gentle.budget, converged.budget) == ("gentle", "converged")
     assert gentle.mean_regret != converged.mean_regret
     assert np.isfinite([gentle.mean_regret, converged.median_regret]).all()
