@@ -4,8 +4,8 @@ import dataclasses
 import itertools
 import re
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from typing import Literal
 
 from layerprobe.errors import TaskError, option
 from layerprobe.tasks.cells import is_number, label_cell, parse_score
@@ -61,22 +61,13 @@ def task_columns(table: Table, columns: Columns | None, kind: str | None) -> tup
         *texts, target = by_name = _inferred_columns(named, asked_kind)
         if named.header is not None and named.header[target] in {row[target].strip() for row in named.rows}:
             named = table  # the first row has a label and names nothing
-        return _with_note(named, texts, target), by_name
+        return dataclasses.replace(named, inferred=_reading(named, texts, target)), by_name
     widths = (2, 3) if asked_kind is None else (3,) if asked_kind.pairs else (2,)
     layouts = f"three different columns as {PAIR}, or two different columns as {SINGLE}"
     if asked_kind is not None:
         layouts = f"{'three' if asked_kind.pairs else 'two'} different columns as {asked_kind.layout}"
-    return _chosen(table, columns, widths, layouts, with_target=widths)
-
-
-def _chosen(
-    table: Table, columns: Columns, widths: Sequence[int], layouts: str, *, with_target: Sequence[int]
-) -> tuple[Table, tuple[int, ...]]:
-    """Return the table without its header row and where columns are; of as many as `with_target` one is a target."""
-    table, chosen = _asked_for(table, columns)
-    if len(set(chosen)) != len(chosen) or len(chosen) not in widths:
-        raise TaskError(f"expected {layouts}, got {','.join(chosen)!r}")
-    if table.header is None and len(chosen) in with_target:
+    table, chosen = _requested(table, columns, layouts, widths)
+    if table.header is None:
         first, *others = (row[named_column(table, chosen[-1])] for row in table.rows)
         # the first cell of a target column is a name where it is no number, and nowhere else in the column
         if not is_number(first) and first not in others:
@@ -86,7 +77,9 @@ def _chosen(
 
 def text_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[int, ...]]:
     """Return the table without its header row and where its texts are; raise TaskError if that is not known."""
-    table, chosen = (table, []) if columns is None else _asked_for(table, columns)
+    chosen = list[str]()
+    if columns is not None:
+        table, chosen = _requested(table, columns)
     if table.header is None and _looks_like_header(table):
         table = table.with_header()
     if columns is None:
@@ -145,9 +138,7 @@ def declared_columns(table: Table, columns: Columns | None, kind: Kind) -> tuple
     """
     layout = ",".join(kind.columns)
     if columns is not None:
-        table, chosen = _asked_for(table, columns)
-        if len(set(chosen)) != len(kind.columns) or len(chosen) != len(kind.columns):
-            raise TaskError(f"expected different columns as {layout}, got {','.join(chosen)!r}")
+        table, chosen = _requested(table, columns, f"different columns as {layout}", [len(kind.columns)])
         return table, tuple(_place_of(table, column) for column in chosen)
     table = table.with_header()
     places = [_named(table.header or (), names) for names in kind.columns.values()]
@@ -180,9 +171,8 @@ def training_columns(
         texts = (query, document, *farther)
         _distinct(table, texts if gain is None else (*texts, gain))
         return table, texts, gain
-    table, chosen = _asked_for(table, columns)
-    if len(set(chosen)) != len(chosen) or not least + 2 <= len(chosen) <= most + 2 + (not least):
-        raise TaskError(f"expected different columns as {layout}, got {','.join(chosen)!r}")
+    widths = range(least + 2, most + 3 if least else most + 4)
+    table, chosen = _requested(table, columns, f"different columns as {layout}", widths)
     if table.header is None and _looks_like_header(table):
         table = table.with_header()
     places = tuple(named_column(table, column) for column in chosen)
@@ -209,10 +199,17 @@ def _looks_like_header(table: Table) -> bool:
     return False
 
 
-def _asked_for(table: Table, columns: Columns) -> tuple[Table, list[str]]:
-    """Return the requested columns, and the table, its first row read as names where one is a name."""
+def _requested(
+    table: Table, columns: Columns, expected: str = "", widths: Collection[int] = ()
+) -> tuple[Table, list[str]]:
+    """Return the requested columns, and the table, its first row read as names where one is a name.
+
+    Raise TaskError, with what was expected, where two are the same, or there are not as many as `widths` allow.
+    """
     items: Iterable[str | int] = columns.split(",") if isinstance(columns, str) else columns
     names = [str(item).strip() for item in items]
+    if expected and (len(set(names)) != len(names) or len(names) not in widths):
+        raise TaskError(f"expected {expected}, got {','.join(names)!r}")
     return table if all(map(_is_index, names)) else table.with_header(), names
 
 
@@ -245,38 +242,32 @@ def _target_names(kind: Kind | None, texts: Sequence[int] | None) -> list[str]:
 # ---- by content -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Roles:
-    """What the columns of a table could be, by their cells; constants, lists and row numbers are neither."""
-
-    texts: tuple[int, ...]
-    scores: tuple[int, ...]
-    """Columns of numbers."""
-    labels: tuple[int, ...]
-    """Columns of few different short texts."""
-    numbering: tuple[int, ...]
-    """Columns that number rows."""
+Role = Literal["text", "score", "label", "number"]
+"""A text, a number, one of few different short texts, or what numbers the rows."""
 
 
-def _roles(table: Table) -> _Roles:
-    texts, scores, labels, numbering = list[int](), list[int](), list[int](), list[int]()
+def _roles(table: Table) -> dict[Role, list[int]]:
+    """Return what the columns of a table could be, by their cells; constants and lists are nothing."""
+    roles: dict[Role, list[int]] = {"text": [], "score": [], "label": [], "number": []}
     for i in range(table.width):
         if i in table.nested:
             continue
         cells = [cell for row in table.rows if (cell := row[i].strip())]
         distinct = set(cells)
         if _counts_up(cells) or (table.header is not None and plain_name(table.header[i]) in ROW_NAMES):
-            numbering.append(i)
+            roles["number"].append(i)
         elif cells and 2 * sum(map(is_number, cells)) > len(cells):  # most: a bad one is reported as a bad score
-            scores.append(i)
+            roles["score"].append(i)
         elif _are_labels(distinct, len(cells)):
-            labels.append(i)
+            roles["label"].append(i)
         elif len(distinct) > 1 or 0 < len(cells) < _FEW_ROWS:
-            texts.append(i)
-    if scores and not texts:  # of texts that come again and again
-        texts, labels = labels, []
+            roles["text"].append(i)
+    if roles["score"] and not roles["text"]:  # of texts that come again and again
+        roles["text"], roles["label"] = roles["label"], []
+    texts = roles["text"]
     worded = [i for i in texts if not all(re.fullmatch(r"(?=.*\d)\S*", row[i].strip()) for row in table.rows)]
-    return _Roles(tuple(worded or texts), tuple(scores), tuple(labels), tuple(numbering))
+    roles["text"] = worded or texts
+    return roles
 
 
 def _are_labels(distinct: set[str], n: int) -> bool:
@@ -294,11 +285,11 @@ def _inferred_columns(table: Table, kind: Kind | None) -> tuple[int, ...]:
     layout = PAIR if kind is None else kind.layout
     if texts is None and layout == PAIR and _ranking_kind(table.header or ()):
         raise _unknown_layout(table, layout)
-    targets = (*roles.scores, *roles.labels)
+    targets = (*roles["score"], *roles["label"])
     if kind is not None:
         few = max(4, len(table.rows)) / 2  # different cells, as labels have
         labels = tuple(i for i in targets if len({row[i] for row in table.rows}) <= few)
-        targets = labels if kind.labelled else roles.scores
+        targets = labels if kind.labelled else tuple(roles["score"])
     names = _target_names(kind, texts)
     named = [i for i in targets if table.header is not None and plain_name(table.header[i]) in names]
     readings = list[tuple[str, tuple[int, ...]]]()
@@ -324,11 +315,13 @@ def _inferred_columns(table: Table, kind: Kind | None) -> tuple[int, ...]:
     return readings[0][1]
 
 
-def _sides(table: Table, roles: _Roles, kind: Kind | None) -> list[tuple[int, ...]]:
+def _sides(table: Table, roles: dict[Role, list[int]], kind: Kind | None) -> list[tuple[int, ...]]:
     """Return the texts, or pairs of texts, that a task of a table could be of."""
-    singles: list[tuple[int, ...]] = [(i,) for i in roles.texts]
-    pairs: list[tuple[int, ...]] = list(itertools.combinations(roles.texts, 2))
-    alike = [(a, b) for a, b in itertools.combinations(roles.texts, 2) if _alike(table, a, b, scored=not roles.labels)]
+    singles: list[tuple[int, ...]] = [(i,) for i in roles["text"]]
+    pairs: list[tuple[int, ...]] = list(itertools.combinations(roles["text"], 2))
+    alike = [
+        (a, b) for a, b in itertools.combinations(roles["text"], 2) if _alike(table, a, b, scored=not roles["label"])
+    ]
     if kind is not None:
         return singles if not kind.pairs else [*alike] if len(alike) == 1 else pairs
     return pairs if len(pairs) == len(alike) == 1 else pairs + singles
@@ -353,11 +346,6 @@ def _kinds_of(cells: set[str], *, pairs: bool, named: bool) -> list[str]:
     return [first, *(name for name in classes if KINDS[name].detects(distinct))]
 
 
-def _with_note(table: Table, texts: Sequence[int], target: int | None) -> Table:
-    """Return a table whose notes say which columns were inferred."""
-    return dataclasses.replace(table, inferred=_reading(table, texts, target))
-
-
 def _reading(table: Table, texts: Sequence[int], target: int | None) -> str:
     of = " and ".join(map(table.column, texts))
     return f"texts in {of}" + ("" if target is None else f", target in {table.column(target)}")
@@ -369,7 +357,7 @@ def _with_unused(table: Table, columns: Sequence[int]) -> Table:
     names, targets = [plain_name(name) for name in table.header or ()], _target_names(None, texts)
     also = [i for i in range(table.width) if i not in columns and names[i] in targets]
     if len(texts) == 1 and table.width > 2:
-        also += [i for i in _roles(table).texts if i not in (*columns, *also) and names[i] not in TITLE_NAMES]
+        also += [i for i in _roles(table)["text"] if i not in (*columns, *also) and names[i] not in TITLE_NAMES]
     if not also:
         return table
     note = f"{_reading(table, texts, target)}, {' and '.join(map(table.column, sorted(also)))} not used"
@@ -392,9 +380,10 @@ def _known_text_columns(table: Table) -> tuple[Table, tuple[int, ...]]:
     if named is not None:
         return table, _distinct(table, named)
     roles = _roles(table)
-    scored = table.header is None and len(roles.scores) == 1 and not roles.labels
-    if len(roles.texts) == 1 or (len(roles.texts) == 2 and _alike(table, *roles.texts, scored=scored)):
-        return _with_note(table, roles.texts, None), roles.texts
+    scored = table.header is None and len(roles["score"]) == 1 and not roles["label"]
+    texts = tuple(roles["text"])
+    if len(texts) == 1 or (len(texts) == 2 and _alike(table, texts[0], texts[1], scored=scored)):
+        return dataclasses.replace(table, inferred=_reading(table, texts, None)), texts
     raise _unknown_layout(table, "the texts")
 
 
@@ -435,12 +424,12 @@ def _unknown_layout(table: Table, what: str) -> TaskError:
     words = what.split(",")
     has_target = words[-1] in ("score", "label", "relevance")
     roles, n_texts = _roles(table), len(words) - has_target
-    columns = sorted(roles.texts, key=lambda i: -sum(len(row[i]) for row in table.rows))
-    likely = [*sorted(columns[:n_texts]), *[*roles.scores, *roles.labels, *columns[n_texts:]][:has_target]]
+    columns = sorted(roles["text"], key=lambda i: -sum(len(row[i]) for row in table.rows))
+    likely = [*sorted(columns[:n_texts]), *[*roles["score"], *roles["label"], *columns[n_texts:]][:has_target]]
     example = f", for example {option('columns', _option(table, likely))}" if len(likely) == len(words) else ""
-    numbering = [f"{table.column(i)} numbers the rows, " for i in roles.numbering if has_target]
+    numbering = [f"{table.column(i)} numbers the rows, " for i in roles["number"] if has_target]
     advice = f"{''.join(numbering)}name {what} by column or index from 0{example}"
-    if what == PAIR and len(columns) > 1 and not (roles.scores or roles.labels):
+    if what == PAIR and len(columns) > 1 and not (roles["score"] or roles["label"]):
         advice += (
             f"; or choose {option('kind', 'retrieval', columns=_option(table, sorted(columns[:2])))} if one answers "
             "the other"
