@@ -5,11 +5,9 @@ begins; its bytes are read again when they are needed.
 """
 
 import dataclasses
-import mmap
 import os
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,15 +18,15 @@ from layerprobe.files.inputs import open_regular
 from layerprobe.metrics.scores import class_influences, class_scores
 from layerprobe.names import counted
 from layerprobe.stats.floors import class_floors
-from layerprobe.tasks.cells import LeftOut, UnusableRowError, check_left_out, label_cell, written_names
-from layerprobe.tasks.columns import Columns, named_column, plain_name
-from layerprobe.tasks.examples import Cells, ItemT, Row, items_of, task_of
+from layerprobe.tasks.cells import UnusableRowError, label_cell, written_names
+from layerprobe.tasks.columns import Columns, place_of, plain_name
+from layerprobe.tasks.examples import Cells, ItemT, Row, read_rows, task_of
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import LABEL_COLUMNS, Kind
 from layerprobe.tasks.loading import TaskSource
 from layerprobe.tasks.sources import split_roles
 from layerprobe.tasks.splitting import SPLITS
-from layerprobe.tasks.tables import Table, check_size, read_table
+from layerprobe.tasks.tables import Table, read_table
 from layerprobe.tasks.values import Task, TextFile
 
 IMAGE_NAMES = ("image", "images", "img", "filename", "file", "filepath", "imagepath", "imagefile", "path")
@@ -41,7 +39,6 @@ METADATA = ("metadata.csv", "metadata.jsonl")
 """What a folder of images with captions has beside them."""
 LOOKED_AT = 5000
 """Files of a folder at most that are looked at to tell whether it is one of images."""
-_ROWS = 64
 
 
 def recognises(path: Path) -> bool:
@@ -182,19 +179,15 @@ def _opened(
     tables: Sequence[Table], item_of: Callable[[Cells, Sizes], ItemT], skip: Sequence[str]
 ) -> tuple[list[list[ItemT]], list[str], list[str]]:
     """Return the items of the rows of each table, a note of how large images are, and warnings."""
-    read, left_out, warnings, sizes = list[list[ItemT]](), list[LeftOut](), list[str](), Sizes()
-    for table in tables:
-        items, left, remarks = items_of(table, range(table.width), lambda cells: item_of(cells, sizes), item="image")
-        read.append(items)
-        left_out.append(left)
-        warnings += [*table.warnings, *remarks]
-    notes = list[str]()
+    sizes = Sizes()
+    placed = ((table, range(table.width)) for table in tables)
+    read, notes, warnings = read_rows(placed, lambda cells: item_of(cells, sizes), item="image", skip=skip)
     if sizes:
         (width, height), *others = sorted(sizes)
         largest = max(others, default=(width, height), key=lambda size: size[0] * size[1])
         spread = f" to {largest[0]} x {largest[1]}" if others else ""
         notes.append(f"{counted(sizes.total(), 'image')} of {width} x {height}{spread} pixels")
-    return read, notes, [*check_left_out(left_out, skip=skip, item="image"), *warnings]
+    return read, notes, warnings
 
 
 def _labelled(cells: Cells, sizes: Sizes) -> Row:
@@ -296,13 +289,18 @@ def _table(path: Path, columns: Columns | None, format: Format | None, beside: B
         if beside == "label" and columns is not None:
             raise TaskError(f"{path} is a folder for each class: expected no columns, as tables have them")
         return _folder(path, beside)
-    if path.suffix.lower() == ".parquet":
-        return _parquet(path, columns, beside)
+    in_parquet = path.suffix.lower() == ".parquet"
     table = read_table(path, format).with_header()
-    names = _columns(path, table.header or (), columns, beside, _usual(table.header or (), IMAGE_NAMES))
-    places = [named_column(table, name) for name in names]
-    rows = tuple((str(path.parent / row[places[0]].strip()), *(row[i] for i in places[1:])) for row in table.rows)
-    return dataclasses.replace(table, header=tuple(names), rows=rows)
+    header = table.header or ()
+    images = list(filter(None, [_parquet_column(path)])) if in_parquet else _usual(header, IMAGE_NAMES)
+    names = _columns(path, header, columns, beside, images)
+    image, *others = (place_of(table, name) for name in names)
+    table.check_cells(others)
+    labels = _class_names(path, names[-1]) if in_parquet and beside == "label" else {}
+    rows = tuple(
+        (_image_cell(row[image], path.parent), *(labels.get(row[i], row[i]) for i in others)) for row in table.rows
+    )
+    return dataclasses.replace(table, header=tuple(names), rows=rows, nested={})
 
 
 def _columns(
@@ -351,65 +349,21 @@ def _folder(path: Path, beside: Beside) -> Table:
     )
 
 
-def _parquet(path: Path, columns: Columns | None, beside: Beside) -> Table:
-    """Return the images of a Parquet file, whose bytes go to a temporary file and are read from there."""
+def _image_cell(cell: Any, folder: Path) -> str | bytes:
+    """Return the bytes of an image, or its path, from a folder on, where a cell has no bytes."""
+    if isinstance(cell, Mapping):
+        data = cell.get("bytes")
+        cell = data if data is not None else str(cell.get("path") or "")
+    return str(folder / cell.strip()) if isinstance(cell, str) else bytes(cell)
+
+
+def _class_names(path: Path, column: str) -> dict[str, str]:
+    """Return the names of classes that `datasets` writes into a Parquet file, by their number in a cell."""
     from pyarrow import parquet
 
-    try:
-        with open_regular(path) as opened, tempfile.TemporaryFile(prefix="layerprobe-") as spool:
-            file = parquet.ParquetFile(opened)
-            header = file.schema_arrow.names
-            used = _columns(path, header, columns, beside, list(filter(None, [_parquet_column(path)])))
-            if unknown := [column for column in used if column not in header]:
-                raise TaskError(f"{path} has no column {unknown[0]!r}: it has {', '.join(header)[:200]}")
-            classes = written_names(file.schema_arrow.metadata, used[-1]) if beside == "label" else ()
-            rows = list[tuple[Any, ...]]()
-            # images hardly get smaller when they are packed
-            unpacked, most = 0, 10 * os.fstat(opened.fileno()).st_size
-            for value, *others in _parquet_rows(file, used):
-                image, cells = _image_cell(value), [_beside_cell(other, classes) for other in others]
-                unpacked += sum(map(len, (image, *cells)))
-                check_size(path, unpacked=unpacked if unpacked > most else 0)
-                if isinstance(image, bytes):
-                    start = spool.tell()
-                    spool.write(image)
-                    image = slice(start, spool.tell())  # type: ignore[assignment]
-                rows.append((image, *cells))
-            spool.flush()
-            size = spool.tell()
-            mapped = memoryview(mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ) if size else b"")
-    except TaskError:
-        raise
-    except Exception as error:  # whatever the bytes lead pyarrow to
-        raise TaskError(f"{path} cannot be read as Parquet: {str(error).partition(chr(10))[0]}") from error
-    images = (mapped[image] if isinstance(image, slice) else str(path.parent / image.strip()) for image, *_ in rows)
-    return Table(
-        name=str(path),
-        header=tuple(used),
-        rows=tuple((image, *others) for image, (_, *others) in zip(images, rows, strict=True)),
-        numbers=tuple(range(1, len(rows) + 1)),
-        unit="row",
-    )
-
-
-def _parquet_rows(file: Any, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    for batch in file.iter_batches(batch_size=_ROWS, columns=columns):
-        yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
-
-
-def _beside_cell(value: Any, classes: Sequence[str]) -> str:
-    """Return a label or a caption; of classes that have names the name, and nothing of -1, which says there is none."""
-    if classes and isinstance(value, int) and value < len(classes):
-        return classes[value] if value >= 0 else ""
-    return "" if value is None else str(value)
-
-
-def _image_cell(value: Any) -> str | bytes:
-    """Return the bytes of an image, or its path where a cell has no bytes."""
-    if isinstance(value, Mapping):
-        data = value.get("bytes")
-        return bytes(data) if data is not None else str(value.get("path") or "")
-    return b"" if value is None else value if isinstance(value, str | bytes) else bytes(value)
+    with open_regular(path) as file:
+        names = written_names(parquet.read_schema(file).metadata, column)
+    return {str(number): name for number, name in enumerate(names)}
 
 
 def _parquet_column(path: Path) -> str | None:

@@ -25,19 +25,9 @@ from layerprobe.metrics.scores import (
     fit_scores,
 )
 from layerprobe.stats.floors import NAMING_THE_MEAN, RANDOM_ORDER, class_floors, decision_floors, zero_floors
-from layerprobe.tasks.cells import (
-    BINARY,
-    LeftOut,
-    check_left_out,
-    detect_or_observe,
-    detect_range,
-    is_binary,
-    is_number,
-    label_cell,
-    scale,
-)
+from layerprobe.tasks.cells import BINARY, detect_or_observe, detect_range, is_binary, is_number, label_cell, scale
 from layerprobe.tasks.columns import task_columns
-from layerprobe.tasks.examples import Row, example_of, items_of, parsed, task_of
+from layerprobe.tasks.examples import Row, example_of, parsed, read_rows, task_of
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import LABEL_COLUMNS, Kind
 from layerprobe.tasks.sources import data_files
@@ -213,19 +203,12 @@ def load_word_similarity(
         format: How the files are written, where that is not to be found out.
         skip_empty: Leave rows with an empty cell out; otherwise they are an error.
     """
-    notes, warnings, changed, left_out = list[str](), list[str](), list[str](), list[LeftOut]()
-    read: dict[Path, list[Row]] = {}
-    for file in _files(source):
-        table = read_table(file, format)
-        table, columns = task_columns(table, _columns(table), STS.name)
-        read[file], left, remarks = items_of(table, columns, example_of, item="pair")
-        notes += table.notes
-        warnings += table.warnings
-        changed += remarks
-        left_out.append(left)
-    warnings += [*check_left_out(left_out, skip=["skip_empty"] if skip_empty else [], item="pair"), *changed]
+    files, skip = _files(source), ["skip_empty"] if skip_empty else []
+    tables = (read_table(file, format) for file in files)
+    placed = (task_columns(table, _columns(table), STS.name) for table in tables)
+    read, notes, warnings = read_rows(placed, example_of, item="pair", skip=skip)
     rows = list[Row]()
-    for file, pairs in read.items():
+    for file, pairs in zip(files, read, strict=True):
         scored = parsed(STS.name, file.name, pairs)
         low, high = detect_range([row.score for row in scored])
         rows.extend(replace(row, score=scale(row.score, (low, high))) for row in scored)

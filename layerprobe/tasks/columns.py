@@ -89,12 +89,13 @@ def text_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[in
 
 def named_column(table: Table, column: str) -> int:
     """Return where a column is, by its name or index from 0; raise TaskError if there is none, or it has lists."""
-    place = _place_of(table, column)
+    place = place_of(table, column)
     table.check_cells([place])
     return place
 
 
-def _place_of(table: Table, column: str) -> int:
+def place_of(table: Table, column: str) -> int:
+    """Return where a column is, by its name or index from 0; raise TaskError if there is none."""
     if table.header is not None and column in table.header:
         if table.header.count(column) > 1:
             raise _twice(table, column)
@@ -139,7 +140,7 @@ def declared_columns(table: Table, columns: Columns | None, kind: Kind) -> tuple
     layout = ",".join(kind.columns)
     if columns is not None:
         table, chosen = _requested(table, columns, f"different columns as {layout}", [len(kind.columns)])
-        return table, tuple(_place_of(table, column) for column in chosen)
+        return table, tuple(place_of(table, column) for column in chosen)
     table = table.with_header()
     places = [_named(table.header or (), names) for names in kind.columns.values()]
     if None in places:

@@ -1,7 +1,7 @@
 """Rows of tables -> checked splits of a task. Knows texts, scores and labels with their places, not files."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ from layerprobe.tasks.cells import (
     Cleaner,
     LeftOut,
     UnusableRowError,
+    check_left_out,
     check_range,
     class_names,
     label_cell,
@@ -74,32 +75,45 @@ class Cells:
 ItemT = TypeVar("ItemT")
 
 
-def items_of(
-    table: Table, columns: Sequence[int], item_of: Callable[[Cells], ItemT], *, item: str
-) -> tuple[list[ItemT], LeftOut, tuple[str, ...]]:
-    """Return the items of the rows of a table, what is wrong with other rows, and warnings of what was changed.
+def read_rows(
+    tables: Iterable[tuple[Table, Sequence[int]]],
+    item_of: Callable[[Cells], ItemT],
+    *,
+    item: str,
+    skip: Collection[str],
+) -> tuple[list[list[ItemT]], list[str], list[str]]:
+    """Return the items of the rows of each table, with notes and warnings; TaskError where rows make none.
 
     A row whose cells are all empty is no row, as a blank line is none; a warning counts these.
 
     Args:
-        table: Of which a row is an item.
-        columns: Whose cells make an item.
+        tables: Tables with the columns whose cells make an item; each is asked for when the one before was read.
         item_of: A row -> its item; UnusableRowError where it makes none.
         item: What an item is called.
+        skip: The arguments that are set of those that leave rows without an item out.
     """
-    cleaner, left, items, blank = Cleaner(), LeftOut(table.name, table.unit), list[ItemT](), 0
-    names = tuple(map(table.column, columns))
-    for i, row in enumerate(table.rows):
-        values = tuple(row[column] for column in columns)
-        if not any(not isinstance(value, str) or value.strip() for value in values):
-            blank += 1
-            continue
-        try:
-            items.append(item_of(Cells(values=values, columns=names, place=table.place(i), cleaner=cleaner)))
-        except UnusableRowError as error:
-            left.add(str(error), error.name or table.numbers[i], error.skip)
-    empty = (f"{table.name}: left out {counted(blank, 'row')} without {' and '.join(names)}",) if blank else ()
-    return items, left, (*empty, *cleaner.warnings(table.name))
+    read, left_out, notes = list[list[ItemT]](), list[LeftOut](), list[str]()
+    warnings, changed = list[str](), list[str]()
+    for table, columns in tables:
+        cleaner, left, items, blank = Cleaner(), LeftOut(table.name, table.unit), list[ItemT](), 0
+        names = tuple(map(table.column, columns))
+        for i, row in enumerate(table.rows):
+            values = tuple(row[column] for column in columns)
+            if not any(not isinstance(value, str) or value.strip() for value in values):
+                blank += 1
+                continue
+            try:
+                items.append(item_of(Cells(values=values, columns=names, place=table.place(i), cleaner=cleaner)))
+            except UnusableRowError as error:
+                left.add(str(error), error.name or table.numbers[i], error.skip)
+        if blank:
+            changed.append(f"{table.name}: left out {counted(blank, 'row')} without {' and '.join(names)}")
+        changed += cleaner.warnings(table.name)
+        read.append(items)
+        left_out.append(left)
+        notes += table.notes
+        warnings += table.warnings
+    return read, notes, [*warnings, *check_left_out(left_out, skip=skip, item=item), *changed]
 
 
 def example_of(row: Cells) -> Row:

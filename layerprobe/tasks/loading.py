@@ -15,7 +15,7 @@ from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted
 from layerprobe.tasks.cells import Cleaner, LeftOut, check_left_out
 from layerprobe.tasks.columns import Columns, declared_columns, named_column, task_columns, text_columns
-from layerprobe.tasks.examples import Cells, ItemT, Row, example_of, items_of, kind_of, parsed, task_of
+from layerprobe.tasks.examples import Cells, ItemT, Row, example_of, kind_of, parsed, read_rows, task_of
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import KINDS, Kind
 from layerprobe.tasks.sources import Data, hub_tables, is_on_hub, split_files, table_of, tables_of
@@ -95,15 +95,10 @@ def read_items(
         readers: Of files that are no tables.
     """
     tables, notes = _tables(source, readers)
-    warnings = [warning for table in tables.values() for warning in table.warnings]
-    splits, left_out, changed = dict[str, list[ItemT]](), list[LeftOut](), list[str]()
-    for role in sorted(tables, key=lambda role: role != "train"):
-        table, columns = columns_of(tables[role])
-        splits[role], left, remarks = items_of(table, columns, item_of, item=item)
-        notes += table.notes
-        left_out.append(left)
-        changed += remarks
-    return splits, notes, [*warnings, *check_left_out(left_out, skip=source.settings.skipped, item=item), *changed]
+    roles = sorted(tables, key=lambda role: role != "train")
+    placed = (columns_of(tables[role]) for role in roles)
+    read, more, warnings = read_rows(placed, item_of, item=item, skip=source.settings.skipped)
+    return dict(zip(roles, read, strict=True)), [*notes, *more], warnings
 
 
 def load_rows(

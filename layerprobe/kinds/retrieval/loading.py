@@ -12,9 +12,9 @@ from layerprobe.files.atomic import from_home
 from layerprobe.kinds.retrieval.kind import RETRIEVAL, Ranking, RetrievalItems
 from layerprobe.metrics.names import Split
 from layerprobe.names import counted, some
-from layerprobe.tasks.cells import Cleaner, LeftOut, check_left_out, parse_score
+from layerprobe.tasks.cells import UnusableRowError, parse_score
 from layerprobe.tasks.columns import Columns, judgement_columns, record_columns, training_columns
-from layerprobe.tasks.examples import Cells
+from layerprobe.tasks.examples import Cells, read_rows
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.loading import TaskSource, checked_splits, read_items
 from layerprobe.tasks.sources import data_files, hub_retrieval_tables, is_on_hub, split_roles
@@ -204,7 +204,11 @@ def _joined(tables: Mapping[str, Table], qrels: Mapping[str, Table]) -> Collecti
         documents=documents,
         judgements={role: _judgements(table) for role, table in qrels.items()},
         notes=tuple(note for table in every for note in table.notes),
-        warnings=(*(warning for table in every for warning in table.warnings), *document_warnings, *query_warnings),
+        warnings=(
+            *chain.from_iterable(table.warnings for table in qrels.values()),
+            *document_warnings,
+            *query_warnings,
+        ),
     )
 
 
@@ -318,24 +322,28 @@ def _judgements(table: Table) -> Judgements:
     ]
 
 
-def _records(table: Table, item: str) -> tuple[dict[str, str], tuple[str, ...]]:
+def _records(table: Table, item: str) -> tuple[dict[str, str], list[str]]:
     """Return texts by id, and what was changed."""
     table = table.with_header()
     number, title, text = record_columns(table)
-    cleaner, left, texts, places = Cleaner(), LeftOut(table.name, table.unit), dict[str, str](), dict[str, str]()
-    for i, row in enumerate(table.rows):
-        name, place = row[number].strip(), table.place(i)
+    places = dict[str, str]()
+
+    def record_of(row: Cells) -> tuple[str, str]:
+        name, *others, content = row.values
+        name = name.strip()
         if not name:
-            raise TaskError(f"{place}: expected an id, got none")
+            raise TaskError(f"{row.place}: expected an id, got none")
         if name in places:
-            raise TaskError(f"{place}: the id {name[:40]!r} is that of {places[name]} too: expected distinct ids")
-        places[name] = place
-        whole = cleaner.clean(" ".join(filter(None, ("" if title is None else row[title].strip(), row[text]))))
-        if whole.strip():
-            texts[name] = whole
-        else:
-            left.add("with an empty text", table.numbers[i])
-    return texts, (*check_left_out([left], skip=["skip_empty"], item=item), *cleaner.warnings(table.name))
+            raise TaskError(f"{row.place}: the id {name[:40]!r} is that of {places[name]} too: expected distinct ids")
+        places[name] = row.place
+        whole = row.cleaner.clean(" ".join(filter(None, (*map(str.strip, others), content))))
+        if not whole.strip():
+            raise UnusableRowError("with an empty text")
+        return name, whole
+
+    columns = (number, text) if title is None else (number, title, text)
+    (records,), _, warnings = read_rows([(table, columns)], record_of, item=item, skip=["skip_empty"])
+    return dict(records), warnings
 
 
 # ---- what can be scored -------------------------------------------------------------------------------
