@@ -22,7 +22,6 @@ import argparse
 import contextlib
 import ctypes
 import io
-import itertools
 import os
 import statistics
 import time
@@ -63,8 +62,7 @@ def ours(a: Sequence[object], b: Sequence[object], measure: CKA, *, level: float
     (estimate,) = estimate_cka([("a", a), ("b", b)], measures=[measure], level=level)
     assert isinstance(estimate, CKAEstimate)
     if level is not None:
-        partners = estimate.curve("same-index").reference_layers
-        estimate.differences(estimate, list(itertools.pairwise(enumerate(partners))))
+        estimate.steps(estimate.curve("same-index"))
         assert estimate.map.uncertainty is not None
     return estimate.values
 

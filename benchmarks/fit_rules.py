@@ -204,8 +204,8 @@ def score_covariances(evidence: Evidence) -> tuple[Array, Array]:
     """
     layers = np.array([score.layer for score in evidence.scores])
     n = len(layers)
-    law = _law(evidence, layers, np.zeros(n), np.zeros((n, n)), np.zeros(n))
-    grid, log_priors = _grid(seeing_scan=False, nothing=1.0, claims=False)
+    law = _law(evidence, layers, np.zeros((n, n)), np.zeros(n))
+    grid, log_priors = _grid(nothing=1.0, claims=False)
     of_seeds = _seed_variances(grid, layers / evidence.n_blocks)
     return _weighed(law, grid) + of_seeds[:, :, None] * np.eye(n), log_priors
 

@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 
 from layerprobe.lab.dropbench.strategies import PAPER_SEEDS, Recorded
-from layerprobe.lab.dropbench.zoo import RunName, read_searched
+from layerprobe.lab.dropbench.zoo import read_searched
 from layerprobe.search.plan import next_run
 from layerprobe.search.posterior import posterior, side_by_side
 from layerprobe.search.values import Evidence, SearchSettings
@@ -40,14 +40,14 @@ def pairs() -> Iterator[tuple[Recorded, Recorded]]:
 
 def searched(models: Sequence[Recorded], settings: SearchSettings, first: int) -> list[Evidence]:
     """Return what one search of all models has in the end."""
-    runs: list[tuple[RunName, ...]] = [() for _ in models]
+    runs: list[tuple[tuple[int, int], ...]] = [() for _ in models]
 
     def evidence() -> list[Evidence]:
         found = zip(models, runs, strict=True)
         return [replace(each.evidence(made, first=first), model=i) for i, (each, made) in enumerate(found)]
 
     while (run := next_run(evidence(), settings).run) is not None:
-        runs[run.model] += ((run.layer, run.seed, False),)
+        runs[run.model] += ((run.layer, run.seed),)
     return evidence()
 
 

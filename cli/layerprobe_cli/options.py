@@ -482,7 +482,7 @@ Workers = Annotated[
 
 def _searching(*, jobs: Any = None, ray: Any = None, cross_validation: Any = None, **settings: Any) -> dict[str, Any]:
     search = SearchSettings(**settings)
-    searching = {name: getattr(search, name) for name in ("tolerance", "budget", "seeds", "scan")}
+    searching = {name: getattr(search, name) for name in ("tolerance", "budget", "seeds")}
     return {**searching, "jobs": jobs, "ray": ray, "cross_validation": cross_validation}
 
 
@@ -491,7 +491,7 @@ Search = Annotated[
     Group(
         SearchSettings,
         "Search",
-        "tolerance budget seeds scan",
+        "tolerance budget seeds",
         make=_searching,
         tolerance={"metavar": "POINTS"},
         budget={"metavar": "SHARE", "type": str | None},

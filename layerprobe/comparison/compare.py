@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -309,7 +308,7 @@ def _compared(
                 map=dataclasses.replace(estimate.map, **left_out),
                 curve=curve,
                 other_normalization=other,
-                steps=estimate.differences(estimate, list(itertools.pairwise(enumerate(curve.reference_layers)))),
+                steps=estimate.steps(curve),
                 model_diagnostics=diagnostics(model),
                 reference_diagnostics=diagnostics(reference),
                 unit="image" if isinstance(model.distinct[0], ImageItem) else "text",

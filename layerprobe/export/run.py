@@ -85,7 +85,7 @@ def export_model(
                 "these weights are of one run of the search, which saw a part of the labels: "
                 "find(..., final=True) uses all"
             ]
-        model, layer = _of_finding(model, layer)
+        model, layer = _of_finding(model, layer), None
     source = _folder_of(model)
     saved = None if source is None or isinstance(model, Resolved) else load_saved_run(source, layer)
     asked = model.asked if isinstance(model, Resolved) else model if isinstance(model, Model) else DEFAULTS
@@ -251,8 +251,8 @@ def _as_source(
     return layout, notes
 
 
-def _of_finding(finding: Finding, layer: int | None) -> tuple[Path, int | None]:
-    """Return the directory of the run of the layer to keep, and the layer where the run is of all layers."""
+def _of_finding(finding: Finding, layer: int | None) -> Path:
+    """Return the directory of the run of the layer to keep; DataError where another layer is requested."""
     weights = finding.weights
     if not weights.kept:
         raise DataError(
@@ -266,7 +266,7 @@ def _of_finding(finding: Finding, layer: int | None) -> tuple[Path, int | None]:
         )
     if layer is not None and one_layer(layer, finding.model.n_blocks, of=finding.model.name) != finding.best_layer:
         raise DataError(f"expected no other layer than {finding.best_layer}, the one that was found, got {layer}")
-    return Path(weights.directory), finding.best_layer if weights.scan else None
+    return Path(weights.directory)
 
 
 def _folder_of(model: ModelLike) -> Path | None:

@@ -37,6 +37,7 @@ from layerprobe.search.values import (
     Score,
     SearchAnswer,
     SearchSettings,
+    without_scans,
 )
 from layerprobe.stats.crossed import item_covariance, item_units, least_variance, pooled_covariance
 from layerprobe.stats.links import Links
@@ -83,6 +84,11 @@ class SearchState:
     folds: tuple[Any, ...] = field(default=(), metadata=RARE)
     """Of each fold, how many items it has and which of them share texts; empty where the scores say how many."""
 
+    @classmethod
+    def class_of(cls, data: dict[str, Any]) -> tuple[type[Self], dict[str, Any]]:
+        """Return the fields of JSON, also of earlier versions."""
+        return cls, without_scans(data)
+
     @property
     def waiting(self) -> list[PlannedRun]:
         """The pending runs, in the order in which they were asked for."""
@@ -101,18 +107,17 @@ class SearchState:
             runs.append(run)
         return state, runs
 
-    def without(self, layer: int, seed: int, *, scan: bool = False, model: int = 0) -> Self:
+    def without(self, layer: int, seed: int, *, model: int = 0) -> Self:
         """Return the same without a pending run."""
-        name = (model, scan, layer, seed)
-        left = [(run, asked_by) for run, asked_by in self.pending if (run.model, run.scan, *run) != name]
+        left = [(run, asked_by) for run, asked_by in self.pending if (run.model, *run) != (model, layer, seed)]
         return replace(self, pending=tuple(left))
 
-    def told(self, scored: Sequence[tuple[Score, Any]], *, model: int = 0) -> Self:
-        """Return the same with the scores of a run, each with the influences of its items or None, and not pending."""
-        evidence, run = self.models[model], scored[-1][0]
-        scores = (*evidence.scores, *(score for score, _ in scored))
+    def told(self, score: Score, of_items: Any, *, model: int = 0) -> Self:
+        """Return the same with the score of a run and the influences of its items or None, and the run not pending."""
+        evidence = self.models[model]
+        scores = (*evidence.scores, score)
         influences = list(self.influences or ((),) * len(self.models))
-        influences[model] = (*influences[model], *(of_items for _, of_items in scored))
+        influences[model] = (*influences[model], of_items)
         folds, psi = self.folds, [(evidence.fold(s.seed), i) for s, i in zip(scores, influences[model], strict=True)]
         sizes = {fold: len(of_items) for fold, of_items in psi if of_items is not None}
         if sizes and not folds:
@@ -122,7 +127,7 @@ class SearchState:
         covariance = tuple(map(tuple, score_errors(psi, folds).tolist())) if folds else ()
         evidence = replace(evidence, scores=scores, item_covariance=covariance)
         models = (*self.models[:model], evidence, *self.models[model + 1 :])
-        left = self.without(run.layer, run.seed, scan=run.scan, model=model)
+        left = self.without(score.layer, score.seed, model=model)
         return replace(left, models=models, influences=tuple(influences))
 
     def answer(self, model: int = 0, decision: Decision | None = None) -> SearchAnswer:
@@ -279,17 +284,18 @@ class LayerSearch:
                 value = scale * float(values.mean())
                 influences = (scale * (values - values.mean())).tolist() if values.ndim else None
                 self._check_alike(state, seed, influences, of_run)
-            self._keep(state.told([(Score(layer=layer, seed=seed, value=value), influences)]))
+            self._keep(state.told(Score(layer=layer, seed=seed, value=value), influences))
 
-    def add(self, scored: Sequence[tuple[Score, Array | None]], *, model: int = 0) -> None:
-        """Add the scores of a run, one at each of its layers, with (items,) influences; `tell` for what is not a mean.
+    def add(self, score: Score, influences: Array | None, *, model: int = 0) -> None:
+        """Add the score of a run: `tell` for what is not a mean.
 
         Args:
-            scored: Each with what the items of its fold add to it, of mean 0, x 100; None where that is not known.
+            score: Primary metric x 100.
+            influences: (items,) what the items of its fold add to it, of mean 0, x 100; None where that is not known.
             model: Which of several.
         """
         with self._open() as state:
-            self._keep(state.told(scored, model=model))
+            self._keep(state.told(score, influences, model=model))
 
     def release(self, layer: int, seed: int) -> None:
         """Give back a run that was asked for and will not be told, such as that of a job that was killed.

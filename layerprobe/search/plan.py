@@ -12,7 +12,7 @@ from scipy.special import ndtr, ndtri
 
 from layerprobe.errors import DataError
 from layerprobe.interval import Interval
-from layerprobe.search.posterior import Array, Outlook, Posterior, posterior, side_by_side, standard_normal
+from layerprobe.search.posterior import Array, Posterior, posterior, side_by_side, standard_normal
 from layerprobe.search.values import (
     FAILURES,
     SWEPT_BLOCKS,
@@ -52,17 +52,17 @@ def next_run(
     """Decide what to do next, while some runs are being made whose scores are not known yet.
 
     1. Models of up to 4 blocks: every layer once.
-    2. Others: a scan, where one is requested; without it, or where it tells nothing, the layer to begin with.
+    2. Others: the layer to begin with.
     3. The layer that seems the best, if it has had no run of its own, and the first block, if that is layer 0.
-    4. The run, or the further scan, that is expected to raise the highest posterior mean most for its cost, the first
-       of equals. Beside pending runs it is one at a layer without a run, if there is one, by how much more it promises
-       than they alone. What a run promises is judged as if InfoNCE did say something; all else is not.
+    4. The run that is expected to raise the highest posterior mean most for its cost, the first of equals. Beside
+       pending runs it is one at a layer without a run, if there is one, by how much more it promises than they alone.
+       What a run promises is judged as if InfoNCE did say something; all else is not.
     5. Where that is over: the last layer of the model to keep, unless it is the layer to keep, until it has two scores
        or the interval of the difference is above the tolerance. Up to a fifth of the budget is kept back for it.
 
     Several models share one budget, a share of what their full sweeps cost together. Each begins as it would alone;
     then the run comes next that is expected to raise the highest posterior mean of all models most for its cost, see
-    `side_by_side`: a model that is far behind gets no further one. They have no scans.
+    `side_by_side`: a model that is far behind gets no further one.
 
     4 is over where the best layer is within the tolerance at the level; where seeds without end would not improve the
     choice by 0.02 points; where all layers that may be the best have all their seeds; and where the next run exceeds
@@ -104,19 +104,9 @@ def gain_of_run(beliefs: Posterior, layer: int, beside: Sequence[int] = ()) -> f
     return max(float(gained.mean()), 0.0)
 
 
-def gain_of_scan(beliefs: Posterior) -> float:
-    """Return the same for one more scan."""
-    return _gain_of_all(beliefs, beliefs.scan, beliefs.run_variance)
-
-
 def gain_of_seeds(beliefs: Posterior) -> float:
     """Return the same for runs without end at every layer, on all items that there are."""
-    return _gain_of_all(beliefs, beliefs.endless, np.zeros(len(beliefs.means)))
-
-
-def _gain_of_all(beliefs: Posterior, outlook: Outlook, run_variance: Array) -> float:
-    cross, seen = outlook
-    seen = seen + run_variance * np.eye(len(run_variance))
+    cross, seen = beliefs.endless
     explained = cross @ np.linalg.pinv(seen, rcond=1e-9, hermitian=True) @ cross.T
     moves = standard_normal(len(beliefs.draws), len(beliefs.means)) @ square_root(explained)
     means, moves = beliefs.means[beliefs.choices], moves[:, beliefs.choices]
@@ -131,9 +121,6 @@ def _opening(evidence: Evidence, settings: SearchSettings, pending: Sequence[Pla
     fresh.sort(key=lambda layer: _seeds(evidence, layer, pending))  # those that failed come last
     if n_blocks <= SWEPT_BLOCKS and fresh:
         return _planned(evidence, fresh[0], f"with up to {SWEPT_BLOCKS} blocks, every layer is fine-tuned", pending)
-    scanned = any(score.scan for score in evidence.scores) or any(run.scan for run in pending)
-    if n_blocks > SWEPT_BLOCKS and settings.scan and not scanned:
-        return _planned(evidence, None, "one run scores all layers", pending)
     if pending or evidence.scored:
         return None
     start = evidence.n_blocks // 2 if evidence.infonce is None else 1 + best_of(evidence.infonce[1:])
@@ -191,7 +178,7 @@ def _most_promising(
     left: float,
     pending: Sequence[PlannedRun],
 ) -> Decision:
-    """Return the run, or the further scan, that promises most for its cost, or why none is worth it.
+    """Return the run that promises most for its cost, or why none is worth it.
 
     The places are the models and layers of the beliefs.
     """
@@ -210,18 +197,13 @@ def _most_promising(
         return _over("seeds", settings, models)
     if scored and gain_of_seeds(beliefs) < LEAST_GAIN:
         return _over("gain", settings, models)
-    beside = [names.index((run.model, run.layer)) for run in pending if not run.scan]
+    beside = [names.index((run.model, run.layer)) for run in pending]
     contending = {names[i][0] for i in likely}
     fresh = [i for i in open_places if beside and not n_seeds[i] and names[i][0] in contending]
     gains = {i: gain_of_run(hoped, i, beside) for i in fresh or open_places if costs[i] <= left}
-    last, of_scan = costs[-1], 0.0
-    if settings.scan and len(places) > SWEPT_BLOCKS + 1 and last <= left:
-        of_scan = gain_of_scan(hoped) if begun[0].next_seed(None, pending) < settings.seeds else 0.0
-    if len(gains) < len(open_places) and max([*gains.values(), of_scan], default=0.0) < LEAST_RUN_GAIN:
+    if len(gains) < len(open_places) and max(gains.values(), default=0.0) < LEAST_RUN_GAIN:
         return _over("budget", settings, models)
     rates = {i: round(gain / costs[i], 9) for i, gain in gains.items()}
-    if of_scan / last > max(rates.values(), default=0.0):
-        return _planned(begun[0], None, "another run of all layers at once promises most for its cost", pending)
     model, layer = places[min(rates, key=lambda i: (-rates[i], i))]
     return _planned(model, layer, "another seed at this layer promises most for its cost", pending)
 
@@ -231,8 +213,7 @@ def _cost(run: PlannedRun, models: Mapping[int, Evidence]) -> float:
 
 
 def _is_given_up(evidence: Evidence, models: Mapping[int, Evidence]) -> bool:
-    runs = sum(not score.scan for score in evidence.scores)
-    return len(models) > 1 and runs >= GIVEN_UP and not evidence.scored
+    return len(models) > 1 and len(evidence.scores) >= GIVEN_UP and not evidence.scored
 
 
 def _check_budget(cost: float, left: float, models: Mapping[int, Evidence], settings: SearchSettings) -> None:
@@ -259,9 +240,8 @@ def _begun(models: Mapping[int, Evidence], pending: Sequence[PlannedRun]) -> lis
     for number, model in models.items():
         runs = [run for run in pending if run.model == number]
         if not model.scored and runs:
-            layers = model.choices if runs[0].scan else (runs[0].layer,)
-            scores = (Score(layer=layer, seed=runs[0].seed, value=highest, scan=runs[0].scan) for layer in layers)
-            model = replace(model, scores=tuple(scores), item_covariance=())
+            score = Score(layer=runs[0].layer, seed=runs[0].seed, value=highest)
+            model = replace(model, scores=(score,), item_covariance=())
         if model.scored:
             begun.append(model)
     return begun
@@ -269,7 +249,7 @@ def _begun(models: Mapping[int, Evidence], pending: Sequence[PlannedRun]) -> lis
 
 def _seeds(evidence: Evidence, layer: int, pending: Sequence[PlannedRun]) -> int:
     """Return how many runs a layer has, or will have."""
-    runs = (run for run in pending if run.model == evidence.model and not run.scan)
+    runs = (run for run in pending if run.model == evidence.model)
     return len(evidence.runs_at(layer)) + sum(run.layer == layer for run in runs)
 
 
@@ -285,11 +265,11 @@ def _over(stop: StopReason, settings: SearchSettings, models: Mapping[int, Evide
 
 
 def _planned(
-    evidence: Evidence, layer: int | None, why: str, pending: Sequence[PlannedRun], folds: Collection[int] = ()
+    evidence: Evidence, layer: int, why: str, pending: Sequence[PlannedRun], folds: Collection[int] = ()
 ) -> Decision:
-    """Return a run of the first seed that a layer has none of, on one of some folds if any; None: a scan."""
-    seed, at = evidence.next_seed(layer, pending, folds), evidence.n_blocks if layer is None else layer
-    run = PlannedRun(layer=at, seed=seed, scan=layer is None, cost=at + 1, model=evidence.model)
+    """Return a run of the first seed that a layer has none of, on one of some folds if any."""
+    seed = evidence.next_seed(layer, pending, folds)
+    run = PlannedRun(layer=layer, seed=seed, cost=layer + 1, model=evidence.model)
     return Decision(run=run, stop=None, why=why)
 
 

@@ -1,18 +1,17 @@
 """Scores of runs -> what they say about every layer: a Gaussian model in closed form. Knows numbers; trains nothing.
 
-    f_l = mu + beta r_l + h_l + a_l                 quality of layer l over new items and new seeds
-    y   = f_l + e + s                               score of a fine-tuning run at layer l
-    y   = f_l + b + c (l / L - 1/2) + g_l + e + s   score of a scan at layer l of L
+    f_l = mu + beta r_l + h_l + a_l  quality of layer l over new items and new seeds
+    y   = f_l + e + s                score of a fine-tuning run at layer l
 
 e is the error over items, of known covariance between all scores; s is that over seeds, independent and of unknown
-variance. r_l is InfoNCE at layer l, where it is known, less its mean over the blocks. h and g are Gaussian processes
-over the layers with Matern's covariance of order 3/2: h over a distance that is half depth and half -log CKA summed
-over the model's own neighbouring layers, the bias g of the scan over depth. a_l is what a layer has of its own; at
-layer 0 that is much, because embeddings without a block are of another kind. mu is diffuse, b and c are weakly so. beta
-says how much a reading without training is worth: as likely as not nothing, else a number whose mean and deviation were
-fitted to recorded curves under this model and stand in `prediction/rules.json`; the scores decide between the two.
-The scales and lengths have weak priors on a grid, which admits that all layers are as good. A run may be an outlier,
-whose score lies anywhere below what its layer is worth. The posterior is the mixture over all of that.
+variance. r_l is InfoNCE at layer l, where it is known, less its mean over the blocks. h is a Gaussian process over the
+layers with Matern's covariance of order 3/2, over a distance that is half depth and half -log CKA summed over the
+model's own neighbouring layers. a_l is what a layer has of its own; at layer 0 that is much, because embeddings without
+a block are of another kind. mu is diffuse. beta says how much a reading without training is worth: as likely as not
+nothing, else a number whose mean and deviation were fitted to recorded curves under this model and stand in
+`prediction/rules.json`; the scores decide between the two. The scales and lengths have weak priors on a grid, which
+admits that all layers are as good. A run may be an outlier, whose score lies anywhere below what its layer is worth.
+The posterior is the mixture over all of that.
 
 Source: Rasmussen and Williams 2006 (Gaussian Processes for Machine Learning), equations 2.25, 2.26, 2.30 and 4.17.
 """
@@ -44,18 +43,12 @@ OWN_SD = 0.15
 """Of a at the blocks."""
 EMBEDDING_SD = 10.0
 """Of a at layer 0."""
-SCAN_LEVEL_SD, SCAN_SLOPE_SD, SCAN_EMBEDDING_SD = 3.0, 4.0, 3.0
-"""Of b, of c, and of what the bias of layer 0 has of its own."""
 SPREADS, SPREAD_PRIOR = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), (2.0, 2.5)
 """Standard deviation of h, where blocks differ."""
 FLAT = 0.15
 """Chance that h is 0: no block is better than another, but for what each has of its own."""
 LENGTHS = (0.16, 0.32, 0.64, 1.28)
 """Of h; all are as likely."""
-SCAN_SPREADS, SCAN_SPREAD_PRIOR = (0.4, 0.8, 1.6, 3.2, 6.4), (1.5, 2.5)
-"""Standard deviation of g."""
-SCAN_LENGTH = 0.5
-"""Of g."""
 SEED_SDS, SEED_PRIOR = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2), (0.4, 2.5)
 """Standard deviation of s."""
 NOTHING = 0.5
@@ -97,8 +90,6 @@ class Posterior:
     """(draws, layers): f, from the mixture whose moments those are."""
     run: Outlook
     """Of the next seed's run at each layer."""
-    scan: Outlook
-    """Of the next seed's scan."""
     endless: Outlook
     """Of runs without end at every layer, on all items that there are."""
     run_variance: Array
@@ -207,7 +198,7 @@ def posterior(evidence: Evidence, *, nothing: float = NOTHING, claims: bool = Fa
     """
     rows = frozenset(row for row, score in enumerate(evidence.scores) if score.value is not None)
     if not rows:
-        raise DataError("expected at least one finite score, got none: scan the model, or fine-tune a layer")
+        raise DataError("expected at least one finite score, got none: fine-tune a layer")
     parts, logs, guesses = dict[frozenset[int], Posterior](), list[float](), {rows: 0.0}
     while guesses and len(parts) < OUTLIER_SETS:
         ordinary = max(guesses, key=guesses.__getitem__)
@@ -240,14 +231,13 @@ def _without_outliers(
     errors = np.array(evidence.item_covariance)[np.ix_(rows, rows)] if evidence.item_covariance else np.zeros((m, m))
     errors, of_run = _with_expected_runs(errors, scores, evidence)
 
-    # the scores, f, and the scores of the next runs, the next scan, and runs without end
-    layers = np.concatenate([[score.layer for score in scores], *[np.arange(n)] * 4])
-    scan = np.concatenate([[score.scan for score in scores], np.repeat([0, 0, 1, 0], n)])
+    # the scores, f, and the scores of the next runs and of runs without end
+    layers = np.concatenate([[score.layer for score in scores], *[np.arange(n)] * 3])
     trend = infonce_trend(evidence)[layers]
-    law = _law(evidence, layers, scan, errors, infonce.slope_sd * trend)
+    law = _law(evidence, layers, errors, infonce.slope_sd * trend)
     nothing = nothing if trend.any() and not claims else 1.0
-    grid, log_weights = _grid(seeing_scan=bool(scan.any()), nothing=nothing, claims=claims)
-    expected = infonce.slope * grid[:, 4, None] * trend
+    grid, log_weights = _grid(nothing=nothing, claims=claims)
+    expected = infonce.slope * grid[:, 3, None] * trend
     of_seeds = _seed_variances(grid, layers / evidence.n_blocks)
     roots = np.linalg.cholesky(_weighed(law[:, :m, :m], grid) + of_seeds[:, :m, None] * np.eye(m))
     level = y.mean() - expected[:, :m].mean(axis=1, keepdims=True)
@@ -281,7 +271,7 @@ def _without_outliers(
     mean = points @ means + moved.sum(axis=0)
 
     def summed(left: Array, right: Array) -> Array:
-        return left.reshape(-1, 4 * n).T @ right.reshape(-1, 4 * n)
+        return left.reshape(-1, 3 * n).T @ right.reshape(-1, 3 * n)
 
     apart, weighed = means - mean, steps * squared[:, None]
     beside = summed(weighed @ ahead, explained)
@@ -297,15 +287,14 @@ def _without_outliers(
         covariance=covariance[:n, :n],
         draws=_mixture(draws, means[:, :n], covariances, shapes, steps, of_f),
         run=_outlook(covariance, 1, n),
-        scan=_outlook(covariance, 2, n),
-        endless=_outlook(covariance, 3, n),
+        endless=_outlook(covariance, 2, n),
         run_variance=of_run + points @ _seed_variances(grid, np.arange(n) / evidence.n_blocks),
         items=errors[-n:, -n:],
         choices=np.array(evidence.contenders),
         tested=np.array(evidence.contenders),
         starts=np.zeros(1, dtype=np.intp),
     )
-    return part, log_density, {row: more for row, more in odds.items() if not evidence.scores[row].scan}
+    return part, log_density, odds
 
 
 def _outlier_odds(roots: NDArray[np.floating], white: Array, log_weights: Array) -> list[float]:
@@ -326,7 +315,7 @@ def _averaged(evidence: Evidence, parts: Mapping[frozenset[int], Posterior], wei
     whole, chances = [*parts.values()], np.zeros(len(evidence.scores))
     for rows, weight in zip(parts, weights, strict=True):
         chances[[*rows]] += weight
-    with_run = {s.layer for s, chance in zip(evidence.scores, chances, strict=True) if not s.scan and chance > 0.5}
+    with_run = {score.layer for score, chance in zip(evidence.scores, chances, strict=True) if chance > 0.5}
     means: Array = weights @ np.stack([part.means for part in whole])
 
     def mixed(of: Callable[[Posterior], Array]) -> Array:
@@ -346,7 +335,6 @@ def _averaged(evidence: Evidence, parts: Mapping[frozenset[int], Posterior], wei
         covariance=mixed(lambda part: part.covariance),
         draws=np.stack([part.draws for part in whole])[part_of_draw, np.arange(DRAWS)],
         run=outlook(lambda part: part.run),
-        scan=outlook(lambda part: part.scan),
         endless=outlook(lambda part: part.endless),
         run_variance=weights @ np.stack([part.run_variance for part in whole]),
         tested=np.array([i for i in evidence.contenders if i in with_run], dtype=np.intp),
@@ -379,7 +367,6 @@ def side_by_side(parts: Sequence[Posterior]) -> Posterior:
         covariance=joined(lambda part: part.covariance),
         draws=np.hstack([part.draws[order] for part, order in zip(parts, orders, strict=True)]),
         run=outlook(lambda part: part.run),
-        scan=outlook(lambda part: part.scan),
         endless=outlook(lambda part: part.endless),
         run_variance=np.concatenate([part.run_variance for part in parts]),
         items=joined(lambda part: part.items),
@@ -389,25 +376,17 @@ def side_by_side(parts: Sequence[Posterior]) -> Posterior:
     )
 
 
-def _law(
-    evidence: Evidence, layers: NDArray[np.intp], scan: NDArray[np.float64], errors: Array, slopes: Array
-) -> Array:
+def _law(evidence: Evidence, layers: NDArray[np.intp], errors: Array, slopes: Array) -> Array:
     """Return the covariance of scores before they are known, but for what seeds add, in parts that a grid weighs.
 
-    They are (parts, scores, scores): what is the same everywhere, what InfoNCE tells, h of each length, g, layer 0. By
-    score, `scan` is 1 for those of scans, and `slopes` are standard deviations of what InfoNCE is worth, with its sign.
+    They are (parts, scores, scores): what is the same everywhere, what InfoNCE tells, h of each length, layer 0. By
+    score, `slopes` are standard deviations of what InfoNCE is worth, with its sign.
     """
-    same, depth = layers[:, None] == layers, layers / evidence.n_blocks
+    same = layers[:, None] == layers
     fixed = LEVEL_SD**2 + (same & (layers > 0)) * OWN_SD**2 + errors
-    fixed += np.outer(scan, scan) * (
-        SCAN_LEVEL_SD**2
-        + SCAN_SLOPE_SD**2 * np.outer(depth - 0.5, depth - 0.5)
-        + SCAN_EMBEDDING_SD**2 * (same & (layers == 0))
-    )
     place = _places(evidence)[layers]
     smooth = [_matern(np.abs(place[:, None] - place) / length) for length in LENGTHS]
-    bias = np.outer(scan, scan) * _matern(np.abs(depth[:, None] - depth) / SCAN_LENGTH)
-    return np.stack([fixed, np.outer(slopes, slopes), *smooth, bias, 1.0 * (same & (layers == 0))])
+    return np.stack([fixed, np.outer(slopes, slopes), *smooth, 1.0 * (same & (layers == 0))])
 
 
 def _weighed(parts: Array, grid: Array) -> Array:
@@ -419,7 +398,7 @@ def _shares(grid: Array) -> Array:
     """Return (points, parts): what each part of the law counts."""
     of_length = grid[:, 1, None] == np.arange(len(LENGTHS))
     ones, h = np.ones(len(grid)), grid[:, 0, None] ** 2 * of_length
-    return np.column_stack([ones, grid[:, 4], h, grid[:, 2] ** 2, grid[:, 6] ** 2])
+    return np.column_stack([ones, grid[:, 3], h, grid[:, 5] ** 2])
 
 
 def _solved(roots: NDArray[np.floating], right: Array) -> Array:
@@ -448,8 +427,8 @@ def _with_expected_runs(errors: Array, scores: Sequence[Score], evidence: Eviden
     """Return the covariance of errors over items of the scores, f and what is expected, and what a run has of its own.
 
     f has none. On each fold the error of a layer is taken for the mean of those of its runs there, without what each
-    run has of its own; where there is no run, of the scan's there, and else of the nearest layer's. On a fold without
-    scores it is independent of all others and like that on the others. A run's own part, which further seeds average
+    run has of its own; where there is no run, of the nearest layer's. On a fold without scores it is independent of all
+    others and like that on the others. A run's own part, which further seeds average
     out, is taken for the smallest eigenvalue: what no run shares with any other.
     """
     n, n_folds = evidence.n_blocks + 1, evidence.n_folds
@@ -461,8 +440,7 @@ def _with_expected_runs(errors: Array, scores: Sequence[Score], evidence: Eviden
         weights = np.zeros((len(scores), n))
         for layer in range(n):
             distances = [
-                (abs(score.layer - layer), score.scan) if evidence.fold(score.seed) == fold else (math.inf, True)
-                for score in scores
+                abs(score.layer - layer) if evidence.fold(score.seed) == fold else math.inf for score in scores
             ]
             nearest = [distance == min(distances) for distance in distances]
             weights[nearest, layer] = 1 / sum(nearest)
@@ -472,12 +450,9 @@ def _with_expected_runs(errors: Array, scores: Sequence[Score], evidence: Eviden
 
     # how much each fold counts in what is expected: (expected, folds)
     next_folds = [evidence.fold(evidence.next_seed(layer)) for layer in range(n)]
-    scan_fold = evidence.fold(evidence.next_seed(None))
     folds = np.eye(n_folds)
-    parts = np.concatenate(
-        [np.zeros((n, n_folds)), folds[next_folds], folds[[scan_fold] * n], np.full((n, n_folds), 1 / n_folds)]
-    )
-    layers = np.tile(np.arange(n), 4)
+    parts = np.concatenate([np.zeros((n, n_folds)), folds[next_folds], np.full((n, n_folds), 1 / n_folds)])
+    layers = np.tile(np.arange(n), 3)
     beside = np.einsum("pf,fmp->mp", parts, with_scores[:, :, layers])
     expected = np.einsum("pf,qf,fpq->pq", parts, parts, among[:, layers[:, None], layers])
     return np.block([[errors, beside], [beside.T, expected]]), least
@@ -507,12 +482,12 @@ def _matern(distance: Array) -> Array:
 
 
 @lru_cache
-def _grid(*, seeing_scan: bool, nothing: float, claims: bool) -> tuple[Array, Array]:
-    """Return (points, 7) and their log priors.
+def _grid(*, nothing: float, claims: bool) -> tuple[Array, Array]:
+    """Return (points, 6) and their log priors.
 
-    The columns are the spread, the index of the length, the spread of the scan's bias, the deviation of seeds at half
-    the depth, whether InfoNCE says anything, which it does not with the chance `nothing`, and how many times as large
-    the deviation of seeds is at the last layer as at layer 0.
+    The columns are the spread, the index of the length, the deviation of seeds at half the depth, whether InfoNCE says
+    anything, which it does not with the chance `nothing`, how many times as large the deviation of seeds is at the last
+    layer as at layer 0, and the deviation of a at layer 0.
     """
 
     def log_prior(values: Iterable[float], median: float, factor: float) -> list[tuple[float, float]]:
@@ -526,11 +501,10 @@ def _grid(*, seeing_scan: bool, nothing: float, claims: bool) -> tuple[Array, Ar
     ]
     if FLAT:
         curves.append(((0.0, 0), np.log(FLAT)))
-    scans = log_prior(SCAN_SPREADS if seeing_scan else SCAN_SPREADS[:1], *SCAN_SPREAD_PRIOR)
     informative = [(informs, np.log(chance)) for informs, chance in ((0.0, nothing), (1.0, 1 - nothing)) if chance > 0]
     growths = log_prior(GROWTHS, *GROWTH_PRIOR) if claims else [(1.0, 0.0)]
     embeddings = [(EMBEDDING_SD, np.log(1 - LIKE_BLOCKS)), (ALIKE_SD, np.log(LIKE_BLOCKS))][: 1 + claims]
-    points = list(product(curves, scans, log_prior(SEED_SDS, *SEED_PRIOR), informative, growths, embeddings))
+    points = list(product(curves, log_prior(SEED_SDS, *SEED_PRIOR), informative, growths, embeddings))
     grid = np.array([(*curve[0], *(part[0] for part in parts)) for curve, *parts in points])
     return grid, np.array([sum(log for _, log in point) for point in points])
 
@@ -585,4 +559,4 @@ def _changes(n_blocks: int, chance: float) -> tuple[Array, Array]:
 
 def _seed_variances(grid: Array, depth: Array) -> Array:
     """Return (points, scores) variances over seeds at depths from 0 to 1."""
-    return np.square(grid[:, 3, None] * grid[:, 5, None] ** (depth - 0.5))
+    return np.square(grid[:, 2, None] * grid[:, 4, None] ** (depth - 0.5))

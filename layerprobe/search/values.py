@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from statistics import NormalDist
-from typing import Literal
+from typing import Any, Literal, Self
 
 from layerprobe.checks import LEVEL, as_declared, check_level, check_tolerance, read_share
 from layerprobe.errors import DataError
@@ -51,6 +51,21 @@ SWEPT_BLOCKS = 4
 """Up to so many blocks every layer is fine-tuned: a whole sweep costs no more than the search of a deeper model."""
 
 
+def without_scans(data: Any) -> Any:
+    """Return JSON of layerprobe 0.4.0, of which each run and setting says whether it is a scan, without that.
+
+    Raises:
+        DataError: If one is: a search has no runs of all layers at once any more.
+    """
+    if isinstance(data, list):
+        return [without_scans(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    if data.get("scan"):
+        raise DataError("expected a search without runs of all layers at once, got one with --scan: search again")
+    return {key: without_scans(item) for key, item in data.items() if key != "scan"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """What one run scored at one layer, on validation items that it shares with the other runs of its fold."""
@@ -59,8 +74,6 @@ class Score:
     seed: int
     value: float | None
     """Primary metric x 100; None where it is not finite, or the run failed."""
-    scan: bool = False
-    """Whether the run is a scan, which trains all layers at once and scores each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +83,7 @@ class Evidence:
     n_blocks: int
     """Layers count from 0 to this."""
     scores: tuple[Score, ...] = ()
-    """One for each fine-tuned layer and seed, and for each layer of a scan and seed."""
+    """One for each fine-tuned layer and seed."""
     item_covariance: Matrix = ()
     """Of the errors of the scores over items, in squared points, in their order; what a score of None has there is not
     read. Empty where it is not known: then the items count as all there are."""
@@ -79,7 +92,7 @@ class Evidence:
     infonce: tuple[float, ...] | None = None
     """InfoNCE between two views of a text at layers 0 .. n_blocks, in nats; None: not known."""
     start: int | None = None
-    """The layer where the search begins if no scan tells; None: where InfoNCE is highest, or the middle."""
+    """The layer where the search begins; None: where InfoNCE is highest, or the middle."""
     n_items: int | None = None
     """Items that all seeds together validate on (groups, where items are grouped)."""
     n_folds: int = 1
@@ -115,19 +128,17 @@ class Evidence:
 
     @property
     def spent(self) -> int:
-        """Cost of the runs in block-steps; one at layer l counts l + 1, a scan n_blocks + 1."""
-        scans = {score.seed for score in self.scores if score.scan}
-        return len(scans) * (self.n_blocks + 1) + sum(score.layer + 1 for score in self.scores if not score.scan)
+        """Cost of the runs in block-steps; one at layer l counts l + 1."""
+        return sum(score.layer + 1 for score in self.scores)
 
     def fold(self, seed: int) -> int:
         """Return the part of the items on which a seed validates."""
         return seed % self.n_folds
 
-    def next_seed(self, layer: int | None, pending: "Sequence[PlannedRun]" = (), folds: Collection[int] = ()) -> int:
-        """Return the first seed, of some folds if any, that a layer has and will have no run of; None: no scan of."""
-        places = {(score.seed, score.layer, score.scan) for score in self.scores}
-        places |= {(run.seed, run.layer, run.scan) for run in pending if run.model == self.model}
-        used = {seed for seed, of, scan in places if (scan if layer is None else not scan and of == layer)}
+    def next_seed(self, layer: int, pending: "Sequence[PlannedRun]" = (), folds: Collection[int] = ()) -> int:
+        """Return the first seed, of some folds if any, that a layer has and will have no run of."""
+        used = {score.seed for score in self.runs_at(layer)}
+        used |= {run.seed for run in pending if (run.model, run.layer) == (self.model, layer)}
         among = folds or range(self.n_folds)
         return next(seed for seed in itertools.count() if seed not in used and self.fold(seed) in among)
 
@@ -138,7 +149,7 @@ class Evidence:
 
     def runs_at(self, layer: int) -> tuple[Score, ...]:
         """Return the scores of the fine-tuning runs at a layer."""
-        return tuple(score for score in self.scores if score.layer == layer and not score.scan)
+        return tuple(score for score in self.scores if score.layer == layer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,9 +165,6 @@ class SearchSettings:
     15 %, and all of it for models of up to 4 blocks."""
     seeds: int = SEEDS
     """Seeds per layer at most, and of the full sweep."""
-    scan: bool = False
-    """Begin with a scan, one run with a loss at every layer, which draws a curve. Models of up to 4 blocks have
-    none."""
 
     def __post_init__(self) -> None:
         check_level(self.level)
@@ -184,10 +192,8 @@ class PlannedRun:
     """The run that comes next: `layer, seed = search.ask()`."""
 
     layer: int
-    """How many blocks the model keeps, 0 for the embeddings alone; n_blocks for a scan."""
+    """How many blocks the model keeps, 0 for the embeddings alone."""
     seed: int
-    scan: bool
-    """Whether it trains all layers at once."""
     cost: int
     """In block-steps."""
     model: int = field(default=0, metadata=RARE)
@@ -223,7 +229,7 @@ class LayerBelief:
     chance_within: float
     """To be no worse than the best layer by more than the tolerance."""
     runs: int
-    """Fine-tuning runs that scored at it; the scan is not among them."""
+    """Fine-tuning runs that scored at it."""
     failed: int = field(default=0, metadata=RARE)
     """Fine-tuning runs at it without a score."""
     behind: float | None = field(default=None, metadata=RARE)
@@ -287,6 +293,11 @@ class SearchAnswer(Shown):
     """What counts as a point, in the unit of the scores; 0.01 of scores up to 1."""
     higher_is_better: bool = field(default=True, metadata=RARE)
     """Else the best layer has the lowest expected score, and `whole` and `doubt` are below 0 where it is better."""
+
+    @classmethod
+    def class_of(cls, data: dict[str, Any]) -> tuple[type[Self], dict[str, Any]]:
+        """Return the fields of JSON, also of earlier versions."""
+        return cls, without_scans(data)
 
     @property
     def n_blocks(self) -> int:

@@ -231,7 +231,9 @@ def curve_uncertainty(
     if units < MIN_UNITS:
         raise DataError(f"expected at least {MIN_UNITS} samples or groups for an error, got {units}")
     covariances = rows @ rows.T / n**2 * units / (units - 1)
-    return student_uncertainty(numbers, covariances, freedom=units - 1, level=level)
+    n_groups = None if groups is None else units
+    method = "influence values"
+    return student_uncertainty(numbers, covariances, freedom=units - 1, level=level, method=method, n_groups=n_groups)
 
 
 def student_uncertainty(
@@ -240,6 +242,8 @@ def student_uncertainty(
     *,
     freedom: int,
     level: float,
+    method: str,
+    n_groups: int | None,
     limits: tuple[float, float] = (-math.inf, math.inf),
 ) -> CurveUncertainty:
     """Return Student's intervals and the band of the whole curve, with ends cut to the limits."""
@@ -260,6 +264,8 @@ def student_uncertainty(
         band_lower=around(-width),
         band_upper=around(width),
         covariance=as_matrix(covariances),
+        method=method,
+        n_groups=n_groups,
     )
 
 

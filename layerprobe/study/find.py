@@ -38,7 +38,7 @@ from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, is_marked, run
 from layerprobe.finetuning.saved import RESULT, Runs, run_directory, without_checkpoint
 from layerprobe.finetuning.tmft import embed
 from layerprobe.finetuning.tuning import agreed, plan_tuning, pooled_by, run_folder, run_set
-from layerprobe.finetuning.values import FineTuningRun, Place, Protocol, Weighting
+from layerprobe.finetuning.values import FineTuningRun, Place, Protocol
 from layerprobe.interval import Interval
 from layerprobe.jobs.crew import Workers, crew_of, execute, results
 from layerprobe.jobs.processes import available_cores, import_ahead
@@ -84,7 +84,6 @@ SMALL_VALIDATION = 1000
 MOST_JOBS = 4
 """Runs at a time where it is not said how many."""
 LOOKED_AT = 512  # examples of each split, whose texts are embedded before anything is trained
-SCAN_WEIGHTING: Weighting = "falling"
 SPEED_TEXTS, SPEED_BATCH_TOKENS = 128, 2048
 
 
@@ -98,7 +97,6 @@ def find(
     seeds: Seeds = SEEDS,
     cross_validation: bool | None = None,
     start: OneLayer | None = None,
-    scan: bool = False,
     against_last: int = 0,
     final: bool = False,
     protocol: Protocol | None = None,
@@ -111,8 +109,8 @@ def find(
     InfoNCE of the pretrained model says where to look first, and CKA between its layers how far apart they are. Models
     truncated at the layers that may be best are fine-tuned, one run after another where it tells most, until the best
     layer is known to within the tolerance, more seeds cannot help, or the budget is spent: see
-    `layerprobe.search.plan.next_run`. Runs are those of `finetune` on the same task, scans as well, and read where
-    they are there; an interrupted search goes on where it was.
+    `layerprobe.search.plan.next_run`. Runs are those of `finetune` on the same task, and read where they are there; an
+    interrupted search goes on where it was.
 
     A run that did not train (see `failure_sign`) is no evidence of its layer, which has another seed where it still
     may be the best. A layer of which two runs give no score, while others have one, is left out from then on; so is
@@ -137,7 +135,6 @@ def find(
         cross_validation: Whether runs are validated by folds of all labelled examples but the test split's, by default
             where there are fewer than 1,000 validation examples.
         start: The layer to begin with, by default that of the highest InfoNCE, or the middle.
-        scan: Begin with one run with a loss at every layer, which draws a curve of its own.
         against_last: Seeds with which the layer to keep and the last one are compared on the test split
             in the end; that is beyond the budget. Of several models, the layers of the chosen one.
         final: Fine-tune the layer to keep once more, on training and validation examples together, for as many epochs
@@ -159,11 +156,11 @@ def find(
     seeds, first = check_count(seeds), None if start is None else one_layer(start)
     if not isinstance(against_last, Integral) or against_last < 0:
         raise DataError(f"expected how many seeds to compare with the last layer, 0 or more, got {against_last!r}")
-    settings = SearchSettings(tolerance=tolerance, level=current().level, budget=budget, seeds=seeds, scan=scan)
+    settings = SearchSettings(tolerance=tolerance, level=current().level, budget=budget, seeds=seeds)
     models = model if isinstance(model, list) else [model]
     resolved = resolve_all([*models, *as_models(reference)], items=task.readable) if models else []
     checkpoints, references = resolved[: len(models)], [pooled_by(protocol, one) for one in resolved[len(models) :]]
-    check_together(checkpoints, scan=scan)
+    check_different(checkpoints)
     agreements = [agreed(protocol, checkpoint) for checkpoint in checkpoints]
     at_a_time = min(jobs_at_a_time(jobs, checkpoint) for _, checkpoint in agreements)
     folders = {Store(checkpoint.asked.cache_dir).root for _, checkpoint in agreements}
@@ -206,7 +203,7 @@ def _predicted(
         predicted = drop_of_curves(short_name(label), n_blocks, layers, read, rule=rule)
     except DataError:
         return None
-    logger.info("before fine-tuning: %s", predicted.summary)
+    logger.info("before fine-tuning: %s", predicted.sentence)
     return predicted
 
 
@@ -247,13 +244,6 @@ def folds_within(settings: SearchSettings, n_blocks: Sequence[int]) -> int:
     """
     steps, sweeps = map(settings.block_steps, n_blocks), map(settings.full_sweep, n_blocks)
     return min(settings.seeds, max(2, round(settings.seeds * sum(steps) / sum(sweeps))))
-
-
-def check_together(checkpoints: Sequence[Resolved], *, scan: bool) -> None:
-    """Raise DataError if models cannot be searched together: none, the same ones, or with scans."""
-    check_different(checkpoints)
-    if scan and len(checkpoints) > 1:
-        raise DataError("expected no scan with several models: leave it out")
 
 
 def _readings(task: Task) -> list[str]:
@@ -332,7 +322,7 @@ def _search(
             return
         ended = min(ends, key=ends.__getitem__)
         now = ends.pop(ended)
-        search.add(tuned[ended.model].scores(ended), model=ended.model)
+        tuned[ended.model].tell(search, ended)
 
 
 @contextlib.contextmanager
@@ -366,9 +356,7 @@ class _ModelRuns:
         self.n_blocks = count_blocks(checkpoint.config)
         self.model, self.task, self.protocol, self.save_models = model, task, protocol, save_models
         self.label = checkpoint.label
-        self.sets = [
-            run_set(model, fold, protocol, weighting=SCAN_WEIGHTING, save_models=save_models) for fold in folds
-        ]
+        self.sets = [run_set(model, fold, protocol, save_models=save_models) for fold in folds]
         self.folds = [fold.task for fold in self.sets]
         self.every, self.first = runs, len(runs.sets)
         runs.sets += self.sets
@@ -421,62 +409,45 @@ class _ModelRuns:
         elif unsaved:
             self.failures.append(f"layer 0 of {checkpoint.label} is left out: {unsaved}")
 
-    def job(self, layer: int, seed: int, *, scan: bool = False, alone: bool = False) -> RunJob:
+    def job(self, layer: int, seed: int, *, alone: bool = False) -> RunJob:
         """Return a run as a job of all."""
-        return RunJob(layer, seed, self.first + seed % len(self.sets), scan=scan, alone=alone)
+        return RunJob(layer, seed, self.first + seed % len(self.sets), alone=alone)
 
     def request(self, run: PlannedRun, *, alone: bool = False) -> float:
         """Request a run, unless it was requested before; return what it costs."""
         cost = self.begun.block_cost * run.cost
-        self.every.requested.setdefault(self.job(run.layer, run.seed, scan=run.scan, alone=alone), cost)
+        self.every.requested.setdefault(self.job(run.layer, run.seed, alone=alone), cost)
         return cost
 
-    def scores(self, run: PlannedRun) -> list[tuple[Score, Array | None]]:
-        """Make a requested run, or load a finished one; return its score, or that it failed, at each of its layers."""
-        job = self.job(run.layer, run.seed, scan=run.scan)
-        outcome, before = self.every.outcome(job), len(self.runs)
-        made: dict[int, FineTuningRun] = {}
-        layers = self.begun.choices if job.scan else (job.layer,)
+    def tell(self, search: LayerSearch, planned: PlannedRun) -> None:
+        """Make a requested run, or load a finished one, and tell the search its score, or that it failed."""
+        outcome, fold = self.every.outcome(self.job(planned.layer, planned.seed)), planned.seed % len(self.folds)
+        run, value, influences = None, None, None
         if isinstance(outcome, LayerProbeError):
-            self.failed = f"{'the scan' if job.scan else f'layer {job.layer}'} failed: {outcome}"
+            self.failed = f"layer {planned.layer} failed: {outcome}"
             self.failures.append(self.failed)
         else:
-            made = {run.layer: run for run in outcome if not run.error}
-            self.failures += [
-                f"the run of all layers continues without layer {run.layer}: {run.error}"
-                for run in outcome
-                if job.scan and run.error and run.layer in layers
-            ]
-        scored = [self._scored(job, layer, made.get(layer)) for layer in layers]
-        if len(self.runs) == before:
-            fold = job.of - self.first
-            self.runs.append(MadeRun(scan=job.scan, fold=fold, layer=job.layer, seed=job.seed, run=None))
-        return scored
+            (made,) = outcome
+            items = run_items(self.folds[fold], [made])
+            influences = items.influences["validation"][made.place]
+            self._tested.update(items.influences["test"])
+            if not self._did_not_train(made, self.folds[fold]):
+                run, value = made, made.validation[made.primary]
+        self.runs.append(MadeRun(fold=fold, layer=planned.layer, seed=planned.seed, run=run))
+        score = Score(layer=planned.layer, seed=planned.seed, value=value)
+        search.add(score, influences, model=self.begun.model)
 
-    def _scored(self, job: RunJob, layer: int, run: FineTuningRun | None) -> tuple[Score, Array | None]:
-        """Add a run at a layer to those made; return its score with the influences of the items."""
-        influences, fold = None, job.of - self.first
-        if run is not None:
-            items = run_items(self.folds[fold], [run])
-            influences = items.influences["validation"].get(run.place)
-            if not job.scan:
-                self._tested.update(items.influences["test"])
-                run = None if self._did_not_train(job, run) else run
-            self.runs.append(MadeRun(scan=job.scan, fold=fold, layer=layer, seed=job.seed, run=run))
-        value = None if run is None else run.validation[run.primary]
-        return Score(layer=layer, seed=job.seed, value=value, scan=job.scan), influences
-
-    def _did_not_train(self, job: RunJob, run: FineTuningRun) -> bool:
+    def _did_not_train(self, run: FineTuningRun, task: Task) -> bool:
         """Note a run that did not train; return whether it is no evidence.
 
         Where none has trained, a third one is: nothing may be learnt from such examples.
         """
-        why = not_trained(run, self.folds[job.of - self.first], self.before.get(run.layer))
+        why = not_trained(run, task, self.before.get(run.layer))
         if not why:
             return False
         self.not_trained[run.layer, run.seed] = why
         self.failed = f"layer {run.layer} did not train ({why}): lower the learning rate"
-        trained = (made.run and (made.layer, made.seed) not in self.not_trained for made in self.runs if not made.scan)
+        trained = (made.run and (made.layer, made.seed) not in self.not_trained for made in self.runs)
         return any(trained) or len(self.not_trained) <= FAILURES
 
     def finding(self, search: LayerSearch, *, against_last: int, decision: Decision | None = None) -> Finding:
@@ -497,7 +468,7 @@ class _ModelRuns:
         answered = _stated(answered, self.task)
         fold, encoder = self.folds[0], self.model.encoder
         compared = (answered.best_layer, self.n_blocks, answered.smallest_sufficient)
-        tested = [made.run for made in self.runs if made.run and not made.scan]
+        tested = [made.run for made in self.runs if made.run]
         untrained = self._untrained()
         floor = KINDS[self.task.kind].floors(fold.validation).get(fold.primary)
         return Finding(
@@ -541,7 +512,7 @@ class _ModelRuns:
 
         The best layer is compared with the last one, or with itself before any fine-tuning.
         """
-        first = {made.layer: made.run for made in self.runs[::-1] if made.run and not made.scan}
+        first = {made.layer: made.run for made in self.runs[::-1] if made.run}
         layers = sorted(first)
         if not layers:
             return None
@@ -570,8 +541,7 @@ class _ModelRuns:
         why = "no layer is worth keeping" if finding.on_floor or finding.answer.spoilt else ""
         if not why and layer == 0:
             why = without_checkpoint(self.model.encoder)
-        tuned = finding.fine_tuned or [run for scan in finding.scans for run in scan]
-        tuned = [run for run in tuned if run.layer == layer] or tuned
+        tuned = [run for run in finding.fine_tuned if run.layer == layer] or finding.fine_tuned
         epochs = median(run.best_epoch for run in tuned)
         pool = self.task.train.join(self.task.validation)
         if not why:
@@ -594,14 +564,14 @@ class _ModelRuns:
         return replace(finding, final=run, weights=Weights(directory=str(run.directory), n_train=len(pool)))
 
     def _weights(self, best: int) -> Weights:
-        """Return where the best run of the layer to keep is, by validation; a scan's where the layer has no other."""
-        here = [(made, made.run) for made in self.runs if self.save_models and made.run and made.layer == best]
+        """Return where the best run of the layer to keep is, by validation."""
+        here = [made.run for made in self.runs if self.save_models and made.run and made.layer == best]
         if not here:  # not saved, or inferred from the others: where `finetune` would keep it
             one = len(self.sets) == 1
             folder = self.sets[0].folder if one else run_folder(self.model.checkpoint, self.task, self.protocol)
             return Weights(directory=str(run_directory(folder, best, 0)), kept=False)
-        made, run = max(here, key=lambda scored: (not scored[0].scan, scored[1].validation[scored[1].primary]))
-        return Weights(directory=str(run.directory), scan=made.scan)
+        run = max(here, key=lambda run: run.validation[run.primary])
+        return Weights(directory=str(run.directory))
 
     def unscored(self, evidence: Evidence) -> str:
         """Return why there is no score: what the last run that failed says, if any."""
@@ -613,23 +583,23 @@ class _ModelRuns:
 
         Of as many seeds as are wanted, those that have most of the two runs already.
         """
-        runs = {(s.layer, s.seed): s.value for s in search.state.models[self.begun.model].scores if not s.scan}
+        runs = {(s.layer, s.seed): s.value for s in search.state.models[self.begun.model].scores}
         both = best, self.n_blocks
         lacking = {s: sum(runs.get((i, s)) is None for i in both) for s in {*range(seeds), *(s for _, s in runs)}}
         pairs = [(layer, seed) for seed in sorted(lacking, key=lambda s: (lacking[s], s))[:seeds] for layer in both]
         missing = [
-            PlannedRun(layer=layer, seed=seed, scan=False, cost=layer + 1)
+            PlannedRun(layer=layer, seed=seed, cost=layer + 1)
             for layer, seed in dict.fromkeys(pairs)
             if (layer, seed) not in runs
         ]
         for run in missing:
             self.request(run)
         for run in missing:
-            search.add(self.scores(run), model=self.begun.model)
+            self.tell(search, run)
 
     def _against_last(self, best: int, level: float) -> Interval | None:
         """Return the difference over the seeds that both layers have scores of; None where there is none."""
-        runs = {(made.layer, made.seed): made.run for made in self.runs if made.run and not made.scan}
+        runs = {(made.layer, made.seed): made.run for made in self.runs if made.run}
         seeds = [seed for layer, seed in sorted(runs) if layer == best and (self.n_blocks, seed) in runs]
         if not seeds or best == self.n_blocks:
             return None
@@ -787,7 +757,6 @@ def plan_find(
     budget: float | None = None,
     seeds: int = SEEDS,
     cross_validation: bool | None = None,
-    scan: bool = False,
     against_last: int = 0,
     final: bool = False,
     protocol: Protocol | None = None,
@@ -800,9 +769,9 @@ def plan_find(
     fine-tuned besides. Nothing is written.
     """
     resolved = resolve_all(models, items=task.readable) if models else []
-    check_together(resolved, scan=scan)
+    check_different(resolved)
     task = checked_task(task)
-    settings = SearchSettings(tolerance=tolerance, level=current().level, budget=budget, seeds=seeds, scan=scan)
+    settings = SearchSettings(tolerance=tolerance, level=current().level, budget=budget, seeds=seeds)
     folds, n_labelled = search_folds(task, settings, resolved, cross_validation), len(task.train) + len(task.validation)
     fold, agreements = folds[0], [agreed(protocol, checkpoint) for checkpoint in resolved]
     folders = [run_folder(checkpoint, fold, tuned_by) for tuned_by, checkpoint in agreements]
@@ -812,8 +781,8 @@ def plan_find(
     def block_steps(n_blocks: int) -> float:
         # the layer to keep and the last one, if none of their runs is there
         most = settings.block_steps(n_blocks) + against_last * 2 * (n_blocks + 1)
-        # no run is made twice, and the sweep has all but scans and seeds of that comparison beyond its own
-        others = (seeds * scan + 2 * max(against_last - seeds, 0)) * (n_blocks + 1)
+        # no run is made twice, and the sweep has all but seeds of that comparison beyond its own
+        others = 2 * max(against_last - seeds, 0) * (n_blocks + 1)
         final_run = final * (n_blocks + 1) * n_labelled / len(fold.train)
         return min(most, settings.full_sweep(n_blocks) + others) + further + final_run
 

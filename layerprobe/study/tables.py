@@ -5,18 +5,16 @@ Knows numbers, not how terminals and pages are laid out.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
-from itertools import accumulate, groupby
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from layerprobe.finetuning.values import outcome_columns
 from layerprobe.metrics.names import metric_title, points
-from layerprobe.prediction.values import PLATEAU
 from layerprobe.results import numbers
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import of_layers
-from layerprobe.results.table import Column, Table, chance, columns_of, interval_title, layer_columns, stacked
+from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns, stacked
 from layerprobe.scoring.values import floor_columns
 from layerprobe.search.values import EXPECTED_CHART, FLAGGED, GAIN_CHART, KEEP
 from layerprobe.stats.values import pareto_front
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from layerprobe.study.values import Finding
 
 
-SCAN = "One run with a loss at every layer; the mean of several."
 COST_CHART = replace(
     EXPECTED_CHART,
     name="cost",
@@ -39,45 +36,12 @@ COST_CHART = replace(
     x="parameters",
     label="layer",
 )
-KINDS_OF_RUN = {"scan": "all layers at once", "TMFT": "truncated"}
 
 
 def prediction_table(comparison: Comparison, drop: DropPrediction) -> Table:
     """Return the table of a prediction: each layer's flags and the curves read."""
     _, parameters = layer_columns((), comparison.model.parameters)
-    table = drop.table_with(
-        replace(parameters, more=True), *_similarity_columns(comparison), n_layers=comparison.model.n_layers
-    )
-    if comparison.alone:
-        return table
-    line = Line("cka", "" if comparison.curve.uncertainty is None else "cka_interval", joined=True)
-    similarity = Chart(lines=(line,), name="cka", heading="Similarity to the reference", band=True)
-    similarity = replace(similarity, chosen="where to look first", drops="flagged layers")
-    charts = (similarity, *table.charts) if drop.rule == PLATEAU else (*table.charts, similarity)
-    return replace(table, charts=charts)
-
-
-def references_table(names: Sequence[str], predictions: Sequence[DropPrediction]) -> Table:
-    """Return the prediction from each reference alone."""
-    column = columns_of(predictions)
-    return Table(
-        columns=(
-            Column("reference", names),
-            column("rule"),
-            column("drop_layers", title="flagged"),
-            column("recommended", lambda drop: drop.recommended_layer),
-            column("decline", lambda drop: drop.evidence and drop.evidence.decline, title="fall of CKA", form=".3f"),
-            column(
-                "decline_interval",
-                lambda drop: drop.evidence and drop.evidence.decline_interval,
-                title="95 %",
-                form=".3f",
-                interval=True,
-            ),
-            column("any_drop", lambda drop: drop.flagged_in[-1] if drop.flagged_in else None, form=chance, more=True),
-        ),
-        title="What each reference alone would predict",
-    )
+    return drop.table_with(parameters, *_similarity_columns(comparison), n_layers=comparison.model.n_layers)
 
 
 def finding_table(finding: Finding) -> Table:
@@ -177,9 +141,8 @@ def _charts(finding: Finding) -> Iterator[Chart]:
         further = () if finding.against_last is None else (tested,)
         yield replace(GAIN_CHART, lines=(*GAIN_CHART.lines, *further), hover=("chance_best", "expected", "runs"))
     line = replace(EXPECTED_CHART.lines[0], seeds="validation_by_seed")
-    scan = (Line("scan", name="one run, all layers"),) if finding.scans else ()
     floor = "" if finding.floor is None else "floor"
-    yield replace(EXPECTED_CHART, lines=(line, *scan), hover=("chance_best", "chance_within"), floor=floor)
+    yield replace(EXPECTED_CHART, lines=(line,), hover=("chance_best", "chance_within"), floor=floor)
     yield COST_CHART
     if finding.outcomes:
         tuned = Line("tmft_mean", "tmft_interval", seeds="tmft_by_seed", name="fine-tuned")
@@ -188,7 +151,7 @@ def _charts(finding: Finding) -> Iterator[Chart]:
 
 
 def runs_table(finding: Finding) -> Table:
-    """Return the runs in the order in which they were made, by model, with what they cost; a scan is one run."""
+    """Return the runs in the order in which they were made, by model, with what they cost."""
     if finding.others:
         models = zip(finding.labels, finding.models, strict=True)
         return stacked([_runs_table(one).named(model=name) for name, one in models], by=("part",))
@@ -197,23 +160,17 @@ def runs_table(finding: Finding) -> Table:
 
 def _runs_table(finding: Finding) -> Table:
     primary, whole = finding.primary, finding.answer.full_sweep
-    by_run = groupby(finding.runs, key=lambda made: (made.scan, made.seed, made.scan or made.layer))
-    rows = [
-        max(layers, key=lambda made: made.run.validation[primary] if made.run else -math.inf) for _, layers in by_run
-    ]
-    column, scored = columns_of(rows), columns_of(row.run for row in rows)
-    costs = [finding.model.n_layers if row.scan else row.layer + 1 for row in rows]
+    column, scored = columns_of(finding.runs), columns_of(made.run for made in finding.runs)
+    costs = [made.layer + 1 for made in finding.runs]
     title, part = metric_title(primary), "Of the labelled data, used for validation."
     return Table(
         columns=(
-            Column("run", range(1, len(rows) + 1)),
-            column("what", lambda row: "scan" if row.scan else "TMFT", form=KINDS_OF_RUN.__getitem__),
-            column("layer", lambda row: "all" if row.scan else str(row.layer)),
+            Column("run", range(1, len(costs) + 1)),
+            column("layer"),
             column("seed"),
             column("part", lambda row: row.fold + 1, shown=finding.n_folds > 1, meaning=part),
             scored("validation", lambda run: run.validation[primary], title=f"validation {title}", form=".2f"),
             scored("test", lambda run: run.test[primary], title=f"test {title}", form=".2f"),
-            column("at_layer", lambda row: row.layer if row.scan and row.run else None, title="at layer"),
             scored("seconds", form=".0f"),
             Column("block_steps", costs, shown=False),
             Column("spent", [cost / whole for cost in accumulate(costs)], "share of a sweep so far", numbers.percent),
@@ -229,7 +186,7 @@ def _similarity_columns(comparison: Comparison) -> tuple[Column, ...]:
     name, others = "cka_interval", of_layers(layers, curve.reference_layers)
     empty = Column(name, [None] * len(others), interval=True)
     return (
-        Column("cka", of_layers(layers, curve.values), title, ".3f", meaning=f"{comparison.map.measure.title}."),
+        Column("cka", of_layers(layers, curve.values), title, ".4f", meaning=f"{comparison.map.measure.title}."),
         empty if errors is None else errors.interval_column(name, layers),
         Column("compared_layer", others, shown=False, meaning="The layer that this one is compared with."),
     )
@@ -242,14 +199,13 @@ def _search_columns(finding: Finding, n_layers: int) -> tuple[Column, ...]:
     scores: dict[int, tuple[float, ...]] = {}
     for run in finding.fine_tuned:
         scores[run.layer] = (*scores.get(run.layer, ()), run.validation[run.primary])
-    quantity, meaning = points(finding.primary, "validation"), "Scores of the truncated models, x 100."
+    meaning = "Scores of the truncated models, x 100."
     part = f" of its own part of the data ({finding.n_folds} parts)" if finding.n_folds > 1 else ""
     over = f"one run per seed, each on {finding.n_items[0]:,} validation examples{part}"
     column = columns_of(layer if layer in layers else None for layer in range(n_layers))
     return (
-        column("scan", finding.scanned, title="one run", form=".2f", meaning=SCAN, quantity=quantity, more=True),
         column("validation_by_seed", scores.get, form=".2f", shown=False, meaning=meaning, over=over),
-        *answer.columns(quantity),
+        *answer.columns(points(finding.primary, "validation")),
     )
 
 

@@ -1,7 +1,5 @@
 """What is predicted of a model before training, and what was found by it."""
 
-import itertools
-import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,10 +18,10 @@ from layerprobe.results.conclusion import Check, Conclusion, Fact, Step, Verdict
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table
 from layerprobe.scoring.values import LayerScores
-from layerprobe.search.values import SearchAnswer, gain_of
+from layerprobe.search.values import SearchAnswer, gain_of, without_scans
 from layerprobe.stats.paired import ScoredLayers
 from layerprobe.stats.values import Floor
-from layerprobe.study.tables import finding_table, models_table, prediction_table, references_table, runs_table
+from layerprobe.study.tables import finding_table, models_table, prediction_table, runs_table
 from layerprobe.tasks.quality import DataQuality
 
 
@@ -58,52 +56,56 @@ class Prediction(Shown):
         return self.drop.recommended_layer
 
     @property
-    def conclusion(self) -> Conclusion:
-        """Where to look first, by what it rests on."""
-        comparison, scored = self.comparison, self.zero_shot and self.zero_shot.n_items
-        reference = () if comparison.alone else (comparison.reference.name,)
-        prediction = self.drop.conclusion
-        checks = list(prediction.checks)
-        if len({drop.recommended_layer for drop in self.drops}) > 1:
-            others = tuple(drop.recommended_layer for drop in self.drops[1:])
-            checks.append(Check(name="other references", passed=False, names={"others": others}))
-        if scored:
-            items = {"items": Fact(value=scored[0], unit="count"), "available": Fact(value=scored[1], unit="count")}
-            checks.append(Check(name="zero-shot items", passed=None, facts=items))
-        return replace(prediction, subject=(comparison.model.name, *reference), checks=tuple(checks))
+    def sentence(self) -> str:
+        """The prediction in plain words."""
+        return self.drop.sentence
 
     @property
     def table(self) -> Table:
         """One row per layer: similarity, the rule's curves and flags, from the first comparison."""
-        return prediction_table(self.comparison, self.drop)
+        return self.tables[0]
 
     @property
-    def details(self) -> tuple[Table, ...]:
-        """What simpler rules and other references predict, and the comparisons."""
-        names = [comparison.reference.name for comparison in self.comparisons]
-        further = (references_table(names, self.drops),) if len(self.drops) > 1 else ()
-        return (*self.drop.details, *further, *Comparisons(comparisons=self.comparisons).details)
+    def tables(self) -> tuple[Table, ...]:
+        """One table per comparison."""
+        return tuple(map(prediction_table, self.comparisons, self.drops))
 
     @property
-    def sources(self) -> dict[str, str]:
-        """The models and the rule."""
-        references = [] if self.comparison.alone else [comparison.reference for comparison in self.comparisons]
-        return described(self.comparison.model, *references) | self.drop.sources
+    def parts(self) -> tuple[Table | str, ...]:
+        """What is predicted from each reference, its table, and what one would do without it."""
+        parts: list[Table | str] = []
+        for comparison, drop, table in zip(self.comparisons, self.drops, self.tables, strict=True):
+            if len(self.drops) > 1:
+                other = drop.rule != self.drop.rule
+                by = f", by the {drop.rule}, as the other rule reads the model alone" if other else ""
+                parts.append(f"{chr(10) if parts else ''}Against {comparison.reference.name}{by}:")
+            answer, *grounds = drop.trusted
+            others = ", ".join(f"{name} {layer}" for name, layer in drop.baselines.items())
+            parts += [f"{answer}\n", table, "", *grounds, f"Other ways to choose a layer: {others}.{self.scored}"]
+        return tuple(parts)
+
+    @property
+    def scored(self) -> str:
+        """How many validation items chose the best zero-shot layer, with a space before it; empty where all did."""
+        drawn = self.zero_shot and self.zero_shot.n_items
+        return f" The best zero-shot layer is by {drawn[0]:,} of {drawn[1]:,} validation items." if drawn else ""
+
+    @property
+    def summary(self) -> str:
+        """The result in one line."""
+        return self.sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeRun:
     """One run of a search, at one layer."""
 
-    scan: bool
-    """Whether the run trained all layers at once."""
     fold: int
     """Which part of the labelled examples validated it; 0 where all seeds share the validation split."""
     layer: int
-    """The last one for a scan without a score."""
     seed: int
     run: FineTuningRun | None
-    """None where it gave no score at any layer, which costs as much."""
+    """None where it gave no score, which costs as much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +114,6 @@ class Weights:
 
     directory: str
     """Of its run, for `layerprobe export`."""
-    scan: bool = False
-    """Whether it is the run of all layers at once, whose model `export` truncates."""
     kept: bool = True
     """Whether they are there; else the run is one of the layer to keep with seed 0, to be made with --save-models."""
     n_train: int | None = field(default=None, metadata=RARE)
@@ -143,7 +143,7 @@ class Finding(Shown):
     primary: str
     """The metric of all scores."""
     runs: tuple[MadeRun, ...]
-    """In the order in which they were made; a scan is one a layer."""
+    """In the order in which they were made."""
     n_folds: int
     """Seed k is validated by fold k modulo this; 1 where all seeds share the validation split."""
     n_items: tuple[int, int]
@@ -179,6 +179,11 @@ class Finding(Shown):
     """Of several models, the answer with chances among the layers of all of them."""
     share: float | None = field(default=None, metadata=RARE)
     """Of several models, the cost as a share of what their full sweeps cost together, by the parameters of blocks."""
+
+    @classmethod
+    def class_of(cls, data: dict[str, Any]) -> tuple[type["Finding"], dict[str, Any]]:
+        """Return the fields of JSON, also of earlier versions."""
+        return cls, {**data, **{name: without_scans(data[name]) for name in ("runs", "weights") if name in data}}
 
     @property
     def models(self) -> tuple["Finding", ...]:
@@ -241,7 +246,7 @@ class Finding(Shown):
         facts["chance"] = Fact(value=answer.layers[best].chance_best, unit="chance")
         facts["seconds"] = Fact(value=self.seconds, unit="seconds") if self.seconds else None
         facts["share"] = Fact(value=self.answer.share if self.share is None else self.share, unit="share")
-        facts["runs"] = Fact(value=sum(len(one.fine_tuned) + len(one.scans) for one in self.models), unit="count")
+        facts["runs"] = Fact(value=sum(len(one.fine_tuned) for one in self.models), unit="count")
         if self.floor is not None:
             facts["floor"] = Fact(value=self.floor.value, unit="score", split="validation")
         labels = (self.labels[self.place],) if self.others else ()
@@ -317,13 +322,12 @@ class Finding(Shown):
         """Yield how to write the model to keep, where its weights are there."""
         if self.weights.kept and self.best_layer != self.last_layer:
             layer = str(self.best_layer)
-            scan = ("--layer", layer) if self.weights.scan else ()
-            yield Step(name="export", command=("export", self.weights.directory, f"layer-{layer}", *scan))
+            yield Step(name="export", command=("export", self.weights.directory, f"layer-{layer}"))
 
     @property
     def seconds(self) -> float:
         """Of training, all runs of all models together."""
-        runs = (run for finding in self.models for run in (*finding.fine_tuned, *(scan[0] for scan in finding.scans)))
+        runs = (run for finding in self.models for run in finding.fine_tuned)
         return sum(run.seconds for run in runs)
 
     def speed(self, layer: int) -> Speedup | None:
@@ -341,20 +345,9 @@ class Finding(Shown):
         return "" if self.on_floor else self.answer.flag(layer)
 
     @property
-    def scans(self) -> tuple[tuple[FineTuningRun, ...], ...]:
-        """The runs that trained all layers at once, each by layer; none of layers that failed."""
-        scans = (made.run for made in self.runs if made.scan and made.run)
-        return tuple(tuple(runs) for _, runs in itertools.groupby(scans, key=lambda run: run.seed))
-
-    def scanned(self, layer: int) -> float | None:
-        """Return the validation score of a layer by the scans, their mean; None where it has none."""
-        scores = [run.validation[run.primary] for scan in self.scans for run in scan if run.layer == layer]
-        return statistics.fmean(scores) if scores else None
-
-    @property
     def fine_tuned(self) -> tuple[FineTuningRun, ...]:
-        """The runs of truncated models."""
-        return tuple(made.run for made in self.runs if made.run and not made.scan)
+        """The runs with a score."""
+        return tuple(made.run for made in self.runs if made.run)
 
     @property
     def table(self) -> Table:

@@ -127,7 +127,7 @@ def test_every_figure_is_drawn_with_its_data(open_page: Open) -> None:
 
 @pytest.mark.slow
 def test_intervals_further_references_and_both_maps_are_drawn(open_page: Open) -> None:
-    with open_page("found in a scan alone") as page:
+    with open_page("found in one run") as page:
         assert page.locator("#plot-curve .fills path.js-fill").count() == 1 + 3
         for name in ("map-0", "map-1"):
             assert page.locator(f"#plot-{name} .heatmaplayer image").count() == 1
@@ -149,7 +149,7 @@ def test_paper_opens_what_is_folded_and_a_link_does_too(open_page: Open) -> None
 @pytest.mark.slow
 def test_the_search_is_drawn_first_and_its_runs_open(open_page: Open) -> None:
     with open_page("found") as page:
-        # expected scores, runs, and the ring; the scan is a line
+        # expected scores, runs, and the ring
         assert page.locator(".plot").first.locator("path.point").count() == 13 + 5 + 1
         assert page.locator(".plot").first.get_attribute("id") == "plot-search"
         runs = page.locator("#search table").first
@@ -175,7 +175,7 @@ def test_a_click_copies_the_next_command(open_page: Open) -> None:
 
 @pytest.mark.slow
 def test_hovering_over_a_cell_of_a_map_shows_its_interval(open_page: Open) -> None:
-    with open_page("found in a scan alone") as page:
+    with open_page("found in one run") as page:
         page.locator("#plot-map-1").scroll_into_view_if_needed()
         box = page.locator("#plot-map-1 .heatmaplayer image").bounding_box()
         page.mouse.move(box["x"] + 1.5 * box["width"] / 9, box["y"] + 0.5 * box["height"] / 9)
@@ -187,7 +187,7 @@ def test_hovering_over_a_cell_of_a_map_shows_its_interval(open_page: Open) -> No
 
 @pytest.mark.slow
 def test_folded_tables_open_by_keyboard(open_page: Open) -> None:
-    with open_page("found in a scan alone") as page:
+    with open_page("found in one run") as page:
         table = page.locator("#diagnostics table").first
         assert not table.is_visible()
         page.locator("#diagnostics summary").first.focus()

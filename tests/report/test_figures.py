@@ -112,14 +112,13 @@ def test_intervals_and_band_of_the_curve_are_those_of_the_comparison(measured: P
     assert tuple(interval.y) == (*errors.upper, *reversed(errors.lower))
 
 
-def test_the_search_draws_expected_scores_scans_and_every_run(searched: Finding) -> None:
+def test_the_search_draws_expected_scores_and_every_run(searched: Finding) -> None:
     finding = searched
     figure = finding.plot()
-    dots, band, expected, keep, scan, *_ = figure.data
+    dots, band, expected, keep, *_ = figure.data
     assert tuple(expected.y) == tuple(belief.mean for belief in finding.answer.layers)
     lows, highs = zip(*(belief.interval for belief in finding.answer.layers), strict=True)
     assert band.y == (*highs, *reversed(lows))
-    assert list(scan.y) == [finding.scanned(layer) for layer in range(13)]
     runs = sorted(finding.fine_tuned, key=lambda run: run.layer)
     assert sorted(dots.y) == sorted(run.validation["spearman"] for run in runs)
     assert (keep.name, keep.x, keep.y) == ("the layer to keep", (9,), (finding.answer.layers[9].mean,))
@@ -187,7 +186,7 @@ def test_the_colour_scale_spans_0_to_1_exactly_and_rises(lowest: float) -> None:
 # ---- all ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["found in a scan alone", "found as expected"])
+@pytest.mark.parametrize("kind", ["found in one run", "found as expected"])
 def test_every_colour_has_its_counterpart_on_a_dark_page(kind: str) -> None:
     written = "".join(figure.plot.to_json() for figure in make_page(FINDINGS[kind]()).figures)
     colours = set(re.findall(r"\"(#[0-9a-fA-F]{3,8}|rgba?\([^)]*\))\"", written))

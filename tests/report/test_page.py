@@ -97,7 +97,7 @@ def test_names_cannot_add_elements_and_are_shown_as_they_are() -> None:
     assert read.text.count(HOSTILE) >= 3
 
 
-@pytest.mark.parametrize("kind", ["found", "found in a scan alone"])
+@pytest.mark.parametrize("kind", ["found", "found in one run"])
 def test_every_text_of_a_finding_is_escaped(kind: str) -> None:
     def poisoned(value: object) -> object:
         if isinstance(value, str):
@@ -124,7 +124,7 @@ LITERALS |= {"sts", "spearman", "cosine", "text", "budget"}
 
 
 def test_conventions_and_layers_of_the_similarity_are_told() -> None:
-    text = Page(rendered(FINDINGS["found in a scan alone"]())).text
+    text = Page(rendered(FINDINGS["found in one run"]())).text
     assert (
         "linear kernel; debiased HSIC (Song et al. 2012); raw features; 2552 texts; 95\u00a0% intervals from the "
         "influence of each sample; same-index alignment"

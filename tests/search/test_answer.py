@@ -27,7 +27,7 @@ def test_the_answer_is_about_every_layer(evidence: Evidence, result: SearchAnswe
     assert sum(belief.chance_best for belief in result.layers) == pytest.approx(1.0)
     assert all(belief.chance_best <= belief.chance_within for belief in result.layers)
     assert all(belief.interval[0] < belief.mean < belief.interval[1] for belief in result.layers)
-    assert sum(belief.runs for belief in result.layers) == sum(not score.scan for score in evidence.scores)
+    assert sum(belief.runs for belief in result.layers) == len(evidence.scores)
     assert result.best_layer == max(result.layers, key=lambda belief: belief.mean).layer
     assert result.chance == result.layers[result.best_layer].chance_best
 
@@ -52,8 +52,7 @@ def test_a_layer_is_at_most_as_far_behind_as_it_is_surely_within(evidence: Evide
 
 
 def test_what_was_spent_is_a_share_of_the_sweep(evidence: Evidence, result: SearchAnswer) -> None:
-    costs = [score.layer + 1 for score in evidence.scores if not score.scan]
-    assert result.spent == 9 * len({score.seed for score in evidence.scores if score.scan}) + sum(costs)
+    assert result.spent == sum(score.layer + 1 for score in evidence.scores)
     assert result.full_sweep == 5 * 45
     assert result.share == result.spent / 225
 
@@ -87,9 +86,9 @@ def test_what_runs_share_is_not_known_from_one_of_each(layers: tuple[int, ...]) 
 
 
 def test_a_layer_without_a_run_is_no_rival() -> None:
-    scan = tuple(Score(layer=layer, seed=0, value=70.0 + layer, scan=True) for layer in range(6))
     runs = (Score(layer=5, seed=0, value=75.0), Score(layer=4, seed=0, value=None))
-    result = answer(Evidence(n_blocks=5, scores=(*scan, *runs)))
+    rising = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
+    result = answer(Evidence(n_blocks=5, scores=runs, infonce=rising, first_layer=1))
     assert (result.best_layer, result.doubt) == (5, None)
     assert [belief.runs for belief in result.layers] == [0, 0, 0, 0, 0, 1]
 

@@ -15,10 +15,11 @@ import pytest
 import layerprobe as lp
 from layerprobe.context import settings
 from layerprobe.errors import DataError
+from layerprobe.files.serialisation import from_dict, to_dict
 from layerprobe.metrics.scores import mean_influences
 from layerprobe.readings.reading import LayerCurve
 from layerprobe.results.kept import load
-from layerprobe.search.ask import LayerSearch
+from layerprobe.search.ask import LayerSearch, SearchState
 from layerprobe.search.plan import answer, next_run
 from layerprobe.search.posterior import layer_steps
 from layerprobe.search.values import Evidence, Score, SearchAnswer, SearchSettings
@@ -363,3 +364,13 @@ def test_a_number_is_no_path() -> None:
 def test_a_direction_is_true_or_false() -> None:
     with pytest.raises(DataError, match="higher_is_better is 'no', expected one of True, False"):
         LayerSearch(n_blocks=12, higher_is_better="no")  # type: ignore[arg-type]
+
+
+def test_a_search_of_0_4_says_of_each_run_that_it_is_no_scan() -> None:
+    state = LayerSearch(n_blocks=6).state
+    data = to_dict(state)
+    data["settings"]["scan"] = False
+    assert from_dict(SearchState, data) == state
+    data["settings"]["scan"] = True
+    with pytest.raises(DataError, match="expected a search without runs of all layers at once, got one with --scan"):
+        from_dict(SearchState, data)

@@ -38,10 +38,8 @@ def made(truth: Array, reading: str, rng: np.random.Generator, *, growth: float 
     return World(
         truth=truth,
         steps=np.ones(n - 1),
-        scan=runs,
         runs=runs,
-        scan_influences=centred,
-        run_influences=centred,
+        influences=centred,
         n_folds=SEEDS,
         infonce={"falls": -2.5 * depth, "helps": nats, "misleads": -nats, "nothing": 0.7 * drawn}[reading],
     )

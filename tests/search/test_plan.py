@@ -1,4 +1,3 @@
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -6,14 +5,10 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.search.ask import LayerSearch
-from layerprobe.search.plan import LOOKING, answer, gain_of_run, gain_of_scan, gain_of_seeds, next_run
+from layerprobe.search.plan import LOOKING, answer, gain_of_run, gain_of_seeds, next_run
 from layerprobe.search.posterior import NOTHING, posterior
 from layerprobe.search.values import Evidence, PlannedRun, Score, SearchSettings
 from tests.search.worlds import search, world
-
-
-def scan_of(values: Sequence[float | None], seed: int = 0) -> tuple[Score, ...]:
-    return tuple(Score(layer=layer, seed=seed, value=value, scan=True) for layer, value in enumerate(values))
 
 
 def runs_of(*values: tuple[int, float | None]) -> tuple[Score, ...]:
@@ -31,7 +26,7 @@ CURVE = (60.0, 66.0, 68.0, 69.0, 68.0, 66.0, 63.0)
 
 @pytest.mark.parametrize("layer", [0, 3, 6])
 def test_the_gain_of_a_run_is_that_of_redrawn_scores(layer: int) -> None:
-    known = posterior(Evidence(n_blocks=6, scores=(*scan_of(CURVE), *runs_of((3, 69.5)))))
+    known = posterior(Evidence(n_blocks=6, scores=runs_of(*enumerate(CURVE), (3, 69.5))))
     noise = np.random.default_rng(0).standard_normal(400_000)
     scores = known.run_variance[layer] + known.run[1][layer, layer]
     moved = known.means + (noise / np.sqrt(scores))[:, None] * known.run[0][:, layer]
@@ -39,56 +34,17 @@ def test_the_gain_of_a_run_is_that_of_redrawn_scores(layer: int) -> None:
 
 
 def test_no_run_promises_more_than_seeds_without_end() -> None:
-    known = posterior(Evidence(n_blocks=6, scores=(*scan_of(CURVE), *runs_of((3, 69.5)))))
+    known = posterior(Evidence(n_blocks=6, scores=runs_of(*enumerate(CURVE), (3, 69.5))))
     assert max(gain_of_run(known, layer) for layer in range(7)) < gain_of_seeds(known)
 
 
 def test_a_layer_with_many_runs_promises_little() -> None:
-    scores = (*scan_of(CURVE), *runs_of(*[(3, 69.0)] * 20))
+    scores = runs_of((2, 68.0), *[(3, 69.0)] * 20)
     known = posterior(Evidence(n_blocks=6, scores=scores))
     assert gain_of_run(known, 3) < 0.1 * gain_of_run(known, 2)
 
 
 # ---- the order of runs ----------------------------------------------------------------------------------
-
-
-def test_a_scan_comes_first_where_it_is_asked_for() -> None:
-    decision = next_run(Evidence(n_blocks=6, start=2), SearchSettings(scan=True))
-    assert decision.run == PlannedRun(layer=6, seed=0, scan=True, cost=7)
-    evidence, _ = search(world(np.random.default_rng(3), 6), SearchSettings())
-    assert not any(score.scan for score in evidence.scores)
-
-
-def test_after_the_scan_comes_the_layer_that_seems_the_best() -> None:
-    evidence = Evidence(n_blocks=6, scores=scan_of(CURVE))
-    best = posterior(evidence).best_layer
-    assert next_run(evidence).run == PlannedRun(layer=best, seed=0, scan=False, cost=best + 1)
-    then = next_run(replace(evidence, scores=(*evidence.scores, *runs_of((best, CURVE[best])))))
-    assert then.run is not None
-    assert "promises most for its cost" in then.why
-
-
-@pytest.mark.slow
-def test_a_scan_on_other_items_is_worth_more_than_one_on_the_same() -> None:
-    rng = np.random.default_rng(0)
-    evidence = world(rng, 8, item_error=3.0).evidence([*((True, layer, 0) for layer in range(9)), (False, 8, 0)])
-    same, other = posterior(evidence), posterior(replace(evidence, n_folds=5))
-    np.testing.assert_allclose(same.means, other.means)
-    assert gain_of_scan(other) > 1.5 * gain_of_scan(same)
-    assert gain_of_seeds(other) > gain_of_seeds(same)
-    searched, _ = search(world(rng, 12, item_error=3.0, n_items=80, n_folds=5), SearchSettings(budget=0.3, scan=True))
-    assert {score.seed for score in searched.scores if score.scan} > {0}
-
-
-def test_the_gain_of_a_scan_is_that_of_redrawn_scores() -> None:
-    evidence = world(np.random.default_rng(2), 6, item_error=2.0, n_folds=3).evidence(
-        [*((True, layer, 0) for layer in range(7)), (False, 3, 0), (False, 2, 1)]
-    )
-    known = posterior(evidence)
-    seen = known.scan[1] + known.run_variance * np.eye(7)
-    scores = np.random.default_rng(1).multivariate_normal(np.zeros(7), seen, size=200_000)
-    moved = known.means + scores @ np.linalg.solve(seen, known.scan[0].T)
-    assert gain_of_scan(known) == pytest.approx(moved.max(axis=1).mean() - known.means.max(), abs=0.02)
 
 
 READ = (9.0, 1.0, 1.5, 1.2, 1.1, 1.0, 0.9)
@@ -97,16 +53,10 @@ READ = (9.0, 1.0, 1.5, 1.2, 1.1, 1.0, 0.9)
 @pytest.mark.parametrize(
     ("start", "infonce", "first"), [(None, None, 3), (5, None, 5), (None, READ, 2), (5, READ, 5)], ids=str
 )
-def test_without_a_scan_it_begins_where_the_readings_say(
-    start: int | None, infonce: tuple[float, ...] | None, first: int
-) -> None:
+def test_it_begins_where_the_readings_say(start: int | None, infonce: tuple[float, ...] | None, first: int) -> None:
     evidence = Evidence(n_blocks=6, start=start, infonce=infonce)
-    assert next_run(evidence).run == PlannedRun(layer=first, seed=0, scan=False, cost=first + 1)
-    blind = replace(evidence, scores=scan_of([None] * 7))
-    assert next_run(blind, SearchSettings(budget=0.3, scan=True)).run == PlannedRun(
-        layer=first, seed=0, scan=False, cost=first + 1
-    )
-    failed = replace(blind, scores=(*blind.scores, *runs_of((first, None))))
+    assert next_run(evidence).run == PlannedRun(layer=first, seed=0, cost=first + 1)
+    failed = replace(evidence, scores=runs_of((first, None)))
     after = next_run(failed, SearchSettings(budget=0.3)).run
     assert after is not None
     assert after.layer == first - 1
@@ -124,13 +74,6 @@ def test_infonce_is_trusted_more_where_to_look_than_in_what_is_said() -> None:
     assert run is not None
     assert (run.layer, promised(LOOKING), promised(NOTHING)) == (6, 6, 1)
     assert answer(rising).layers[6].mean == posterior(rising, nothing=NOTHING).means[6]
-
-
-def test_a_layer_that_the_scan_lacks_is_left_to_its_neighbours() -> None:
-    scores = scan_of((*CURVE[:3], None, *CURVE[4:]))
-    known = posterior(Evidence(n_blocks=6, scores=scores))
-    assert known.means[3] > known.means[5]
-    assert next_run(Evidence(n_blocks=6, scores=scores)).run is not None
 
 
 def test_a_layer_whose_runs_all_fail_is_not_kept() -> None:
@@ -184,11 +127,10 @@ def test_more_at_a_time_than_there_are_runs_wait(n_blocks: int, seeds: int, jobs
 
 @pytest.mark.parametrize("n_blocks", [1, 2, 3, 4])
 def test_few_blocks_are_swept(n_blocks: int) -> None:
-    evidence, decisions = search(world(np.random.default_rng(n_blocks), n_blocks), SearchSettings())
+    _, decisions = search(world(np.random.default_rng(n_blocks), n_blocks), SearchSettings())
     first = [decision.run for decision in decisions[: n_blocks + 1]]
-    assert first == [PlannedRun(layer=layer, seed=0, scan=False, cost=layer + 1) for layer in range(n_blocks + 1)]
+    assert first == [PlannedRun(layer=layer, seed=0, cost=layer + 1) for layer in range(n_blocks + 1)]
     assert decisions[-1].stop in ("settled", "gain", "seeds")
-    assert not any(score.scan for score in evidence.scores)
 
 
 def test_the_next_seed_is_the_first_that_was_not_run() -> None:
@@ -202,20 +144,13 @@ def test_the_next_seed_is_the_first_that_was_not_run() -> None:
 
 
 def test_it_ends_when_the_best_layer_is_settled() -> None:
-    scores = (*scan_of((40.0, 50.0, 60.0, 90.0, 60.0, 50.0, 40.0)), *runs_of((3, 90.0), (2, 60.0), (4, 60.0)))
+    scores = runs_of((0, 40.0), (1, 50.0), (5, 50.0), (3, 90.0), (3, 90.0), (2, 60.0), (4, 60.0))
     asked = next_run(Evidence(n_blocks=6, scores=scores), SearchSettings(budget=1.0))
     assert asked.run is not None
     assert (asked.run.layer, "asked by itself" in asked.why) == (6, True)
     evidence = Evidence(n_blocks=6, scores=(*scores, *runs_of((6, 40.0))))
     assert answer(evidence, SearchSettings(budget=1.0)).whole.shown  # type: ignore[union-attr]
     assert next_run(evidence, SearchSettings(budget=1.0)).stop == "settled"
-
-
-def test_the_best_layer_is_not_settled_without_a_run_of_its_own() -> None:
-    evidence = Evidence(n_blocks=6, scores=scan_of((10.0, 20.0, 30.0, 90.0, 30.0, 20.0, 10.0)))
-    alone = PlannedRun(layer=3, seed=0, scan=False, cost=4)
-    assert next_run(evidence, SearchSettings(tolerance=20.0)).run == alone
-    assert next_run(evidence, SearchSettings(tolerance=20.0, budget=10 / 140)).stop == "settled"
 
 
 def test_layer_0_is_not_settled_without_a_run_of_the_first_block() -> None:
@@ -231,24 +166,24 @@ def test_it_ends_when_only_items_would_help() -> None:
     made = world(np.random.default_rng(9), 6, item_error=8.0, seed_error=0.1, n_items=30)
     evidence, decisions = search(made, SearchSettings(budget=1.0))
     assert decisions[-1].stop == "gain"
-    assert sum(not score.scan for score in evidence.scores) < 5 * 7
+    assert len(evidence.scores) < 5 * 7
 
 
 def test_it_ends_when_all_seeds_are_spent() -> None:
     noisy = [(layer, 70.0 + shift) for layer in range(7) for shift in (-4.0, 4.0)]
-    evidence = Evidence(n_blocks=6, scores=(*scan_of([70.0] * 7), *runs_of(*noisy)))
+    evidence = Evidence(n_blocks=6, scores=runs_of(*noisy))
     assert next_run(evidence, SearchSettings(budget=1.0, seeds=2)).stop == "seeds"
     assert next_run(evidence, SearchSettings(budget=1.0, seeds=3)).run is not None
 
 
 def test_all_layers_equal_is_no_trouble() -> None:
-    flat = (*scan_of([70.0] * 7), *runs_of(*[(layer, 70.0) for layer in range(7)]))
+    flat = runs_of(*[(layer, 70.0) for layer in range(7)])
     decision = next_run(Evidence(n_blocks=6, scores=flat), SearchSettings(budget=1.0))
     assert decision.run is not None or decision.stop in ("settled", "gain")
 
 
 def test_it_ends_when_the_budget_allows_no_run() -> None:
-    evidence = Evidence(n_blocks=6, scores=(*scan_of([70.0] * 7), *runs_of((0, 60.0))))
+    evidence = Evidence(n_blocks=6, scores=runs_of((6, 70.0), (0, 60.0)))
     decision = next_run(evidence, SearchSettings(budget=8 / 140))
     assert (decision.run, decision.stop) == (None, "budget")
     assert next_run(Evidence(n_blocks=3, scores=runs_of((0, 60.0))), SearchSettings(budget=2 / 50)).stop == "budget"
@@ -271,8 +206,6 @@ def test_a_budget_below_one_run_says_what_one_costs() -> None:
     ):
         next_run(Evidence(n_blocks=6), SearchSettings(budget=0.01))
     assert next_run(Evidence(n_blocks=6), SearchSettings(budget=0.029)).run is not None
-    with pytest.raises(DataError, match=r"costs 5\.0%, so give at least 5\.0%"):
-        next_run(Evidence(n_blocks=6), SearchSettings(budget=0.029, scan=True))
 
 
 # ---- a pure function ------------------------------------------------------------------------------------
@@ -283,12 +216,12 @@ def test_a_decision_depends_on_the_evidence_alone() -> None:
     other runs followed: the same run comes out."""
     made, settings = world(np.random.default_rng(5), 8, seed_error=1.5), SearchSettings(budget=0.3, tolerance=0.1)
     _, decisions = search(made, settings)
-    names: list[tuple[bool, int, int]] = []
+    names: list[tuple[int, int]] = []
     prefixes = [list(names)]
     for decision in decisions[:-1]:
         run = decision.run
         assert run is not None
-        names += [(True, layer, run.seed) for layer in range(9)] if run.scan else [(False, run.layer, run.seed)]
+        names.append((run.layer, run.seed))
         prefixes.append(list(names))
     assert len(prefixes) == len(decisions) > 5
     for prefix, decision in reversed(list(zip(prefixes, decisions, strict=True))):
@@ -300,10 +233,10 @@ def test_a_decision_depends_on_the_evidence_alone() -> None:
 def test_a_run_may_cost_all_that_is_left(block_cost: float) -> None:
     """0.014 * 1500 is 20.999999999999996, and the first run costs 21."""
     evidence = Evidence(n_blocks=23, start=20, block_cost=block_cost)
-    assert next_run(evidence, SearchSettings(budget=0.014)).run == PlannedRun(layer=20, seed=0, scan=False, cost=21)
+    assert next_run(evidence, SearchSettings(budget=0.014)).run == PlannedRun(layer=20, seed=0, cost=21)
     whole = SearchSettings(budget=0.018)  # 27
     left = replace(evidence, start=5, scores=runs_of((20, None)))
-    assert next_run(left, whole).run == PlannedRun(layer=5, seed=0, scan=False, cost=6)
+    assert next_run(left, whole).run == PlannedRun(layer=5, seed=0, cost=6)
 
 
 def test_a_list_of_seeds_is_refused_in_one_line() -> None:
@@ -320,12 +253,9 @@ def test_a_layer_that_is_left_out_is_neither_run_nor_chosen(n_blocks: int) -> No
     evidence = Evidence(n_blocks=n_blocks, first_layer=1, start=0)
     settings = SearchSettings(budget=1.0, seeds=2)
     while (run := next_run(evidence, settings).run) is not None:
-        assert run.scan or run.layer >= 1
-        layers = range(1, n_blocks + 1) if run.scan else [run.layer]
-        made = tuple(
-            Score(layer=layer, seed=run.seed, value=70.0 - 3 * layer + run.seed, scan=run.scan) for layer in layers
-        )
-        evidence = replace(evidence, scores=(*evidence.scores, *made))
+        assert run.layer >= 1
+        made = Score(layer=run.layer, seed=run.seed, value=70.0 - 3 * run.layer + run.seed)
+        evidence = replace(evidence, scores=(*evidence.scores, made))
     known, found = posterior(evidence), answer(evidence, settings)
     assert known.chances[0] == known.chances_within(100.0)[0] == 0
     assert known.chances.sum() == pytest.approx(1)
@@ -343,7 +273,7 @@ def test_several_at_a_time_keep_to_the_budget_and_are_other_runs() -> None:
     runs: list[PlannedRun] = []
     pending: list[PlannedRun] = []
     while True:
-        evidence = made.evidence([(False, *run) for run in runs])
+        evidence = made.evidence([tuple(run) for run in runs])
         while len(pending) < 3 and (run := next_run(evidence, settings, pending).run) is not None:
             pending.append(run)
         if not pending:

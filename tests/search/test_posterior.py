@@ -27,10 +27,8 @@ def other_grids() -> Iterator[None]:
 
 
 def some_evidence() -> Evidence:
-    """A scan of 5 blocks that lacks a layer, and runs at three layers, one of them with two seeds."""
-    made = world(np.random.default_rng(0), 5)
-    scan = [(True, layer, 0) for layer in (0, 1, 2, 3, 5)]
-    evidence = made.evidence([*scan, (False, 2, 0), (False, 4, 0), (False, 2, 1), (False, 0, 0)])
+    """Runs at four layers of 5 blocks, one of them with two seeds."""
+    evidence = world(np.random.default_rng(0), 5).evidence([(5, 0), (2, 0), (4, 0), (2, 1), (0, 0)])
     return replace(evidence, infonce=(9.0, 2.0, 2.5, 2.2, 1.6, 1.2))
 
 
@@ -38,7 +36,7 @@ def matern(distance: float) -> float:
     return (1 + math.sqrt(3) * distance) * math.exp(-math.sqrt(3) * distance)
 
 
-def by_conditioning(evidence: Evidence, spread: float, length: float, scan_spread: float, seed_sd: float):
+def by_conditioning(evidence: Evidence, spread: float, length: float, seed_sd: float):
     """Mean and covariance of f by the definition of the model, entry by entry, and the log density of the scores."""
     L, scores = evidence.n_blocks, evidence.scores
     place = [0.0]
@@ -53,17 +51,11 @@ def by_conditioning(evidence: Evidence, spread: float, length: float, scan_sprea
         own += 2.0**2 * reading[i] * reading[j]
         return 100.0**2 + spread**2 * matern(abs(place[i] - place[j]) / length) + own
 
-    def bias(i: int, j: int) -> float:
-        slope = 4.0**2 * (i / L - 0.5) * (j / L - 0.5)
-        return 3.0**2 + slope + scan_spread**2 * matern(abs(i - j) / L / 0.5) + (3.0**2 if i == j == 0 else 0.0)
-
     f = np.array([[quality(i, j) for j in range(L + 1)] for i in range(L + 1)])
     f_y = np.array([[quality(i, score.layer) for score in scores] for i in range(L + 1)])
     y = np.array(evidence.item_covariance) + seed_sd**2 * np.eye(len(scores))
     for a, b in product(range(len(scores)), repeat=2):
         y[a, b] += quality(scores[a].layer, scores[b].layer)
-        if scores[a].scan and scores[b].scan:
-            y[a, b] += bias(scores[a].layer, scores[b].layer)
     values = np.array([score.value - 3.0 * reading[score.layer] for score in scores])
     mean = 3.0 * np.array(reading) + values.mean() + f_y @ np.linalg.inv(y) @ (values - values.mean())
     density = stats.multivariate_normal(np.full(len(values), values.mean()), y).logpdf(values)
@@ -77,20 +69,20 @@ def set_grid(monkeypatch: pytest.MonkeyPatch, **grid: tuple[float, ...]) -> None
 
 
 def test_the_closed_form_equals_conditioning(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_grid(monkeypatch, SPREADS=(2.0,), LENGTHS=(0.3,), SCAN_SPREADS=(1.5,), SEED_SDS=(0.6,))
+    set_grid(monkeypatch, SPREADS=(2.0,), LENGTHS=(0.3,), SEED_SDS=(0.6,))
     known = posterior(some_evidence(), nothing=0.0)
-    mean, covariance, _ = by_conditioning(some_evidence(), 2.0, 0.3, 1.5, 0.6)
+    mean, covariance, _ = by_conditioning(some_evidence(), 2.0, 0.3, 0.6)
     np.testing.assert_allclose(known.means, mean, rtol=1e-9)
     np.testing.assert_allclose(known.covariance, covariance, atol=1e-7)
 
 
 def test_the_posterior_is_the_mixture_over_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    grid = {"SPREADS": (1.0, 4.0), "LENGTHS": (0.2, 0.5), "SCAN_SPREADS": (0.5, 2.0), "SEED_SDS": (0.3, 1.0)}
+    grid = {"SPREADS": (1.0, 4.0), "LENGTHS": (0.2, 0.5), "SEED_SDS": (0.3, 1.0)}
     set_grid(monkeypatch, **grid)
     weights, means, seconds = [], [], []
-    for spread, length, scan_spread, seed_sd in product(*grid.values()):
-        mean, covariance, density = by_conditioning(some_evidence(), spread, length, scan_spread, seed_sd)
-        laws = ((spread, model.SPREAD_PRIOR), (scan_spread, model.SCAN_SPREAD_PRIOR), (seed_sd, model.SEED_PRIOR))
+    for spread, length, seed_sd in product(*grid.values()):
+        mean, covariance, density = by_conditioning(some_evidence(), spread, length, seed_sd)
+        laws = ((spread, model.SPREAD_PRIOR), (seed_sd, model.SEED_PRIOR))
         prior = sum(-(math.log(value / median, factor) ** 2) / 2 for value, (median, factor) in laws)
         weights.append(math.exp(density + prior))
         means.append(mean)
@@ -107,18 +99,17 @@ def test_the_posterior_is_the_mixture_over_the_grid(monkeypatch: pytest.MonkeyPa
 def with_outlier(points: float) -> Evidence:
     """The same with the run of layer 4 so many points lower."""
     evidence = some_evidence()
-    scores = [replace(s, value=s.value - points) if s.layer == 4 and not s.scan else s for s in evidence.scores]
+    scores = [replace(s, value=s.value - points) if s.layer == 4 else s for s in evidence.scores]
     return replace(evidence, scores=tuple(scores))
 
 
 @pytest.mark.parametrize("points", [6.0, 30.0])
 def test_runs_may_be_outliers_in_any_combination(monkeypatch: pytest.MonkeyPatch, points: float) -> None:
-    set_grid(monkeypatch, SPREADS=(2.0,), LENGTHS=(0.3,), SCAN_SPREADS=(1.5,), SEED_SDS=(0.6,))
+    set_grid(monkeypatch, SPREADS=(2.0,), LENGTHS=(0.3,), SEED_SDS=(0.6,))
     monkeypatch.setattr(model, "OUTLIER_WEIGHT", 1e-6)
     evidence, odds = with_outlier(points), model.OUTLIER / (1 - model.OUTLIER) / model.OUTLIER_RANGE
     logs, means, seconds = [], [], []
-    runs = [row for row, score in enumerate(evidence.scores) if not score.scan]
-    for outliers in (set(rows) for n in range(3) for rows in combinations(runs, n)):
+    for outliers in (set(rows) for n in range(3) for rows in combinations(range(len(evidence.scores)), n)):
         rows = [row for row in range(len(evidence.scores)) if row not in outliers]
         covariance = np.array(evidence.item_covariance)[np.ix_(rows, rows)]
         some = replace(
@@ -126,7 +117,7 @@ def test_runs_may_be_outliers_in_any_combination(monkeypatch: pytest.MonkeyPatch
             scores=tuple(evidence.scores[row] for row in rows),
             item_covariance=tuple(map(tuple, covariance.tolist())),
         )
-        mean, covariance, log = by_conditioning(some, 2.0, 0.3, 1.5, 0.6)
+        mean, covariance, log = by_conditioning(some, 2.0, 0.3, 0.6)
         for layer, value in ((evidence.scores[row].layer, evidence.scores[row].value) for row in outliers):
             log += math.log(odds) + stats.norm.logcdf(
                 mean[layer] - value, scale=math.hypot(0.8, covariance[layer, layer] ** 0.5)
@@ -167,7 +158,7 @@ def test_a_run_that_is_high_is_no_outlier() -> None:
     assert 7 in beliefs.tested
 
 
-def test_without_a_scan_it_is_scikit_learns_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_scikit_learns_process(monkeypatch: pytest.MonkeyPatch) -> None:
     set_grid(monkeypatch, SPREADS=(2.0,), LENGTHS=(0.3,), SEED_SDS=(0.6,))
     monkeypatch.setattr(model, "OWN_SD", 0.0)
     monkeypatch.setattr(model, "EMBEDDING_SD", 0.0)
@@ -187,7 +178,7 @@ def test_a_failed_score_is_no_score() -> None:
     evidence = some_evidence()
     failed = replace(
         evidence,
-        scores=(*evidence.scores, Score(layer=4, seed=0, value=None, scan=True)),
+        scores=(*evidence.scores, Score(layer=4, seed=0, value=None)),
         item_covariance=tuple(map(tuple, np.pad(evidence.item_covariance, (0, 1), constant_values=7.0).tolist())),
     )
     np.testing.assert_array_equal(posterior(failed).means, posterior(evidence).means)
@@ -288,7 +279,7 @@ def test_scores_decide_whether_infonce_says_anything() -> None:
 
 
 def test_there_must_be_a_score() -> None:
-    with pytest.raises(DataError, match="at least one finite score, got none: scan the model"):
+    with pytest.raises(DataError, match="at least one finite score, got none: fine-tune a layer"):
         posterior(Evidence(n_blocks=6, scores=(Score(layer=3, seed=0, value=None),)))
 
 

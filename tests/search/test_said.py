@@ -25,7 +25,7 @@ def states(n: int) -> Iterator[tuple[Evidence, SearchAnswer]]:
         made = world(rng, n_blocks, item_error=float(rng.choice([0.3, 3.0])), n_folds=n_folds)
         places = [(layer, seed) for layer in range(n_blocks + 1) for seed in range(3)]
         drawn = [places[i] for i in rng.permutation(len(places))[: int(rng.integers(1, 9))]]
-        evidence = made.evidence([(False, layer, seed) for layer, seed in drawn])
+        evidence = made.evidence(drawn)
         if rng.random() < 0.3:
             evidence = Evidence(n_blocks=n_blocks, scores=evidence.scores)
         if rng.random() < 0.3 and len(drawn) > 2:
@@ -67,10 +67,3 @@ def test_a_layer_without_a_run_that_is_left_out_is_not_ruled_out(failed: bool) -
     sentence = replace(answer(evidence), candidates=(1, 3, 4, 5, 6)).sureness
     assert sentence.startswith("95% sure that the best layer is one of 1 and 3 to 6; ")
     assert ("the run of layer 2 failed" if failed else "layer 2 was not run") in sentence
-
-
-def test_a_search_that_scanned_alone_compares_nothing() -> None:
-    scan = tuple(Score(layer=layer, seed=0, value=70.0 + layer, scan=True) for layer in range(6))
-    answered = answer(Evidence(n_blocks=5, scores=scan))
-    assert answered.sureness.endswith("; no layer was run by itself yet.")
-    assert (answered.doubt, answered.whole, answered.worse) == (None, None, ())

@@ -69,10 +69,8 @@ def shaped(
     return World(
         truth=truth,
         steps=rng.lognormal(0.0, 0.7, n_blocks),
-        scan=runs,
         runs=runs,
-        scan_influences=known,
-        run_influences=known,
+        influences=known,
         n_folds=seeds,
         infonce=infonce,
     )

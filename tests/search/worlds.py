@@ -15,13 +15,9 @@ class World:
     """(layers,): f."""
     steps: Array
     """(n_blocks,)."""
-    scan: Array
-    """(layers, seeds): scores of the scans."""
     runs: Array
     """(layers, seeds): scores of fine-tuning runs."""
-    scan_influences: Array
-    """(layers, seeds, items)."""
-    run_influences: Array
+    influences: Array
     """(layers, seeds, items)."""
     n_folds: int = 1
     """Seeds validate on items of their own where there are several."""
@@ -32,23 +28,17 @@ class World:
     def n_blocks(self) -> int:
         return len(self.truth) - 1
 
-    def evidence(self, names: list[tuple[bool, int, int]]) -> Evidence:
-        """Of scores named by (whether of the scan, layer, seed)."""
-        values = [(self.scan if scan else self.runs)[layer, seed] for scan, layer, seed in names]
-        psi = [
-            (self.scan_influences if scan else self.run_influences)[layer, seed] for scan, layer, seed in names
-        ] or np.zeros((0, 1))
-        folds = np.array([seed % self.n_folds for *_, seed in names])
+    def evidence(self, names: list[tuple[int, int]]) -> Evidence:
+        """Of scores named by layer and seed."""
+        psi = [self.influences[name] for name in names] or np.zeros((0, 1))
+        folds = np.array([seed % self.n_folds for _, seed in names])
         covariance = np.array(psi) @ np.array(psi).T * (folds[:, None] == folds)
         return Evidence(
             n_blocks=self.n_blocks,
-            scores=tuple(
-                Score(layer=layer, seed=seed, value=float(value), scan=scan)
-                for (scan, layer, seed), value in zip(names, values, strict=True)
-            ),
+            scores=tuple(Score(layer=layer, seed=seed, value=float(self.runs[layer, seed])) for layer, seed in names),
             item_covariance=tuple(map(tuple, covariance.tolist())),
             steps=tuple(self.steps.tolist()),
-            n_items=self.scan_influences.shape[-1] * self.n_folds,
+            n_items=self.influences.shape[-1] * self.n_folds,
             n_folds=self.n_folds,
             infonce=None if self.infonce is None else tuple(self.infonce.tolist()),
         )
@@ -77,20 +67,15 @@ def world(
     truth = 70 + _draw(rng, spread**2 * _matern(np.abs(place[:, None] - place) / length))
     truth[0] -= abs(rng.normal(0.0, 6.0))
 
-    bias = rng.normal(0.0, 2.0) + rng.normal(0.0, 2.5) * layers / n_blocks
-    bias += _draw(rng, 1.2**2 * _matern(apart / n_blocks / 0.5))
-    bias[0] += rng.normal(0.0, 3.0)
-    # all layers share three times the variance that they have of their own; a scan has some of its own, so has a run
+    # all layers share three times the variance that they have of their own; a run has some of its own
     own = item_error**2 / 2 * np.exp(-apart / 5)
-    layer_items = np.block(
-        [[3 * own[0, 0] + own, 3 * own[0, 0] + 0.85 * own], [3 * own[0, 0] + 0.85 * own, 3 * own[0, 0] + own]]
-    )
+    layer_items = 3 * own[0, 0] + own
     root, run_items = np.linalg.cholesky(layer_items + 1e-9 * np.eye(len(layer_items))), 0.06 * item_error**2
     shape, n = (n_blocks + 1, seeds), n_blocks + 1
     of_seed = np.arange(seeds) % n_folds
-    items = (root @ rng.standard_normal((2 * n, n_folds)))[:, of_seed]
-    influences = (root @ rng.standard_normal((n_folds, 2 * n, n_items)) / np.sqrt(n_items))[of_seed].transpose(1, 0, 2)
-    own_influences = rng.standard_normal((2, *shape, n_items)) * np.sqrt(run_items / n_items)
+    items = (root @ rng.standard_normal((n, n_folds)))[:, of_seed]
+    influences = (root @ rng.standard_normal((n_folds, n, n_items)) / np.sqrt(n_items))[of_seed].transpose(1, 0, 2)
+    own_influences = rng.standard_normal((*shape, n_items)) * np.sqrt(run_items / n_items)
     infonce = None
     if slope is not None:
         infonce = 2.0 + _draw(rng, 0.5**2 * _matern(apart / n_blocks / 0.3))
@@ -98,10 +83,8 @@ def world(
     return World(
         truth=truth,
         steps=steps,
-        scan=(truth + bias)[:, None] + items[n:] + rng.normal(0.0, np.hypot(seed_error / 2, run_items**0.5), shape),
-        runs=truth[:, None] + items[:n] + rng.normal(0.0, np.hypot(seed_error, run_items**0.5), shape),
-        scan_influences=influences[n:] + own_influences[0],
-        run_influences=influences[:n] + own_influences[1],
+        runs=truth[:, None] + items + rng.normal(0.0, np.hypot(seed_error, run_items**0.5), shape),
+        influences=influences + own_influences,
         n_folds=n_folds,
         infonce=infonce,
     )
@@ -109,7 +92,7 @@ def world(
 
 def search(world: World, settings: SearchSettings) -> tuple[Evidence, list[Decision]]:
     """Search as a user would; return all evidence and every decision, the last of which stops."""
-    names: list[tuple[bool, int, int]] = []
+    names: list[tuple[int, int]] = []
     decisions: list[Decision] = []
     while True:
         evidence = world.evidence(names)
@@ -117,10 +100,7 @@ def search(world: World, settings: SearchSettings) -> tuple[Evidence, list[Decis
         run = decisions[-1].run
         if run is None:
             return evidence, decisions
-        if run.scan:
-            names += [(True, layer, run.seed) for layer in range(world.n_blocks + 1)]
-        else:
-            names.append((False, run.layer, run.seed))
+        names.append((run.layer, run.seed))
 
 
 def _matern(distance: Array) -> Array:

@@ -62,7 +62,7 @@ def found(model: Path, cache: Path, task: Task = TASK, **settings: Any) -> Findi
 
 @pytest.fixture(scope="module")
 def finding(six: Path, cache: Path) -> Finding:
-    return found(six, cache, budget=0.3, scan=True, against_last=2)
+    return found(six, cache, budget=0.3, against_last=2)
 
 
 def numbers(finding: Finding) -> Finding:
@@ -73,20 +73,15 @@ def numbers(finding: Finding) -> Finding:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Layer and seed of the truncated runs that are really made; -1 for a scan."""
+    """Layer and seed of the runs that are really made."""
     begun: list[tuple[int, int]] = []
-    alone, joint = runs.fine_tune, runs.fine_tune_jointly
+    alone = runs.fine_tune
 
     def counting(encoder: Encoder, layer: int, *arguments: Any, seed: int, **options: Any) -> Any:
         begun.append((layer, seed))
         return alone(encoder, layer, *arguments, seed=seed, **options)
 
-    def counting_scans(*arguments: Any, seed: int, **options: Any) -> Any:
-        begun.append((-1, seed))
-        return joint(*arguments, seed=seed, **options)
-
     monkeypatch.setattr(runs, "fine_tune", counting)
-    monkeypatch.setattr(runs, "fine_tune_jointly", counting_scans)
     return begun
 
 
@@ -94,14 +89,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 @pytest.mark.slow
-def test_a_scan_comes_first_and_the_budget_holds(finding: Finding) -> None:
-    assert [made.scan for made in finding.runs[:7]] == [True] * 7
-    truncated = [(made.run.layer, made.run.seed) for made in finding.runs if not made.scan]
+def test_no_run_is_made_twice_and_the_budget_holds(finding: Finding) -> None:
+    truncated = [(made.run.layer, made.run.seed) for made in finding.runs]
     assert len(set(truncated)) == len(truncated)
     assert finding.answer.full_sweep == 5 * 28
-    assert finding.answer.spent == sum(layer + 1 for layer, _ in truncated) + 7 * len(
-        {made.run.seed for made in finding.runs if made.scan}
-    )
+    assert finding.answer.spent == sum(layer + 1 for layer, _ in truncated)
     assert set(finding.answer.candidates) >= {finding.best_layer}
     assert finding.best_layer in {run.layer for run in finding.fine_tuned}
     assert finding.speed(6) == (1, 1, 1)
@@ -116,9 +108,7 @@ def test_readings_say_where_to_look(six: Path, cache: Path, finding: Finding, ma
     texts = TASK.texts()
     infonce = read_curves(given(str(six), Model(device="cpu", cache_dir=cache)), texts, ["InfoNCE"])["InfoNCE"]
     alone = found(six, cache, budget=0.3)
-    assert not any(each.scan for each in alone.runs)
     assert alone.runs[0].run.layer == 1 + int(np.argmax(infonce.values[1:]))
-    assert all(layer >= 0 for layer, _ in made), "expected no scan"
     words = toy_task_of("entities", train=24, validation=12, test=12)
     assert _readings(words) == ["self CKA"], "expected nothing of sentences for words"
     assert _readings(TASK) == ["self CKA", "InfoNCE"]
@@ -129,7 +119,7 @@ def test_a_finding_survives_the_disk(finding: Finding) -> None:
 
 
 def test_what_is_done_is_not_done_again(six: Path, cache: Path, finding: Finding, made: list[tuple[int, int]]) -> None:
-    again = found(six, cache, budget=0.3, scan=True, against_last=2)
+    again = found(six, cache, budget=0.3, against_last=2)
     assert numbers(again) == numbers(finding)
     assert made == []
 
@@ -149,12 +139,11 @@ def test_where_the_weights_are_or_will_be(six: Path, cache: Path, finding: Findi
     saved = load_saved_run(Path(finding.weights.directory))
     assert saved
     assert saved[0] == dataclasses.replace(run, model="", task="")
-    scanned = found(six, tmp_path, budget=0.05, scan=True, save_models=True)
-    assert scanned.weights
-    assert (scanned.fine_tuned, scanned.weights.scan, scanned.weights.kept) == ((), True, True)
-    saved = load_saved_run(Path(scanned.weights.directory), scanned.best_layer)
+    kept = found(six, tmp_path, budget=0.05, save_models=True)
+    assert kept.weights.kept
+    saved = load_saved_run(Path(kept.weights.directory))
     assert saved
-    assert (saved[0].weighting, saved[0].layer) == ("falling", scanned.best_layer)
+    assert saved[0].layer == kept.best_layer
 
 
 @pytest.mark.slow
@@ -172,8 +161,8 @@ def test_a_killed_search_goes_on_to_the_same_finding(
     with monkeypatch.context() as patch:
         patch.setattr(runs, "save_finished", killed)
         with pytest.raises(KeyboardInterrupt):
-            found(six, tmp_path, budget=0.3, scan=True, against_last=2)
-    again = found(six, tmp_path, budget=0.3, scan=True, against_last=2)
+            found(six, tmp_path, budget=0.3, against_last=2)
+    again = found(six, tmp_path, budget=0.3, against_last=2)
     assert numbers(again) == numbers(finding)
     assert len(made) == len(set(made)) + 1
 
@@ -274,9 +263,8 @@ def test_runs_are_validated_by_folds_in_turn(six: Path, cache: Path, finding: Fi
     options = Model(device="cpu", cache_dir=cache)
     for each in finding.runs:
         assert each.fold == each.run.seed % 2
-        if not each.scan:
-            folder = run_folder(given(checkpoint, options), folds[each.fold], QUICK)
-            assert run_in(folder, each.run.layer, each.run.seed) == each.run
+        folder = run_folder(given(checkpoint, options), folds[each.fold], QUICK)
+        assert run_in(folder, each.run.layer, each.run.seed) == each.run
 
 
 @pytest.mark.slow
@@ -286,8 +274,7 @@ def test_without_folds_the_runs_are_those_of_finetune(six: Path, cache: Path) ->
     folder = run_folder(given(resolve(str(six)), Model(device="cpu", cache_dir=cache)), TASK, QUICK)
     for each in whole.runs:
         assert each.fold == 0
-        if not each.scan:
-            assert run_in(folder, each.run.layer, each.run.seed) == each.run
+        assert run_in(folder, each.run.layer, each.run.seed) == each.run
 
 
 @pytest.mark.slow
@@ -334,7 +321,7 @@ def test_a_score_that_is_the_same_for_all_items_is_not_without_error() -> None:
 def test_a_shallow_model_is_swept(tmp_path: Path) -> None:
     model = save_tiny("bert", tmp_path / "model", num_hidden_layers=2)
     finding = found(model, tmp_path, seeds=1)
-    assert [(made.scan, made.run.layer) for made in finding.runs] == [(False, 0), (False, 1), (False, 2)]
+    assert [made.run.layer for made in finding.runs] == [0, 1, 2]
 
 
 def test_twenty_validation_examples_are_said(six: Path, tmp_path: Path) -> None:
@@ -348,48 +335,25 @@ def test_twenty_validation_examples_are_said(six: Path, tmp_path: Path) -> None:
 # ---- what goes wrong ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_a_layer_that_fails_in_the_scan_is_reported(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    joint = runs.fine_tune_jointly
-
-    def spoiled(*arguments: Any, **options: Any) -> Any:
-        made, outputs = joint(*arguments, **options)
-        return tuple(dataclasses.replace(run, error="no score" * (run.layer == 4)) for run in made), outputs
-
-    monkeypatch.setattr(runs, "fine_tune_jointly", spoiled)
-    finding = found(six, tmp_path, budget=0.2, scan=True)
-    assert all([run.layer for run in scan] == [0, 1, 2, 3, 5, 6] for scan in finding.scans)
-    assert finding.scans
-    assert finding.scanned(4) is None
-    assert finding.scanned(5) == pytest.approx(np.mean([scan[4].validation["spearman"] for scan in finding.scans]))
-
-
-@pytest.mark.parametrize("scan", few([False, True], lambda scan: not scan))
 def test_a_run_that_fails_is_reported_and_the_search_goes_on(
-    six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scan: bool
+    six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone, tried, failed = runs.fine_tune, list[str](), list[str]()
+    alone, tried, failed = runs.fine_tune, list[int](), list[int]()
 
     def failing(encoder: Encoder, layer: int, *arguments: Any, **options: Any) -> Any:
-        tried.append(str(layer))
-        failed[:] = failed or [str(layer)]
-        if str(layer) in failed:
+        tried.append(layer)
+        failed[:] = failed or [layer]
+        if layer in failed:
             raise TrainingError("the loss became nan")
         return alone(encoder, layer, *arguments, **options)
 
-    def failing_scan(*_: Any, **__: Any) -> Any:
-        tried.append("all")
-        raise TrainingError("the loss became inf")
-
     monkeypatch.setattr(runs, "fine_tune", failing)
-    monkeypatch.setattr(runs, "fine_tune_jointly", failing_scan)
-    finding = found(six, tmp_path, budget=0.3, scan=scan)
+    finding = found(six, tmp_path, budget=0.3)
     assert f"layer {failed[0]} failed: the loss became nan" in finding.failures
-    assert ("the scan failed: the loss became inf" in finding.failures) == ("all" in tried) == scan
-    assert set(tried) - {"all", *failed}
+    assert set(tried) - {*failed}
     table = runs_table(finding).data
     assert table["layer"] == tuple(tried)
-    assert [score is None for score in table["test"]] == [each in ("all", *failed) for each in tried]
+    assert [score is None for score in table["test"]] == [each in failed for each in tried]
     assert table["spent"][-1] == finding.answer.share, "expected what failed runs cost"
     assert from_json(Finding, to_json(finding)) == finding
 
@@ -456,7 +420,7 @@ def test_what_ends_the_search_ends_it_at_once(
     monkeypatch.setattr(runs, "fine_tune", full)
     assert finding.best_layer != 6
     with pytest.raises(InsufficientMemoryError, match="no memory is left"):
-        found(six, cache, budget=0.3, scan=True, against_last=5)
+        found(six, cache, budget=0.3, against_last=5)
     assert len(tried) == 1
 
 
@@ -472,7 +436,7 @@ def test_texts_that_are_cut_are_reported_once_for_all_folds(
 
 def test_a_budget_too_small_for_a_run_says_what_one_costs(six: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"the first run costs 5\.0%, so give at least 5\.0%"):
-        found(six, tmp_path, budget=0.01, scan=True)
+        found(six, tmp_path, budget=0.01, start=6)
 
 
 @pytest.mark.parametrize("start", ["x", 1.0])

@@ -267,11 +267,10 @@ def test_a_model_whose_first_run_the_budget_does_not_reach_is_left_out(
     [
         ((0, 0), {}, DataError, "expected different models, got .*six and .*six, which are the same"),
         ((), {}, DataError, "expected at least one model, got none"),
-        ((0, 1), {"scan": True}, DataError, "expected no scan with several models: leave it out"),
         ((0, 1), {"budget": 0.01}, DataError, r"a budget for at least one run of each model, got 1\.0%"),
         ((0, 2), {}, ModelError, "nothing here"),
     ],
-    ids=["twice", "none", "scan", "budget", "missing"],
+    ids=["twice", "none", "budget", "missing"],
 )
 def test_what_cannot_be_is_refused_before_anything_is_trained(
     two: list[Path],

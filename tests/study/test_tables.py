@@ -19,7 +19,7 @@ from tests.report.conftest import FINDINGS
 NAMES = {
     *("layer", "parameters", "cka", "cka_interval_low", "cka_interval_high", "compared_layer", "InfoNCE", "kept"),
     *("expected", "expected_interval_low", "expected_interval_high", "chance_best", "chance_within", "behind"),
-    *("candidate", "found_drop", "scan", "validation_by_seed", "untrained", "tmft_mean", "tmft_std", "runs", "flag"),
+    *("candidate", "found_drop", "validation_by_seed", "untrained", "tmft_mean", "tmft_std", "runs", "flag"),
     *("tmft_interval_low", "tmft_interval_high", "tmft_seeds", "tmft_seed_numbers", "tmft_by_seed"),
     *("tmft_validation", "tmft_validation_by_seed", "tmft_best_seed", "floor"),
 }
@@ -60,7 +60,7 @@ def test_a_layer_has_its_seeds_and_the_best_of_them_by_validation() -> None:
 
 
 def test_a_layer_has_its_interval() -> None:
-    finding = FINDINGS["found in a scan alone"]()
+    finding = FINDINGS["found in one run"]()
     assert finding.comparison
     row, errors = finding.table.records()[8], finding.comparison.comparisons[0].curve.uncertainty
     assert errors
@@ -77,29 +77,18 @@ def test_a_layer_has_what_the_search_says_of_it() -> None:
         assert (row["expected"], *ends) == (belief.mean, *belief.interval)
         said = row["chance_best"], row["chance_within"], row["behind"]
         assert said == (belief.chance_best, belief.chance_within, belief.behind)
-        assert row["scan"] == finding.scanned(row["layer"]) is not None
-
-
-def test_several_scans_are_averaged() -> None:
-    finding = FINDINGS["found as expected"]()
-    first, second = finding.scans
-    scores = [run.validation["spearman"] for run in (first[4], second[4])]
-    assert finding.scanned(4) == statistics.fmean(scores)
-    assert scores[0] != scores[1]
 
 
 def test_a_run_without_a_score_stands_where_it_was_made() -> None:
     finding = FINDINGS["found as expected"]()
-    last, plain = finding.last_layer, runs_table(finding).data
-    assert plain["layer"][:3] == ("all", "all", "8")
-    first = MadeRun(scan=False, fold=0, layer=4, seed=0, run=None)
-    later, end = MadeRun(scan=True, fold=2, layer=last, seed=2, run=None), 2 * (last + 1)
-    longer = dataclasses.replace(finding, runs=(first, *finding.runs[:end], later, *finding.runs[end:]))
+    plain = runs_table(finding).data
+    first, later = MadeRun(fold=0, layer=4, seed=0, run=None), MadeRun(fold=2, layer=12, seed=2, run=None)
+    longer = dataclasses.replace(finding, runs=(first, *finding.runs[:2], later, *finding.runs[2:]))
     table = runs_table(longer).data
-    assert table["layer"] == ("4", "all", "all", "all", *plain["layer"][2:])
+    assert table["layer"] == (4, *plain["layer"][:2], 12, *plain["layer"][2:])
     assert [i for i, score in enumerate(table["validation"]) if score is None] == [0, 3]
-    assert (table["seed"][3], table["part"][3], table["at_layer"][3], table["seconds"][3]) == (2, 3, None, None)
-    assert table["block_steps"][:4] == (5, last + 1, last + 1, last + 1)
+    assert (table["seed"][3], table["part"][3], table["seconds"][3]) == (2, 3, None)
+    assert table["block_steps"][:4] == (5, 9, 10, 13)
 
 
 @pytest.mark.parametrize(

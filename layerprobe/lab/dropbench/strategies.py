@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Weighting
 from layerprobe.lab.dropbench.results import Needs
-from layerprobe.lab.dropbench.zoo import RunName, TunedLayers, ZooEntry
+from layerprobe.lab.dropbench.zoo import TunedLayers, ZooEntry
 from layerprobe.readings.reading import INFONCE, SELF_CKA
 from layerprobe.search.plan import answer, next_run
 from layerprobe.search.posterior import layer_steps
@@ -24,8 +24,6 @@ Array = NDArray[np.float64]
 PAPER_SEEDS = 5
 FIND_BUDGETS = (0.05, 0.10, 0.15, 0.20)
 """Shares of the paper's sweep."""
-SCANNED: Weighting = "falling"
-"""The weighting of the scans that a search has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +78,6 @@ class Recorded:
         return self.tuned.validation_errors is not None
 
     @property
-    def scanned(self) -> bool:
-        """Whether searches can begin with a scan: there is one, with errors."""
-        errors = self.tuned.validation_errors
-        return errors is not None and errors.weighting == SCANNED
-
-    @property
     def infonce(self) -> tuple[float, ...] | None:
         """By layer, as searches have it."""
         metrics = self.entry.metrics
@@ -97,33 +89,34 @@ class Recorded:
         means = self.validation[np.ix_(tried, seeds)].mean(axis=1).tolist()
         return Answer(layer=tried[best_of(means)], cost=self.share(len(seeds) * _block_steps(tried)), seeds=seeds)
 
-    def search(self, budget_steps: float, *, scan: bool = False, first: int = 0) -> Answer | None:
+    def search(self, budget_steps: float, *, first: int = 0) -> Answer | None:
         """Search until it ends by itself or the next run would exceed a budget in block-steps.
 
-        A seed is left, where there are three, to score the choice on. The search is given the seeds, and the scans, in
-        a circle from the one at position `first` on.
+        A seed is left, where there are three, to score the choice on. The search is given the seeds in a circle from
+        the one at position `first` on.
 
         Returns:
             None where the budget is too small for the first run.
         """
         n_blocks, n_seeds = self.n_layers - 1, len(self.tuned.seeds)
-        settings = SearchSettings(budget=1.0, seeds=n_seeds - 1 if n_seeds > 2 else n_seeds, scan=scan)
+        settings = SearchSettings(budget=1.0, seeds=n_seeds - 1 if n_seeds > 2 else n_seeds)
         share = min(budget_steps / settings.full_sweep(n_blocks), 1.0)
-        within = SearchSettings(budget=share, seeds=settings.seeds, scan=scan)
-        runs: tuple[RunName, ...] = ()
+        within = SearchSettings(budget=share, seeds=settings.seeds)
+        runs: tuple[tuple[int, int], ...] = ()
         try:
             while (run := next_run(self.evidence(runs, first=first), within).run) is not None:
-                layers = range(n_blocks + 1) if run.scan else [run.layer]
-                runs += tuple((layer, run.seed, run.scan) for layer in layers)
+                runs += ((run.layer, run.seed),)
         except DataError:
             return None
         return self.answered(runs, settings, first=first)
 
-    def answered(self, runs: tuple[RunName, ...], settings: SearchSettings | None = None, *, first: int = 0) -> Answer:
-        """Return the search's answer after some runs."""
+    def answered(
+        self, runs: Sequence[tuple[int, int]], settings: SearchSettings | None = None, *, first: int = 0
+    ) -> Answer:
+        """Return the search's answer after some runs, each a layer and a seed."""
         evidence = self.evidence(runs, first=first)
         result = answer(evidence, settings)
-        seeds = {(seed + first) % len(self.tuned.seeds) for _, seed, scanned in runs if not scanned}
+        seeds = {(seed + first) % len(self.tuned.seeds) for _, seed in runs}
         return Answer(
             layer=result.best_layer,
             cost=self.share(evidence.spent),
@@ -132,31 +125,21 @@ class Recorded:
             sufficient=result.smallest_sufficient,
         )
 
-    def evidence(self, runs: tuple[RunName, ...], *, first: int = 0) -> Evidence:
+    def evidence(self, runs: Sequence[tuple[int, int]], *, first: int = 0) -> Evidence:
         """Return what runs scored on validation, with their errors over items; seeds count from the first.
 
         Readings say how far layers lie from each other, and where to look first.
         """
         tuned, errors, metrics = self.tuned, self.tuned.validation_errors, self.entry.metrics
         assert errors is not None
-        scans, n_seeds = tuned.whole_scans(SCANNED), len(tuned.seeds)
         scores = tuple(
-            Score(
-                layer=layer,
-                seed=seed,
-                value=(
-                    scans[(seed + first) % len(scans)].validation[layer]
-                    if scanned
-                    else tuned.validation[layer][(seed + first) % n_seeds]
-                ),
-                scan=scanned,
-            )
-            for layer, seed, scanned in runs
+            Score(layer=layer, seed=seed, value=tuned.validation[layer][(seed + first) % len(tuned.seeds)])
+            for layer, seed in runs
         )
         return Evidence(
             n_blocks=self.n_layers - 1,
             scores=scores,
-            item_covariance=tuple(map(tuple, errors.covariance(runs).tolist())),
+            item_covariance=tuple(map(tuple, errors.covariance([(*run, False) for run in runs]).tolist())),
             steps=layer_steps(metrics[SELF_CKA].values[1:]) if SELF_CKA in metrics else None,
             infonce=self.infonce,
             n_items=round(errors.units),
@@ -185,7 +168,6 @@ def training_strategies() -> list[Strategy]:
         scan("falling", own_model=True),
         halving(),
         *(find(budget) for budget in FIND_BUDGETS),
-        find(0.15, scan=True),
         *(sweep(n_seeds) for n_seeds in (1, 3, 5)),
         sweep(1, step=2),
         *(once(order, budget) for order in ORDERS for budget in FIND_BUDGETS[:3]),
@@ -367,15 +349,14 @@ def halved(scores: Array) -> tuple[int, Array]:
 # ---- find -------------------------------------------------------------------------------------------------------
 
 
-def find(budget: float, *, scan: bool = False) -> Strategy:
+def find(budget: float) -> Strategy:
     """Return the search of `layerprobe.search` with a budget, a share of the paper's sweep."""
 
     def choices(model: Recorded) -> Iterator[Answer | None]:
-        steps, playable = budget * model.full_sweep, model.scanned if scan else model.searchable
-        orders = range(len(model.tuned.seeds) if playable else 0)
-        return (model.search(steps, scan=scan, first=first) for first in orders)
+        orders = range(len(model.tuned.seeds) if model.searchable else 0)
+        return (model.search(budget * model.full_sweep, first=first) for first in orders)
 
-    return _strategy(f"find, {budget:.0%}{', after a scan' if scan else ''}", "layerprobe.search", choices)
+    return _strategy(f"find, {budget:.0%}", "layerprobe.search", choices)
 
 
 def _block_steps(layers: Iterable[int]) -> int:

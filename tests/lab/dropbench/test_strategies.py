@@ -89,10 +89,9 @@ def test_halving_costs_parts_of_runs(model: Recorded) -> None:
 
 def test_a_search_is_what_asking_run_by_run_gives(model: Recorded) -> None:
     settings = SearchSettings(budget=0.1 * 5 / 2, seeds=2)
-    runs: tuple[tuple[int, int, bool], ...] = ()
+    runs: tuple[tuple[int, int], ...] = ()
     while (run := next_run(model.evidence(runs, first=1), settings).run) is not None:
-        layers = range(7) if run.scan else [run.layer]
-        runs += tuple((layer, run.seed, run.scan) for layer in layers)
+        runs += ((run.layer, run.seed),)
     found = model.search(0.1 * FULL, first=1)
     assert found is not None
     assert found.cost * FULL == pytest.approx(model.evidence(runs).spent)
@@ -102,16 +101,14 @@ def test_a_search_is_what_asking_run_by_run_gives(model: Recorded) -> None:
     assert found.layer in found.stated
 
 
-def test_a_search_has_the_numbers_of_scans_and_runs(model: Recorded) -> None:
-    names = (*((layer, 0, True) for layer in range(7)), (4, 1, False))
-    evidence = model.evidence(names)
-    first = next(run for run in model.tuned.scans if run.weighting == "falling")
-    assert [score.value for score in evidence.scores] == [*first.validation, model.tuned.validation[4][1]]
+def test_a_search_has_the_numbers_of_runs(model: Recorded) -> None:
+    evidence = model.evidence([(6, 0), (4, 1)])
+    assert [score.value for score in evidence.scores] == [model.tuned.validation[6][0], model.tuned.validation[4][1]]
     assert model.tuned.validation_errors is not None
-    np.testing.assert_allclose(evidence.item_covariance, model.tuned.validation_errors.covariance(names))
+    expected = model.tuned.validation_errors.covariance([(6, 0, False), (4, 1, False)])
+    np.testing.assert_allclose(evidence.item_covariance, expected)
     assert (evidence.n_items, evidence.spent) == (400, 7 + 5)
-    turned = model.evidence(names, first=2)
-    assert turned.scores[0].value == first.validation[0], "expected the first of two scans again"
+    turned = model.evidence([(6, 0), (4, 1)], first=2)
     assert turned.scores[-1].value == model.tuned.validation[4][0], "expected the first of three seeds after the last"
 
 
@@ -125,7 +122,6 @@ def test_find_says_what_it_spent_and_states_a_set(model: Recorded) -> None:
         assert len(choice.seeds) <= 2, "expected a seed that is left to score on"
         assert choice.sufficient is None or choice.sufficient <= choice.layer
     assert all(first in each.seeds for first, each in enumerate(choices))
-    assert all(each.cost >= 7 / FULL for each in find(0.15, scan=True).choose(model))
     assert find(0.01).choose(model) == [], "expected nothing for less than one run"
 
 
@@ -146,7 +142,7 @@ def test_infonce_says_where_a_search_looks_first(model: Recorded) -> None:
     assert model.infonce is None
 
 
-def test_without_errors_or_scans_there_is_no_search() -> None:
+def test_without_errors_there_is_no_search() -> None:
     old = records(entry("old", "a", RISING))
     assert not old.searchable
     played = ["sweep, 1 seed", "sweep, 3 seeds", "sweep, 1 seed, every second layer"]
@@ -154,10 +150,7 @@ def test_without_errors_or_scans_there_is_no_search() -> None:
     played += [f"one seed at {order}, {budget}%" for order in orders for budget in (5, 10, 15)]
     for strategy in training_strategies():
         assert bool(strategy.choose(old)) == (strategy.name in played), strategy.name
-    alone = records(recorded("alone", "a", RISING, scans=()))
-    assert find(0.2, scan=True).choose(alone) == []
-    assert find(0.2).choose(alone)
-    assert alone.searchable
+    assert find(0.2).choose(records(recorded("alone", "a", RISING, scans=())))
 
 
 def test_a_rule_costs_nothing(model: Recorded) -> None:
