@@ -22,6 +22,7 @@ import argparse
 import contextlib
 import ctypes
 import io
+import itertools
 import os
 import statistics
 import time
@@ -62,7 +63,8 @@ def ours(a: Sequence[object], b: Sequence[object], measure: CKA, *, level: float
     (estimate,) = estimate_cka([("a", a), ("b", b)], measures=[measure], level=level)
     assert isinstance(estimate, CKAEstimate)
     if level is not None:
-        estimate.steps(estimate.curve("same-index"))
+        partners = estimate.curve("same-index").reference_layers
+        estimate.differences(estimate, list(itertools.pairwise(enumerate(partners))))
         assert estimate.map.uncertainty is not None
     return estimate.values
 

@@ -20,9 +20,9 @@ REMOVALS_VERSION = 1
 """Of the order in which blocks are taken out; raised where another one would be found."""
 GRAPH_VERSION = 1
 """Of graphs of encoders that other libraries than torch run."""
-SIMILARITY_VERSION = 7
+SIMILARITY_VERSION = 8
 """Of similarities and diagnostics."""
-RANK_VERSION = 3
+RANK_VERSION = 4
 """Of effective ranks with their errors."""
 PROBE_VERSION = 2
 """Of logistic regression on frozen embeddings."""

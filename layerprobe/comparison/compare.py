@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -308,7 +309,7 @@ def _compared(
                 map=dataclasses.replace(estimate.map, **left_out),
                 curve=curve,
                 other_normalization=other,
-                steps=estimate.steps(curve),
+                steps=estimate.differences(estimate, list(itertools.pairwise(enumerate(curve.reference_layers)))),
                 model_diagnostics=diagnostics(model),
                 reference_diagnostics=diagnostics(reference),
                 unit="image" if isinstance(model.distinct[0], ImageItem) else "text",

@@ -41,7 +41,6 @@ from layerprobe.prediction.rule import (
 from layerprobe.prediction.values import PLATEAU, Decline, DropPrediction
 from layerprobe.readings.reading import Reading
 from layerprobe.similarity.values import SimilarityCurve
-from layerprobe.stats.sentences import plateau_sentence
 
 SOURCE = "Rep, Dukic and Snajder 2024 (2402.13130)"
 # A decline counts when it exceeds both of these.
@@ -103,7 +102,6 @@ def plateau_rule(
     curve: SimilarityCurve,
     *,
     model: str = "the model",
-    reference: str = "the reference",
     measure: str = "CKA",
     draws: int = DRAWS,
     seed: int = 0,
@@ -124,8 +122,7 @@ def plateau_rule(
     Where the curve has intervals, the rule is also applied to curves redrawn within its errors, and what it says of
     them is counted. Layers are flagged on the observed curve alone.
 
-    The sentence calls things as model, reference and measure say. The rule sees the curve at
-    `layers`; those before them are left out, and those behind them flagged.
+    The rule sees the curve at `layers`; those before them are left out, and those behind them flagged.
 
     Examples:
         >>> values = (0.90, 0.91, 0.90, 0.89, 0.70, 0.55)
@@ -157,20 +154,6 @@ def plateau_rule(
         recommended_layer=onset - 1,
         rule=PLATEAU,
         evidence=evidence,
-        sentence=plateau_sentence(
-            measure,
-            model=model,
-            reference=reference,
-            plateau=evidence.plateau,
-            plateau_layers=evidence.plateau_layers,
-            last_value=curve.values[layers[-1]],
-            decline=evidence.decline,
-            decline_interval=evidence.decline_interval,
-            threshold=evidence.threshold,
-            onset=onset,
-            last=layers[-1],
-            n_blocks=n_blocks,
-        ),
         baselines={"last layer": last_layer(n_blocks), "fixed fraction of depth": fixed_fraction(n_blocks)},
         flagged_in=shares[0],
         recommended_in=shares[1],

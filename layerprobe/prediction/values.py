@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 
 from layerprobe.files.serialisation import RARE
-from layerprobe.readings.reading import DIGITS
-from layerprobe.results import numbers
+from layerprobe.readings.reading import CKA, DIGITS, READINGS
 from layerprobe.results.charts import Chart, Line, Quantity
+from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
 from layerprobe.results.shown import LeavesOut, Shown, of_layers
 from layerprobe.results.table import Column, Table, chance
 from layerprobe.similarity.values import CurveUncertainty
-from layerprobe.stats import sentences
 
 PLATEAU = "plateau of CKA"
 """The rule that flags the final layers which lie below the plateau before them."""
@@ -80,21 +80,25 @@ class Record:
     """Pretrained and random ones of these, and others that no rule was chosen by."""
 
     @property
-    def sentence(self) -> str:
-        """How good the layer of the rule is, and whether its flag says anything."""
+    def checks(self) -> Iterator[Check]:
+        """Yield how good its layers and flags were on encoders of which some drop, and on others."""
         some, none = ([part for part in self.parts if bool(part.drops) == drops] for drops in (True, False))
-
-        def flagged(parts: list[RecordPart]) -> tuple[int, int]:
-            return sum(part.false_alarms for part in parts), sum(part.models - part.drops for part in parts)
-
-        return sentences.record_sentence(
-            self.budget,
-            [part.mean_regret for part in some],
-            [part.last_regret for part in some],
-            dropping=(sum(part.caught for part in some), sum(part.drops for part in some)),
-            others=flagged(some),
-            none_drop=flagged(none),
-        )
+        for name, parts in (("record", some), ("record without drops", none)):
+            if parts:
+                counts = {
+                    "models": sum(part.models for part in parts),
+                    "drops": sum(part.drops for part in parts),
+                    "caught": sum(part.caught for part in parts),
+                    "others": sum(part.models - part.drops for part in parts),
+                    "false": sum(part.false_alarms for part in parts),
+                }
+                facts = {name: Fact(value=value, unit="count") for name, value in counts.items()}
+                regrets = {"regret": [part.mean_regret for part in parts], "last": [part.last_regret for part in parts]}
+                facts |= {
+                    name: Fact(value=fmean(values), interval=(min(values), max(values)))
+                    for name, values in regrets.items()
+                }
+                yield Check(name=name, passed=None, facts=facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -113,8 +117,6 @@ class DropPrediction(LeavesOut, Shown):
     """Name of the rule."""
     evidence: Decline | None
     """Of the decline of CKA, also where the rule reads other numbers; None without a reference."""
-    sentence: str
-    """The prediction in plain words, with the record of the rule where it is known."""
     baselines: dict[str, int]
     """Layers that simpler ways recommend: last layer, best zero-shot layer, fixed fraction of depth."""
     flagged_in: tuple[float, ...] = ()
@@ -134,13 +136,8 @@ class DropPrediction(LeavesOut, Shown):
     """How many of the last layers give all texts one embedding: they are flagged without a reading."""
     n_texts: tuple[int, int] | None = None
     """How many texts were read, and how many there are; None where no texts were given."""
-
-    @property
-    def trusted(self) -> tuple[str, ...]:
-        """What is predicted and what that is worth, and of how many texts it is."""
-        n, available = self.n_texts or (None, 0)
-        texts = sentences.texts_sentence(n, available, self.same)
-        return (self.sentence, *filter(None, (texts,)))
+    readable: bool = field(default=True, metadata=RARE)
+    """Whether the model can read the texts; nothing is predicted where it cannot."""
 
     @property
     def drops(self) -> bool:
@@ -229,11 +226,9 @@ class DropPrediction(LeavesOut, Shown):
             )
             for number, name in enumerate(self.read)
         )
-        which = numbers.counted_layers(self.drop_layers) if self.drops else "no layer"
-        flagged = f"Flagged: {which}; layer {self.recommended_layer} is recommended."
         share = Line("drop_probability" if self.flagged_in else "drop")
-        flags = Chart(lines=(share,), name="flags", heading="The same for other texts", kind="bars", finding=flagged)
-        return tuple(replace(chart, chosen="the recommended layer", drops="flagged layers") for chart in (*read, flags))
+        flags = Chart(lines=(share,), name="flags", heading="The same for other texts", kind="bars")
+        return tuple(replace(chart, chosen="where to look first", drops="flagged layers") for chart in (*read, flags))
 
     @property
     def table(self) -> Table:
@@ -241,19 +236,59 @@ class DropPrediction(LeavesOut, Shown):
         return self.table_with(n_layers=self.n_layers)
 
     @property
-    def heading(self) -> str:
-        """Where to look first."""
-        return f"{'Look first at' if self.drops else 'Keep'} layer {self.recommended_layer} of {self.n_layers - 1}"
+    def conclusion(self) -> Conclusion:
+        """Where to look first, by what, and how often the rule is right."""
+        last, fallen = self.n_layers - 1, tuple(layer for layer in self.drop_layers if layer in self.layers)
+        case = "look" if fallen else "collapsed" if self.drops else "keep"
+        facts = dict(self._grounds())
+        if self.same is not None:
+            facts["same"] = Fact(value=self.same, unit="chance")
+        if self.record is not None:
+            facts["regret"] = Fact(value=self.record.mean_regret)
+            facts["models"] = Fact(value=self.record.models, unit="count")
+        if self.n_texts is not None:
+            facts |= {"texts": Fact(value=self.n_texts[0], unit="count")}
+            facts |= {"available": Fact(value=self.n_texts[1], unit="count")}
+        names = {"layer": self.recommended_layer, "last": last, "rule": self.rule, "flagged": self.drop_layers}
+        reading = CKA if self.rule == PLATEAU else next(iter(self.read), "")
+        return Conclusion(
+            kind="predict",
+            case=case if self.readable else "unread",
+            verdict=Verdict.UNDECIDED if self.readable else Verdict.FAILED,
+            choice=Choice.upto(last, self.recommended_layer) if self.readable else None,
+            facts=facts if self.readable else {},
+            names=names | {"reading": reading, "unit": READINGS[reading].unit if reading in READINGS else ""},
+            checks=tuple(self.record.checks) if self.record is not None and self.readable else (),
+        )
+
+    def _grounds(self) -> Iterator[tuple[str, Fact]]:
+        """Yield the fall that the rule reads: from the highest layer, or the plateau, to the last one."""
+        if self.rule == PLATEAU and self.evidence is not None:
+            fall, ends = self.evidence.decline, self.evidence.decline_interval
+            yield "fall", Fact(value=fall, unit="similarity", interval=ends, level=self.evidence.level)
+            yield "highest", Fact(value=self.evidence.plateau, unit="similarity")
+            yield "lowest", Fact(value=self.evidence.plateau - fall, unit="similarity")
+            yield "threshold", Fact(value=self.evidence.threshold, unit="similarity")
+            return
+        for values in [*self.read.values()][:1]:
+            seen = self.layers[1:] if self.first_layer == 0 else self.layers
+            top = max(seen, key=values.__getitem__)
+            yield "fall", Fact(value=values[top] - values[seen[-1]], unit="number")
+            yield "highest", Fact(value=values[top], unit="number")
+            yield "top", Fact(value=top, unit="layer")
+            yield "lowest", Fact(value=values[seen[-1]], unit="number")
 
     @property
-    def rest(self) -> str:
-        """Why."""
-        return self.sentence.partition(". ")[2] if self.sentence.startswith(sentences.LOOK_FIRST) else self.sentence
+    def details(self) -> tuple[Table, ...]:
+        """What simpler rules recommend."""
+        ways = {self.rule: self.recommended_layer, **self.baselines}
+        columns = Column("rule", tuple(ways)), Column("recommended", tuple(ways.values()), "layer")
+        return (Table(columns=columns, title="Compared with simpler rules"),)
 
     @property
-    def summary(self) -> str:
-        """The result in one line."""
-        return self.sentence
+    def sources(self) -> dict[str, str]:
+        """The rule."""
+        return {"Rule": f"{self.rule}, also on bootstrap samples" if self.flagged_in else self.rule}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

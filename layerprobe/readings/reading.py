@@ -11,10 +11,10 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.registry import Registry
 from layerprobe.results.charts import Chart, Line
-from layerprobe.results.shown import LeavesOut, Shown, brief, of_layers
+from layerprobe.results.conclusion import Conclusion, Fact, Verdict
+from layerprobe.results.shown import LeavesOut, Shown, of_layers
 from layerprobe.results.table import Column, Table
 from layerprobe.similarity.values import CurveUncertainty
-from layerprobe.stats.sentences import highest_and_last
 
 if TYPE_CHECKING:
     from layerprobe.readings.source import Source
@@ -88,9 +88,21 @@ class LayerCurve(LeavesOut, Shown):
             yield Column(title, filled, form=DIGITS, unit=unit, meaning=meaning, shown=title == name)
 
     @property
-    def summary(self) -> str:
-        """The result in one line."""
-        return f"{len(self.values)} layers: {brief(of_layers(self.layers, self.values), DIGITS)}"
+    def conclusion(self) -> Conclusion:
+        """Where it is highest, and how far it falls from there."""
+        top, last = max(self.layers, key=self.values.__getitem__), self.layers[-1]
+        numbers = {
+            "highest": self.values[top],
+            "lowest": self.values[last],
+            "fall": self.values[top] - self.values[last],
+        }
+        return Conclusion(
+            kind="reading",
+            case="falls" if top != last else "highest at the end",
+            verdict=Verdict.DECIDED,
+            facts={name: Fact(value=value, unit="number") for name, value in numbers.items()},
+            names={"layer": top, "last": last},
+        )
 
 
 Need = Literal["embeddings", "views", "labels", "reference"]
@@ -196,12 +208,6 @@ def reading_of(name: str) -> Reading:
 def alone() -> list[str]:
     """Return the names of the readings that need nothing but the model and texts."""
     return [name for name, reading in READINGS.usable().items() if reading.alone]
-
-
-def course(curves: Mapping[str, Sequence[float]], *, layers: range) -> str:
-    """Return where each of some curves is highest, of some layers, and where it ends, with the units of readings."""
-    units = {name: READINGS[name].unit for name in curves if name in READINGS}
-    return highest_and_last(curves, layers=layers, units=units)
 
 
 def curves_table(curves: Mapping[str, LayerCurve]) -> Table:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from layerprobe.names import plural
-from layerprobe.readings.reading import LayerCurve, course
 from layerprobe.report.facts import about, models, size_facts
 from layerprobe.results import numbers
 from layerprobe.results.blocks import Blocks
@@ -83,12 +82,3 @@ def _provenance(result: Scores) -> dict[str, str | None]:
         facts[numbers.capitalised(plural(first.unit))] = f"{first.n_items:,}"
         facts |= {numbers.capitalised(name): f"{n:,}" for name, n in (first.facts or {}).items()}
     return facts | {"Settings": ", ".join(f"{name} {value}" for name, value in result.settings.items()) or None}
-
-
-# ---- readings -------------------------------------------------------------------------------------------
-
-
-def curve_page(curve: LayerCurve) -> Page:
-    """Return the page of a curve by layer."""
-    heading = numbers.capitalised(course({"value": curve.values}, layers=curve.layers))
-    return page_of(curve, kind="readings", heading=heading, lead=())

@@ -115,7 +115,8 @@ def _filled(template: Template, values: Mapping[str, Any]) -> str:
 
 def _values(of: Conclusion | Check | Step) -> dict[str, Any]:
     values: dict[str, Any] = {name: _Written(fact) for name, fact in of.facts.items()}
-    values |= {name: _Listed(value) if isinstance(value, tuple) else value for name, value in of.names.items()}
+    texts = {name: value for name, value in of.names.items() if value != ""}
+    values |= {name: _Listed(value) if isinstance(value, tuple) else value for name, value in texts.items()}
     if isinstance(of, Conclusion) and of.choice is not None:
         values |= _of_choice(of.choice)
     return values

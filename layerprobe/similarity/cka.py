@@ -214,11 +214,6 @@ class CKAEstimate:
         """Groups, where they are the units."""
         return None if self.groups is None else int(self.groups.max()) + 1
 
-    @property
-    def method(self) -> str:
-        """How the errors are computed, in a few words."""
-        return f"influence of each {'sample' if self.groups is None else 'group'}"
-
     @cached_property
     def map(self) -> SimilarityMap:
         """Every layer against every layer."""
@@ -281,14 +276,8 @@ class CKAEstimate:
             band_lower=band_lower,
             band_upper=band_upper,
             covariance=as_matrix(covariances),
-            method=self.method,
-            n_groups=self.n_groups,
         )
         return dataclasses.replace(curve, uncertainty=uncertainty)
-
-    def steps(self, curve: SimilarityCurve) -> tuple[Interval, ...]:
-        """Return the change of a curve from each layer to the next, tested on the same samples."""
-        return self.differences(self, list(itertools.pairwise(enumerate(curve.reference_layers))))
 
     def differences(self, other: Any, at: Sequence[tuple[tuple[int, int], tuple[int, int]]]) -> tuple[Interval, ...]:
         """Return values of `other` less values of this estimate; none for the biased estimator or without a level."""
@@ -318,6 +307,6 @@ class CKAEstimate:
             standard_errors=errors,
             lower=lower,
             upper=upper,
-            method=self.method,
+            method=f"influence of each {'sample' if self.groups is None else 'group'}",
             n_groups=self.n_groups,
         )

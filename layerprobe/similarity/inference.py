@@ -231,9 +231,7 @@ def curve_uncertainty(
     if units < MIN_UNITS:
         raise DataError(f"expected at least {MIN_UNITS} samples or groups for an error, got {units}")
     covariances = rows @ rows.T / n**2 * units / (units - 1)
-    n_groups = None if groups is None else units
-    method = "influence values"
-    return student_uncertainty(numbers, covariances, freedom=units - 1, level=level, method=method, n_groups=n_groups)
+    return student_uncertainty(numbers, covariances, freedom=units - 1, level=level)
 
 
 def student_uncertainty(
@@ -242,8 +240,6 @@ def student_uncertainty(
     *,
     freedom: int,
     level: float,
-    method: str,
-    n_groups: int | None,
     limits: tuple[float, float] = (-math.inf, math.inf),
 ) -> CurveUncertainty:
     """Return Student's intervals and the band of the whole curve, with ends cut to the limits."""
@@ -264,8 +260,6 @@ def student_uncertainty(
         band_lower=around(-width),
         band_upper=around(width),
         covariance=as_matrix(covariances),
-        method=method,
-        n_groups=n_groups,
     )
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +26,7 @@ from layerprobe.similarity.checks import (
     varying,
 )
 from layerprobe.similarity.inference import MIN_UNITS, difference_label, group_numbers, student_uncertainty, tested
-from layerprobe.similarity.values import Alignment, LayerMeasure, Matrix, Measure, SimilarityCurve, SimilarityMap
+from layerprobe.similarity.values import Alignment, LayerMeasure, Measure, SimilarityCurve, SimilarityMap
 
 PARTS = 10
 """Of texts or groups, left out one at a time, where there are so many: each takes a whole comparison of two
@@ -36,69 +35,14 @@ layers."""
 Pair = tuple[int, int]
 
 
-def measure_map(
-    model_layers: Collection[ArrayLike],
-    reference_layers: Iterable[ArrayLike],
-    measure: Measure,
-    *,
-    model_name: str = "the model",
-    reference_name: str = "the reference",
-) -> Matrix:
-    """Compare every layer of one model with every layer of another.
-
-    Each layer is read and prepared once. What was prepared of the reference stays in memory, that of the model is
-    made one layer at a time: per layer 16 n k bytes for neighbours, 4 n^2 for RSA, 8 n d for the others.
-    Layers may be loaded while they are iterated over.
-
-    Args:
-        model_layers: (n, d) embeddings of layers 0, 1, ... of the model, n >= 4; d may differ by layer.
-        reference_layers: The same of the reference, for the same samples in the same order.
-        measure: Any but CKA.
-        model_name: What messages call the model.
-        reference_name: What messages call the reference.
-
-    Returns:
-        values[i][j] of layer i of the model and layer j of the reference, in the range that the measure declares.
-
-    Examples:
-        >>> from layerprobe.similarity.measures.rsa import RSA
-        >>> layers = np.random.default_rng(0).normal(size=(3, 50, 8))
-        >>> values = measure_map(layers, layers[:2], RSA())
-        >>> len(values), len(values[0]), round(values[1][1], 12)
-        (3, 2, 1.0)
-    """
-    checked = layer_measure(measure)
-    reference = list(_prepared(reference_layers, checked, model=reference_name))
-    values: list[tuple[float, ...]] = []
-    for layer in _prepared(model_layers, checked, model=model_name):
-        values.append(tuple(_compared(checked, layer, other) for other in reference))
-        report("comparing layers", len(values), len(model_layers))
-    return tuple(values)
-
-
 def layer_similarity(X: ArrayLike, Y: ArrayLike, measure: Measure, *, names: tuple[str, str] = ("X", "Y")) -> float:
     """Return the similarity of (n, d) and (n, e) embeddings of the same samples by any measure but CKA.
 
     Raises:
-        LayerProbeError: As in `measure_map`.
+        LayerProbeError: As `prepare` of the measure, or if the numbers of samples differ.
     """
     checked = layer_measure(measure)
     return _compared(checked, _prepare(X, checked, name=names[0]), _prepare(Y, checked, name=names[1]))
-
-
-def samples_without_parts(units: NDArray[np.intp], *, parts: int, seed: int = 0) -> list[NDArray[np.bool_]]:
-    """Return which samples stay when one random part of units at a time is left out.
-
-    Units are (n,) numbers of samples or of their groups, counted from 0. Parts, at most as many as units, differ in
-    size by at most one unit.
-
-    Examples:
-        >>> groups = np.array([0, 0, 1, 1, 1, 2])
-        >>> sorted(int(kept.sum()) for kept in samples_without_parts(groups, parts=3))
-        [3, 4, 5]
-    """
-    left_out = np.array_split(np.random.default_rng(seed).permutation(int(units.max()) + 1), parts)
-    return [~np.isin(units, part) for part in left_out]
 
 
 def zscored(X: ArrayLike, *, name: str) -> Array:
@@ -111,10 +55,8 @@ def zscored(X: ArrayLike, *, name: str) -> Array:
 
 def layer_measure(measure: Measure) -> LayerMeasure[Any]:
     """Return the measure; raise DataError if it is CKA, or no measure."""
-    if not isinstance(measure, Measure):
-        raise DataError(f"expected an instance of a class of layerprobe.similarity.measures, got {measure!r}")
     if not isinstance(measure, LayerMeasure):
-        raise DataError(f"expected a measure of two layers, got {measure.title}: use estimate_cka")
+        raise DataError(f"expected a measure of two layers, such as RSA(), got {measure!r}; for CKA use estimate_cka")
     return measure
 
 
@@ -130,14 +72,6 @@ def _prepare(layer: ArrayLike, measure: LayerMeasure[Any], *, name: str) -> Prep
 def _compared(measure: LayerMeasure[Any], first: Prepared, second: Prepared) -> float:
     check_same_samples(first[1], second[1], name=first[0], other=second[0])
     return measure.compare(first[2], second[2])
-
-
-def _prepared(layers: Iterable[ArrayLike], measure: LayerMeasure[Any], *, model: str) -> Iterator[Prepared]:
-    i = -1
-    for i, layer in enumerate(layers):
-        yield _prepare(layer, measure, name=f"layer {i} of {model}")
-    if i < 0:
-        raise DataError(f"{model} has no layers, expected at least one")
 
 
 def similarity_curve(similarities: SimilarityMap, *, alignment: Alignment = "same-index") -> SimilarityCurve:
@@ -186,14 +120,23 @@ def measure_layers(
     measure: Measure,
     *,
     level: float | None = LEVEL,
-    groups: NDArray[np.intp] | None = None,
+    groups: ArrayLike | None = None,
     model_name: str = "the model",
     reference_name: str = "the reference",
 ) -> MeasureEstimate:
-    """Compare every layer of one model with every layer of another, as `measure_map`, with errors of its curves.
+    """Compare every layer of one model with every layer of another by any measure but CKA, with errors of its curves.
 
-    Intervals and bands of curves have the confidence level, None leaves them out; `groups` are (n,) numbers
-    of what samples belong to, where groups are the independent units.
+    Each layer is read and prepared once. What was prepared of the reference stays in memory, that of the model is
+    made one layer at a time: per layer 16 n k bytes for neighbours, 4 n^2 for RSA, 8 n d for the others.
+
+    Args:
+        model_layers: (n, d) embeddings of layers 0, 1, ... of the model, n >= 4; d may differ by layer.
+        reference_layers: The same of the reference, for the same samples in the same order.
+        measure: Any but CKA.
+        level: Confidence level of intervals and bands of curves; None leaves them out.
+        groups: (n,) labels, such as of documents, where these and not the samples are independent of each other.
+        model_name: What messages call the model.
+        reference_name: What messages call the reference.
 
     Returns:
         The map, and what curves and tests are computed from. There are no intervals with fewer than five samples or
@@ -207,32 +150,41 @@ def measure_layers(
     """
     if level is not None:
         check_level(level)
-    if len(model_layers) == 0:
-        raise DataError(f"{model_name} has no layers, expected at least one")
+    names = model_name, reference_name
+    for name, layers in zip(names, (model_layers, reference_layers), strict=True):
+        if not len(layers):
+            raise DataError(f"{name} has no layers, expected at least one")
     n, checked = len(model_layers[0]), layer_measure(measure)
-    numbers = None if groups is None else group_numbers(groups, n)
-    remaining = [] if level is None else _without_parts(n, numbers, checked)
+    units = np.arange(n) if groups is None else group_numbers(groups, n)
+    remaining = [] if level is None else _without_parts(units, checked)
+    reference = [
+        _prepare(layer, checked, name=f"layer {i} of {reference_name}") for i, layer in enumerate(reference_layers)
+    ]
+    values: list[tuple[float, ...]] = []
     with part(start=0, share=1, whole=2 if remaining else 1):
-        values = measure_map(
-            model_layers, reference_layers, measure, model_name=model_name, reference_name=reference_name
-        )
+        for i, layer in enumerate(model_layers):
+            prepared = _prepare(layer, checked, name=f"layer {i} of {model_name}")
+            values.append(tuple(_compared(checked, prepared, other) for other in reference))
+            report("comparing layers", len(values), len(model_layers))
     return MeasureEstimate(
         layers=(model_layers, reference_layers),
-        names=(model_name, reference_name),
-        map=SimilarityMap(measure=measure, values=values, n_samples=n),
+        names=names,
+        map=SimilarityMap(measure=measure, values=tuple(values), n_samples=n),
         level=level,
         remaining=remaining,
-        n_groups=None if numbers is None else int(numbers.max()) + 1,
     )
 
 
-def _without_parts(n: int, groups: NDArray[np.intp] | None, measure: LayerMeasure[Any]) -> list[NDArray[np.bool_]]:
-    """Return which samples stay, for every part that is left out; none where these are too few."""
-    units = np.arange(n) if groups is None else groups
+def _without_parts(units: NDArray[np.intp], measure: LayerMeasure[Any]) -> list[NDArray[np.bool_]]:
+    """Return which samples stay, for every random part of units that is left out; none where these are too few.
+
+    Units are (n,) numbers of samples or of their groups, counted from 0; parts differ in size by at most one unit.
+    """
     n_units = int(units.max()) + 1
     if n_units < MIN_UNITS:
         return []
-    remaining = samples_without_parts(units, parts=min(PARTS, n_units))
+    parts = np.array_split(np.random.default_rng(0).permutation(n_units), min(PARTS, n_units))
+    remaining = [~np.isin(units, part) for part in parts]
     return remaining if min(rows.sum() for rows in remaining) >= max(MIN_SAMPLES, measure.least_samples) else []
 
 
@@ -250,16 +202,8 @@ class MeasureEstimate:
     """Confidence level of intervals; None leaves them out."""
     remaining: Sequence[NDArray[np.bool_]] = ()
     """(n,) for every part that is left out, which samples stay; none where there are no intervals."""
-    n_groups: int | None = None
-    """Groups, where they and not texts are the independent units."""
     _replicates: dict[Pair, Array | None] = field(default_factory=dict)
     """What `replicates` returned, by pair."""
-
-    @property
-    def method(self) -> str:
-        """How the errors are computed, in a few words."""
-        how = "tenths of the" if len(self.remaining) == PARTS else "single"
-        return f"leaving out {how} {'texts' if self.n_groups is None else 'groups'}"
 
     def replicates(self, at: Pair) -> Array | None:
         """Return (parts,) values of two layers, each without one part of samples; None where there are none."""
@@ -304,15 +248,9 @@ class MeasureEstimate:
             (parts - 1) / parts * deviations @ deviations.T,
             freedom=parts - 1,
             level=self.level,
-            method=self.method,
-            n_groups=self.n_groups,
             limits=self.map.measure.range,
         )
         return dataclasses.replace(curve, uncertainty=uncertainty)
-
-    def steps(self, curve: SimilarityCurve) -> tuple[Interval, ...]:
-        """Return the change of a curve from each layer to the next, tested on the same samples."""
-        return self.differences(self, list(itertools.pairwise(enumerate(curve.reference_layers))))
 
     def differences(self, other: Any, at: Sequence[tuple[Pair, Pair]]) -> tuple[Interval, ...]:
         """Return values of `other`, of the same samples, less values of this; none where one of them has no interval.

@@ -306,10 +306,6 @@ class CurveUncertainty:
     """Of the same band."""
     covariance: Matrix
     """Of the errors of two layers of the model: samples that raise one often raise the next."""
-    method: str = ""
-    """How the errors were computed, in a few words."""
-    n_groups: int | None = None
-    """Groups, where they and not texts are the independent units."""
 
     @property
     def standard_errors(self) -> tuple[float, ...]:

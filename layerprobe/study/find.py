@@ -203,7 +203,7 @@ def _predicted(
         predicted = drop_of_curves(short_name(label), n_blocks, layers, read, rule=rule)
     except DataError:
         return None
-    logger.info("before fine-tuning: %s", predicted.sentence)
+    logger.info("before fine-tuning: %s", predicted.summary)
     return predicted
 
 

@@ -32,7 +32,7 @@ from layerprobe.prediction.rule import ModelCurves, Rule, fixed_fraction, last_l
 from layerprobe.prediction.rules import check_depth, plateau_rule
 from layerprobe.prediction.values import PLATEAU, DropPrediction
 from layerprobe.readings.frozen import layer_curve
-from layerprobe.readings.reading import CKA, INFONCE, READINGS, SELF_CKA, LayerCurve, course
+from layerprobe.readings.reading import CKA, INFONCE, READINGS, SELF_CKA, LayerCurve
 from layerprobe.readings.source import N_ALTERED, read_curves
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import score_split, zero_shot
@@ -40,7 +40,6 @@ from layerprobe.similarity.checks import MIN_SAMPLES
 from layerprobe.similarity.measures import cka
 from layerprobe.similarity.values import Alignment, Measure
 from layerprobe.stats.crossed import item_covariance
-from layerprobe.stats.sentences import look_first_sentence, no_drop_sentence
 from layerprobe.study.values import Prediction
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.quality import DataQuality
@@ -330,24 +329,15 @@ def drop_of_curves(
     left_out: dict[str, Any] = {"first_layer": layers.start, "collapsed": n_blocks + 1 - layers.stop}
     record, by_plateau = None if _unlike_fitted(comparison, rule) else tuned.record, None
 
-    def with_record(sentence: str) -> str:
-        return f"{sentence} {record.sentence}" if record else sentence
-
     if comparison is not None:
-        reference = short_names(comparison.model.name, comparison.reference.name)[1]
         measure = comparison.map.measure.short_name
-        by_plateau = plateau_rule(comparison.curve, model=model, reference=reference, measure=measure, layers=layers)
+        by_plateau = plateau_rule(comparison.curve, model=model, measure=measure, layers=layers)
         if rule == PLATEAU:
-            sentence = with_record(by_plateau.sentence)
-            return replace(by_plateau, sentence=sentence, baselines=baselines, record=record, **left_out)
+            return replace(by_plateau, baselines=baselines, record=record, **left_out)
         baselines[PLATEAU] = by_plateau.recommended_layer
     read = {name: by_name[name] for name in tuned.curves if name != CKA}
     values = {name: curve.values for name, curve in read.items()}
-    grounds = course(values, layers=range(max(layers.start, 1), layers.stop))
     flagged = range(layer + 1, n_blocks + 1)
-    sentence = no_drop_sentence(model, n_blocks, grounds)
-    if flagged:
-        sentence = look_first_sentence(model, grounds, flagged, collapsed=flagged[layers[-1] - layer :])
     flagged_in, recommended_in = tuned.shares(seen, most=layers[-1])
     return DropPrediction(
         drop_layers=tuple(flagged),
@@ -355,7 +345,6 @@ def drop_of_curves(
         recommended_layer=layer,
         rule=rule,
         evidence=by_plateau.evidence if by_plateau else None,
-        sentence=with_record(sentence),
         baselines=baselines,
         flagged_in=flagged_in,
         recommended_in=recommended_in,
@@ -379,9 +368,8 @@ def of_texts(drop: DropPrediction, n: int, available: int) -> DropPrediction:
 
 def unread(drop: DropPrediction, quality: DataQuality, *, n_blocks: int) -> DropPrediction:
     """Return an empty prediction for a model that cannot read the texts."""
-    sentence = f"Nothing can be predicted: {quality.cautions[0]}."
-    drop = replace(drop, drop_layers=(), onset=None, flagged_in=(), recommended_in=(), record=None)
-    return replace(drop, recommended_layer=n_blocks, sentence=sentence)
+    drop = replace(drop, readable=False, drop_layers=(), onset=None, flagged_in=(), recommended_in=(), record=None)
+    return replace(drop, recommended_layer=n_blocks)
 
 
 # ---- what speaks against it ------------------------------------------------------------------------------

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from layerprobe.finetuning.values import outcome_columns
 from layerprobe.metrics.names import metric_title, points
+from layerprobe.prediction.values import PLATEAU
 from layerprobe.results import numbers
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import of_layers
-from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns, stacked
+from layerprobe.results.table import Column, Table, chance, columns_of, interval_title, layer_columns, stacked
 from layerprobe.scoring.values import floor_columns
 from layerprobe.search.values import EXPECTED_CHART, FLAGGED, GAIN_CHART, KEEP
 from layerprobe.stats.values import pareto_front
@@ -41,7 +42,39 @@ COST_CHART = replace(
 def prediction_table(comparison: Comparison, drop: DropPrediction) -> Table:
     """Return the table of a prediction: each layer's flags and the curves read."""
     _, parameters = layer_columns((), comparison.model.parameters)
-    return drop.table_with(parameters, *_similarity_columns(comparison), n_layers=comparison.model.n_layers)
+    table = drop.table_with(
+        replace(parameters, more=True), *_similarity_columns(comparison), n_layers=comparison.model.n_layers
+    )
+    if comparison.alone:
+        return table
+    line = Line("cka", "" if comparison.curve.uncertainty is None else "cka_interval", joined=True)
+    similarity = Chart(lines=(line,), name="cka", heading="Similarity to the reference", band=True)
+    similarity = replace(similarity, chosen="where to look first", drops="flagged layers")
+    charts = (similarity, *table.charts) if drop.rule == PLATEAU else (*table.charts, similarity)
+    return replace(table, charts=charts)
+
+
+def references_table(names: Sequence[str], predictions: Sequence[DropPrediction]) -> Table:
+    """Return the prediction from each reference alone."""
+    column = columns_of(predictions)
+    return Table(
+        columns=(
+            Column("reference", names),
+            column("rule"),
+            column("drop_layers", title="flagged"),
+            column("recommended", lambda drop: drop.recommended_layer),
+            column("decline", lambda drop: drop.evidence and drop.evidence.decline, title="fall of CKA", form=".3f"),
+            column(
+                "decline_interval",
+                lambda drop: drop.evidence and drop.evidence.decline_interval,
+                title="95 %",
+                form=".3f",
+                interval=True,
+            ),
+            column("any_drop", lambda drop: drop.flagged_in[-1] if drop.flagged_in else None, form=chance, more=True),
+        ),
+        title="What each reference alone would predict",
+    )
 
 
 def finding_table(finding: Finding) -> Table:
@@ -186,7 +219,7 @@ def _similarity_columns(comparison: Comparison) -> tuple[Column, ...]:
     name, others = "cka_interval", of_layers(layers, curve.reference_layers)
     empty = Column(name, [None] * len(others), interval=True)
     return (
-        Column("cka", of_layers(layers, curve.values), title, ".4f", meaning=f"{comparison.map.measure.title}."),
+        Column("cka", of_layers(layers, curve.values), title, ".3f", meaning=f"{comparison.map.measure.title}."),
         empty if errors is None else errors.interval_column(name, layers),
         Column("compared_layer", others, shown=False, meaning="The layer that this one is compared with."),
     )

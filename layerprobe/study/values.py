@@ -21,7 +21,7 @@ from layerprobe.scoring.values import LayerScores
 from layerprobe.search.values import SearchAnswer, gain_of, without_scans
 from layerprobe.stats.paired import ScoredLayers
 from layerprobe.stats.values import Floor
-from layerprobe.study.tables import finding_table, models_table, prediction_table, runs_table
+from layerprobe.study.tables import finding_table, models_table, prediction_table, references_table, runs_table
 from layerprobe.tasks.quality import DataQuality
 
 
@@ -56,44 +56,37 @@ class Prediction(Shown):
         return self.drop.recommended_layer
 
     @property
-    def sentence(self) -> str:
-        """The prediction in plain words."""
-        return self.drop.sentence
+    def conclusion(self) -> Conclusion:
+        """Where to look first, by what it rests on."""
+        comparison, scored = self.comparison, self.zero_shot and self.zero_shot.n_items
+        reference = () if comparison.alone else (comparison.reference.name,)
+        prediction = self.drop.conclusion
+        checks = list(prediction.checks)
+        if len({drop.recommended_layer for drop in self.drops}) > 1:
+            others = tuple(drop.recommended_layer for drop in self.drops[1:])
+            checks.append(Check(name="other references", passed=False, names={"others": others}))
+        if scored:
+            items = {"items": Fact(value=scored[0], unit="count"), "available": Fact(value=scored[1], unit="count")}
+            checks.append(Check(name="zero-shot items", passed=None, facts=items))
+        return replace(prediction, subject=(comparison.model.name, *reference), checks=tuple(checks))
 
     @property
     def table(self) -> Table:
         """One row per layer: similarity, the rule's curves and flags, from the first comparison."""
-        return self.tables[0]
+        return prediction_table(self.comparison, self.drop)
 
     @property
-    def tables(self) -> tuple[Table, ...]:
-        """One table per comparison."""
-        return tuple(map(prediction_table, self.comparisons, self.drops))
+    def details(self) -> tuple[Table, ...]:
+        """What simpler rules and other references predict, and the comparisons."""
+        names = [comparison.reference.name for comparison in self.comparisons]
+        further = (references_table(names, self.drops),) if len(self.drops) > 1 else ()
+        return (*self.drop.details, *further, *Comparisons(comparisons=self.comparisons).details)
 
     @property
-    def parts(self) -> tuple[Table | str, ...]:
-        """What is predicted from each reference, its table, and what one would do without it."""
-        parts: list[Table | str] = []
-        for comparison, drop, table in zip(self.comparisons, self.drops, self.tables, strict=True):
-            if len(self.drops) > 1:
-                other = drop.rule != self.drop.rule
-                by = f", by the {drop.rule}, as the other rule reads the model alone" if other else ""
-                parts.append(f"{chr(10) if parts else ''}Against {comparison.reference.name}{by}:")
-            answer, *grounds = drop.trusted
-            others = ", ".join(f"{name} {layer}" for name, layer in drop.baselines.items())
-            parts += [f"{answer}\n", table, "", *grounds, f"Other ways to choose a layer: {others}.{self.scored}"]
-        return tuple(parts)
-
-    @property
-    def scored(self) -> str:
-        """How many validation items chose the best zero-shot layer, with a space before it; empty where all did."""
-        drawn = self.zero_shot and self.zero_shot.n_items
-        return f" The best zero-shot layer is by {drawn[0]:,} of {drawn[1]:,} validation items." if drawn else ""
-
-    @property
-    def summary(self) -> str:
-        """The result in one line."""
-        return self.sentence
+    def sources(self) -> dict[str, str]:
+        """The models and the rule."""
+        references = [] if self.comparison.alone else [comparison.reference for comparison in self.comparisons]
+        return described(self.comparison.model, *references) | self.drop.sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,7 +122,6 @@ def pair(
     end = drop[0] if drop else n_blocks
     plateau = tuple(range(max(0, end - 3), end))
     level = statistics.median(values[layer] for layer in plateau)
-    flagged = f"layers {drop[0]} to {drop[-1]} will score lower" if drop else "no layer will score lower"
     return Pair(
         comparison=Comparison(
             model=described,
@@ -144,7 +143,6 @@ def pair(
             evidence=Decline(
                 plateau_layers=plateau, plateau=level, decline=level - values[-1], wobble=0.012, threshold=0.05
             ),
-            sentence=f"After fine-tuning, {flagged} than an earlier one; truncate at layer {recommended}.",
             baselines={
                 "last layer": n_blocks,
                 "best zero-shot layer": min(3, n_blocks),

@@ -132,8 +132,8 @@ def whole_comparison(comparison: Comparison, warnings: tuple[str, ...] = ()) -> 
 
 
 def predicted(comparison: Comparison) -> DropPrediction:
-    model, reference = short_names(comparison.model.name, comparison.reference.name)
-    return plateau_rule(comparison.curve, model=model, reference=reference)
+    model, _reference = short_names(comparison.model.name, comparison.reference.name)
+    return plateau_rule(comparison.curve, model=model)
 
 
 def with_intervals(plain: Pair, references: Sequence[str] = (), warnings: tuple[str, ...] = ()) -> Pair:

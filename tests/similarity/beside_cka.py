@@ -1,15 +1,16 @@
 """The measures beside CKA, as tests run through them."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
-from layerprobe.similarity.maps import layer_similarity
+from layerprobe.similarity.maps import layer_similarity, measure_layers
 from layerprobe.similarity.measures.cca import PWCCA, SVCCA
 from layerprobe.similarity.measures.neighbours import CKNNA, MutualKNN
 from layerprobe.similarity.measures.procrustes import Procrustes
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.registry import MEASURES
-from layerprobe.similarity.values import LayerMeasure, Normalize, measure_class
+from layerprobe.similarity.values import LayerMeasure, Matrix, Normalize, measure_class
 
 BESIDE_CKA = [name for name in MEASURES if name != "cka"]
 NEIGHBOURS = 5
@@ -26,6 +27,10 @@ def measured(name: str, normalize: Normalize = "raw", neighbours: int = NEIGHBOU
     """The measure of a name."""
     settings = {"neighbours": neighbours} if name in NEIGHBOUR_MEASURES else {}
     return measure_class(name)(normalize=normalize, **settings)
+
+
+def measure_map(model: Iterable[Any], reference: Iterable[Any], measure: LayerMeasure[Any], **names: str) -> Matrix:
+    return measure_layers(list(model), list(reference), measure, level=None, **names).map.values
 
 
 def mutual_knn(X: Any, Y: Any, *, neighbours: int = 10) -> float:

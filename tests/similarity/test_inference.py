@@ -1,6 +1,7 @@
 """Standard errors, intervals, bands and tests against second formulas; `test_coverage` has their levels."""
 
 import dataclasses
+import itertools
 from typing import Any
 
 import numpy as np
@@ -377,7 +378,7 @@ def test_other_estimators_and_levels_have_no_interval() -> None:
     for found in (estimate(30, measure=CKA(estimator="biased")), estimate(30, level=None)):
         assert found.map.uncertainty is None
         assert found.curve("same-index").uncertainty is None
-        assert found.steps(found.curve("same-index")) == ()
+        assert found.differences(found, [((0, 0), (1, 1))]) == ()
         assert found.differences(found, [((0, 0), (0, 0))]) == ()
     both = estimate_cka(
         [(name, layers) for name, layers in zip("ab", related(30), strict=True)],
@@ -543,7 +544,7 @@ def test_copies_of_layers_do_not_differ(measure: CKA, dtype: type) -> None:
     """As where the first layers were frozen: all is rounding, the values and their errors."""
     layers = [np.random.default_rng(d).normal(size=(300, d)).astype(dtype) for d in (20, 30, 64, 40, 50)]
     (found,) = estimate_cka([("base", layers), ("tuned", layers)], measures=[measure])
-    steps = found.steps(found.curve("same-index"))
+    steps = found.differences(found, [((i, i), (i + 1, i + 1)) for i in range(4)])
     np.testing.assert_allclose([step.value for step in steps], 0, rtol=0, atol=1e-6)
     assert min(step.p_value for step in steps) > 0.3
 
@@ -553,7 +554,7 @@ def test_a_large_difference_is_found() -> None:
     X = rng.normal(size=(300, 8))
     near, far = X + 0.3 * rng.normal(size=X.shape), X + 2 * rng.normal(size=X.shape)
     (found,) = estimate_cka([("model", [near, far]), ("reference", [X, X])])
-    (step,) = found.steps(found.curve("same-index"))
+    (step,) = found.differences(found, [((0, 0), (1, 1))])
     assert step.label == "layer 1 less layer 0"
     assert step.value == pytest.approx(found.values[1, 1] - found.values[0, 0])
     assert step.sign < 0
@@ -575,7 +576,7 @@ def test_steps_follow_the_curve_to_its_partners() -> None:
     found = estimate(60, layers=4)
     for alignment in ("same-index", "best-match"):
         curve = found.curve(alignment)
-        steps = found.steps(curve)
+        steps = found.differences(found, list(itertools.pairwise(enumerate(curve.reference_layers))))
         np.testing.assert_allclose([step.value for step in steps], np.diff(curve.values), rtol=0, atol=1e-15)
         assert [step.label for step in steps] == [f"layer {i + 1} less layer {i}" for i in range(3)]
 

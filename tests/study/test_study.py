@@ -28,7 +28,6 @@ from layerprobe.readings.reading import LayerCurve
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import zero_shot
 from layerprobe.similarity.cka import estimate_cka
-from layerprobe.similarity.maps import measure_map
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
@@ -38,7 +37,7 @@ from layerprobe.study.predict import DEFAULT_RULE, WORDLESS_RULE, default_rule, 
 from layerprobe.study.values import Finding, Weights
 from layerprobe.tasks.values import Examples, Task
 from tests.models import given, save_tiny, tiny_model, tiny_tokenizer
-from tests.similarity.beside_cka import measured
+from tests.similarity.beside_cka import measure_map, measured
 from tests.similarity.oracle import map_by_cka
 from tests.toy_task import toy_pairs, toy_task
 

@@ -13,6 +13,7 @@ from layerprobe_cli.shell import Done, PageCall
 
 if TYPE_CHECKING:
     from layerprobe.encoders.loading import Resolved
+    from layerprobe.results.conclusion import Step
     from layerprobe.tasks.values import Task, TextFile
 
 
@@ -67,8 +68,18 @@ def predict(
             {"reference": None if pair.alone else pair.reference.name, "curve": pair.curve, "prediction": drop}
             for pair, drop in zip(prediction.comparisons, prediction.drops, strict=True)
         ],
+        steps=() if prediction.data and not prediction.data.readable else following(call, model.name, source, data),
         failed=failed,
     )
+
+
+def following(call: PageCall, model: str, source: o.Texts, data: Task | TextFile) -> tuple[Step, ...]:
+    """Return the search that tells, where there are labels; else nothing."""
+    from layerprobe.tasks.values import Task
+
+    if source.task is None or not isinstance(data, Task):
+        return ()
+    return call.step("find", "find", model, "-t", source.task.source, without=o.LOADING)
 
 
 def _read(checkpoint: Resolved, source: o.Texts, data: Task | TextFile) -> Done:
