@@ -11,17 +11,17 @@ from typing import Any, ClassVar, Literal
 from layerprobe.checks import as_declared
 from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import IN_MEMORY, RARE
+from layerprobe.files.serialisation import IN_MEMORY, RARE, to_dict
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import Split, metric_title, points
-from layerprobe.names import counted, distinct_names, listed
+from layerprobe.names import distinct_names, listed
 from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.numbers import capitalised
-from layerprobe.results.shown import Shown, clauses
+from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
+from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, interval_title, layer_columns
 from layerprobe.scoring.values import behind_columns, floor_columns
 from layerprobe.stats.paired import ItemInfluences, ScoredLayers
-from layerprobe.stats.sentences import best_sentence, drawn_anew_in_all, floor_sentence, none_above_floor, with_interval
+from layerprobe.stats.sentences import drawn_anew_in_all
 from layerprobe.stats.values import AgainstBest, Floor
 from layerprobe.training.values import check_protocol
 
@@ -283,7 +283,7 @@ def outcome_columns(outcomes: Sequence[LayerOutcome | None], primary: str | None
             meaning="Mean over seeds, x 100.",
             quantity=quantity("test"),
         ),
-        column("std", lambda outcome: outcome.std, form=".2f", meaning="Deviation over seeds."),
+        column("std", lambda outcome: outcome.std, form=".2f", meaning="Deviation over seeds.", more=True),
         column(
             "interval",
             lambda outcome: outcome.interval,
@@ -294,18 +294,31 @@ def outcome_columns(outcomes: Sequence[LayerOutcome | None], primary: str | None
             over=drawn_anew_in_all(outcome.error for outcome in outcomes if outcome and outcome.error)
             or "over new seeds",
         ),
-        column("seeds", lambda outcome: len(outcome.seeds), 0, form=lambda count: str(count or ""), meaning="Runs."),
+        column(
+            "seeds",
+            lambda outcome: len(outcome.seeds),
+            0,
+            form=lambda count: str(count or ""),
+            meaning="Runs.",
+            more=True,
+        ),
         column("seed_numbers", lambda outcome: outcome.seeds, (), shown=False),
-        column("by_seed", lambda outcome: outcome.scores, (), form=".2f", meaning="On the test split."),
+        column("by_seed", lambda outcome: outcome.scores, (), form=".2f", meaning="On the test split.", more=True),
         column(
             "validation",
             lambda outcome: outcome.validated,
             form=".2f",
             meaning="Mean over seeds.",
             quantity=quantity("validation"),
+            more=True,
         ),
         column("validation_by_seed", lambda outcome: outcome.validation[outcome.primary], (), form=".2f", shown=False),
-        column("best_seed", lambda outcome: outcome.best_seed, meaning="By validation; its score is not the layer's."),
+        column(
+            "best_seed",
+            lambda outcome: outcome.best_seed,
+            meaning="By validation; its score is not the layer's.",
+            more=True,
+        ),
     )
 
 
@@ -337,26 +350,6 @@ def best_by_validation(outcomes: Iterable[LayerOutcome]) -> LayerOutcome:
     return max(outcomes, key=lambda outcome: outcome.validated)
 
 
-def tuned_sentence(
-    outcomes: Sequence[LayerOutcome], floor: Floor | None, compared: AgainstBest | None, *, level: float
-) -> str:
-    """Return which layer is best by validation, and how its test score compares with those of the others."""
-    best, last = best_by_validation(outcomes), outcomes[-1]
-    name, other = (name_of(outcome.choice, "layer ") for outcome in (best, last))
-    score, which = with_interval(best.mean, best.interval, level), f"{name}, the best by validation,"
-    if floor is not None and on_floor(outcomes, floor):
-        return none_above_floor(floor, best.primary, which, f"{score} on test")
-    ahead, be = best.mean - last.mean, "are" if best.blocks else "is"
-    beside = "" if best is last else f", {abs(ahead):.2f} {'above' if ahead >= 0 else 'below'} {other}"
-    headline = f"{capitalised(name)} {be} best by validation: test {metric_title(best.primary)} {score}{beside}"
-    if compared is not None:
-        names = [name_of(outcome.choice) for outcome in outcomes]
-        return best_sentence(compared, names, headline, metric=best.primary, which=which)
-    differ = len({outcome.seeds for outcome in outcomes}) > 1
-    why = "Layers have different seeds, so they are not compared." if differ else ""
-    return " ".join(filter(None, (f"{headline}.", why, floor_sentence(floor))))
-
-
 def on_floor(outcomes: Sequence[LayerOutcome], floor: Floor | None) -> bool:
     """Return whether the layer that is best by validation is not above the floor: then none is recommended."""
     return floor is not None and floor.unbeaten(best_by_validation(outcomes).interval)
@@ -366,13 +359,7 @@ def curves_table(curves: Sequence[Curve], first: Sequence[Column] = ()) -> Table
     """Return what fine-tuning models on tasks showed, a row a layer of each; `first` are columns that name these."""
     rows = [(outcome, *curve) for curve in curves for outcome in curve[0]]
     outcomes, primaries = [row[0] for row in rows], {row[0].primary for row in rows}
-    primary, notes = min(primaries) if len(primaries) == 1 else None, []
-    if any(len(outcome.seeds) > 1 for outcome in outcomes):
-        seeds = ", ".join(map(str, dict.fromkeys(seed for outcome in outcomes for seed in outcome.seeds)))
-        score = metric_title(primary) if primary else "test score"
-        notes = [f"The {score} is the mean over seeds {seeds}; the best seed by validation is listed, too."]
-    if over := drawn_anew_in_all(outcome.error for outcome in outcomes if outcome.error):
-        notes.append(f"Intervals are {over}.")
+    primary = min(primaries) if len(primaries) == 1 else None
     flags = [compared.flag(i) if compared else None for of, _, compared in curves for i in range(len(of))]
     behind = [compared.behind[i] if compared else None for of, _, compared in curves for i in range(len(of))]
     kept = [name_of(outcome.choice) for outcome in outcomes] if any(outcome.blocks for outcome in outcomes) else []
@@ -393,9 +380,8 @@ def curves_table(curves: Sequence[Curve], first: Sequence[Column] = ()) -> Table
             *((Column("flag", flags),) if any(compared for _, _, compared in curves) else ()),
         ),
         title="After fine-tuning",
-        notes=tuple(notes),
         charts=outcome_charts(
-            floor="floor" if any(floor for _, floor, _ in curves) else "",
+            floor="floor" if any(floor and floor.value for _, floor, _ in curves) else "",
             by=" ".join(column.name for column in first),
             x="kept" if kept else "layer",
         ),
@@ -487,50 +473,63 @@ class TuningResult(Shown):
         return best_by_validation(self.outcomes).layer
 
     @property
-    def sentences(self) -> tuple[str, ...]:
-        """Of each model and task, which layer is best by validation, how sure that is on test, and which will do."""
-        several = len(self.floors) > 1
-        return tuple(
-            f"{f'{model} on {task}: ' if several else ''}{tuned_sentence(*curve, level=self.level)}"
-            for (model, task), curve in zip(self._names, self.curves.values(), strict=True)
-        )
-
-    @property
-    def sentence(self) -> str:
-        """The same, together."""
-        scanned = " They are layers of one model: truncated alone, layers can differ." if self.scan else ""
-        return f"{' '.join(self.sentences)}{scanned}"
-
-    @property
     def _names(self) -> list[tuple[str, str]]:
         models = list(dict.fromkeys(model for model, _ in self.curves))
         short = dict(zip(models, distinct_names(models), strict=True))
         return [(short[model], task) for model, task in self.curves]
 
     @property
-    def summary(self) -> str:
-        """The result in one line."""
-        runs = counted(len(self.scored), "run")
-        failed = f", {len(self.failures)} failed" if self.failures else ""
-        return f"{'Scans' if self.scan else 'TMFT'} of {self._about}, {runs}{failed}. {self.sentence}"
-
-    @property
-    def _about(self) -> str:
-        models, tasks = (list(dict.fromkeys(names)) for names in zip(*self._names, strict=True))
-        return f"{listed(models)} on {listed(tasks)}"
-
-    @property
-    def heading(self) -> str:
-        """The best layer of each model on one task; of several tasks, what was fine-tuned."""
-        bests = [best_by_validation(outcomes) for outcomes, _, _ in self.curves.values()]
-        models = [model for model, _ in self._names]
-        on_floors = any(on_floor(outcomes, floor) for outcomes, floor, _ in self.curves.values())
-        if len(bests) == 1:
-            return clauses(self.sentence)[0]
-        if on_floors or len(set(models)) < len(models):
-            return f"Layers of {listed(list(dict.fromkeys(models)))}"
-        best = [f"{name_of(best.choice)} of {model}" for best, model in zip(bests, models, strict=True)]
-        return f"Best layers by validation: {listed(best)}"
+    def conclusion(self) -> Conclusion:
+        """Which layer is best by validation, what it scores on test, and which others may be as good."""
+        models, tasks = (tuple(dict.fromkeys(names)) for names in zip(*self._names, strict=True))
+        counts = {"runs": len(self.scored), "failed": len(self.failures), "curves": len(self.curves)}
+        facts = {name: Fact(value=value, unit="count") for name, value in counts.items() if value}
+        failed = (Check(name="runs failed", passed=False),) if self.failures else ()
+        scan = (Check(name="scan", passed=None),) if self.scan else ()
+        if len(self.curves) > 1:
+            return Conclusion(
+                kind="finetune",
+                case="several",
+                verdict=Verdict.DECIDED,
+                subject=(listed(models), listed(tasks)),
+                facts=facts,
+                checks=(*failed, *scan),
+            )
+        ((outcomes, floor, compared),) = self.curves.values()
+        best, last, names = best_by_validation(outcomes), outcomes[-1], [name_of(one.choice) for one in outcomes]
+        score = Fact(value=best.mean, unit="score", split="test")
+        if best.interval is not None:
+            score = replace(score, interval=best.interval, level=self.level)
+        numbers = {"score": score}
+        if best is not last:
+            numbers["over last"] = Fact(value=best.mean - last.mean, split="test")
+        if best.parameters < last.parameters:
+            numbers["parameters"] = Fact(value=best.parameters / last.parameters - 1, unit="share")
+        numbers |= {} if compared is None else {"behind": compared.facts("test").get("behind", score)}
+        checks = [*failed, *scan]
+        if compared is None and len(outcomes) > 1:
+            checks.append(Check(name="not compared", passed=None))
+        if compared is not None:
+            checks += compared.checks(names, "test")
+            facts |= {name: fact for name, fact in compared.facts("test").items() if name not in ("score", "behind")}
+        elif floor is not None and floor.value:
+            facts["floor"] = Fact(value=floor.value, unit="score", split="test")
+        is_floor = floor is not None and on_floor(outcomes, floor)
+        return Conclusion(
+            kind="finetune",
+            case="floor" if is_floor else "blocks" if best.blocks else "best",
+            verdict=Verdict.FAILED if is_floor else Verdict.UNDECIDED if compared is None else compared.verdict,
+            subject=(*models, *tasks),
+            facts=numbers | facts,
+            names={
+                **({} if compared is None else compared.names(names)),
+                "layer": name_of(best.choice).removeprefix("blocks "),
+                "last": name_of(last.choice, "layer "),
+                "metric": f"{metric_title(best.primary)} x 100",
+                "trivial": floor.by if floor else "",
+            },
+            checks=tuple(checks),
+        )
 
     @property
     def table(self) -> Table:
@@ -549,22 +548,26 @@ class TuningResult(Shown):
         return curves_table([self.curves[key] for key in keys], first)
 
     @property
-    def page(self) -> dict[str, Any]:
-        """What its page has besides its table, see `declared_page`: of several tasks, a section each."""
+    def details(self) -> tuple[Table, ...]:
+        """Of several tasks, a table each."""
         keys: dict[str, list[tuple[str, str]]] = {}
         for key in self.curves:
             keys.setdefault(key[1], []).append(key)
-        tables = {task: self._table(of_task) for task, of_task in keys.items()}
-        several = len(tables) > 1
-        named = {
-            task: (replace(table, charts=(replace(table.charts[0], name=f"task-{number}"),)),)
-            for number, (task, table) in enumerate(tables.items(), 1)
-        }
+        tables = [replace(self._table(of_task), title=task) for task, of_task in keys.items()]
+        if len(tables) < 2:
+            return ()
+        return tuple(
+            replace(table, charts=(replace(table.charts[0], name=f"task-{number}"),))
+            for number, table in enumerate(tables, start=1)
+        )
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Where the models and tasks are from, and how they were trained."""
+        models, tasks = (dict.fromkeys(names) for names in zip(*self.curves, strict=True))
+        protocol = to_dict(self.runs[0].protocol)
         return {
-            "kind": "one run for all layers" if self.scan else "fine-tuned layers",
-            "about": self._about,
-            "facts": (f"{len(self.scored)} of {counted(len(self.runs), 'run')} finished",) if self.failures else (),
-            "first": None if several else self.table,
-            "sections": named if several else {},
-            **({"lead": self.sentences} if len(self.floors) > 1 else {}),
+            "Models": ", ".join(models),
+            "Tasks": ", ".join(tasks),
+            "Fine-tuning": ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in protocol.items()),
         }

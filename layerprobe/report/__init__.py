@@ -6,7 +6,6 @@ PAGES = {
     "SimilarityMap": "layerprobe.report.comparison:map_page",
     "Scores": "layerprobe.report.scores:scores_page",
     "LayerScores": "layerprobe.report.scores:layer_scores_page",
-    "TuningResult": "layerprobe.results.page:declared_page",
     "Differences": "layerprobe.results.page:declared_page",
     "Profile": "layerprobe.profiling.page:profile_page",
     "Profiles": "layerprobe.profiling.page:profile_page",

@@ -143,7 +143,9 @@ def layer_columns(layers: Iterable[int], parameters: Sequence[int] = ()) -> tupl
     """Return the column of layers and, where they are known, that of the parameters of the truncated models."""
     layer = Column("layer", tuple(layers), meaning="Blocks kept.")
     about = "Of the truncated model, without pooler."
-    return (layer, Column("parameters", parameters, form=millions, meaning=about)) if parameters else (layer,)
+    return (
+        (layer, Column("parameters", parameters, form=millions, meaning=about, more=True)) if parameters else (layer,)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,7 +61,7 @@ def sentence(conclusion: Conclusion) -> str:
 
 def cost(conclusion: Conclusion) -> str:
     """Return what it took to know, such as `8 runs, 7 min, 19 % of a sweep`; empty of what took nothing."""
-    return _filled(_words()[conclusion.kind].get("cost", ""), _values(conclusion)).removeprefix(", ")
+    return _filled(_words()[conclusion.kind].get("cost", ""), _values(conclusion)).lstrip(", ")
 
 
 def tiles(conclusion: Conclusion) -> list[tuple[str, str]]:
@@ -93,7 +93,7 @@ def _of_case(conclusion: Conclusion, part: str) -> str:
     template = of_kind[conclusion.case].get(part, of_kind.get(part, ""))
     if isinstance(template, Mapping):
         template = template.get(conclusion.verdict, template.get("else", ""))
-    return _capital(_filled(template, _values(conclusion)))
+    return _capital(_filled(template, _values(conclusion)).lstrip(",; "))
 
 
 def _capital(text: str) -> str:
@@ -135,7 +135,7 @@ class _Listed:
     items: tuple[Any, ...]
 
     def __format__(self, spec: str) -> str:
-        if not self.items:
+        if not self.items:  # as if there were none
             raise KeyError(spec)
         if spec == "n":
             return f"{len(self.items):,}"

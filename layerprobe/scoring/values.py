@@ -172,14 +172,16 @@ def behind_columns(behind: Sequence[float | None]) -> tuple[Column, ...]:
     if not any(points is not None for points in behind):
         return ()
     about = "Points that the best layer is ahead at most on test, true of all layers together."
-    return (Column("behind", behind, "at most behind", ".2f", meaning=about),)
+    return (Column("behind", behind, "at most behind", ".2f", meaning=about, more=True),)
 
 
 def floor_columns(floors: Sequence[Floor | None]) -> tuple[Column, ...]:
-    """Return the column of floors, with a note on what they are; empty where no row has one."""
+    """Return the column of floors, with a note on what they are; empty where no row has one above or below 0."""
     by = dict.fromkeys(floor.by for floor in floors if floor is not None)
+    if not any(floor.value for floor in floors if floor is not None):
+        return ()
     meaning = f"By {', or '.join(by)}."
-    return (columns_of(floors)("floor", lambda floor: floor.value, form=".2f", meaning=meaning),) if by else ()
+    return (columns_of(floors)("floor", lambda floor: floor.value, form=".2f", meaning=meaning, more=True),)
 
 
 Place = tuple[int, int]

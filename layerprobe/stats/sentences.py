@@ -4,16 +4,13 @@ Every result uses these, so that one thing is said in one way; a language would 
 them, with examples of every case, stand in `tests/stats/sentences.txt`.
 """
 
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from layerprobe.context import duration
-from layerprobe.errors import option
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, in_percent, listed, plural, told_apart
 from layerprobe.results.numbers import capitalised
-from layerprobe.stats.values import AgainstBest, Floor, MarginVerdict, Verdict
+from layerprobe.stats.values import AgainstBest, Floor, MarginVerdict
 
 Ends = tuple[float, float]
 
@@ -21,8 +18,6 @@ MANY = 8
 """More names than these are counted in a sentence."""
 FEW = 2
 """Of so many that are ruled out, these are named, and not those that are left."""
-LOOK_FIRST = "Where to look first"
-"""How the sentence of a drop begins, which the heading of its page repeats."""
 CLOSE = 0.4
 """Of two parts of a variance, neither is most of it where both have a larger share than this."""
 
@@ -242,17 +237,6 @@ def against_last(layer: int, last: int, difference: Interval | None, metric: str
     return f"{whole}; that is inconclusive: only differences of {visible} are detectable here."
 
 
-def from_full_model(difference: Interval) -> str:
-    """Return how a truncated model compares with the full one, of which it is the score less."""
-    level, (low, high), value = in_percent(difference.level), difference.interval, difference.value
-    if not difference.sign:
-        bounds = f"{level} interval {low:+.1f} to {high:+.1f}"
-        return f"no significant difference from the full model ({value:+.1f} points, {bounds})"
-    near, far = (told_apart(end, 0, 1) for end in sorted((abs(low), abs(high))))
-    side = "above" if difference.sign > 0 else "below"
-    return f"{abs(value):.1f} points {side} the full model ({level} interval {near} to {far})"
-
-
 def loss_phrase(loss: float, most: float | None, margin: float, metric: str) -> str:
     """Return how large a loss is and what it is at most, to as many digits as tell them from the margin.
 
@@ -345,36 +329,6 @@ def none_above_floor(floor: Floor, metric: str, best: str, score: str) -> str:
 def score_of_best(compared: AgainstBest) -> str:
     """Return the best score with its interval."""
     return with_interval(compared.scores[compared.best], compared.intervals[compared.best], compared.level)
-
-
-def untrained_sentence(layer: int, scores: Mapping[int, float], tuned: float | None) -> str:
-    """Return what the layer to keep, the last and the best layer score on test, x 100, without fine-tuning.
-
-    `tuned` is what the layer to keep scores with it.
-
-    Examples:
-        >>> untrained_sentence(2, {1: 58.7, 2: 60.0, 3: 61.5}, 63.4)
-        'Without fine-tuning, on test: layer 2 60.0, layer 3 61.5, the highest.'
-    """
-    best = max(scores, key=scores.__getitem__)
-    layers = [number for number in dict.fromkeys((layer, max(scores), best)) if number in scores]
-    parts = [f"layer {number} {scores[number]:.1f}{', the highest' * (number == best)}" for number in layers]
-    needless = tuned is not None and scores[best] >= tuned
-    more = "; fine-tuning may not be needed" if needless else ""
-    return f"Without fine-tuning, on test: {', '.join(parts)}{more}."
-
-
-def final_sentence(layer: int, n_train: int, epochs: int, score: float, metric: str) -> str:
-    """Return what the final model has learnt from and what it scores.
-
-    Examples:
-        >>> final_sentence(3, 542, 4, 71.3, "spearman")  # doctest: +ELLIPSIS
-        'Final model: layer 3, fine-tuned on all 542 training and validation examples for 4 epochs, ... on test).'
-    """
-    return (
-        f"Final model: layer {layer}, fine-tuned on all {n_train:,} training and validation examples for "
-        f"{counted(epochs, 'epoch')}, as many as validation chose: {score:.1f} ({metric_title(metric)} x 100 on test)."
-    )
 
 
 def best_sentence(
@@ -481,110 +435,6 @@ def names_phrase(names: Sequence[str], what: str) -> str:
 # ---- which layer to keep ---------------------------------------------------------------------------------
 
 
-def spoilt_sentence(n: int) -> str:
-    """Return that nothing is claimed where so many examples stand in two splits."""
-    examples = "1 example that stands" if n == 1 else f"{n:,} examples that stand"
-    return (
-        f"Scores are spoilt by {examples} in two splits, so nothing is claimed: leave such examples out, without "
-        f"{option('keep_overlaps', True)}."
-    )
-
-
-def kept_phrase(layer: int, n_blocks: int, verdict: Verdict, *, chance_best: float, tolerance: float) -> str:
-    """Return which layer a search says to keep, worded by what is known of it: the start of a sentence."""
-    if verdict == "undecided":
-        guess = f"All {n_blocks} layers are" if layer == n_blocks else f"Layer {layer} of {n_blocks} is"
-        return f"{guess} the best guess, with a chance of {percents(chance_best)}"
-    keep = f"Keep all {n_blocks} layers" if layer == n_blocks else f"Keep layer {layer} of {n_blocks}"
-    return f"{keep}, within {points(tolerance)} of the best" if verdict == "within the tolerance" else keep
-
-
-def expected_phrase(mean: float, interval: Ends | None, level: float, *, unit: str = "") -> str:
-    """Return what a layer is expected to score, in a unit; without an interval where nothing is claimed."""
-    if interval is None:
-        return f"{mean:.1f}{unit and f' ({unit})'}"
-    return f"{mean:.1f} ({unit and f'{unit}, '}{in_percent(level)} interval {interval[0]:.1f} to {interval[1]:.1f})"
-
-
-def unit_sentence(unit: float, *, higher_is_better: bool) -> str:
-    """Return what a point is where it is not a hundredth, and that lower scores are better where they are.
-
-    Examples:
-        >>> unit_sentence(0.1, higher_is_better=False), unit_sentence(0.01, higher_is_better=True)
-        ('Lower scores are better. A point is a score of 0.1.', '')
-    """
-    lower = "" if higher_is_better else "Lower scores are better. "
-    return lower.strip() if unit == 0.01 else f"{lower}A point is a score of {unit:g}."
-
-
-def expected_note(scores: str, tolerance: float) -> str:
-    """Return what the columns of a search are, of which the scores are so and so."""
-    return (
-        f"{scores}. expected: predicted score after fine-tuning at that layer, for new data and seeds. chance best: "
-        f"chance of being the best layer. within {tolerance:g}: chance of being at most {points(tolerance)} behind the "
-        "best."
-    )
-
-
-def sureness_sentence(
-    candidates: Sequence[int],
-    layers: Sequence[int],
-    *,
-    chance_best: float,
-    level: float,
-    bare: Sequence[int] = (),
-    failed: Sequence[int] = (),
-) -> str:
-    """Return which of some layers may be the best, or with what chance the one to keep is.
-
-    No layer without a run is called ruled out: where one is not among the candidates, these are named. `bare` layers
-    have no run, those of `failed` layers gave no score.
-    """
-    left_out = [layer for layer in layers if layer not in candidates]
-    were = "layer {} was" if len(bare) == 1 else "layers {} were"
-    end = f"; {were.format(listed(spans(bare)))} not run, but inferred from the others" if bare else ""
-    if len(bare) == len(layers):
-        end = "; no layer was run by itself yet"
-    else:
-        end += "".join(f"; the run of layer {i} failed, and its score is inferred from the others" for i in failed)
-    ruled_out = [layer for layer in left_out if layer not in (*bare, *failed)]
-    if len(candidates) == 1:
-        return f"There is {chance(chance_best)} that it is the best layer{end}."
-    if not left_out:
-        return f"There is {chance(chance_best)} that it is the best layer; no other layer can be ruled out{end}."
-    if len(left_out) == len(ruled_out) <= FEW < len(candidates):
-        return (
-            f"Only {names_phrase(list(map(str, ruled_out)), 'layer')} can be ruled out ({in_percent(level)} sure){end}."
-        )
-    return f"{in_percent(level)} sure that the best layer is {either(candidates)}{end}."
-
-
-def sufficient_sentence(
-    best: int,
-    smallest: int | None,
-    *,
-    chance_within: float,
-    behind: float | None,
-    tolerance: float,
-    level: float,
-    inferred: bool = False,
-    gains: str = "",
-) -> str:
-    """Return the smallest layer that will do, and what it saves; nothing of layer 0, which none is below.
-
-    Where none is known to do, how far the best one may be behind. `inferred`: a layer had no run, so that this holds
-    if scores change as in other encoders.
-    """
-    near, sure = points(tolerance), f"{in_percent(level)} sure"
-    if smallest == best:
-        return f"No smaller layer is {sure} to be within {near} of it." if best else ""
-    if smallest is not None:
-        return f"The smallest layer within {near} of the best ({sure}) is {smallest}{gains and f': {gains}'}."
-    most = _behind("it", behind, tolerance, inferred)
-    sure = f" ({sure})" if most else ""
-    return f"There is {chance(chance_within)} that layer {best} is within {near} of the best{most}{sure}."
-
-
 def stop_reason(stop: str, *, tolerance: float, seeds: int, several: bool = False) -> str:
     """Return why a search is over, of one model or of several."""
     reasons = {
@@ -621,100 +471,6 @@ def data_use_sentences(
     )
 
 
-def spent_sentence(
-    share: float,
-    *,
-    seeds: int,
-    why: str,
-    over: bool = True,
-    proof: float = 0.0,
-    seconds: float = 0.0,
-    runs: Mapping[str, int] | None = None,
-) -> str:
-    """Return what share of a full sweep a search spent, and why no more, or what comes next where it is not over.
-
-    `proof` is the share of that for a comparison with the last layer, `seconds` are of training, and `runs` how many
-    each of several models has. No reason is given where scores are spoilt.
-    """
-    sweeps = "the full sweeps of all models" if runs else "a full sweep"
-    spent = f"{share:.1%} of {sweeps} (every layer with {counted(seeds, 'seed')})"
-    if proof:
-        spent += f", {part(proof)} of it to compare with the last layer"
-    if seconds:
-        spent += f", {duration(seconds)} of training"
-    if not over:
-        return f"Cost so far: {spent}; next run: {why}."
-    made = f" Runs: {listed([f'{n} {label}' for label, n in runs.items()])}." if runs else ""
-    return f"Cost: {spent}.{made}{why and f' The search stopped because {why}.'}"
-
-
-def doubt_sentence(
-    layers: Sequence[int],
-    difference: float,
-    *,
-    items: float,
-    seeds: float,
-    tolerance: float,
-    unit: str,
-    items_needed: int | None,
-    more_seeds: bool,
-) -> str:
-    """Return how far two layers with runs are known to differ, and, where that is unclear, what would settle it.
-
-    The difference is that of their expected scores in points; `items` and `seeds` are half-widths of its interval over
-    either, 0 where that of items is not known. `items_needed`: how many would do, None where that is not known;
-    `more_seeds`: whether they could help.
-    """
-    errors = [f"±{items:.1f} over {plural(unit)}"] * (items > 0) + [f"±{seeds:.1f} over seeds"]
-    sentence = f"Layers {listed(layers)} differ by {abs(difference):.1f} points, {' and '.join(errors)}"
-    unclear = abs(difference) <= tolerance + math.hypot(items, seeds)
-    needs = []
-    if unclear and items > tolerance:
-        number = "more" if items_needed is None else f"about {int(float(f'{items_needed:.1e}')):,}"
-        needs.append(f"{number} {plural(unit)}")
-    if unclear and more_seeds and seeds > tolerance:
-        needs.append("more seeds at these layers")
-    return f"{sentence}. Resolving {points(tolerance)} would need {' and '.join(needs)}." if needs else f"{sentence}."
-
-
-def smallest_of_models_sentence(
-    smallest: str, *, behind: float | None, tolerance: float, level: float, inferred: bool = False
-) -> str:
-    """Return the smallest of all layers of all models that will do, by its name and size.
-
-    Without one how far the layer to keep may be behind, where that is known. `inferred`: some layers had no run.
-    """
-    near, sure = points(tolerance), f"{in_percent(level)} sure"
-    if smallest:
-        return f"The smallest that is within {near} of the best, {sure}: {smallest}."
-    most = _behind("the one to keep", behind, tolerance, inferred)
-    return f"No layer is {sure} to be within {near} of the best{most}."
-
-
-def _behind(layer: str, behind: float | None, tolerance: float, inferred: bool) -> str:
-    """Return how far a layer may be behind, the end of a sentence; nothing where that is not known."""
-    condition = "if scores change as in other encoders, " if inferred else ""
-    return "" if behind is None else f"; {condition}{layer} is {at_most(behind, tolerance)} points behind"
-
-
-def best_of_models_sentence(
-    layers: str, *, level: float, candidates: int, bare: int, failed: int, chances: Mapping[str, float]
-) -> str:
-    """Return which layers of which models may be the best, and the chance of each model to have it.
-
-    The candidates are given in words, see `layers_of_models`, and by their number; of them, `bare` had no run, and
-    `failed` only runs that failed.
-    """
-    ways = ((bare, "not run"), (failed, "with failed runs only"))
-    unseen = " and ".join(f"{n} of these {candidates} {how}" for n, how in ways if n)
-    unseen = unseen and f" ({unseen}, but inferred from the others)"
-    shares = listed([f"{percents(share)} {label}" for label, share in chances.items()])
-    return (
-        f"{in_percent(level)} sure that the best is {layers}{unseen}. The chance that a model has the best layer: "
-        f"{shares}."
-    )
-
-
 # ---- what was expected, and what was found ---------------------------------------------------------------
 
 
@@ -730,205 +486,7 @@ def layer_span(layers: Sequence[int]) -> str:
     return f"layers {layers[0]} to {layers[-1]}" if len(layers) > layers[-1] - layers[0] else f"layers {listed(layers)}"
 
 
-def found_drop_sentence(
-    dropped: Sequence[int],
-    bare: Sequence[int],
-    *,
-    chance_of_drop: float,
-    tolerance: float,
-    level: float,
-    last_run: bool = True,
-) -> str:
-    """Return whether the last layers are worse than the best one by more than the tolerance, as found on validation.
-
-    `dropped` are the layers that are, `bare` those from the first of them on that had no run; the chance is that of the
-    last layer, which had a run with `last_run`.
-    """
-    far, sure = points(tolerance), f"{in_percent(level)} sure"
-    if dropped:
-        they_are = "it is" if len(dropped) == 1 else "they are"
-        rest = f"; {layer_span(bare)} had no run" if bare else ""
-        below = f"{they_are} more than {far} below the best{rest}"
-        return f"On validation, scores drop at {layer_span(dropped)}: {sure} that {below}."
-    if chance_of_drop <= 1 - level and last_run:
-        return f"On validation, scores do not drop: {sure} that the last layer is within {far} of the best."
-    number = percents(chance_of_drop)
-    if 0.01 <= chance_of_drop <= 0.99:
-        nearest = 100 * level if chance_of_drop > 0.5 else 100 - 100 * level
-        number = f"{told_apart(100 * chance_of_drop, nearest, 0)}%"
-    if not last_run:
-        number = f"{percents(chance_of_drop)}, as inferred from the others"
-    probably = f"the last layers probably hurt, which is not shown at {in_percent(level)} over all layers compared"
-    hurt = probably if chance_of_drop >= level else "it is unclear whether the last layers hurt"
-    hurt = hurt if last_run else "whether the last layers hurt was not tested, as the last one had no run"
-    return f"On validation, {hurt}: the chance that the last one is more than {far} below the best is {number}."
-
-
-def agreement_sentence(
-    expected: int,
-    flagged: Sequence[int],
-    *,
-    best: int,
-    runs: Collection[int],
-    may_be: bool,
-    behind: float,
-    dropped: Sequence[int],
-    no_drop: bool,
-) -> str:
-    """Return what was predicted before training, and where training agrees with it.
-
-    The expected layer, and those flagged with it, are compared with the best one, which it may be, or is points behind;
-    and with the layers that were found to drop, of which the last one surely is none with `no_drop`. `runs` are the
-    layers that were fine-tuned.
-    """
-    what = f" first, {layer_span(flagged)} flagged" if flagged else ", and no drop"
-    tested, expected_run = [layer for layer in flagged if layer in runs], {expected, best} <= {*runs}
-    as_expected = tuple(tested) == tuple(dropped)
-    agreed = (may_be, as_expected and (bool(dropped) if flagged else no_drop))
-    against = "disagrees" if expected_run else "does not confirm it"
-    verdict = "agrees" if all(agreed) else "agrees in part" if any(agreed) else against
-    layer = f"layer {expected} is {behind:.1f} points below layer {best}"
-    if expected == best:
-        layer = f"layer {expected} is the one to keep"
-    elif may_be:
-        layer = f"layer {expected} may be the best, as layer {best} may"
-    elif not expected_run:
-        layer = f"layers {expected} and {best} were not both run"
-    drop = "no drop was found" if no_drop else "it is unclear whether the last layer drops"
-    if dropped:
-        only = " only" if set(dropped) < set(tested) else ""
-        drop = "the drop is as expected" if as_expected else f"a drop was found at {layer_span(dropped)}{only}"
-    return f"Predicted before training: layer {expected}{what}. Training {verdict}: {layer}, and {drop}."
-
-
 # ---- predictions -----------------------------------------------------------------------------------------
-
-
-def no_drop_sentence(model: str, last: int, grounds: str = "") -> str:
-    """Return that the last layer is recommended, and why."""
-    keep = f"layer {last}, the last one, is recommended; confirm it by fine-tuning."
-    return f"No drop of {model} is expected{grounds and f' ({grounds})'}; {keep}"
-
-
-def look_first_sentence(model: str, grounds: str, flagged: range, *, collapsed: range = range(0)) -> str:
-    """Return where to look first, why, and that a flag is no more than that; the last flagged ones may be collapsed."""
-    parts, fallen = [f"{LOOK_FIRST}: layer {flagged[0] - 1} of {model}."], flagged[: len(flagged) - len(collapsed)]
-    if fallen:
-        are, they = ("is", "it scores") if len(fallen) == 1 else ("are", "they score")
-        doubt = f"whether {they} lower after fine-tuning, only fine-tuning can say."
-        parts += [grounds and f"{capitalised(grounds)}.", f"{capitalised(layer_span(fallen))} {are} flagged; {doubt}"]
-    if collapsed:
-        give, are = ("gives", "is") if len(collapsed) == 1 else ("give", "are")
-        also = ", too" if fallen else ""
-        parts.append(f"{capitalised(layer_span(collapsed))} {give} all texts one embedding and {are} flagged{also}.")
-    if not fallen:
-        parts.append(f"Of the layers before, no drop is expected{grounds and f' ({grounds})'}.")
-    return " ".join(filter(None, parts))
-
-
-def plateau_sentence(
-    measure: str,
-    *,
-    model: str,
-    reference: str,
-    plateau: float,
-    plateau_layers: Sequence[int],
-    last_value: float,
-    decline: float,
-    decline_interval: Ends | None,
-    threshold: float,
-    onset: int,
-    last: int,
-    n_blocks: int,
-) -> str:
-    """Return what the decline of a similarity says; an onset behind the last layer is no drop.
-
-    Layers behind `last` are flagged without a similarity.
-    """
-    if onset > last == n_blocks:
-        return (
-            f"No drop is expected: {measure} of {model} with {reference} falls no more in the final layers than it "
-            f"varies before them ({last_value:.2f} at layer {last}); layer {last}, the last one, is recommended; "
-            "confirm it by fine-tuning."
-        )
-    by = ""
-    if decline_interval is not None:
-        by = f"by {decline:.2f} [{decline_interval[0]:.2f}, {decline_interval[1]:.2f}], "
-    falls = (
-        f"{measure} with {reference} falls from {plateau:.2f} ({layer_span(plateau_layers)}) to {last_value:.2f} at "
-        f"layer {last}, {by}where {threshold:.2f} counts as a fall"
-    )
-    if onset > last:
-        falls = f"{last_value:.2f} at layer {last}"
-    return look_first_sentence(model, falls, range(onset, n_blocks + 1), collapsed=range(last + 1, n_blocks + 1))
-
-
-def highest_and_last(
-    curves: Mapping[str, Sequence[float]], *, layers: range, units: Mapping[str, str] | None = None
-) -> str:
-    """Return where each of some curves is highest, of some layers, and where it ends.
-
-    Examples:
-        >>> curves = {"InfoNCE": (1.0, 2.0, 1.5), "LiDAR": (3.0, 4.0, 5.0)}
-        >>> highest_and_last(curves, layers=range(3), units={"InfoNCE": "nats"})
-        'InfoNCE falls by 0.5 nats, from 2 at layer 1 to 1.5 at layer 2; LiDAR is highest at the last layer, 2, 5'
-    """
-    phrases = []
-    for name, values in curves.items():
-        highest, last = max(layers, key=values.__getitem__), layers[-1]
-        if values[highest] == values[last]:
-            end = f"the last layer, {last}" if last == len(values) - 1 else f"layer {last}"
-            phrases.append(f"{name} is highest at {end}, {values[last]:.4g}")
-            continue
-        fall = f"{values[highest] - values[last]:.4g} {(units or {}).get(name, '')}".strip()
-        ends = f"from {values[highest]:.4g} at layer {highest} to {values[last]:.4g} at layer {last}"
-        phrases.append(f"{name} falls by {fall}, {ends}")
-    return "; ".join(phrases)
-
-
-def record_sentence(
-    budget: str,
-    regrets: Sequence[float],
-    last_regrets: Sequence[float],
-    *,
-    dropping: tuple[int, int],
-    others: tuple[int, int],
-    none_drop: tuple[int, int],
-) -> str:
-    """Return what a rule is worth: how good its layer is, and whether its flag says anything.
-
-    Regrets are points below the best of its layer, and of the last one, by sort of encoder of which some drop; then
-    how many it flags of so many of these that drop, of these that do not, and of sorts of which none drops.
-    """
-
-    def span(numbers: Sequence[float]) -> str:
-        return " to ".join(dict.fromkeys((f"{min(numbers):.1f}", f"{max(numbers):.1f}")))
-
-    clauses = []
-    if regrets:
-        n_models = dropping[1] + others[1]
-        idle = ": a flag alone says nothing" * (dropping[0] + others[0] == n_models)
-        clauses = [
-            f"on {n_models} encoders the layer was {span(regrets)} points below the best and the last one "
-            f"{span(last_regrets)}",
-            f"it flags {dropping[0]} of {dropping[1]} that drop and {others[0]} of {others[1]} that do not{idle}",
-        ]
-    if none_drop[1]:
-        other = "other " * bool(regrets)
-        clauses.append(f"it flags {none_drop[0] or 'none'} of {none_drop[1]} {other}encoders that do not drop")
-    return f"Its record (DropBench, {budget} fine-tuning): {'; '.join(clauses)}."
-
-
-def texts_sentence(n: int | None, available: int, same: float | None) -> str:
-    """Return how many texts were read, and in what share of resamples they say the same, as far as that is known."""
-    read = "" if n is None else f"Read {f'{n:,} of' if n < available else 'all'} {available:,} texts."
-    if same is None:
-        return read
-    share = "over 99%" if same >= 0.995 else f"{same:.0%}" if same >= 0.005 else "under 1%"
-    return (
-        f"{read} Resampled, the texts give the same layer {share} of the time: the same for other texts like these, "
-        "which does not make it right."
-    ).strip()
 
 
 # ---- smaller models --------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
@@ -10,13 +10,10 @@ from layerprobe.checks import LEVEL
 from layerprobe.files.serialisation import RARE
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import bounded
+from layerprobe.results.conclusion import Check, Fact, Verdict
 
 TOLERANCE = 0.5
 """Points of a metric x 100 that what is enough, or smaller, may be behind the best, where nobody says."""
-Verdict = Literal["decided", "within the tolerance", "undecided", "nothing to cut"]
-"""decided: no other may be the best; within the tolerance: the one to keep is close to the best, whichever that is;
-undecided: it is the best guess; nothing to cut: the whole is within the tolerance of the best, and no smaller one is.
-Each at the requested level."""
 MarginVerdict = Literal["within", "not shown", "worse"]
 """Whether a loss is shown to be within a margin, shown to be above it, or neither."""
 
@@ -71,6 +68,47 @@ class AgainstBest:
         """Return the cheapest, by default the first, that is shown to be within the tolerance; None where none is."""
         within = [i for i, behind in enumerate(self.behind) if behind <= self.tolerance and not self.on_floor]
         return min(within, key=costs.__getitem__ if costs else None, default=None)
+
+    @property
+    def verdict(self) -> Verdict:
+        """How much is known of the best one."""
+        if self.on_floor:
+            return Verdict.FAILED
+        if self.candidates == (self.best,):
+            return Verdict.DECIDED
+        return Verdict.PROBABLE if self.behind[self.best] <= self.tolerance else Verdict.UNDECIDED
+
+    def facts(self, split: str) -> dict[str, Fact]:
+        """Return the score of the best one, how far it is behind at most, and the floor."""
+        ends, level = self.intervals[self.best], self.level
+        behind = self.behind[self.best]
+        facts = {
+            "score": Fact(value=self.scores[self.best], unit="score", split=split, interval=ends, level=level),
+            "behind": Fact(
+                value=behind, split=split, interval=(0.0, behind), level=level, least=self.tolerance, better="lower"
+            ),
+            "level": Fact(value=level, unit="level"),
+            "tolerance": Fact(value=self.tolerance, unit="tolerance"),
+        }
+        if self.floor is not None and self.floor.value:
+            facts["floor"] = Fact(value=self.floor.value, unit="score", split=split)
+        return facts if len(self.scores) > 1 else {name: fact for name, fact in facts.items() if name != "behind"}
+
+    def names(self, names: Sequence[object]) -> dict[str, object]:
+        """Return what the best one is called, which may be the best, and what a trivial answer is, for templates."""
+        best, candidates = names[self.best], tuple(names[i] for i in self.candidates)
+        few = candidates if 1 < len(candidates) < len(names) else ()
+        every = tuple(names) if 1 < len(candidates) == len(names) else ()
+        trivial = "" if self.floor is None or not self.floor.value else self.floor.by
+        return {"layer": best, "candidates": few, "every": every, "trivial": trivial}
+
+    def checks(self, names: Sequence[object], split: str, costs: Sequence[float] = ()) -> Iterator[Check]:
+        """Yield which cheaper one is enough, and whether the best is above the floor."""
+        if (smallest := self.smallest(costs)) not in (None, self.best):
+            facts = self.facts(split) | {"lower": Fact(value=self.behind[smallest], least=self.tolerance)}
+            yield Check(name="enough", passed=True, facts=facts, names={"enough": names[smallest]})
+        if self.floor is not None and self.floor.value and not self.on_floor:
+            yield Check(name="floor", passed=True)
 
     def flag(self, i: int, costs: Sequence[float] = ()) -> str | None:
         """Return what is to be said of one in a table."""

@@ -42,9 +42,7 @@ COST_CHART = replace(
 def prediction_table(comparison: Comparison, drop: DropPrediction) -> Table:
     """Return the table of a prediction: each layer's flags and the curves read."""
     _, parameters = layer_columns((), comparison.model.parameters)
-    table = drop.table_with(
-        replace(parameters, more=True), *_similarity_columns(comparison), n_layers=comparison.model.n_layers
-    )
+    table = drop.table_with(parameters, *_similarity_columns(comparison), n_layers=comparison.model.n_layers)
     if comparison.alone:
         return table
     line = Line("cka", "" if comparison.curve.uncertainty is None else "cka_interval", joined=True)
@@ -86,13 +84,13 @@ def finding_table(finding: Finding) -> Table:
     return Table(
         columns=(
             replace(layer, title="keep"),
-            replace(parameters, more=True),
+            parameters,
             *(replace(column, more=True) for column in _before_training(finding)),
             *_search_columns(finding, len(layers)),
             *_test_columns(finding),
             *_outcome_columns(finding.outcomes, finding.primary, len(layers)),
             Column("kept", [layer == finding.best_layer for layer in layers], shown=False),
-            *(replace(column, more=True) for column in floor_columns([finding.floor] * len(layers))),
+            *floor_columns([finding.floor] * len(layers)),
             Column("predicted", [layer == predicted for layer in layers], shown=False),
             Column("flag", [flag or None for flag in flags], " "),
         ),

@@ -8,9 +8,10 @@ import layerprobe as lp
 from layerprobe.checks import LEVEL, check_seeds
 from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.values import Weighting
+from layerprobe.results.conclusion import Step
 from layerprobe.stats.values import TOLERANCE
 from layerprobe_cli import options as o
-from layerprobe_cli.shell import Done, PageCall, command
+from layerprobe_cli.shell import Done, PageCall
 
 
 def finetune(
@@ -95,22 +96,19 @@ def finetune(
         ray=ray,
     )
     failed = bool(result.failures) and not scan
-    parts, follow = [*result.parts], list[str]()
-    if failed:
-        parts.append(f"\n{len(result.failures)} of {len(result.runs)} runs failed. To try these again: --retry-failed")
-    if save_models:
-        directories = dict.fromkeys(str(run.directory) for run in result.scored)
-        parts += [f"\nWeights, for `layerprobe export DIRECTORY OUT{' --layer L' if scan else ''}`:", *directories]
-        if len(result.curves) == 1:
-            best = result.best_layer
-            directory = next(str(run.directory) for run in result.scored if run.layer == best)
-            follow.append(command("export", directory, f"layer-{best}", *(["--layer", str(best)] if scan else [])))
+    steps: list[Step] = []
+    if save_models and len(result.curves) == 1:
+        best = result.best_layer
+        directory = next(str(run.directory) for run in result.scored if run.layer == best)
+        words = ("export", directory, f"layer-{best}", *(("--layer", str(best)) if scan else ()))
+        steps.append(Step(name="export", command=words))
+    directories = list(dict.fromkeys(str(run.directory) for run in result.scored)) if save_models else []
     runs: list[dict[str, Any]] = [{**to_dict(run), "directory": str(run.directory)} for run in result.runs]
     return Done(
         result=result,
-        parts=parts,
         as_json={**to_dict(result), "runs": runs},
         notes=[f"the runs are in {result.scored[0].directory.parent}"] if len(result.curves) == 1 else [],
-        next=follow,
+        steps=steps,
+        files={f"Weights {number}": directory for number, directory in enumerate(directories, start=1)},
         code=int(failed),
     )
