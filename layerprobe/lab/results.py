@@ -415,7 +415,6 @@ class RecipeResult(Shown):
                     by="after",
                     band=True,
                     where=(("model", model), ("with", other)),
-                    finding=f"CKA of {short_name(model)} with {short_name(other)}.",
                 )
                 for number, (model, other) in enumerate(names)
             ),
@@ -461,7 +460,6 @@ def drops_table(zoo: Zoo) -> Table:
 def _drop_charts(rows: Sequence[tuple[Any, str, Any]]) -> Iterator[Chart]:
     places = dict.fromkeys((entry.task, budget) for entry, budget, _ in rows)
     for number, (task, budget) in enumerate(places):
-        drops = [true.drop for entry, of, true in rows if (entry.task, of) == (task, budget)]
         yield Chart(
             lines=(Line("difference"),),
             name=f"drops-{number}",
@@ -469,7 +467,6 @@ def _drop_charts(rows: Sequence[tuple[Any, str, Any]]) -> Iterator[Chart]:
             by="size",
             where=(("task", task), ("budget", budget)),
             drops="models that drop",
-            finding=f"{task}, budget {budget}: {sum(drops)} of {len(drops)} models drop.",
         )
 
 

@@ -315,7 +315,7 @@ def curve_figure(comparisons: Comparisons, name: str, finding: str) -> Figure:
     """Return the similarity of a model to each of some references by layer, by one measure."""
     table = comparisons.table
     (chart, *_) = table.charts
-    figure = drawn(table, replace(chart, name=name, finding=finding))
+    figure = drawn(table, replace(chart, name=name))
     alignment = ALIGNMENTS[comparisons.comparisons[0].curve.alignment]
     return Figure(name, figure.plot, finding, f"{alignment} {figure.reading}".strip())
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from layerprobe.errors import DataError
 
 if TYPE_CHECKING:
-    from layerprobe.results.table import Column, Table
+    from layerprobe.results.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class Line:
 class Chart:
     """A figure of some columns of a table.
 
-    Rows without a number are left out; those without an x are lines across. Rows that the table marks as chosen have a
-    ring, candidates are green, drops are diamonds.
+    Rows without a number are left out; those without an x are lines across. The rows that the table marks look
+    different, and the caption says how.
     """
 
     lines: tuple[Line, ...]
@@ -91,19 +91,16 @@ class Chart:
     zero: str = ""
     """What a line at 0 is of, such as the whole model."""
     chosen: str = "chosen"
-    """What a ring means."""
+    """What the rows are that the table marks so."""
     drops: str = "drop layers"
-    """What diamonds mean."""
     enough: str = "the smallest that will do"
-    """What a square means."""
     hover: tuple[str, ...] = ()
     """Further columns that are shown where one points at."""
-    finding: str = ""
-    """What it shows; by default where each curve is best, and its value in the last row."""
 
     def quantity(self, table: Table) -> Quantity:
         """Return the quantity on its axis; points of another split have a shape of their own."""
-        drawn = {line.column: table.column(line.column) for line in self.lines if not line.mark}
+        lines = [line for line in self.lines if line is self.lines[0] or not line.mark]
+        drawn = {line.column: table.column(line.column) for line in lines}
         quantities = {name: column.quantity or Quantity(column.head) for name, column in drawn.items()}
         for what in ("split", "unit"):
             values = {getattr(quantity, what) for quantity in quantities.values()}
@@ -113,52 +110,3 @@ class Chart:
                 )
                 raise DataError(f"expected columns of one {what} on one axis, got {listing}: draw a chart of each")
         return next(iter(quantities.values()))
-
-    def reading(self, table: Table) -> str:
-        """Return a note on how to read the chart, from its columns."""
-        parts = [*self._intervals(table)]
-        seeds = (table.column(line.seeds) for line in self.lines if line.seeds)
-        parts += [
-            f"Small marks: {column.over or 'seeds'}."
-            for column in seeds
-            if any(isinstance(scores, tuple) and len(scores) > 1 for scores in column.values)
-        ]
-        if self.floor and any(table.column(self.floor).values):
-            parts.append(f"Dashed line: {floor_by(table.column(self.floor))}.")
-        if self.limit is not None:
-            limit = f"the {self.limit:g} that you allowed" if self.limit else "no difference"
-            parts.append(f"Dotted line: {limit}.")
-        ring, diamonds = ("Green", "Orange") if self.kind == "bars" else ("Ring", "Diamonds")
-        if "chosen" in table.marks:
-            parts.append(f"{ring}: {self.chosen}.")
-        if "enough" in table.marks and self.kind == "line":
-            parts.append(f"Square: {self.enough}.")
-        if "candidate" in table.marks and self.kind == "line":
-            parts.append("Green: may be the best.")
-        if "drop" in table.marks and self.kind != "cost":
-            parts.append(f"{diamonds}: {self.drops}.")
-        return " ".join(dict.fromkeys(parts))
-
-    def _intervals(self, table: Table) -> list[str]:
-        upright = [table.column(line.interval, interval=True) for line in self.lines if line.interval]
-        outer = [table.column(line.band, interval=True) for line in self.lines if line.band]
-        across = [table.column(self.x_interval, interval=True)] if self.x_interval else []
-        what = "Shade" if self.band else "Bars upright" if across else "Bars"
-        shapes = ((what, upright), ("Outer shade", outer), ("Bars across", across))
-        return [
-            f"{shape}: {text}."
-            for shape, columns in shapes
-            for text in dict.fromkeys(filter(None, map(_interval, columns)))
-        ]
-
-
-def floor_by(column: Column) -> str:
-    """Return the trivial answer of a column of floors, in words."""
-    return column.meaning.removeprefix("By ").removesuffix(".") or "a trivial answer"
-
-
-def _interval(column: Column) -> str:
-    """Describe a column's interval and its source of error; empty where no row has one."""
-    if not any(value is not None for value in column.values):
-        return ""
-    return f"{column.head} {column.over}".strip()

@@ -61,19 +61,21 @@ def text(name: str) -> str:
     return html.escape(name, quote=False).replace("$", "&#36;")
 
 
-def _tick_step(n_layers: int) -> int:
-    """Return the step between labelled layers: few enough labels for a phone."""
-    return next(step for step in (1, 2, 4, 8, n_layers) if n_layers <= 14 * step)
+def tick_step(n: int) -> int:
+    """Return the step between labelled numbers of an axis: few enough labels for a phone."""
+    return next(step for step in (1, 2, 4, 8, n) if n <= 14 * step)
 
 
 def layer_axis(figure: go.Figure, n_layers: int) -> None:
     """Make the horizontal axis that of the model's layers."""
-    figure.update_xaxes(title="Layer (blocks kept)", range=[-0.5, n_layers - 0.5], dtick=_tick_step(n_layers), tick0=0)
+    figure.update_xaxes(
+        title_text="Layer (blocks kept)", range=[-0.5, n_layers - 0.5], dtick=tick_step(n_layers), tick0=0
+    )
 
 
 def square_axis(axis: Any, title: str, n_layers: int) -> None:
     """Make an axis that of the rows or columns of a map."""
-    axis.update(title=title, dtick=_tick_step(n_layers), tick0=0, showgrid=False, range=[-0.5, n_layers - 0.5])
+    axis.update(title_text=title, dtick=tick_step(n_layers), tick0=0, showgrid=False, range=[-0.5, n_layers - 0.5])
 
 
 def shade(figure: go.Figure, layers: Sequence[int], colour: str) -> None:
@@ -81,23 +83,6 @@ def shade(figure: go.Figure, layers: Sequence[int], colour: str) -> None:
     for first in (layer for layer in layers if layer - 1 not in layers):
         last = next(layer for layer in layers if layer >= first and layer + 1 not in layers)
         figure.add_vrect(x0=first - 0.5, x1=last + 0.5, fillcolor=colour, line_width=0, layer="below")
-
-
-def shade_drop(figure: go.Figure, drop: Sequence[int], *, what: str = "drop") -> None:
-    """Shade the drop layers of the curve that is drawn, and say where they begin."""
-    if not drop:
-        return
-    shade(figure, drop, SHADE)
-    figure.add_annotation(
-        text=f"{what} {'from' if len(drop) > 1 else 'at'} layer {drop[0]}",
-        x=drop[-1] + 0.5,
-        xanchor="right",
-        y=1,
-        yref="paper",
-        yanchor="bottom",
-        showarrow=False,
-        font={"color": DROP, "size": 12},
-    )
 
 
 def styled(figure: go.Figure) -> go.Figure:

@@ -538,7 +538,6 @@ class Shrunk(Shown):
                     lines=(Line("agreement", name="chosen"), Line("evenly"), Line("first")),
                     name="order",
                     x="left",
-                    finding=f"Blocks go in the order {', '.join(str(removal.block) for removal in self.removals)}.",
                 ),
             ),
             notes=("Agreement of similarities with the whole model's, without training.",),

@@ -149,8 +149,8 @@ def test_paper_opens_what_is_folded_and_a_link_does_too(open_page: Open) -> None
 @pytest.mark.slow
 def test_the_search_is_drawn_first_and_its_runs_open(open_page: Open) -> None:
     with open_page("found") as page:
-        # expected scores, runs, and the ring
-        assert page.locator(".plot").first.locator("path.point").count() == 13 + 5 + 1
+        # expected scores and runs
+        assert page.locator(".plot").first.locator("path.point").count() == 13 + 5
         assert page.locator(".plot").first.get_attribute("id") == "plot-search"
         runs = page.locator("#search table").first
         assert not runs.is_visible()

@@ -40,19 +40,19 @@ def traces(figure: Figure) -> dict[str, object]:
 
 def test_a_line_has_the_numbers_intervals_and_seeds_of_its_columns() -> None:
     figure = drawn(TABLE, Chart(lines=(SCORE,), floor="floor", chosen="to keep"))
-    seeds, mean, ring, across, floor = figure.plot.data
+    seeds, mean, across, floor = figure.plot.data
     assert (list(mean.x), list(mean.y)) == ([0, 2, 3], [60.0, 70.0, 65.0])
     assert [
         (y - down, y + up) for y, down, up in zip(mean.y, mean.error_y.arrayminus, mean.error_y.array, strict=True)
     ] == [(58.0, 63.0), (69.0, 72.0), (65.0, 65.0)]
     assert list(seeds.y) == [59.0, 61.0, 70.0, 65.0]
     assert all(0 < x - layer < 0.5 for x, layer in zip(seeds.x, (0, 0, 2, 3), strict=True))
-    assert (ring.name, list(ring.x), list(ring.y)) == ("to keep", [2], [70.0])
-    assert list(mean.marker.symbol) == ["circle", "circle", "diamond"]
+    assert list(mean.marker.size) == [8, 14, 8], "expected the chosen one to be larger"
+    assert list(mean.marker.symbol) == ["circle", "circle", "triangle-down"]
     assert set(across.y) == {72.0}, "a row without a layer is a line across"
     assert (floor.name, set(floor.y)) == ("guessing", {50.0})
     assert figure.plot.layout.yaxis.title.text == "Test Spearman × 100"
-    assert figure.finding == "Test Spearman × 100 is 70.0 at layer 2, to keep, and 65.0 at layer 3."
+    assert figure.finding == "Test Spearman × 100: 70.0 at layer 2 (to keep), 65.0 at layer 3."
     assert "95 % interval 58.0 to 63.0" in mean.hovertext[0].replace("\u00a0", " ")
 
 
@@ -72,10 +72,10 @@ def test_costs_are_on_a_logarithmic_axis_and_only_what_is_surely_beaten_is_faint
         TABLE, columns=(*TABLE.columns[:3], Column("interval", ends, interval=True), *TABLE.columns[4:])
     )
     figure = drawn(table, Chart(lines=(Line("score", interval="interval"),), kind="cost", x="parameters"))
-    points, *rings = figure.plot.data
+    (points,) = figure.plot.data
     assert figure.plot.layout.xaxis.type == "log"
     assert list(points.marker.opacity) == [1.0, 1.0, 1.0, 0.35]
-    assert len(rings) == 1
+    assert list(points.marker.size) == [8, 14, 8, 8]
     assert "Test Spearman × 100 against parameters." in figure.finding
 
 
@@ -115,13 +115,13 @@ def test_intervals_and_band_of_the_curve_are_those_of_the_comparison(measured: P
 def test_the_search_draws_expected_scores_and_every_run(searched: Finding) -> None:
     finding = searched
     figure = finding.plot()
-    dots, band, expected, keep, *_ = figure.data
+    dots, band, expected, *_ = figure.data
     assert tuple(expected.y) == tuple(belief.mean for belief in finding.answer.layers)
     lows, highs = zip(*(belief.interval for belief in finding.answer.layers), strict=True)
     assert band.y == (*highs, *reversed(lows))
     runs = sorted(finding.fine_tuned, key=lambda run: run.layer)
     assert sorted(dots.y) == sorted(run.validation["spearman"] for run in runs)
-    assert (keep.name, keep.x, keep.y) == ("the layer to keep", (9,), (finding.answer.layers[9].mean,))
+    assert max(range(13), key=expected.marker.size.__getitem__) == 9
     assert [(shade.x0, shade.x1) for shade in figure.layout.shapes] == [(-0.5, 11.5), (11.5, 12.5)]
     assert figure.layout.yaxis.title.text == "Validation Spearman × 100"
     assert "test Spearman" in expected.hovertext[9]

@@ -292,7 +292,10 @@ def shown_kinds() -> set[type[Shown]]:
             import_module(".".join(file.relative_to(root).with_suffix("").parts))
     # a dataclass with slots is a second class; the first one, without them, is not in its module
     return {
-        kind for kind in Shown.__subclasses__() if getattr(sys.modules[kind.__module__], kind.__name__, None) is kind
+        kind
+        for kind in Shown.__subclasses__()
+        if getattr(sys.modules[kind.__module__], kind.__name__, None) is kind
+        and kind.__module__.startswith("layerprobe")
     }
 
 

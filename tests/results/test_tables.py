@@ -3,7 +3,6 @@
 import csv
 import io
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -107,18 +106,6 @@ def test_a_chart_refuses_two_splits_and_two_units_on_one_axis() -> None:
             Chart(lines=(Line("a"), Line(other))).quantity(table)
     with pytest.raises(DataError, match="expected one of the columns layer, a, b, c, got 'd'"):
         Chart(lines=(Line("d"),)).quantity(table)
-
-
-def test_a_caption_says_what_columns_declare_and_nothing_else() -> None:
-    ends = Column("interval", ((1.0, 2.0), None), "95 % interval", interval=True, over="over new pairs")
-    table = Table(columns=(Column("layer", (0, 1)), Column("a", (1.5, 2.0)), ends, Column("seeds", ((1.0,), (2.0,)))))
-    line = Line("a", interval="interval", seeds="seeds")
-    assert Chart(lines=(line,)).reading(table) == "Bars: 95 % interval over new pairs."
-    assert Chart(lines=(line,), band=True).reading(table) == "Shade: 95 % interval over new pairs."
-    several = replace(
-        table, columns=(*table.columns[:2], Column("seeds", ((1.0, 2.0), (2.0,)))), marks=("chosen", None)
-    )
-    assert Chart(lines=(Line("a", seeds="seeds"),)).reading(several) == "Small marks: seeds. Ring: chosen."
 
 
 def test_a_column_has_one_format() -> None:

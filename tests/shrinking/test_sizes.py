@@ -87,7 +87,7 @@ def test_validation_chooses_the_front_and_test_is_drawn(result: Shrunk) -> None:
     assert [*table.column("bytes").values] == sorted(way.bytes for way in FRONT)
     assert FEWER.bytes == 3000 + 10_000 * 8 * 4
     by_size, by_time = (drawn(table, chart) for chart in table.charts)
-    assert "Ring: on a front." in by_size.reading
+    assert "Large point: on a front." in by_size.reading
     of_time = {trace.name: trace for trace in by_time.plot.data}
     assert [*of_time["openvino int8"].y] == [79.6]
     assert [*of_time["openvino int8"].error_x.array] == [pytest.approx(0.1)]

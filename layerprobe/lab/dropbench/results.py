@@ -185,7 +185,6 @@ def _with_chart(budget: BudgetScores) -> Table:
         kind="cost",
         x="axis",
         by="needs",
-        finding=f"Mean regret versus cost; costs of less than {LEAST:.0%} are drawn there.",
     )
     axis = Column("axis", costs, title="cost", form=".0%", quantity=about, shown=False)
     return replace(strategies.with_columns(axis), charts=(chart,))

@@ -1,0 +1,159 @@
+"""What charts of tables draw: hand-made tables, and what a caption may say of the figure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from layerprobe.results import style
+from layerprobe.results.charts import Chart, Line, Quantity
+from layerprobe.results.conclusion import Choice, Conclusion, Fact, Verdict
+from layerprobe.results.draw import drawn, figures
+from layerprobe.results.shown import Shown
+from layerprobe.results.table import Column, Table
+from layerprobe.results.values import Figure
+
+GAIN = Quantity("points over the whole model", "validation", "higher")
+TESTED = replace(GAIN, split="test")
+TABLE = Table(
+    columns=(
+        Column("layer", range(5), "keep"),
+        Column("gain", (-3.0, -2.0, 1.0, 2.5, 0.0), "expected", ".1f", quantity=GAIN),
+        Column("gain_interval", [(-5.0, 0.0), None, (0.0, 3.0), (1.0, 4.0), (-1.0, 1.0)], "95 %", interval=True),
+        Column("runs", (1, 0, 2, 1, 1)),
+        Column("test", (None, None, None, 4.0, None), "on test", ".1f", quantity=TESTED),
+    ),
+    marks=(None, None, "candidate", "chosen", None),
+)
+EXPECTED, ON_TEST = Line("gain", interval="gain_interval", run="runs"), Line("test", mark="diamond")
+
+
+def words(figure: Figure) -> dict[str, Any]:
+    return {annotation.text: annotation for annotation in figure.plot.layout.annotations}
+
+
+def test_points_without_a_run_are_hollow_and_nothing_joins_them() -> None:
+    figure = drawn(TABLE, Chart(lines=(EXPECTED,)))
+    runs, inferred = figure.plot.data
+    assert (list(runs.y), runs.mode) == ([-3.0, None, 1.0, 2.5, 0.0], "lines+markers")
+    assert (list(inferred.y), inferred.mode) == ([None, -2.0, None, None, None], "markers")
+    assert inferred.marker.color == style.PAPER
+    assert "Hollow: inferred, without a run." in figure.reading
+    apart = drawn(TABLE, Chart(lines=(replace(EXPECTED, joined=False),)))
+    assert {trace.mode for trace in apart.plot.data} == {"markers"}
+
+
+def test_points_of_another_split_are_diamonds_that_say_so_and_stand_on_the_same_axis() -> None:
+    figure = drawn(TABLE, Chart(lines=(EXPECTED, replace(ON_TEST, name="once more"))))
+    diamond = figure.plot.data[-1]
+    assert (diamond.name, list(diamond.y), diamond.mode) == ("once more, test", [4.0], "markers")
+    assert set(diamond.marker.symbol) == {"diamond"}
+    assert figure.plot.layout.yaxis.title.text == "Validation points over the whole model"
+    assert "Diamond: once more, test." in figure.reading
+
+
+def test_the_line_at_0_is_named_and_what_lies_on_it_has_its_colour() -> None:
+    figure = drawn(TABLE, Chart(lines=(EXPECTED,), zero="whole model"))
+    (line,) = (shape for shape in figure.plot.layout.shapes if shape.type == "line")
+    assert (line.y0, line.y1, line.line.dash) == (0, 0, "dash")
+    assert words(figure)["whole<br>model"].y == 0
+    assert figure.plot.data[0].marker.color[-1] == style.DROP
+
+
+@pytest.mark.parametrize(("n_blocks", "labelled"), [(8, 8), (24, 12), (48, 12)])
+def test_the_axis_is_the_model_block_by_block(n_blocks: int, labelled: int) -> None:
+    layers = range(n_blocks + 1)
+    table = Table(columns=(Column("layer", layers), Column("gain", [float(layer) for layer in layers])))
+    choice = Choice.upto(n_blocks, 5, (4, 5, 6))
+    figure = drawn(table, Chart(lines=(Line("gain"),)), choice=choice, level=0.95)
+    blocks = [shape for shape in figure.plot.layout.shapes if shape.type == "rect" and shape.ysizemode == "pixel"]
+    assert [block.fillcolor for block in blocks] == [style.CHOSEN] * 5 + [style.TRANSPARENT] * (n_blocks - 5)
+    assert [(block.x0 + block.x1) / 2 for block in blocks] == pytest.approx(list(range(1, n_blocks + 1)))
+    said = words(figure)
+    assert sum(text.isdigit() for text in said) == labelled
+    assert {"embeddings", "<b>the best is one of these (95 %)</b>"} <= set(said)
+    assert next(place.x for text, place in said.items() if "cut here" in text) == 5.5
+
+
+def test_a_cut_has_its_values_and_blocks_from_all_over_have_no_cut() -> None:
+    chart = Chart(lines=(EXPECTED, ON_TEST))
+    assert "<b>cut here</b><br>expected 2.5 · on test 4.0" in words(drawn(TABLE, chart, choice=Choice.upto(4, 3)))
+    scattered = drawn(TABLE, chart, choice=Choice(n_blocks=4, blocks=(1, 4)))
+    assert not any("cut" in text for text in words(scattered))
+    assert not any("cut" in text for text in words(drawn(TABLE, chart, choice=Choice.upto(4, 4))))
+
+
+def test_candidates_that_are_apart_are_shaded_each_and_named_in_the_caption() -> None:
+    figure = drawn(TABLE, Chart(lines=(EXPECTED,)), choice=Choice.upto(4, 3, (1, 3, 4)))
+    shades = [(shape.x0, shape.x1) for shape in figure.plot.layout.shapes if shape.fillcolor == style.CANDIDATE]
+    assert shades == [(0.5, 1.5), (2.5, 4.5)]
+    assert not any("best" in text for text in words(figure))
+    assert "Green ground: the best is one of these." in figure.reading
+
+
+@dataclass(frozen=True, repr=False)
+class Cut(Shown):
+    """A cut model with a table of runs."""
+
+    @property
+    def conclusion(self) -> Conclusion:
+        facts = {"speed": Fact(value=1.5, unit="times"), "gain": Fact(value=4.0, level=0.9)}
+        choice = Choice.upto(4, 3, (2, 3))
+        return Conclusion(kind="find", case="cut", verdict=Verdict.PROBABLE, choice=choice, facts=facts)
+
+    @property
+    def table(self) -> Table:
+        return replace(TABLE, charts=(Chart(lines=(EXPECTED,)), Chart(lines=(Line("test"),), name="test")))
+
+    @property
+    def details(self) -> Sequence[Table]:
+        return (replace(TABLE, charts=(Chart(lines=(Line("gain"),), name="runs"),)), replace(TABLE, charts=()))
+
+
+class Old(Cut):
+    """A result that has no conclusion yet."""
+
+    conclusion = Shown.conclusion
+
+
+def test_the_figures_of_a_result_are_all_charts_and_the_first_has_the_model_as_its_axis() -> None:
+    first, *others = figures(Cut())
+    assert [figure.name for figure in (first, *others)] == ["chart", "test", "runs"]
+    assert "<b>the best is one of these (90 %)</b>" in words(first)
+    assert not any("cut" in text for figure in others for text in words(figure))
+    assert [figure.name for figure in figures(Old())] == ["chart", "test", "runs"]
+
+
+def test_a_caption_says_what_is_drawn_and_nothing_else() -> None:
+    ends = Column("interval", ((1.0, 2.0), None), "95 % interval", interval=True, over="over new pairs")
+    table = Table(columns=(Column("layer", (0, 1)), Column("a", (1.5, 2.0)), ends, Column("seeds", ((1.0,), (2.0,)))))
+    line = Line("a", interval="interval", seeds="seeds", run="a")
+    assert drawn(table, Chart(lines=(line,))).reading == "Bars: 95 % interval over new pairs."
+    assert drawn(table, Chart(lines=(line,), band=True)).reading == "Shade: 95 % interval over new pairs."
+    several = replace(
+        table, columns=(*table.columns[:2], Column("seeds", ((1.0, 2.0), (2.0,)))), marks=("chosen", None)
+    )
+    assert (
+        drawn(several, Chart(lines=(Line("a", seeds="seeds"),))).reading == "Small marks: seeds. Large point: chosen."
+    )
+    bars = drawn(replace(several, marks=("candidate", None)), Chart(lines=(Line("a"),), kind="bars", x="a"))
+    assert bars.reading == ""
+    assert set(bars.plot.data[0].marker.color) == {style.MODEL}
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.27, 1.17), (1.0, 7.9), (2.0, 900.0), (8.0, 9.0), (5.0, 5.0)])
+def test_numbers_on_an_axis_of_costs_stand_apart_on_a_phone(low: float, high: float) -> None:
+    table = Table(columns=(Column("name", ("a", "b")), Column("cost", (low, high)), Column("score", (1.0, 2.0))))
+    figure = drawn(table, Chart(lines=(Line("score"),), kind="cost", x="cost"))
+    ticks = list(figure.plot.layout.xaxis.tickvals or ())
+    assert len(ticks) != 1 or low == high
+    assert all(more / less >= (high / low) ** 0.13 for less, more in pairwise(ticks))
+
+
+def test_an_axis_of_counts_has_few_numbers_however_far_they_reach() -> None:
+    for counts, step in (((1, 4, 8), 1), ((1, 24, 48), 4), ((8, 64, 512), None)):
+        table = Table(columns=(Column("batch", counts), Column("ms", (1.0, 2.0, 3.0))))
+        axis = drawn(table, Chart(lines=(Line("ms"),), x="batch")).plot.layout.xaxis
+        assert (axis.dtick, axis.nticks) == (step, 8)
