@@ -53,7 +53,7 @@ from transformers.utils import logging as transformers_logging
 
 from layerprobe.embedded.language import Language
 from layerprobe.encoders.batching import pool
-from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.finetuning.losses import CosineScore, prepared_sides
 from layerprobe.finetuning.tmft import FineTuner, layer_weights
@@ -154,7 +154,7 @@ def paper(work: Work, tell: Tell) -> None:
 def ours_jointly(work: Work, tell: Tell) -> None:
     """Take the steps at all layers at once by layerprobe."""
     encoder = work.encoder
-    model = EveryLayer(encoder).train()
+    model = TruncatedEncoder(encoder, encoder.description.n_blocks, every=True).train()
     criterion = CosineScore(width=encoder.description.hidden_size, n_labels=0)
     weights = layer_weights("falling", encoder.n_layers, seed=0)
     trainer = FineTuner(

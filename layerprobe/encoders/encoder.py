@@ -204,14 +204,15 @@ class TruncatedEncoder(nn.Module):
 
     The removed blocks do not exist in it. Architectures that do not run without a block, such as DeBERTa-v2
     and ModernBERT, keep one for layer 0 and read what goes into it. The encoder is not changed; with `share` the
-    weights are its own, for a look without a copy, else they can be trained.
+    weights are its own, for a look without a copy, else they can be trained. With `every` its layers are all up to that
+    one, to be trained at once.
     """
 
-    def __init__(self, encoder: Encoder, layer: int, *, share: bool = False) -> None:
+    def __init__(self, encoder: Encoder, layer: int, *, share: bool = False, every: bool = False) -> None:
         super().__init__()
         check_layer(encoder.model.config, layer)
         self.layer = layer
-        self.layers = (layer,)
+        self.layers = tuple(range(layer + 1)) if every else (layer,)
         self.name = encoder.description.name
         self.stack = encoder.stack
         model = _truncated(encoder, layer) if layer else _without_blocks(encoder)
@@ -221,8 +222,11 @@ class TruncatedEncoder(nn.Module):
         self.parameters_without_pooler = encoder.description.parameters[layer]
 
     def layer_states(self, batch: Batch) -> Iterator[Tensor]:
-        """Yield the token states of its only layer, (text, token, feature)."""
-        yield self(batch)
+        """Yield the token states of its layers, (text, token, feature), with the final norm where there is one."""
+        if len(self.layers) == 1:
+            yield self(batch)
+        else:
+            yield from self.stack.states(self.model, batch, name=self.name)
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the token states of the layer, (text, token, feature)."""
@@ -242,25 +246,6 @@ class TruncatedEncoder(nn.Module):
     def save(self, directory: str | Path, tokenizer: Any) -> None:
         """Write a Hugging Face checkpoint with its tokenizer."""
         self.check_runs_alone()
-        save_checkpoint(self.model, tokenizer, Path(directory), name=self.name)
-
-
-class EveryLayer(nn.Module):
-    """A copy of an encoder to be trained at all of its layers at once: what truncated models output, in one pass."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        super().__init__()
-        self.layers = tuple(range(encoder.n_layers))
-        self.name = encoder.description.name
-        self.stack = encoder.stack
-        self.model = copy.deepcopy(_truncated(encoder, encoder.n_layers - 1))
-
-    def layer_states(self, batch: Batch) -> Iterator[Tensor]:
-        """Yield the token states of every layer, (text, token, feature), with the final norm where there is one."""
-        return self.stack.states(self.model, batch, name=self.name)
-
-    def save(self, directory: str | Path, tokenizer: Any) -> None:
-        """Write the whole model as a Hugging Face checkpoint with its tokenizer."""
         save_checkpoint(self.model, tokenizer, Path(directory), name=self.name)
 
 
@@ -335,8 +320,9 @@ def _without_blocks(encoder: Encoder) -> PreTrainedModel | None:
 @torch.no_grad()  # not in inference mode: what the model keeps of a pass is trained with
 def _run(model: PreTrainedModel, encoder: Encoder) -> None:
     """Run a single token, or image, through a shorter model: BigBird's attention is sparse until a short text."""
-    if encoder.reader is not None:
-        model(**read_by_model(collate(encoder.tokenize(encoder.probes[:1]), [0], model.device)))
-        return
     token = torch.ones((1, 1), dtype=torch.long, device=model.device)
-    model(input_ids=token, attention_mask=token)
+    batch = {"input_ids": token, "attention_mask": token}
+    if encoder.reader is not None:
+        batch = collate(encoder.tokenize(encoder.probes[:1]), [0], model.device)
+    with encoder.precision():
+        model(**read_by_model(batch))

@@ -20,7 +20,6 @@ from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from torch import nn
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_INDEX_NAME
 
 from layerprobe.encoders.adapters import MERGE, adapted_name, adapted_revision, with_adapter
 from layerprobe.encoders.architecture import (
@@ -74,7 +73,7 @@ from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.files.images import Modality, Readable, pillow
 from layerprobe.files.inputs import DATA, is_path, similar_file
 from layerprobe.files.network import hub_offline, without_password
-from layerprobe.names import is_generic, quoted, short_name
+from layerprobe.names import is_generic, short_name
 from layerprobe.process import MAKING_MODELS, check_fork, silence_if, while_needed
 from layerprobe.rng import drawing, plain_torch
 
@@ -853,36 +852,15 @@ def _refuse_kernels(config: PreTrainedConfig, name: str) -> None:
 
 
 def folder_digest(folder: Path) -> str:
-    """Return a sha256 of a local model's configuration, weights and code.
+    """Return a sha256 of a local model's configuration, weights, whatever they are called, and code.
 
     Two checkpoints of one shape have equal headers and sizes, so the bytes themselves are hashed.
     """
     total = hashlib.sha256()
-    files = [file for pattern in ("config.json", *WEIGHT_FILES, "*.py") for file in sorted(folder.glob(pattern))]
-    for file in (*files, *(file for file in _named_weights(folder) if file not in files)):
-        total.update(bytes.fromhex(known_sha256(file)))
+    for pattern in ("config.json", "*.safetensors", "*.bin", "*.py"):
+        for file in sorted(folder.glob(pattern)):
+            total.update(bytes.fromhex(known_sha256(file)))
     return f"sha256:{total.hexdigest()[:32]}"
-
-
-def _named_weights(folder: Path) -> list[Path]:
-    """Return the weights that the configuration or an index of a local model names, whatever they are called.
-
-    Raises:
-        ModelError: If a name leads out of the folder. Links in it are the user's own, or the hub's, and are followed.
-    """
-    weights_file = _field(folder / "config.json", "transformers_weights")
-    named = {weights_file} if isinstance(weights_file, str) else set()
-    for index in {SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_INDEX_NAME} | {name for name in named if name.endswith(".json")}:
-        weight_map = _field(folder / index, "weight_map")
-        if isinstance(weight_map, dict):
-            named |= set(map(str, weight_map.values()))
-    for name in sorted(named):
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise ModelError(
-                f"the weights of {folder} are to be read from {quoted(name)}, which is outside the folder: put the "
-                "file into it, or mend the index"
-            )
-    return [file for name in sorted(named) if (file := folder / name).is_file()]
 
 
 def _field(file: Path, name: str) -> Any:

@@ -75,21 +75,6 @@ def described(*models: ModelDescription) -> dict[str, str]:
     return {f"Model {number}" if len(lines) > 1 else "Model": line for number, line in enumerate(lines, start=1)}
 
 
-def labelled(
-    name: str, random_init: int | None, blocks: tuple[int, ...] | None, tokens: tuple[int, ...] | None = None
-) -> str:
-    """Return what a model is called that is not as its name says: with random weights, or without blocks or tokens.
-
-    Examples:
-        >>> labelled("bert", None, (1, 6), (0, 1, 2))
-        'bert (blocks 1, 6; 3 tokens)'
-    """
-    parts = [] if random_init is None else [f"random init {random_init}"]
-    parts += [] if blocks is None else [f"blocks {', '.join(map(str, blocks))}"]
-    parts += [] if tokens is None else [counted(len(tokens), "token")]
-    return f"{name} ({'; '.join(parts)})" if parts else name
-
-
 @dataclass(frozen=True)
 class Model:
     """A model, and how it is loaded and run: the first argument of every function that computes with one.
@@ -210,10 +195,13 @@ class Model:
 
     @property
     def label(self) -> str:
-        """What it is called: as requested, or its name with revision and seed."""
+        """What it is called: as requested, or its name with revision, seed, blocks and tokens."""
         if self.display_name is not None:
             return self.display_name
-        return labelled(self.full_name, self.random_init, self.blocks, self.tokens)
+        parts = [] if self.random_init is None else [f"random init {self.random_init}"]
+        parts += [] if self.blocks is None else [f"blocks {', '.join(map(str, self.blocks))}"]
+        parts += [] if self.tokens is None else [counted(len(self.tokens), "token")]
+        return f"{self.full_name} ({'; '.join(parts)})" if parts else self.full_name
 
     def changed(self, usual: "Model | None" = None) -> dict[str, str]:
         """Return the settings that are not the usual ones, without where things are kept."""

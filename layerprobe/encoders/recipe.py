@@ -26,10 +26,6 @@ from layerprobe.rng import SharedWeights, drawing
 MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
 INPUT = "sentence_bert_config.json"
-_OLD_INPUTS = tuple(
-    f"sentence_{kind}_config.json" for kind in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-)
-"""What early versions of sentence-transformers called it, in the order in which it looks for them."""
 POOLING = "1_Pooling/config.json"
 MODES: dict[Pooling, str] = {
     "cls": "pooling_mode_cls_token",
@@ -164,13 +160,12 @@ def sentence_model(find: Callable[[str], Path | None]) -> SentenceModel | None:
     if not isinstance(rows, list) or not rows or not all(map(_is_module, rows)):
         raise DataError("expected a list of modules, each with a type and a path below the model's folder")
     folder = next((row["path"] for row in rows if row["type"].endswith(".Pooling")), None)
-    inputs = (settings_of(f"{rows[0]['path']}/{name}".lstrip("/")) for name in (INPUT, *_OLD_INPUTS))
     return SentenceModel(
         find=find,
         rows=tuple(rows),
         pooling={} if folder is None else settings_of(f"{folder}/config.json"),
         settings=settings_of(SETTINGS),
-        reading=next(filter(None, inputs), {}),
+        reading=settings_of(f"{rows[0]['path']}/{INPUT}".lstrip("/")),
     )
 
 

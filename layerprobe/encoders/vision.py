@@ -25,7 +25,7 @@ N_PROBES = 4
 class ImageReader:
     """What makes the pixels of a model from images, and how many tokens the model makes of them.
 
-    The pixels of images that are read a second time, as in training, are kept as far as `PIXEL_MEMORY` goes.
+    Pixels are kept for the next epoch of training as far as `PIXEL_MEMORY` goes.
     """
 
     processor: Any
@@ -36,7 +36,6 @@ class ImageReader:
     """Tokens of an image; 0 where that is not known yet."""
     n_extra: int
     """Those that are no patch of the image, at the beginning: [CLS], the token of a distilled model, registers."""
-    _seen: set[str] = field(default_factory=set)
     _kept: dict[str, Tensor] = field(default_factory=dict)
     _n_bytes: int = 0
 
@@ -55,10 +54,9 @@ class ImageReader:
         with model_errors(self.name, f"preprocessing {item.place}", advice="leave this image out"):
             pixels: Tensor = self.processor(images=[image], return_tensors="pt")["pixel_values"][0].float()
         size = pixels.numel() * pixels.element_size()
-        if item.sha256 in self._seen and self._n_bytes + size <= PIXEL_MEMORY:
+        if self._n_bytes + size <= PIXEL_MEMORY:
             self._kept[item.sha256] = pixels
             self._n_bytes += size
-        self._seen.add(item.sha256)
         return pixels
 
 

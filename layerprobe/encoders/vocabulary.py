@@ -208,30 +208,13 @@ def read_whole(tokenizer: Any, find: Callable[[str], Path | None]) -> None:
         tokenizer.whole = Tokenizer.from_file(str(file))
 
 
-def signs_of_another(tokenizer: Any, config: PreTrainedConfig) -> list[str]:
-    """Return what shows, before any text is read, that a tokenizer is not the one of a model; nothing where none does.
+def is_far_smaller(tokenizer: Any, config: PreTrainedConfig) -> bool:
+    """Return whether a tokenizer has so few of the tokens that a model knows that it must be another model's.
 
     Vocabularies of fewer than 1,000 tokens, as of letters or nucleotides, may be far smaller than the model's.
     """
-    signs, n_known = [], getattr(config, "vocab_size", None) or 0
     n_tokens = max(tokenizer.get_vocab().values(), default=0) + 1
-    if n_tokens >= 1000 and n_tokens < _LEAST_KNOWN * n_known:
-        signs.append(f"it has {n_tokens:,} tokens, and the model {n_known:,}")
-    pairs = {}
-    for role, names in _ROLES.items():
-        ours, theirs = (
-            {number for name in names if isinstance(number := getattr(of, f"{name}_token_id", None), int)}
-            for of in (tokenizer, config)
-        )
-        if ours and theirs:
-            pairs[role] = ours, theirs
-    if len(pairs) > 1 and not any(ours & theirs for ours, theirs in pairs.values()):
-        role, (ours, theirs) = next(iter(pairs.items()))
-        signs.append(f"its {role} token is {min(ours)} where the model's configuration says {min(theirs)}")
-    return signs
-
-
-_ROLES = {"padding": ("pad",), "begin": ("bos", "cls"), "end": ("eos", "sep")}
+    return 1000 <= n_tokens < _LEAST_KNOWN * (getattr(config, "vocab_size", None) or 0)
 
 
 # ---- models ----------------------------------------------------------------------------------------------

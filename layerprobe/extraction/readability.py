@@ -12,7 +12,7 @@ from typing import Any
 
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve
-from layerprobe.encoders.vocabulary import FEW_MISSING, missing_share, signs_of_another
+from layerprobe.encoders.vocabulary import FEW_MISSING, is_far_smaller, missing_share
 from layerprobe.errors import option, unreliable
 from layerprobe.files.images import captions_of, readable_as
 from layerprobe.names import counted, short_name
@@ -50,8 +50,9 @@ def tokenizer_cautions(checkpoint: Resolved) -> tuple[str, ...]:
         return ()
     name, tokenizer, recipe = short_name(checkpoint.label), checkpoint.tokenizer, checkpoint.recipe
     cautions = []
-    if signs := signs_of_another(tokenizer, checkpoint.config):
-        cautions.append(unreliable(f"the tokenizer of {name} seems to be another model's: {' and '.join(signs)}"))
+    if is_far_smaller(tokenizer, checkpoint.config):
+        sizes = f"it has {len(tokenizer):,} tokens, and the model {checkpoint.config.vocab_size:,}"
+        cautions.append(unreliable(f"the tokenizer of {name} seems to be another model's: {sizes}"))
     tokens = " ".join(map(str, tokenizer.convert_ids_to_tokens(tokenizer("a")["input_ids"])))
     promise = f"token around texts that its tokenizer_config.json promises ('a' is read as {tokens})"
     if "begin" in recipe.lacking and (recipe.causal or checkpoint.pooling == "cls"):

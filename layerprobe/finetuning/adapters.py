@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from layerprobe.checks import check_extra
-from layerprobe.encoders.encoder import EveryLayer, TruncatedEncoder
+from layerprobe.encoders.encoder import TruncatedEncoder
 from layerprobe.encoders.failures import model_errors
 from layerprobe.errors import ModelError
 from layerprobe.finetuning.values import Protocol
@@ -24,7 +24,7 @@ LINEAR = ("Linear", "Conv1D")
 """Classes of modules that multiply by a matrix; GPT-2 has the latter."""
 
 
-def prepare_model(model: TruncatedEncoder | EveryLayer, protocol: Protocol) -> None:
+def prepare_model(model: TruncatedEncoder, protocol: Protocol) -> None:
     """Put adapters into a model, and let it compute activations again in the backward pass, where the protocol says so.
 
     Adapters stand in the linear modules of the blocks, or in those whose names end as `lora_modules` says; a model
@@ -45,7 +45,7 @@ def merge_adapters(model: nn.Module) -> None:
             setattr(model.get_submodule(parent), name, module.get_base_layer())
 
 
-def _add_adapters(model: TruncatedEncoder | EveryLayer, protocol: Protocol) -> None:
+def _add_adapters(model: TruncatedEncoder, protocol: Protocol) -> None:
     check_extra("lora", needed_by="training adapters")
     from peft import LoraConfig, inject_adapter_in_model
 
@@ -66,7 +66,7 @@ def _add_adapters(model: TruncatedEncoder | EveryLayer, protocol: Protocol) -> N
     )
 
 
-def _targets(model: TruncatedEncoder | EveryLayer, targets: tuple[str, ...]) -> list[str]:
+def _targets(model: TruncatedEncoder, targets: tuple[str, ...]) -> list[str]:
     """Return the full names of the modules that get adapters."""
     within = "" if model.stack.blocks is None else f"{model.stack.blocks}."
     linear = [
@@ -74,7 +74,7 @@ def _targets(model: TruncatedEncoder | EveryLayer, targets: tuple[str, ...]) -> 
         for path, module in model.model.named_modules()
         if path.startswith(within) and type(module).__name__ in LINEAR
     ]
-    if isinstance(model, TruncatedEncoder) and model.layer == 0:
+    if model.layer == 0:
         linear = []  # a block that is kept there is not run
     if not linear:
         return [path for path, module in model.model.named_modules() if type(module) is nn.Embedding]
@@ -93,7 +93,7 @@ def _ends_as(path: str, name: str) -> bool:
     return path == name or path.endswith(f".{name}")
 
 
-def _checkpoint(model: TruncatedEncoder | EveryLayer) -> None:
+def _checkpoint(model: TruncatedEncoder) -> None:
     inner: Any = model.model
     if not getattr(inner, "supports_gradient_checkpointing", False):
         raise ModelError(

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from layerprobe.context import report, settings
 from layerprobe.encoders.batching import Batch, Prepared, collate, copies, padded_groups, token_batches
 from layerprobe.encoders.device import float64_device
-from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
@@ -140,7 +140,7 @@ def train_layers(
     loss.check_batch(train, protocol.batch_size)
     # what each item adds is computed from the outputs where it is needed
     with _memory_errors(encoder, layer), seeded(seed, encoder.device), settings(by_item=False):
-        model = TruncatedEncoder(encoder, layer) if weighting is None else EveryLayer(encoder)
+        model = TruncatedEncoder(encoder, layer, every=weighting is not None)
         prepare_model(model, protocol)
         width = encoder.description.hidden_size
         criteria = [criterion_of(task, width=width).to(encoder.device) for _ in model.layers]
@@ -253,7 +253,7 @@ class FineTuner:
     def __init__(
         self,
         encoder: Encoder,
-        model: TruncatedEncoder | EveryLayer,
+        model: TruncatedEncoder,
         protocol: Protocol,
         *,
         steps_per_epoch: int,
@@ -445,7 +445,7 @@ class FineTuner:
 
 def embed(
     encoder: Encoder,
-    model: TruncatedEncoder | EveryLayer,
+    model: TruncatedEncoder,
     texts: Prepared,
     rows: Sequence[int],
     protocol: Protocol,
@@ -456,7 +456,7 @@ def embed(
 
 def read_layers(
     encoder: Encoder,
-    model: TruncatedEncoder | EveryLayer,
+    model: TruncatedEncoder,
     texts: Prepared,
     rows: Sequence[int],
     readers: Sequence[Reader],
@@ -498,7 +498,7 @@ def _as_wide(parts: Sequence[Tensor]) -> Tensor:
 @torch.inference_mode()
 def evaluate(
     encoder: Encoder,
-    model: TruncatedEncoder | EveryLayer,
+    model: TruncatedEncoder,
     items: PreparedItems,
     *,
     protocol: Protocol,

@@ -267,25 +267,6 @@ def test_folder_digest_sees_weights_that_only_an_index_names(checkpoint: Saved, 
     assert load_encoder(str(folder)).description.revision != before
 
 
-@pytest.mark.parametrize("name", ["../a.safetensors", "OUTSIDE", "behind/../../a.safetensors"])
-@pytest.mark.parametrize("by", ["index", "configuration"])
-def test_weights_that_a_file_of_the_model_names_are_in_its_folder(
-    checkpoint: Saved, tmp_path: Path, name: str, by: str
-) -> None:
-    folder, outside = tmp_path / "model", tmp_path / "a.safetensors"
-    shutil.copytree(checkpoint("bert"), folder)
-    (folder / "model.safetensors").rename(outside)
-    name = name.replace("OUTSIDE", str(outside))
-    if by == "index":
-        index = {"metadata": {}, "weight_map": dict.fromkeys(load_file(outside), name)}
-        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    else:
-        config = json.loads((folder / "config.json").read_text()) | {"transformers_weights": name}
-        (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelError, match=r"are to be read from .*safetensors', which is outside the folder: put"):
-        load_encoder(str(folder))
-
-
 @pytest.mark.parametrize("place", ["models--a--b/blobs", "disk/other"])
 def test_shards_that_are_links_of_the_hub_or_the_user_are_followed(
     checkpoint: Saved, tmp_path: Path, place: str

@@ -279,14 +279,12 @@ def test_texts_are_cut_where_the_folder_says(tmp_path: Path) -> None:
     assert np.abs(further - last).max() > 1e-3
 
 
-@pytest.mark.parametrize("kind", ["bert", "xlm-roberta"])
-def test_the_length_of_the_folder_goes_before_that_of_the_tokenizer(kind: str, tmp_path: Path) -> None:
-    """Also where the file has the name that early versions of sentence-transformers gave it."""
+def test_the_length_of_the_folder_goes_before_that_of_the_tokenizer(tmp_path: Path) -> None:
     library = pytest.importorskip("sentence_transformers")
     model = sentence_transformer(
         save_tiny("bert", tmp_path / "model", tokenizer=tiny_tokenizer(model_max_length=6)), "cls"
     )
-    (model / f"sentence_{kind}_config.json").write_text(json.dumps({"max_seq_length": 8}))
+    (model / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 8}))
     length = library.SentenceTransformer(str(model), device="cpu").max_seq_length
     assert (load_encoder(str(model), device="cpu").limit(), length) == (8, 8)
     assert export_model(model, tmp_path / "out", layer=1).max_length == 8

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
 from layerprobe.encoders.batching import collate
-from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.stack import Stack
@@ -127,7 +127,7 @@ def test_layers_are_those_of_fewer_blocks(name: str, tmp_path: Path) -> None:
     for row in range(len(TEXTS)):
         batch = collate(texts, [row])
         states = list(encoder.layer_states(batch))
-        trained = list(EveryLayer(encoder).layer_states(batch))
+        trained = list(TruncatedEncoder(encoder, N_BLOCKS, every=True).layer_states(batch))
         assert len(states) == N_BLOCKS + 1
         for layer, state in enumerate(states):
             torch.testing.assert_close(TruncatedEncoder(encoder, layer)(batch), state, atol=1e-5, rtol=1e-5)

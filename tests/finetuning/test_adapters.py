@@ -11,7 +11,7 @@ from peft import LoraConfig, inject_adapter_in_model
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.serialisation import to_json
@@ -21,7 +21,7 @@ from layerprobe.finetuning.tmft import FineTuner, fine_tune, fine_tune_jointly
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.values import Task
 from tests.finetuning.finished import evaluated
-from tests.models import save_tiny, tiny_model
+from tests.models import N_BLOCKS, save_tiny, tiny_model
 
 LORA = Protocol(learning_rate=3e-3, epochs=2, batch_size=8, lora=2)
 
@@ -153,7 +153,7 @@ def test_computing_activations_again_changes_no_gradient(encoder: Encoder, task:
     prepared, gradients = prepared_sides(encoder, task.train, max_length=64), []
     for again in (False, True):
         protocol = Protocol(gradient_checkpointing=again)
-        model = EveryLayer(encoder) if joint else TruncatedEncoder(encoder, 3)
+        model = TruncatedEncoder(encoder, N_BLOCKS, every=joint)
         prepare_model(model, protocol)
         criteria = [CosineScore(width=16, n_labels=0) for _ in model.layers]
         tuner = FineTuner(encoder, model, protocol, steps_per_epoch=8, criteria=criteria)

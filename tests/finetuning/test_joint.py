@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from transformers import AutoModel
 
 from layerprobe.encoders.batching import collate
-from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import TrainingError
 from layerprobe.finetuning import runs
@@ -26,7 +26,7 @@ from layerprobe.tasks.values import Task
 from tests.few import few_architectures
 from tests.finetuning.sweeps import one_run, runs_of
 from tests.finetuning.test_tmft import STS, broken, trainer_of, without_dropout
-from tests.models import ARCHITECTURES, MIXES_PADDING, save_tiny
+from tests.models import ARCHITECTURES, MIXES_PADDING, N_BLOCKS, save_tiny
 from tests.toy_task import TOY_KINDS, toy_task_of
 
 SHORT = Protocol(learning_rate=1e-3, epochs=3, batch_size=8)
@@ -51,7 +51,7 @@ def test_every_layer_is_what_the_truncated_model_outputs(tmp_path: Path, name: s
     encoder = load_encoder(str(tmp_path), device="cpu")
     assert encoder.padding_invariant == (name not in MIXES_PADDING)
     texts = encoder.tokenize(["one two three", "four five"])
-    whole = embed(encoder, EveryLayer(encoder).eval(), texts, [0, 1], Protocol())
+    whole = embed(encoder, TruncatedEncoder(encoder, N_BLOCKS, every=True).eval(), texts, [0, 1], Protocol())
     for layer in range(encoder.n_layers):
         (alone,) = embed(encoder, TruncatedEncoder(encoder, layer).eval(), texts, [0, 1], Protocol())
         torch.testing.assert_close(whole[layer], alone, rtol=1e-4, atol=1e-5)
@@ -61,7 +61,7 @@ def test_the_norm_is_that_of_the_copy(tmp_path: Path) -> None:
     """Training the copy must train its own final norm, and leave the encoder's as it is."""
     save_tiny("gpt2", tmp_path)
     encoder = load_encoder(str(tmp_path), device="cpu")
-    model = EveryLayer(encoder)
+    model = TruncatedEncoder(encoder, N_BLOCKS, every=True)
     batch = collate(encoder.tokenize(["one two"]), [0])
     sum(state.sum() for state in model.layer_states(batch)).backward()  # type: ignore[union-attr]
     assert encoder.stack.tail
@@ -77,7 +77,7 @@ def test_the_gradient_is_the_weighted_sum_of_the_layers_own(encoder: Encoder, ta
     prepared = prepared_sides(encoder, task.train, max_length=64)
     weights = np.array([1.0, 0.75, 0.5, 0.25])
     protocol = Protocol(max_grad_norm=1e9)
-    model = EveryLayer(encoder)
+    model = TruncatedEncoder(encoder, N_BLOCKS, every=True)
     joint = FineTuner(
         encoder, model, protocol, steps_per_epoch=8, criteria=[STS] * 4, weights=lambda step: weights, batch_tokens=40
     )
@@ -100,7 +100,14 @@ def test_a_naive_loop_has_the_same_losses(encoder: Encoder, task: Task) -> None:
     protocol = Protocol(learning_rate=1e-3, epochs=1, batch_size=8, warmup=0.0, weight_decay=0.0)
     criteria = [STS] * encoder.n_layers
     falling = layer_weights("falling", encoder.n_layers, seed=0)
-    trainer = FineTuner(encoder, EveryLayer(encoder), protocol, steps_per_epoch=8, criteria=criteria, weights=falling)
+    trainer = FineTuner(
+        encoder,
+        TruncatedEncoder(encoder, N_BLOCKS, every=True),
+        protocol,
+        steps_per_epoch=8,
+        criteria=criteria,
+        weights=falling,
+    )
     prepared = prepared_sides(encoder, task.train, max_length=64)
     batches = np.random.default_rng(0).permutation(64).reshape(8, 8)
     losses = [trainer.update(prepared, rows).tolist() for rows in batches[:4]]
@@ -187,7 +194,7 @@ def test_the_saved_model_can_be_cut_at_any_layer(encoder: Encoder, task: Task, t
         first, second = (embeddings[side] for side in test.sides)
         cosines = F.cosine_similarity(first, second)
         np.testing.assert_allclose(cosines.detach(), outputs.of(layer), atol=1e-4)
-    assert run[-1].parameters == sum(p.numel() for p in EveryLayer(encoder).parameters())
+    assert run[-1].parameters == sum(p.numel() for p in TruncatedEncoder(encoder, N_BLOCKS, every=True).parameters())
 
 
 # ---- a layer that fails -------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from layerprobe.encoders.batching import collate, pool
-from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.errors import DataError
 from layerprobe.finetuning import tmft
 from layerprobe.finetuning.losses import PreparedItems
@@ -20,6 +20,7 @@ from layerprobe.kinds.retrieval.kind import RetrievalItems
 from layerprobe.kinds.retrieval.loss import MultipleNegatives
 from tests.finetuning.test_tmft import without_dropout
 from tests.finetuning.test_tmft_groups import gradients
+from tests.models import N_BLOCKS
 
 DOCUMENTS = ("a b c", "d e f g h i", "k", "l m n o p q r s", "t u", "v w x", "y z a b", "c d e f g")
 
@@ -39,7 +40,7 @@ def items(*, negatives: bool = False, documents: tuple[str, ...] = DOCUMENTS) ->
 
 
 def trainer_of(encoder: Encoder, *, joint: bool = False, batch_tokens: int | None = None) -> FineTuner:
-    model = EveryLayer(encoder) if joint else TruncatedEncoder(encoder, 2)
+    model = TruncatedEncoder(encoder, N_BLOCKS if joint else 2, every=joint)
     criteria = [MultipleNegatives(width=16, n_labels=0) for _ in model.layers]
     weights = layer_weights("falling", encoder.n_layers, seed=0) if joint else None
     return FineTuner(
