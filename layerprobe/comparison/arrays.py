@@ -7,7 +7,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,10 @@ class Layer:
 
     name: str
     """Such as `layer 3`, or what it is called where its name has no number."""
-    shape: tuple[int, int]
-    read: Callable[[Rows], Any]
-    """Rows of it: a slice, or numbers of rows in any order."""
+    shape: tuple[int, ...]
+    """(n, d); of an array that is still to be divided into layers (n, layers, d), and of labels (n,)."""
+    read: Callable[[Any], Any]
+    """Rows of it: a slice, or numbers of rows in any order; of (n, layers, d) rows and the number of a layer."""
     number: int | None = None
     """The number in its name, where all layers have one; None where its place counts."""
 
@@ -85,7 +86,7 @@ def as_layers(embeddings: object) -> tuple[Layer, ...]:
     if isinstance(embeddings, str | Path):
         layers = _of_path(Path(embeddings))
     elif isinstance(embeddings, Mapping):
-        layers = _named("the mapping", {str(name): _stored(array, str(name)) for name, array in embeddings.items()})
+        layers = _named("the mapping", [_stored(array, str(name)) for name, array in embeddings.items()])
     elif isinstance(embeddings, Sequence):
         layers = [_matrix(f"layer {number}", array) for number, array in enumerate(embeddings)]
     else:
@@ -104,40 +105,32 @@ def as_layers(embeddings: object) -> tuple[Layer, ...]:
     return tuple(layers)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """An array of which parts are read when they are used: rows, or rows and the number of a layer."""
-
-    shape: tuple[int, ...]
-    read: Callable[[Any], Any]
-
-    @property
-    def layers(self) -> list[Layer]:
-        """Those of (n, layers, features)."""
-        n, layers, width = self.shape
-        return [
-            Layer(name=f"layer {i}", shape=(n, width), read=lambda rows, i=i: self.read((rows, i)))  # type: ignore[misc]
-            for i in range(layers)
-        ]
+def _divided(array: Layer) -> list[Layer]:
+    """Return the layers of (n, layers, features)."""
+    n, layers, width = array.shape
+    return [
+        Layer(name=f"layer {i}", shape=(n, width), read=lambda rows, i=i: array.read((rows, i)))  # type: ignore[misc]
+        for i in range(layers)
+    ]
 
 
-def _stored(array: Any, name: str) -> _Stored:
+def _stored(array: Any, name: str) -> Layer:
     """Return an array in memory, without copying it; data frames, which index columns, are converted."""
     if hasattr(array, "to_numpy"):
         array = array.to_numpy()
     in_parts = all(hasattr(type(array), name) for name in ("shape", "__getitem__", "__array__"))
     if not in_parts or hasattr(array, "detach") or isinstance(array, np.ma.MaskedArray):
         array = as_array(array, name=name)
-    return _Stored(tuple(array.shape), array.__getitem__)
+    return Layer(name=name, shape=tuple(array.shape), read=array.__getitem__)
 
 
 def _matrix(name: str, array: Any) -> Layer:
     """Return one (n, features) array."""
-    stored = _stored(array, name)
-    shape = stored.shape
+    layer = _stored(array, name)
+    shape = layer.shape
     if len(shape) != 2 or shape[1] == 0:
         raise DataError(f"{name} has shape {shape}, expected (samples, features): pool tokens to one vector a sample")
-    return Layer(name=name, shape=(shape[0], shape[1]), read=stored.read)
+    return layer
 
 
 def _of_array(array: Any, name: str) -> list[Layer]:
@@ -148,24 +141,21 @@ def _of_array(array: Any, name: str) -> list[Layer]:
         return [_matrix("layer 0", array)]
     if len(stored.shape) != 3:
         raise DataError(f"{name} has shape {stored.shape}, expected (samples, layers, features)")
-    return stored.layers
+    return _divided(stored)
 
 
-def _named(what: object, arrays: Mapping[str, _Stored]) -> list[Layer]:
+def _named(what: object, arrays: Sequence[Layer]) -> list[Layer]:
     """Return the layers of named arrays: those of the one with three axes, or each with two, in order."""
-    arrays = {name: array for name, array in arrays.items() if len(array.shape) != 1} or arrays
-    whole = [array for array in arrays.values() if len(array.shape) == 3]
+    arrays = [array for array in arrays if len(array.shape) != 1] or arrays
+    whole = [array for array in arrays if len(array.shape) == 3]
     if whole and len(arrays) > 1:
-        raise DataError(f"expected one array or an array a layer in {what}, got {some(list(arrays))}")
+        raise DataError(f"expected one array or an array a layer in {what}, got {some([each.name for each in arrays])}")
     if whole:
-        return whole[0].layers
-    for name, array in arrays.items():
+        return _divided(whole[0])
+    for array in arrays:
         if len(array.shape) != 2:
-            raise DataError(f"{name} of {what} has shape {array.shape}, expected (samples, features) a layer")
-    layers = [
-        Layer(name=name, shape=(array.shape[0], array.shape[1]), read=array.read) for name, array in arrays.items()
-    ]
-    return numbered(layers)
+            raise DataError(f"{array.name} of {what} has shape {array.shape}, expected (samples, features) a layer")
+    return numbered(arrays)
 
 
 def numbered(layers: Sequence[Layer]) -> list[Layer]:
@@ -174,12 +164,9 @@ def numbered(layers: Sequence[Layer]) -> list[Layer]:
     numbers = [int(part[2]) for part in parts if part]
     if len(set(numbers)) == len(layers) and len({(part[1], part[3]) for part in parts if part}) == 1:
         by_number = sorted(zip(numbers, layers, strict=True), key=lambda pair: pair[0])
-        return [
-            Layer(name=f"layer {number}", shape=layer.shape, read=layer.read, number=number)
-            for number, layer in by_number
-        ]
+        return [replace(layer, name=f"layer {number}", number=number) for number, layer in by_number]
     if len(layers) == 1:
-        return [Layer(name="layer 0", shape=layers[0].shape, read=layers[0].read)]
+        return [replace(layers[0], name="layer 0")]
     return list(layers)
 
 
@@ -199,7 +186,7 @@ def _of_path(path: Path) -> list[Layer]:
                 layer, *more = _of_file(file)
                 if more:
                     raise DataError(f"expected one layer a file in a folder, got {1 + len(more)} in {file}")
-                layers.append(Layer(name=file.stem, shape=layer.shape, read=layer.read))
+                layers.append(replace(layer, name=file.stem, number=None))
             return numbered(layers)
         if path.suffix not in SUFFIXES:
             raise DataError(f"expected embeddings in a folder or a file that ends in {', '.join(SUFFIXES)}, got {path}")
@@ -213,12 +200,11 @@ def _of_file(path: Path) -> list[Layer]:
         raise DataError(f"{path} is empty: expected embeddings; was it written to the end?")
     if path.suffix == ".npy":
         return _of_array(opened(path), str(path))
-    arrays = arrays_of(path)
-    return _named(path, {name: arrays[name] for name in sorted(arrays, key=_natural)})
+    return _named(path, sorted(arrays_of(path), key=lambda array: _natural(array.name)))
 
 
-def arrays_of(path: Path) -> dict[str, _Stored]:
-    """Return the arrays of a file by name, without reading them where the format allows it."""
+def arrays_of(path: Path) -> list[Layer]:
+    """Return the arrays of a file, without reading them where the format allows it."""
     if path.suffix == ".npz":
         with opened(path) as file:
             shapes = {name: opened(path, name).shape for name in file.files}
@@ -228,10 +214,10 @@ def arrays_of(path: Path) -> dict[str, _Stored]:
             array: NDArray[Any] = opened(path, name)
             return array
 
-        return {
-            name: _Stored(shape, lambda where, name=name: unpacked(name)[where])  # type: ignore[misc]
+        return [
+            Layer(name=name, shape=shape, read=lambda where, name=name: unpacked(name)[where])  # type: ignore[misc]
             for name, shape in shapes.items()
-        }
+        ]
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -239,10 +225,10 @@ def arrays_of(path: Path) -> dict[str, _Stored]:
         shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in [*tensors.keys()]}
     except SafetensorError as error:
         raise DataError(f"{path} is no whole safetensors file: {error}") from error
-    return {
-        name: _Stored(shape, functools.partial(_run_of, functools.partial(tensors.get_slice, name)))
+    return [
+        Layer(name=name, shape=shape, read=functools.partial(_run_of, functools.partial(tensors.get_slice, name)))
         for name, shape in shapes.items()
-    }
+    ]
 
 
 def _run_of(opened: Callable[[], Any], where: Any) -> Any:

@@ -208,8 +208,8 @@ def _read(path: Path, column: str | None, what: str = "target") -> tuple[NDArray
         if path.suffix == ".txt":
             return as_values([line.rstrip("\r\n") for _, line in text_lines(path)]), None
         if path.suffix in NAMED:
-            arrays = {name: array for name, array in arrays_of(path).items() if len(array.shape) == 1}
-            columns = {name: as_array(array.read(slice(None)), name=name).tolist() for name, array in arrays.items()}
+            arrays = [array for array in arrays_of(path) if len(array.shape) == 1]
+            columns = {array.name: as_array(array.read(slice(None)), name=array.name).tolist() for array in arrays}
         elif path.suffix in (".parquet", ".pq"):
             columns = _parquet(path)
         else:
