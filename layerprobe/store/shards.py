@@ -64,40 +64,25 @@ class StoredEmbeddings:
 
     def layer(self, layer: int) -> NDArray[np.float32]:
         """Return one layer, (n_rows, width), read-only; a single shard of float32 is handed out as its memory map."""
-        parts = self._parts(layer)
-        alone = len(parts) == 1 and parts[0].dtype == np.float32
-        whole = parts[0].mapped() if alone else StoredLayer(parts)[:].astype(np.float32, copy=False)
+        rows = self.rows(layer)
+        mapped = rows.alone if rows.dtype == np.float32 else None
+        whole = rows[:].astype(np.float32, copy=False) if mapped is None else mapped
         whole.flags.writeable = False
         return whole
 
     def rows(self, layer: int) -> StoredLayer:
         """Return what `layer` does, its rows read when they are requested, however many shards there are."""
-        return StoredLayer(self._parts(layer))
-
-    def _parts(self, layer: int) -> list[_Part]:
         layer = one_layer(layer, self.n_layers - 1)
         check_files(self.directory, self.manifest)
-        _, dtype = _STORED[self.manifest.key.store_dtype]
-        return [
-            _Part(path=path, dtype=dtype, offset=offsets[layer], shape=shape)
-            for path, shape, offsets in _headers(self.directory, self.manifest)
-        ]
+        headers = (_header(self.directory, self.manifest, index) for index in range(self.manifest.n_shards))
+        places = [(path, offsets[layer], shape) for path, shape, offsets in headers]
+        return StoredLayer(places, _STORED[self.manifest.key.store_dtype][1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """One layer of one shard, where it lies on disk."""
-
-    path: Path
-    dtype: np.dtype[Any]
-    offset: int
-    """Bytes before it in the file."""
-    shape: tuple[int, int]
-
-    def mapped(self) -> NDArray[np.floating]:
-        """Return it as a memory map, which keeps a file open for as long as it is used."""
-        with _reading(self.path, "it", ValueError), open_regular(self.path) as file:
-            return np.memmap(file, dtype=self.dtype, mode="r", offset=self.offset, shape=self.shape)
+def _memory_map(path: Path, dtype: np.dtype[Any], offset: int, shape: tuple[int, int]) -> NDArray[np.floating]:
+    """Return one layer of one shard as a memory map, which keeps a file open for as long as it is used."""
+    with _reading(path, "it", ValueError), open_regular(path) as file:
+        return np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape)
 
 
 class StoredLayer:
@@ -107,20 +92,13 @@ class StoredLayer:
     The layer comes as it is stored, in float32 or float16: measures are given how much its values were rounded.
     """
 
-    def __init__(self, parts: Sequence[_Part]) -> None:
-        self._parts = parts
-        self._ends = np.cumsum([part.shape[0] for part in parts])
-        self._alone = parts[0].mapped() if len(parts) == 1 else None
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and features."""
-        return int(self._ends[-1]), self._parts[0].shape[1]
-
-    @property
-    def dtype(self) -> np.dtype[np.floating]:
-        """float32 or float16."""
-        return self._parts[0].dtype
+    def __init__(self, places: Sequence[tuple[Path, int, tuple[int, int]]], dtype: np.dtype[np.floating]) -> None:
+        """`places` are the shards: the file, how many bytes are before the layer, and its shape there."""
+        self.dtype = dtype
+        self._places = places
+        self._ends = np.cumsum([rows for _, _, (rows, _) in places])
+        self.shape = int(self._ends[-1]), places[0][2][1]
+        self.alone = None if len(places) > 1 else _memory_map(places[0][0], dtype, *places[0][1:])
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -151,10 +129,13 @@ class StoredLayer:
         return selected
 
     def _begin(self, shard: int) -> int:
-        return int(self._ends[shard]) - self._parts[shard].shape[0]
+        return int(self._ends[shard - 1]) if shard else 0
 
     def _mapped(self, shard: int) -> NDArray[np.floating]:
-        return self._parts[shard].mapped() if self._alone is None else self._alone
+        if self.alone is not None:
+            return self.alone
+        path, offset, shape = self._places[shard]
+        return _memory_map(path, self.dtype, offset, shape)
 
 
 class ShardWriter:
@@ -185,15 +166,11 @@ class ShardWriter:
         embeddings = np.empty((manifest.n_layers, len(rows), manifest.width), dtype=dtype)
         shards = rows // manifest.rows_per_shard
         for index in np.unique(shards).tolist():
-            (start, stop), path, here = (
-                manifest.shard_rows(index),
-                self._directory / manifest.shard_name(index),
-                shards == index,
-            )
-            shape = (stop - start, manifest.width)
-            for layer, offset in enumerate(_tensor_offsets(path, manifest.n_layers, shape, manifest.key.store_dtype)):
-                part = _Part(path=path, dtype=dtype, offset=offset, shape=shape)
-                embeddings[layer, here] = part.mapped()[rows[here] - start]
+            path, shape, offsets = _header(self._directory, manifest, index)
+            here = shards == index
+            start, _ = manifest.shard_rows(index)
+            for layer, offset in enumerate(offsets):
+                embeddings[layer, here] = _memory_map(path, dtype, offset, shape)[rows[here] - start]
         return embeddings
 
     def write(self, index: int, embeddings: NDArray[np.float32], *, n_cut: int = 0) -> None:
@@ -310,20 +287,16 @@ def opened(directory: Path, manifest: Manifest, *, checksums: bool = True) -> St
     Without the checksums only sizes and headers are looked at, which costs little.
     """
     check_files(directory, manifest, checksums=checksums)
-    for _ in _headers(directory, manifest):
-        pass  # a header that is garbled raises
+    for index in range(manifest.n_shards):
+        _header(directory, manifest, index)  # raises where it is garbled
     return StoredEmbeddings(directory=directory, manifest=manifest)
 
 
-def _headers(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, tuple[int, int], list[int]]]:
-    """Yield path, shape of a layer, and where each layer begins, of every shard."""
-    for index in range(manifest.n_shards):
-        start, stop = manifest.shard_rows(index)
-        path, shape = directory / manifest.shard_name(index), (stop - start, manifest.width)
-        yield path, shape, _tensor_offsets(path, manifest.n_layers, shape, manifest.key.store_dtype)
-
-
-def _tensor_offsets(path: Path, n_layers: int, shape: tuple[int, int], dtype: str) -> list[int]:
+def _header(directory: Path, manifest: Manifest, index: int) -> tuple[Path, tuple[int, int], list[int]]:
+    """Return the path of a shard, the shape of a layer in it, and where each layer begins."""
+    start, stop = manifest.shard_rows(index)
+    path, shape = directory / manifest.shard_name(index), (stop - start, manifest.width)
+    n_layers, dtype = manifest.n_layers, manifest.key.store_dtype
     # a safetensors file: the length of the header in 8 bytes, the header as JSON, one tensor after the other
     with _reading(path, "its header", ValueError, TypeError, KeyError, AttributeError, RecursionError):
         with open_regular(path) as file:
@@ -333,7 +306,8 @@ def _tensor_offsets(path: Path, n_layers: int, shape: tuple[int, int], dtype: st
         names = {f"layer.{layer}" for layer in range(n_layers)}
         if header.keys() - {"__metadata__"} != names:
             raise ValueError(f"expected {n_layers} layers, got {len(header)}")
-        return [_offset(header[f"layer.{layer}"], shape, dtype, 8 + length, size) for layer in range(n_layers)]
+        offsets = [_offset(header[f"layer.{layer}"], shape, dtype, 8 + length, size) for layer in range(n_layers)]
+    return path, shape, offsets
 
 
 def _offset(tensor: dict[str, Any], shape: tuple[int, int], dtype: str, start: int, size: int) -> int:

@@ -160,15 +160,6 @@ _RESULT = "result"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pruned:
-    """Extractions and runs that were removed, or would be."""
-
-    entries: tuple[Entry, ...]
-    bytes: int
-    """Freed, cached results among them."""
-
-
 class Store:
     """Entries and results under one folder.
 
@@ -282,7 +273,7 @@ class Store:
         runs: bool = False,
         everything: bool = False,
         dry_run: bool = False,
-    ) -> Pruned:
+    ) -> tuple[list[Entry], int]:
         """Remove the extractions that meet all conditions given, and with `runs` such runs, which are expensive.
 
         What a process is writing stays.
@@ -296,6 +287,9 @@ class Store:
             runs: Fine-tuning runs, too, with the weights that they kept.
             everything: All of them, and cached results; no other condition can be given.
             dry_run: Only return what would go.
+
+        Returns:
+            What was removed, or would be, and how many bytes that frees, cached results among them.
         """
         conditions = (older_than_days, fingerprint, model, larger_than, partial_only or None)
         if everything == any(condition is not None for condition in conditions):
@@ -317,7 +311,7 @@ class Store:
         freed = sum(entry.bytes for entry in removed)
         if everything or partial_only:
             freed += self._remove_results(everything=everything, dry_run=dry_run)
-        return Pruned(entries=tuple(removed), bytes=freed)
+        return removed, freed
 
     # ---- results ------------------------------------------------------------------------------------------
 

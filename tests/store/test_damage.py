@@ -195,7 +195,7 @@ def test_another_format_is_refused_and_left_alone_until_it_is_pruned(store, text
             act()
     assert [entry.state for entry in store.entries()] == ["other version"]
     assert len(list(path.parent.iterdir())) == 5
-    assert len(store.prune(fingerprint=path.parent.name).entries) == 1
+    assert len(store.prune(fingerprint=path.parent.name)[0]) == 1
     assert fill(store, texts).n_layers == 3
 
 

@@ -48,15 +48,15 @@ def test_prune_by_condition(store, texts, fill, key_of):
     sizes = {entry.fingerprint: entry.bytes for entry in store.entries()}
 
     dry = store.prune(older_than_days=9, dry_run=True)
-    assert [entry.fingerprint for entry in dry.entries] == [old.directory.name]
-    assert dry.bytes == sizes[old.directory.name]
+    assert [entry.fingerprint for entry in dry[0]] == [old.directory.name]
+    assert dry[1] == sizes[old.directory.name]
     assert len(store.entries()) == 3
 
     assert store.prune(older_than_days=9) == dry
     assert not old.directory.exists()
-    assert store.prune(older_than_days=9, partial_only=True).entries == ()
-    assert [entry.fingerprint for entry in store.prune(partial_only=True).entries] == [partial]
-    assert store.prune(fingerprint=new.directory.name).bytes == sizes[new.directory.name]
+    assert store.prune(older_than_days=9, partial_only=True)[0] == []
+    assert [entry.fingerprint for entry in store.prune(partial_only=True)[0]] == [partial]
+    assert store.prune(fingerprint=new.directory.name)[1] == sizes[new.directory.name]
     assert store.entries() == []
 
 
@@ -64,11 +64,11 @@ def test_prune_everything_takes_results_too(store, texts, fill):
     fill(store, texts)
     store.save_result("study", "k", {"x": 1})
     size = store.entries()[0].bytes + (store.root / "results" / "study" / "k.json").stat().st_size
-    assert store.prune(everything=True, dry_run=True).bytes == size
+    assert store.prune(everything=True, dry_run=True)[1] == size
     assert store.load_result("study", "k", dict[str, int]) == {"x": 1}
-    assert store.prune(everything=True).bytes == size
+    assert store.prune(everything=True)[1] == size
     assert store.load_result("study", "k", dict[str, int]) is None
-    assert store.prune(everything=True).bytes == 0
+    assert store.prune(everything=True)[1] == 0
 
 
 def test_prune_leaves_what_is_no_result(store):
@@ -78,7 +78,7 @@ def test_prune_leaves_what_is_no_result(store):
     for path in (own, store.root / "results" / "notes.json", store.root / "results" / "study" / "notes.txt"):
         path.parent.mkdir(exist_ok=True)
         path.write_text('{"x": 1}')
-    assert store.prune(everything=True).bytes > 0
+    assert store.prune(everything=True)[1] > 0
     assert {path.name for path in (store.root / "results").rglob("*.*")} == {"table.json", "notes.json", "notes.txt"}
     assert not damaged.exists()
 
@@ -98,13 +98,13 @@ def test_runs_are_listed_with_all_else_and_removed_when_asked(store, texts, fill
     assert sum(store.sizes().values()) == sum(files)
     assert (store.sizes()["runs"], store.sizes()["other files"]) == (runs.bytes, 4)
     assert "of runs" in repr(store)
-    assert store.prune(older_than_days=0, model="org", dry_run=True).entries == tuple(store.entries())
-    assert not store.prune(runs=True, model="other").entries
-    assert not store.prune(runs=True, larger_than="1 GB").entries
+    assert store.prune(older_than_days=0, model="org", dry_run=True)[0] == store.entries()
+    assert not store.prune(runs=True, model="other")[0]
+    assert not store.prune(runs=True, larger_than="1 GB")[0]
     with locked(store.root, folder / "layer-002-seed-0" / "lock"):
-        assert not store.prune(runs=True, fingerprint=folder.name).entries
+        assert not store.prune(runs=True, fingerprint=folder.name)[0]
     assert folder.exists()
-    assert store.prune(runs=True, fingerprint=folder.name).entries == (runs,)
+    assert store.prune(runs=True, fingerprint=folder.name)[0] == [runs]
     assert not folder.exists()
     assert store.entries()
 
@@ -200,7 +200,7 @@ def test_an_entry_of_another_user_stops_no_other(store, unreadable, monkeypatch,
     assert {entry.directory: entry.state for entry in store.entries()} == {mine: "complete", theirs: "unreadable"}
     monkeypatch.chdir(tmp_path)
     removed = store.prune(older_than_days=0)
-    assert [entry.directory for entry in removed.entries] == [mine]
+    assert [entry.directory for entry in removed[0]] == [mine]
     assert f"not removed: cannot remove {theirs}: Permission denied" in caplog.text
     with pytest.raises(StoreError, match=r"cannot remove .*: Permission denied"):
         store.prune(fingerprint=theirs.name)
@@ -212,8 +212,8 @@ def test_prune_partial_takes_half_written_results_that_nobody_writes(store):
     (old := folder / ".tmp-old").write_text("{")
     (new := folder / ".tmp-new").write_text("{")
     os.utime(old, (0, time.time() - DAY))
-    assert store.prune(partial_only=True, dry_run=True).bytes == 1
-    assert store.prune(partial_only=True).bytes == 1
+    assert store.prune(partial_only=True, dry_run=True)[1] == 1
+    assert store.prune(partial_only=True)[1] == 1
     assert not old.exists()
     assert new.exists(), "expected what a process may be writing to stay"
     assert store.load_result("first-use", "k", dict[str, int]) == {"x": 1}

@@ -86,7 +86,7 @@ def cache_prune(
             "expected a fingerprint, --older-than, --model, --larger-than or --partial, or --all alone"
         )
     store = Store(cache_dir)
-    removed = store.prune(
+    removed, freed = store.prune(
         older_than_days=older_than,
         partial_only=partial,
         fingerprint=None if fingerprint is None else store.entry(fingerprint, runs=runs).fingerprint,
@@ -96,12 +96,12 @@ def cache_prune(
         everything=everything,
         dry_run=dry_run,
     )
-    n_runs = sum(entry.runs or 0 for entry in removed.entries)
-    n_extractions = sum(entry.runs is None for entry in removed.entries)
+    n_runs = sum(entry.runs or 0 for entry in removed)
+    n_extractions = sum(entry.runs is None for entry in removed)
     kept_runs = f"{n_runs} runs, " if n_runs else ""
-    line = f"{n_extractions} extractions, {kept_runs}{readable_size(removed.bytes)}"
-    names = [entry.fingerprint for entry in removed.entries]
+    line = f"{n_extractions} extractions, {kept_runs}{readable_size(freed)}"
+    names = [entry.fingerprint for entry in removed]
     return Done(
-        result={"removed": names, "bytes": removed.bytes, "dry_run": dry_run},
+        result={"removed": names, "bytes": freed, "dry_run": dry_run},
         parts=[f"{'would remove' if dry_run else 'removed'} {line}"],
     )
