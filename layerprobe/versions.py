@@ -40,8 +40,6 @@ PRETRAINING_VERSION = 1
 """Of encoders that are pretrained from scratch."""
 PRETRAINING_TEXTS_VERSION = 2
 """The same for texts alone: the language has no unknown words, so its numbers stayed when [UNK] began to be masked."""
-LAB_VERSION = 3
-"""Of what a lab study keeps of a model."""
 
 
 def versions() -> dict[str, str]:

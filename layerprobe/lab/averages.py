@@ -4,7 +4,6 @@ Source: averages of outputs: Hansen and Salamon 1990 (IEEE PAMI 12); of seeds: L
 2017 (NeurIPS); selection: Caruana et al. 2004 (ICML).
 """
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
@@ -38,16 +37,15 @@ def average(
     model: str,
     budget: str = "",
     joint: bool = False,
-    pair: bool = False,
     level: float,
 ) -> Average:
     """Average the outputs of two or more members, and compare that with the best single one.
 
     The weights are at least 0, add up to 1, and have the highest primary metric on the validation split, in the mean
-    over seeds: of two members on a line, of more by forward selection, or of `pair` the best two. Scores of classes are
-    averaged as probabilities (softmax): the logits of heads trained apart have scales of their own, so that a run that
-    is surer than it should be would outvote the others. Other outputs, such as cosines, are averaged as they are. Where
-    the kind has a threshold, it is chosen anew on validation.
+    over seeds: of two members on a line, of more by forward selection. Scores of classes are averaged as probabilities
+    (softmax): the logits of heads trained apart have scales of their own, so that a run that is surer than it should be
+    would outvote the others. Other outputs, such as cosines, are averaged as they are. Where the kind has a threshold,
+    it is chosen anew on validation.
 
     There is one average a seed with the same weights, and the interval of the gain is over test items and seeds; of
     members with one run each it is over test items alone. Weights, thresholds and the best single one count as given:
@@ -59,7 +57,6 @@ def average(
         model: What the average is called.
         budget: Of the fine-tuning.
         joint: Whether members are layers of the same scans, whose blocks are run once.
-        pair: Whether at most two members are taken.
         level: Of the interval.
 
     Raises:
@@ -79,7 +76,12 @@ def average(
     def score(weights: Array) -> float:
         return fmean(scored.metrics[task.primary] for scored in _evaluated(task, loaded, weights, "validation"))
 
-    choice, weights = _chosen(score, len(loaded), pair=pair)
+    if len(loaded) == 2:
+        choice = f"of two, the best of all from 0 and 1 to 1 and 0 in steps of {1 / PARTS:g}"
+        weights = line_search(score)
+    else:
+        choice = f"forward selection with replacement, {PARTS} additions (Caruana et al. 2004)"
+        weights = greedy_selection(score, len(loaded))
     best = max(range(len(loaded)), key=lambda number: fmean(_scores(runs[number], "validation", task.primary)))
     chosen = _evaluated(task, loaded, weights, "validation")
     thresholds = tuple(evaluation.threshold for evaluation in chosen)
@@ -185,27 +187,6 @@ def _by_metric(evaluations: Sequence[Evaluation]) -> dict[str, tuple[float, ...]
 
 
 # ---- weights -------------------------------------------------------------------------------------------------------
-
-
-def _chosen(score: ScoreOf, k: int, *, pair: bool) -> tuple[str, Array]:
-    """Return how the weights of k members are chosen, in words, and the weights."""
-    if k == 2:
-        return f"of two, the best of all from 0 and 1 to 1 and 0 in steps of {1 / PARTS:g}", line_search(score)
-    if not pair:
-        return f"forward selection with replacement, {PARTS} additions (Caruana et al. 2004)", greedy_selection(
-            score, k
-        )
-
-    def of_pair(members: tuple[int, int]) -> Array:
-        def weights(two: Array) -> Array:
-            all_of_them = np.zeros(k)
-            all_of_them[list(members)] = two
-            return all_of_them
-
-        return weights(line_search(lambda two: score(weights(two))))
-
-    chosen = max([*np.eye(k), *map(of_pair, itertools.combinations(range(k), 2))], key=score)
-    return f"every two, each with the best weights in steps of {1 / PARTS:g}", chosen
 
 
 def line_search(score: ScoreOf) -> Array:

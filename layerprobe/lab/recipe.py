@@ -255,10 +255,6 @@ class Recipe:
             layers = self.layers_of(model)
             if layers is not None and (not layers or min(layers) < 0 or len(set(layers)) < len(layers)):
                 raise DataError(f"expected layers from 0, each once and at least one, got {list(layers)}")
-            if model.model is not None and model.reference == model.model.name:
-                raise DataError(
-                    f"expected a reference other than {model.reference} itself: CKA would be 1 at every layer"
-                )
         protocols = [*(step.protocol for step in self.of(TuneStep)), *self.budgets.values()]
         if (self.before or self.cka) and len(poolings := {protocol.pooling for protocol in protocols}) > 1:
             raise DataError(f"expected one way of pooling in all steps, got {' and '.join(sorted(poolings))}")
@@ -324,50 +320,7 @@ def _check_seeds(seeds: tuple[int, ...]) -> None:
 
 
 def load_recipe(path: str | Path) -> Recipe:
-    """Read a recipe from a TOML file; paths in it are relative to the file.
-
-        layers = [3, 9, 12]                   # blocks kept, or "all", the default
-        seeds = 5                             # of the fine-tuning; or a list of them
-        cka = true                            # CKA before and after
-        [[models]]
-        id = "google/electra-base-discriminator"
-        reference = "google-bert/bert-base-cased"
-        # also: name, layers, random_init, end_token, blocks; family makes it an entry of a zoo
-        [[step]]
-        adapt = ["captions.txt"]              # with the fields of AdaptationProtocol, and seed
-        max_steps = 200
-        [[step]]
-        tune = "words"                        # before the tasks; with the fields of TaskSettings and Protocol
-        merge = true
-        epochs = 50
-        [[tasks]]
-        source = "stsb"                       # with the fields of TaskSettings, name and
-        examples = [5749, 1500, "rest"]       # training, validation and test, at most; "rest": all others are test
-        [scans]                               # runs with a loss at every layer, by weighting
-        falling = 2                           # a number of seeds, or a list of them
-        [budget.gentle]                       # fields of Protocol; any number of budgets, by default the paper's
-        epochs = 3                            # with lora, learning_rate is 2e-4 by default
-        [options]
-        dtype = "bfloat16"                    # how models are loaded
-
-    In the place of models that exist, or beside them, the first step can pretrain small ones:
-
-        [[step]]
-        pretrain = ["mlm", "rtd"]             # objectives; mlm is among them
-        corpus = "language"                   # or a file or a list of files; column = "text" in a table
-        seeds = 2                             # of the pretraining
-        generator_sizes = [0.25]
-        steps = 2500                          # and other fields of PretrainingProtocol
-        [step.sizes]
-        tiny = "tiny"                         # a preset, or
-        short = { n_blocks = 6, hidden_size = 64, heads = 4, intermediate_size = 256 }
-
-    The last steps can average the outputs of what was fine-tuned on the tasks:
-
-        [[step]]
-        average = "layers"                    # of each model; or its "scans", the "seeds" of each layer, all "models"
-        layers = [5, 6]                       # of these alone
-    """
+    """Read a recipe from a TOML file, whose keys docs/guides/recipes.md describes; paths are relative to the file."""
     keys = read_toml(path, "the recipe")
     if isinstance(budgets := keys.data.get("budget"), dict):
         rated = {name: with_rate(budget) if isinstance(budget, dict) else budget for name, budget in budgets.items()}

@@ -2,7 +2,7 @@
 
 What a step gives is kept by the content of the model that it starts from, so recipes with the same first steps, and
 further processes, find these done. Where models are pretrained or become entries of a zoo, the recipe has a folder:
-`models/` has the encoders, `entries/` what was read of each, `zoo.json` all of them.
+`models/` has the encoders, `zoo.json` what was read of each.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from layerprobe.encoders.loading import Resolved, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import taken_over, workers_of
 from layerprobe.errors import (
-    DamagedStoreError,
     DataError,
     LayerProbeError,
     LostWorkerError,
@@ -37,8 +36,6 @@ from layerprobe.errors import (
 )
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.atomic import inside, locked, make_directory
-from layerprobe.files.folders import read_kept, write_kept
-from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.outcomes import difference, outcomes, run_items
 from layerprobe.finetuning.saved import MODEL, has_model, load_finished, run_directory, without_checkpoint
 from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, finetune, run_folder
@@ -58,15 +55,13 @@ from layerprobe.tasks.loading import load_corpus, load_settings
 from layerprobe.tasks.splitting import drawn_from, resplit
 from layerprobe.tasks.values import Task, TextFile
 from layerprobe.training.masking import check_masked_lm
-from layerprobe.versions import LAB_VERSION, __version__, versions
+from layerprobe.versions import __version__, versions
 
 logger = logging.getLogger(__name__)
 
 ZOO = "zoo.json"
 Place = tuple[str, int, int]
 """A model, by its name, a layer and a seed."""
-OPTIONAL = ("pooling", "prompt", "norm", "attn", "batch_tokens", "store_dtype", "max_length")
-"""Options on which the numbers of an entry depend, too."""
 
 
 class Curve(NamedTuple):
@@ -388,7 +383,6 @@ class _Recipe:
     def zoo(self, starts: Mapping[str, Resolved], pretrainings: Mapping[str, Pretraining]) -> Zoo | None:
         """Read every model whose objective is known, and write what that and the runs showed to `zoo.json`."""
         entries = list[ZooEntry]()
-        make_directory(inside(self.out, self.out / "entries"))
         models = [model for model in self.models.values() if model.family and model.name in starts]
         for (number, model), (place, task) in itertools.product(enumerate(models, 1), enumerate(self.tasks)):
             with labelled(f"model {number} of {len(models)}, {model.name}"):
@@ -407,7 +401,7 @@ class _Recipe:
         lab_task: RecipeTask,
         task: Task,
     ) -> ZooEntry:
-        """Return the entry of a model on a task, read where it was made before."""
+        """Return the entry of a model on a task; its runs and embeddings are in the store."""
         recipe, start = self.recipe, starts[model.name]
         name = recipe.entry_name(model, lab_task)
         references: dict[str, Resolved] = {}
@@ -417,33 +411,19 @@ class _Recipe:
         elif model.reference is not None:
             references = {OTHER_SEED: resolve(model.reference, like=self.options, items=task.readable)}
         corpus = "its own" if model.protocol is None or self.corpus is None else self.corpus.name
-        against = {what: other.identity for what, other in references.items()}
-        tuned = [recipe.budgets, recipe.seeds, recipe.scans, task.digest]
-        how = [computed_on(self.options), {option: getattr(self.options, option) for option in OPTIONAL}]
-        fingerprint = digest([LAB_VERSION, start.identity, against, *tuned, *how])
-        file = self.out / "entries" / f"{name.replace('/', '-')}-{fingerprint[:16]}.json"
-        try:
-            entry = read_kept(ZooEntry, file, root=self.out)
-        except DamagedStoreError as error:
-            logger.warning("%s: it is made again", error)
-            entry = None
-        if entry is None:
-            entry = zoo_entry(
-                start,
-                references,
-                task,
-                recipe.budgets,
-                name=name,
-                family=model.family or "",
-                size=model.size or f"{count_blocks(start.config)} blocks",
-                seed=model.seed,
-                corpus=corpus,
-                seeds=recipe.seeds,
-                scans=recipe.scans,
-            )
-            write_kept(file, entry, root=self.out)
-        # the same content may have had another name when it was made
-        return replace(entry, corpus=corpus, task=task.name)
+        return zoo_entry(
+            start,
+            references,
+            task,
+            recipe.budgets,
+            name=name,
+            family=model.family or "",
+            size=model.size or f"{count_blocks(start.config)} blocks",
+            seed=model.seed,
+            corpus=corpus,
+            seeds=recipe.seeds,
+            scans=recipe.scans,
+        )
 
     def _zoo(self, entries: Sequence[ZooEntry]) -> Zoo:
         recipe, step = self.recipe, self.recipe.pretraining
@@ -535,7 +515,6 @@ class _Recipe:
                     model=whole,
                     budget=budget,
                     joint=step.of == "scans",
-                    pair=step.of == "scans" and step.layers is None,
                     level=level,
                 )
 

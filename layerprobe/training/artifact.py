@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from huggingface_hub import ModelCardData
 from safetensors import SafetensorError
@@ -23,7 +23,6 @@ from layerprobe.files.atomic import from_home, locked, remove_leftovers, store_e
 from layerprobe.files.folders import SUMS, folder_errors, folder_problems, new_folder, read_kept
 from layerprobe.files.serialisation import sealed
 from layerprobe.store.manifest import is_fingerprint
-from layerprobe.training.values import StepMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -102,25 +101,8 @@ class SavedSteps(Generic[S]):
         return sorted(self.path.glob("step-*"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedStep:
-    """Where a run was when it was saved, but for its tensors."""
-
-    fingerprint: str
-    """sha256 of all that the weights depend on."""
-    step: int
-    """Steps taken."""
-    n_tokens: int
-    """Tokens trained on."""
-    seconds: float
-    """Of training and evaluation, so far."""
-    training_seconds: float
-    """Of training alone."""
-    totals: dict[str, float]
-    """Summed losses of every part since the last evaluation, and the positions that carried them."""
-    metrics: tuple[StepMetrics, ...]
-
-
+SavedStep = dict[str, Any]
+"""Where a run was when it was saved, but for its tensors: its `fingerprint`, `step`, and what its trainer counted."""
 R = TypeVar("R")
 """The numbers of a trained model, among them its `fingerprint`: the sha256 of all that the weights depend on."""
 Work = Callable[[SavedSteps[SavedStep]], tuple[R, Callable[[Path], None]]]
@@ -223,7 +205,7 @@ class ModelFolder(Generic[R]):
 def _go_on(steps: SavedSteps[SavedStep], *, overwrite: bool) -> None:
     """Find the step to go on from; one of another run is removed with `overwrite`, or a DataError."""
     last = steps.last()
-    if last is None or last[0].fingerprint == steps.fingerprint:
+    if last is None or last[0]["fingerprint"] == steps.fingerprint:
         steps.resumed = last
     elif overwrite:
         steps.clear()
@@ -245,12 +227,3 @@ def model_card(tags: Sequence[str], *parts: str, base_model: str | None = None) 
 def as_block(lines: Iterable[str]) -> str:
     """Return lines as an indented block, in which Markdown sees no markup."""
     return "\n".join(f"    {' '.join(line.splitlines())}".rstrip() for line in lines)
-
-
-def check_intervals(checkpoint_every: int, evaluate_every: int | None) -> None:
-    """Raise DataError unless there is at least one step between two saved or evaluated ones."""
-    if checkpoint_every < 1 or (evaluate_every is not None and evaluate_every < 1):
-        raise DataError(
-            "expected at least one step between two saved or evaluated ones, got "
-            f"checkpoint_every={checkpoint_every} and evaluate_every={evaluate_every}"
-        )

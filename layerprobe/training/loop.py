@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from layerprobe.context import report
 from layerprobe.encoders.batching import token_batches
 from layerprobe.errors import DataError, TrainingError
+from layerprobe.files.serialisation import from_dict
 from layerprobe.rng import plain_torch, restore_rng, rng_states, seeded, without_autocast
 from layerprobe.training.artifact import SavedStep, SavedSteps
 from layerprobe.training.masking import Corpus, MaskedBatch, Objective, epoch_batches, rates_of
@@ -72,7 +73,7 @@ EVALUATION_BATCH_TOKENS = 4096
 # By which a run is timed before it begins.
 MODEL, RNG = "model.", "rng."
 # Numbers of a `Trainer` that a saved step keeps.
-COUNTED = ("step", "n_tokens", "seconds", "training_seconds")
+COUNTED = ("step", "n_tokens", "seconds", "training_seconds", "totals")
 
 
 class Trainer:
@@ -240,8 +241,7 @@ class Trainer:
 
     def saved(self, fingerprint: str) -> SavedStep:
         """Return where the run is, but for its tensors."""
-        counted = {name: getattr(self, name) for name in COUNTED}
-        return SavedStep(fingerprint=fingerprint, totals=dict(self.totals), metrics=tuple(self.metrics), **counted)
+        return {"fingerprint": fingerprint, **{name: getattr(self, name) for name in COUNTED}, "metrics": self.metrics}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return weights, optimiser and states of the generators; the learning rate follows from the step."""
@@ -261,8 +261,9 @@ class Trainer:
         self.sampling_rng.set_state(rngs["sampling"])
         restore_rng(rngs, self.device)
         for name in COUNTED:
-            setattr(self, name, getattr(saved, name))
-        self.metrics, self.totals = list(saved.metrics), defaultdict(float, saved.totals)
+            setattr(self, name, saved[name])
+        self.totals = defaultdict(float, self.totals)
+        self.metrics = list(from_dict(tuple[StepMetrics, ...], saved["metrics"]))
 
     @property
     def tokens_per_second(self) -> float:

@@ -34,7 +34,7 @@ def test_the_table_has_a_row_a_strategy(layerprobe: Layerprobe, zoo_file: Path, 
     assert "fall of CKA, twin" in out
     assert "more rules with --all" in out
     assert "How each rule calls drops" not in out
-    assert sum(line.startswith("scan, falling") for line in lines) == 4
+    assert sum(line.startswith("scan, falling") for line in lines) == 1
     page = (tmp_path / "bench.html").read_text()
     assert "Regret versus cost of each strategy, budget converged" in page
     assert "find, 15\u00a0%" in page

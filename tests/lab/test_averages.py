@@ -1,6 +1,5 @@
 """Averages of runs against the same by hand: weights, thresholds, gains, costs; what does not fit is refused."""
 
-import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,7 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning.outcomes import RunOutputs, read_outputs
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import FineTuningRun, Protocol
-from layerprobe.lab.averages import _chosen, average
+from layerprobe.lab.averages import average
 from layerprobe.lab.results import Average
 from layerprobe.tasks.kind import KINDS as REGISTERED
 from tests.models import given, save_tiny
@@ -78,11 +77,8 @@ def test_two_layers_are_averaged_on_the_line(scans: dict[str, Runs]) -> None:
     assert (result.gain.n_items, result.gain.n_seeds) == (32, 2)
 
 
-def test_of_a_scan_the_best_pair_is_taken(scans: dict[str, Runs]) -> None:
-    result = averaged("sts", of(scans["sts"], seeds=(0,)), pair=True)
-    pairs = [averaged("sts", of(scans["sts"], two, (0,))) for two in itertools.combinations(range(4), 2)]
-    assert result.validation["spearman"] == max(pair.validation["spearman"] for pair in pairs)
-    assert sum(bool(each.weight) for each in result.members) <= 2
+def test_one_seed_has_an_interval_over_items_alone(scans: dict[str, Runs]) -> None:
+    result = averaged("sts", of(scans["sts"], (1, 3), (0,)))
     assert result.gain is not None
     assert result.gain.seeds_error is None
 
@@ -144,11 +140,6 @@ def test_what_has_no_average_is_refused(scans: dict[str, Runs], monkeypatch: pyt
     monkeypatch.setattr("layerprobe.lab.averages.KINDS", KnownKinds(known))
     with pytest.raises(DataError, match="whose outputs have a mean, of kind paraphrase, got one of kind sts"):
         averaged("sts", of(runs))
-
-
-def test_a_pair_is_taken_only_where_it_scores_more() -> None:
-    _, weights = _chosen(lambda weights: float(weights[2] > 0), 4, pair=True)
-    assert weights.tolist() == [0, 0, 1, 0]
 
 
 def test_the_sentence_says_what_it_is_compared_with(scans: dict[str, Runs]) -> None:

@@ -63,8 +63,8 @@ def test_sentences_answer_for_every_objective_and_budget(result: RecipeResult) -
 
 
 def test_a_second_time_nothing_is_made(result: RecipeResult, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "zoo_entry", None)
     monkeypatch.setattr("layerprobe.lab.pretraining.run.train", None)
+    monkeypatch.setattr("layerprobe.finetuning.runs.RunWorker.__call__", None)
     again = run_recipe(SMALL, folder)
     assert (entries(again), again.effects) == (entries(result), result.effects)
 
@@ -87,14 +87,6 @@ def test_another_study_in_the_folder_is_refused(result: RecipeResult, folder: Pa
         run_recipe(other, folder)
 
 
-@pytest.mark.slow
-def test_a_garbled_entry_is_made_again(result: RecipeResult, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (garbled,) = folder.glob("entries/s-rtd-seed1-*.json")
-    garbled.write_text("{")
-    assert entries(run_recipe(SMALL, folder)) == entries(result)
-    assert f"{garbled.name} cannot be read" in caplog.text
-
-
 def exploding(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Give the model of this name a learning rate with which its loss is not finite."""
     whole = module.pretrain
@@ -108,9 +100,8 @@ def exploding(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 
 def without(folder: Path, name: str, to: Path) -> Path:
-    """Copy the folder of a study, with all but one model and its entry."""
-    names = (name, f"{name}.json")
-    return Path(shutil.copytree(folder, to / "copy", ignore=shutil.ignore_patterns(*names)))
+    """Copy the folder of a study, with all but one model."""
+    return Path(shutil.copytree(folder, to / "copy", ignore=shutil.ignore_patterns(name)))
 
 
 @pytest.mark.slow

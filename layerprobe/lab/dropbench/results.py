@@ -56,7 +56,7 @@ class StrategyOutcome:
     layers: tuple[int, ...]
     distances: tuple[float, ...]
     """Mean test score of the best layer less that of the chosen one, x 100, on seeds that it did not look at if
-    any are left; at least 0 but for a model of its own."""
+    any are left; at least 0."""
     regrets: tuple[float, ...]
     """The same against the layer that other seeds choose on the other half of the test items; can be negative."""
     costs: tuple[float, ...]

@@ -170,10 +170,8 @@ def _outcome(model: Recorded, choices: Sequence[Answer]) -> StrategyOutcome:
         model=model.entry.name,
         family=model.entry.family,
         layers=tuple(choice.layer for choice in choices),
-        distances=tuple(
-            _lost(model, choice, distances(tuned, on), on) for choice, on in zip(choices, seeds, strict=True)
-        ),
-        regrets=tuple(_lost(model, choice, regrets(tuned, on), on) for choice, on in zip(choices, seeds, strict=True)),
+        distances=tuple(float(distances(tuned, on)[choice.layer]) for choice, on in zip(choices, seeds, strict=True)),
+        regrets=tuple(float(regrets(tuned, on)[choice.layer]) for choice, on in zip(choices, seeds, strict=True)),
         costs=tuple(choice.cost for choice in choices),
         items_error=_mean_error(of_items),
         seeds_error=_mean_error(of_seeds),
@@ -191,14 +189,6 @@ def _scored_on(choice: Answer, model: Recorded) -> list[int]:
 
 def _best(model: Recorded, seeds: Sequence[int]) -> int:
     return int(distances(model.tuned, seeds).argmin())
-
-
-def _lost(model: Recorded, choice: Answer, below: Array, seeds: Sequence[int]) -> float:
-    """Return the points lost by choosing each layer, adjusted where the model handed over is not TMFT's."""
-    lost = float(below[choice.layer])
-    if choice.score is not None:
-        lost += float(np.array(model.tuned.test)[choice.layer, list(seeds)].mean()) - choice.score
-    return lost
 
 
 def _mean_error(variances: Sequence[float | None]) -> float | None:

@@ -40,8 +40,6 @@ class Answer:
     """Share of the paper's sweep, of choosing alone: a final run of the chosen layer is not in it."""
     seeds: tuple[int, ...] = ()
     """Positions of the TMFT seeds that it looked at, which are not those that it is scored on where others are left."""
-    score: float | None = None
-    """Test score of the model that it hands over, where that is not TMFT at the layer."""
     needs: Needs | None = None
     """What it looked at, of a strategy that does not say."""
 
@@ -162,15 +160,11 @@ class Strategy:
 def training_strategies() -> list[Strategy]:
     """Return the strategies that train; those that read alone are rules, see `rule_strategy`."""
     return [
-        *(scan(weighting) for weighting in ("falling", "equal", "random", "sandwich")),
-        scan("falling", seeds=2),
-        scan("falling", epochs=0.5),
-        scan("falling", own_model=True),
-        halving(),
+        *map(scan, _SCAN_SOURCES),
         *(find(budget) for budget in FIND_BUDGETS),
         *(sweep(n_seeds) for n_seeds in (1, 3, 5)),
         sweep(1, step=2),
-        *(once(order, budget) for order in ORDERS for budget in FIND_BUDGETS[:3]),
+        *map(once, FIND_BUDGETS[:3]),
     ]
 
 
@@ -214,89 +208,50 @@ def sweep(n_seeds: int, *, step: int = 1) -> Strategy:
 # ---- one run at some layers -------------------------------------------------------------------------------------
 
 
-def once(order: str, budget: float) -> Strategy:
-    """Return the strategy that fine-tunes layers once each, in some order, and takes the highest on validation.
+def once(budget: float) -> Strategy:
+    """Return the strategy that fine-tunes the layers of highest InfoNCE once each, and takes the best on validation.
 
     It takes the layers whose runs the budget, a share of the paper's sweep, still pays for, and leaves out others.
     """
 
     def choices(model: Recorded) -> Iterator[Answer]:
+        if (infonce := model.infonce) is None:
+            return
+        order = sorted(range(model.n_layers), key=lambda layer: (-infonce[layer], layer))
+        layers = _affordable(order, budget * model.full_sweep)
         for seed in range(len(model.tuned.seeds)):
-            for layers in ORDERS[order](model):
-                yield model.best_of(_affordable(layers, budget * model.full_sweep), (seed,))
+            yield model.best_of(layers, (seed,))
 
-    source = "the simplest use of the reading" if INFONCE in order else "a control for where to look"
-    return _strategy(f"one seed at {order}, {budget:.0%}", source, choices)
+    name = f"one seed at the layers of highest {INFONCE}, {budget:.0%}"
+    return _strategy(name, "the simplest use of the reading", choices)
 
 
 def _affordable(layers: Iterable[int], block_steps: float) -> list[int]:
-    """Return the layers that a budget pays for, taken in order, ascending; at least the first.
+    """Return the layers that a budget pays for, taken in order; at least the first.
 
     Examples:
         >>> _affordable([5, 8, 1, 0], 9.0)
-        [0, 1, 5]
+        [5, 1, 0]
     """
     taken: list[int] = []
     for layer in layers:
         if not taken or _block_steps([*taken, layer]) <= block_steps + 1e-9:
             taken.append(layer)
-    return sorted(taken)
-
-
-def _by_infonce(model: Recorded) -> list[list[int]]:
-    infonce = model.infonce
-    return [] if infonce is None else [sorted(range(model.n_layers), key=lambda layer: (-infonce[layer], layer))]
-
-
-def _evenly(model: Recorded) -> list[list[int]]:
-    """Return all layers, the middle first, each next one furthest from those before it."""
-    order = [model.n_layers // 2]
-    while len(order) < model.n_layers:
-        left = [layer for layer in range(model.n_layers) if layer not in order]
-        order.append(max(left, key=lambda layer: (min(abs(layer - other) for other in order), -layer)))
-    return [order]
-
-
-def _at_random(model: Recorded) -> list[list[int]]:
-    rng = np.random.default_rng(0)
-    return [rng.permutation(model.n_layers).tolist() for _ in range(RANDOM_ORDERS)]
-
-
-RANDOM_ORDERS = 20
-ORDERS: dict[str, Callable[[Recorded], list[list[int]]]] = {
-    f"the layers of highest {INFONCE}": _by_infonce,
-    "evenly spaced layers": _evenly,
-    "random layers": _at_random,
-}
+    return taken
 
 
 # ---- scans ------------------------------------------------------------------------------------------------------
 
 
-def scan(weighting: Weighting, *, seeds: int = 1, epochs: float = 1.0, own_model: bool = False) -> Strategy:
-    """Return the strategy that takes the best layer of a scan's validation curve, the mean of so many seeds.
-
-    With a share of the epochs the curve is that of a prefix of the same schedule. With `own_model` the model of
-    the scan, truncated at the layer, is handed over in place of TMFT's.
-    """
+def scan(weighting: Weighting) -> Strategy:
+    """Return the strategy that takes the best layer of a scan's validation curve."""
 
     def choices(model: Recorded) -> Iterator[Answer]:
-        runs = model.tuned.whole_scans(weighting)
-        for subset in _subsets(len(runs), seeds):
-            curves, trained = [], 0.0
-            for run in (runs[number] for number in subset):
-                last = max(1, round(epochs * len(run.epochs)))
-                scores = run.validation if epochs == 1 else run.epochs[last - 1]
-                curves.append([score for score in scores if score is not None])
-                trained += last / len(run.epochs)
-            layer = best_of(np.array(curves).mean(axis=0).tolist())
-            score = runs[subset[0]].test[layer] if own_model else None
-            yield Answer(layer=layer, cost=model.share(trained * model.n_layers), score=score)
+        for run in model.tuned.whole_scans(weighting):
+            layer = best_of([score for score in run.validation if score is not None])
+            yield Answer(layer=layer, cost=model.share(model.n_layers))
 
-    name = f"scan, {weighting}"
-    name += f", {seeds} seeds" if seeds > 1 else ""
-    name += ", half of its epochs" if epochs < 1 else ""
-    return _strategy(f"{name}{', its own model' if own_model else ''}", _SCAN_SOURCES[weighting], choices)
+    return _strategy(f"scan, {weighting}", _SCAN_SOURCES[weighting], choices)
 
 
 _SCAN_SOURCES: dict[Weighting, str] = {
@@ -305,45 +260,6 @@ _SCAN_SOURCES: dict[Weighting, str] = {
     "random": "one-shot search: Bender et al. 2018 (ICML)",
     "sandwich": "Yu and Huang 2019 (1903.05134)",
 }
-
-
-# ---- halving -----------------------------------------------------------------------------------------------------
-
-
-def halving() -> Strategy:
-    """Return successive halving on epochs: all layers for one epoch, the better half for two, and so on to the end.
-
-    Runs are prefixes of the final schedule; the last ones are chosen among by the best of their epochs.
-    """
-
-    def choices(model: Recorded) -> Iterator[Answer]:
-        scores = np.array(model.tuned.epochs)  # (layers, seeds, epochs)
-        for seed in range(scores.shape[1] if len(scores) else 0):
-            layer, epochs = halved(scores[:, seed])
-            cost = float((epochs / scores.shape[2] * np.arange(1, model.n_layers + 1)).sum())
-            yield Answer(layer=layer, cost=model.share(cost), seeds=(seed,))
-
-    return _strategy("successive halving on epochs", "Jamieson and Talwalkar 2016 (1502.07943)", choices)
-
-
-def halved(scores: Array) -> tuple[int, Array]:
-    """Return the layer that is left of (layers, epochs) scores, and how many epochs each layer was trained.
-
-    Examples:
-        >>> layer, epochs = halved(np.array([[1.0, 9.0], [2.0, 3.0], [3.0, 2.0]]))
-        >>> layer, epochs.tolist()
-        (1, [1.0, 2.0, 2.0])
-    """
-    n_layers, n_epochs = scores.shape
-    left, trained = np.arange(n_layers), np.zeros(n_layers)
-    epoch = 1
-    while True:
-        trained[left] = epoch
-        if epoch == n_epochs:
-            best = scores[left].max(axis=1)
-            return int(left[best.argmax()]), trained
-        order = np.argsort(-scores[left, epoch - 1], kind="stable")[: (len(left) + 1) // 2]
-        left, epoch = np.sort(left[order]), min(2 * epoch, n_epochs)
 
 
 # ---- find -------------------------------------------------------------------------------------------------------

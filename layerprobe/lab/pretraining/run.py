@@ -51,7 +51,7 @@ from layerprobe.names import short_name
 from layerprobe.rng import without_autocast
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import TextFile
-from layerprobe.training.artifact import ModelFolder, SavedStep, SavedSteps, as_block, check_intervals, model_card
+from layerprobe.training.artifact import ModelFolder, SavedStep, SavedSteps, as_block, model_card
 from layerprobe.training.loop import Trainer, steps_per_epoch, train
 from layerprobe.training.masking import (
     Corpus,
@@ -147,7 +147,6 @@ def pretrain(
     Source: Clark et al. 2020 (arXiv 2003.10555); Devlin et al. 2019 (arXiv 1810.04805).
     """
     check_seeds([seed])
-    check_intervals(checkpoint_every, evaluate_every)
     protocol, options = protocol or PretrainingProtocol(), _computing(device, dtype)
     file = texts_of(corpus, protocol)
     texts = tuple(dict.fromkeys(file.texts))
@@ -336,7 +335,6 @@ def adapt(
     Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section on domain-adaptive pretraining.
     """
     protocol = protocol or AdaptationProtocol()
-    check_intervals(checkpoint_every, evaluate_every)
     check_seeds([seed])
     file = texts if isinstance(texts, TextFile) else TextFile(name="texts", texts=tuple(texts))
     distinct, checkpoint = tuple(dict.fromkeys(file.texts)), resolve(model)

@@ -18,7 +18,7 @@ from layerprobe.lab.reproduction.paper import (
     Before,
     Experiment,
     FirstSteps,
-    PaperPair,
+    Pair,
     PaperScores,
     experiment,
     millions,
@@ -33,7 +33,7 @@ from layerprobe.metrics.names import metric_title
 from layerprobe.prediction.rules import plateau_rule
 from layerprobe.results.table import Column, Table, columns_of, interval_title
 from layerprobe.similarity.measures.cka import CKA
-from layerprobe.stats.values import SeedScores, pareto_front, seed_scores
+from layerprobe.stats.values import pareto_front, seed_scores
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.loading import load_settings
 from layerprobe.tasks.values import Task, TaskSettings
@@ -45,58 +45,11 @@ NEAR = 2.0
 """Standard deviations of our seeds within which a score counts as the paper's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReproducedScore:
-    """One metric of one model at one layer, the paper's next to ours; x 100."""
-
-    model: str
-    """Hub id of the paper."""
-    runs_model: str
-    """What was run in its place."""
-    layer: int
-    before: Before | None
-    """What came before TMFT."""
-    random_init: int | None
-    """Seed of random weights; None for the trained ones."""
-    parameters: int | None
-    """Of what was run; None where it was not."""
-    split: Literal["validation", "test"]
-    metric: str
-    paper: float | None
-    """Mean over the paper's seeds; None where it gives no figure."""
-    ours: SeedScores | None
-    """None where there were no data for the step before TMFT, so that nothing was run."""
-    difference: float | None
-    """Our mean less the paper's."""
-    deviations: float | None
-    """The difference in standard deviations of our seeds; None without a difference or a deviation above 0."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReproducedPair:
-    """CKA of a model with a masked language model, next to what the paper's fine-tuning gave."""
-
-    paper: PaperPair
-    runs_model: str
-    """What was run in place of the model."""
-    runs_reference: str
-    curve: tuple[float, ...]
-    """Debiased CKA by layer."""
-    lower: tuple[float, ...]
-    """Of the interval, by layer."""
-    upper: tuple[float, ...]
-    biased: tuple[float, ...]
-    """Biased CKA by layer."""
-    drop_layers: tuple[int, ...]
-    """Flagged by the plateau rule on the debiased curve."""
-    bears_out: bool
-    """Whether it is as the paper claims: where its scores drop, our CKA does; one of CKA alone is allowed."""
-
-    @property
-    def names(self) -> str:
-        """The model and its reference, with what was run in their place."""
-        model, reference = self.paper.model, self.paper.reference
-        return f"{run_name(model, self.runs_model)} with {run_name(reference, self.runs_reference)}"
+ReproducedScore = dict[str, Any]
+"""One metric of one model at one layer, the paper's beside ours, x 100: `model`, its hub id, `runs_model`, `layer`,
+`before`, `random_init`, `parameters`, `split`, `metric`, `paper`, None where it gives no figure, `ours`, its
+`SeedScores`, None where it was not run, `difference`, ours less the paper's, and `deviations`, the same in standard
+deviations of our seeds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +63,7 @@ class Reproduction:
     primary: str
     scores: tuple[ReproducedScore, ...]
     """In the order of the paper."""
-    pairs: tuple[ReproducedPair, ...]
+    pairs: tuple[Pair, ...]
     """In place of scores, where the experiment shows CKA."""
     front: dict[Literal["paper", "ours"], tuple[tuple[str, int], ...]]
     """Models and layers that no other beats in parameters and primary test score, where the experiment shows that."""
@@ -137,28 +90,28 @@ class Reproduction:
             notes=(
                 f"\n{self.sentence}",
                 *(f"{what}: {points}" for what, points in fronts.items()),
-                *not_run(score.before for score in self.scores if score.ours is None),
+                *not_run(score["before"] for score in self.scores if score["ours"] is None),
                 *(f"note: {note}" for note in self.notes),
             ),
         )
 
     @property
     def _score_columns(self) -> tuple[Column, ...]:
-        scores = [score for score in self.scores if score.metric == self.primary]
-        column, ours = columns_of(scores), columns_of(score.ours for score in scores)
+        scores = [score for score in self.scores if score["metric"] == self.primary]
+        column, ours = columns_of(scores), columns_of(score["ours"] for score in scores)
         return (
-            column("model", lambda score: run_name(score.model, score.runs_model, score.random_init)),
-            column("layer"),
-            column("how", lambda score: trained(score.before)),
-            column("split"),
-            column("paper", form=".2f"),
+            column("model", lambda score: run_name(score["model"], score["runs_model"], score["random_init"])),
+            column("layer", itemgetter("layer")),
+            column("how", lambda score: trained(score["before"])),
+            column("split", itemgetter("split")),
+            column("paper", itemgetter("paper"), form=".2f"),
             ours("ours", lambda ours: ours.mean, form=".2f"),
             ours("std", form=".2f"),
             ours("interval", title=interval_title(self.level), form=".2f", interval=True),
-            column("difference", form="+.2f"),
-            column("deviations", title="in std", form="+.1f"),
+            column("difference", itemgetter("difference"), form="+.2f"),
+            column("deviations", itemgetter("deviations"), title="in std", form="+.1f"),
             ours("by_seed", lambda ours: ours.values, form=".2f"),
-            column("state", lambda score: None if score.ours else "not run"),
+            column("state", lambda score: None if score["ours"] else "not run"),
         )
 
     @property
@@ -177,7 +130,7 @@ class Reproduction:
             ),
             column("biased", lambda row: row[0].biased[row[1]], title="biased CKA", form=".4f"),
             column("flag", lambda row: "drop" if row[1] in row[0].drop_layers else None),
-            column("paper", lambda row: row[0].paper.scores.get(row[1]), title="paper's Spearman", form=".2f"),
+            column("paper", lambda row: _paper_score(*row), title="paper's Spearman", form=".2f"),
         )
 
 
@@ -203,7 +156,7 @@ def reproduce(
     if loaded.kind != chosen.kind:
         raise DataError(f"expected a task of kind {chosen.kind} for {name}, got {task.source}, which is {loaded.kind}")
     scores: tuple[ReproducedScore, ...] = ()
-    pairs: tuple[ReproducedPair, ...] = ()
+    pairs: tuple[Pair, ...] = ()
     if chosen.pairs:
         pairs = _compared(chosen, run, loaded, options=options)
         sentence = f"{sum(pair.bears_out for pair in pairs)} of {len(pairs)} pairs bear out the paper's claim."
@@ -213,7 +166,7 @@ def reproduce(
         steps |= {before: files for before, files in data.items() if files}
         recipes = {before: _recipe(name, before, run, files, settings) for before, files in steps.items()}
         scores = _fine_tuned(chosen, run, {before: one for before, one in recipes.items() if one}, loaded)
-        sentence = nearness([score for score in scores if (score.split, score.metric) == ("test", loaded.primary)])
+        sentence = nearness([score for score in scores if _is_tested(score, loaded.primary)])
     return Reproduction(
         experiment=name,
         source=chosen.source,
@@ -288,31 +241,31 @@ def reproduced_score(
     figure = getattr(paper, split).get(metric)
     ours = None if outcome is None else seed_scores(getattr(outcome, split)[metric], current().level, metric=metric)
     difference = None if ours is None or figure is None else ours.mean - figure
-    return ReproducedScore(
-        model=paper.model,
-        runs_model=run,
-        layer=paper.layer,
-        before=paper.before,
-        random_init=paper.random_init,
-        parameters=None if outcome is None else outcome.parameters,
-        split=split,
-        metric=metric,
-        paper=figure,
-        ours=ours,
-        difference=difference,
-        deviations=None if difference is None or ours is None or not ours.std else difference / ours.std,
-    )
+    return {
+        "model": paper.model,
+        "runs_model": run,
+        "layer": paper.layer,
+        "before": paper.before,
+        "random_init": paper.random_init,
+        "parameters": None if outcome is None else outcome.parameters,
+        "split": split,
+        "metric": metric,
+        "paper": figure,
+        "ours": ours,
+        "difference": difference,
+        "deviations": None if difference is None or ours is None or not ours.std else difference / ours.std,
+    }
 
 
 def nearness(scores: Sequence[ReproducedScore]) -> str:
     """Say how close our scores are to the paper's."""
-    compared = [(score.difference, score) for score in scores if score.difference is not None]
+    compared = [score for score in scores if score["difference"] is not None]
     if not compared:
         return "The paper gives no figure to compare with."
-    difference, farthest = max(compared, key=lambda pair: abs(pair[0]))
-    after = f" after {farthest.before}" if farthest.before else ""
-    far = f"the farthest is {farthest.model} at layer {farthest.layer}{after}, by {difference:+.2f}"
-    deviations = [score.deviations for _, score in compared if score.deviations is not None]
+    farthest = max(compared, key=lambda score: abs(score["difference"]))
+    after = f" after {farthest['before']}" if farthest["before"] else ""
+    far = f"the farthest is {farthest['model']} at layer {farthest['layer']}{after}, by {farthest['difference']:+.2f}"
+    deviations = [score["deviations"] for score in compared if score["deviations"] is not None]
     if not deviations:
         return f"With one seed, or equal ones, no difference can be judged; {far}."
     near = sum(abs(deviation) <= NEAR for deviation in deviations)
@@ -322,24 +275,26 @@ def nearness(scores: Sequence[ReproducedScore]) -> str:
 def _front(
     scores: Sequence[ReproducedScore], metric: str
 ) -> dict[Literal["paper", "ours"], tuple[tuple[str, int], ...]]:
-    tested = [score for score in scores if (score.split, score.metric) == ("test", metric) and score.ours is not None]
-    papers = [(millions(score.model, score.layer), score.paper, score) for score in tested]
-    ours = [(score.parameters, score.ours and score.ours.mean, score) for score in tested]
+    tested = [score for score in scores if _is_tested(score, metric) and score["ours"] is not None]
+    papers = [(millions(score["model"], score["layer"]), score["paper"], score) for score in tested]
+    ours = [(score["parameters"], score["ours"].mean, score) for score in tested]
 
     def front(points: list[tuple[Any, Any, ReproducedScore]]) -> tuple[tuple[str, int], ...]:
         points = [point for point in points if None not in point]
         best = pareto_front(points, itemgetter(0), itemgetter(1))
-        return tuple((score.model, score.layer) for _, _, score in best)
+        return tuple((score["model"], score["layer"]) for _, _, score in best)
 
     return {"paper": front(papers), "ours": front(ours)}
+
+
+def _is_tested(score: ReproducedScore, metric: str) -> bool:
+    return (score["split"], score["metric"]) == ("test", metric)
 
 
 # ---- similarity ---------------------------------------------------------------------------------------
 
 
-def _compared(
-    chosen: Experiment, models: Mapping[str, str], task: Task, *, options: Model
-) -> tuple[ReproducedPair, ...]:
+def _compared(chosen: Experiment, models: Mapping[str, str], task: Task, *, options: Model) -> tuple[Pair, ...]:
     pairs = [pair for pair in chosen.pairs if {pair.model, pair.reference} <= models.keys()]
     if not pairs:
         raise DataError(
@@ -354,19 +309,22 @@ def _compared(
         measures = CKA(), CKA(estimator="biased")
         compared = (compare_all(model, [reference], measure=cka, device=options.device) for cka in measures)
         curve, biased = (comparison.comparisons[0].curve for comparison in compared)
-        prediction, errors = plateau_rule(curve), curve.uncertainty
+        errors = curve.uncertainty
         assert errors is not None  # debiased CKA has intervals
+        names = (run_name(name, models[name]) for name in (pair.model, pair.reference))
         done.append(
-            ReproducedPair(
-                paper=pair,
-                runs_model=models[pair.model],
-                runs_reference=models[pair.reference],
+            replace(
+                pair,
+                names=" with ".join(names),
                 curve=curve.values,
                 lower=errors.lower,
                 upper=errors.upper,
                 biased=biased.values,
-                drop_layers=prediction.drop_layers,
-                bears_out=prediction.drops or not pair.drops,
+                drop_layers=plateau_rule(curve).drop_layers,
             )
         )
     return tuple(done)
+
+
+def _paper_score(pair: Pair, layer: int) -> float | None:
+    return {pair.best_layer: pair.best, pair.last_layer: pair.last}.get(layer)

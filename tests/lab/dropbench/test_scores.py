@@ -97,12 +97,6 @@ def test_a_stated_set_holds_the_best_layer_as_often_as_the_errors_allow(models: 
     assert enough.sufficient.value == pytest.approx(expected)
 
 
-def test_a_model_of_its_own_is_held_against_the_best_tmft(models: list[Recorded]) -> None:
-    scores = played(models, taking(Answer(layer=2, cost=0.0, score=90.0)))
-    best = [float(np.array(model.tuned.test).mean(axis=1).max()) for model in models]
-    assert scores.mean.value == pytest.approx(np.mean(best) - 90)
-
-
 def test_families_are_redrawn(models: list[Recorded]) -> None:
     counts = np.array([[1, 1, 1, 1], [2, 0, 2, 0], [0, 2, 0, 2]], dtype=float)
     scores = played(models, taking(Answer(layer=3, cost=0.0)), counts)

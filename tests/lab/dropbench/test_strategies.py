@@ -5,17 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layerprobe.lab.dropbench.strategies import (
-    Answer,
-    Recorded,
-    find,
-    halved,
-    halving,
-    rule_strategy,
-    scan,
-    sweep,
-    training_strategies,
-)
+from layerprobe.lab.dropbench.strategies import Answer, Recorded, find, rule_strategy, scan, sweep, training_strategies
 from layerprobe.lab.dropbench.zoo import ZooEntry
 from layerprobe.search.plan import next_run
 from layerprobe.search.values import SearchSettings
@@ -51,16 +41,6 @@ def test_a_scan_takes_the_best_layer_of_its_curve_for_one_run(model: Recorded) -
     assert list(scan("falling").choose(model)) == [
         Answer(layer=int(curve.argmax()), cost=pytest.approx(7 / FULL)) for curve in curves
     ]
-    (both,) = scan("falling", seeds=2).choose(model)
-    assert both == Answer(layer=int(np.mean(curves, axis=0).argmax()), cost=pytest.approx(14 / FULL))
-    half = scan("falling", epochs=0.5).choose(model)[0]
-    assert half.cost == pytest.approx(3.5 / FULL)
-    assert half.layer == int(np.array(first.epochs[0], dtype=float).argmax())
-    # of one epoch, half is the whole
-    short = replace(model.tuned, scans=tuple(replace(run, epochs=run.epochs[:1]) for run in model.tuned.scans))
-    assert scan("falling", epochs=0.5).choose(replace(model, tuned=short))[0].cost == pytest.approx(7 / FULL)
-    own = scan("falling", own_model=True).choose(model)[0]
-    assert own.score == first.test[own.layer]
     assert scan("sandwich").choose(model) == []
 
 
@@ -68,23 +48,6 @@ def test_a_scan_with_a_failed_layer_is_none(model: Recorded) -> None:
     (tuned,) = model.entry.budgets.values()
     broken = [replace(run, test=(None, *run.test[1:])) for run in tuned.scans]
     assert scan("falling").choose(replace(model, tuned=replace(tuned, scans=tuple(broken)))) == []
-
-
-def test_halving_keeps_the_better_half_each_time() -> None:
-    scores = np.array([[1, 1, 9, 9], [4, 4, 4, 4], [3, 5, 5, 6], [2, 2, 2, 2], [0, 9, 9, 9]], dtype=float)
-    layer, epochs = halved(scores)
-    # three of five go on to two epochs, two of them to four
-    assert layer == 2
-    assert epochs.tolist() == [1, 4, 4, 2, 1]
-
-
-def test_halving_costs_parts_of_runs(model: Recorded) -> None:
-    choice = halving().choose(model)[0]
-    _, epochs = halved(np.array(model.tuned.epochs)[:, 0])
-    assert choice.cost == pytest.approx((epochs / 2 * np.arange(1, 8)).sum() / FULL)
-    assert choice.seeds == (0,)
-    without = replace(model.tuned, epochs=())
-    assert halving().choose(replace(model, tuned=without)) == []
 
 
 def test_a_search_is_what_asking_run_by_run_gives(model: Recorded) -> None:
@@ -146,8 +109,6 @@ def test_without_errors_there_is_no_search() -> None:
     old = records(entry("old", "a", RISING))
     assert not old.searchable
     played = ["sweep, 1 seed", "sweep, 3 seeds", "sweep, 1 seed, every second layer"]
-    orders = ("evenly spaced layers", "random layers")
-    played += [f"one seed at {order}, {budget}%" for order in orders for budget in (5, 10, 15)]
     for strategy in training_strategies():
         assert bool(strategy.choose(old)) == (strategy.name in played), strategy.name
     assert find(0.2).choose(records(recorded("alone", "a", RISING, scans=())))

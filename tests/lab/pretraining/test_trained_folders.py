@@ -177,7 +177,6 @@ def test_a_loss_that_is_not_finite_stops_with_its_step(
         ({"seed": -1}, r"expected seeds from 0 to 2\^63 - 1, at least one, got \[-1\]"),
         ({"seed": 2**63}, r"expected seeds from 0 to 2\^63 - 1, at least one, got"),
         ({"texts": ("a", "a")}, "expected at least two distinct texts"),
-        ({"checkpoint_every": 0}, "got checkpoint_every=0"),
     ],
 )
 def test_what_cannot_be_trained(training: Training, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
