@@ -332,7 +332,7 @@ def load_recipe(path: str | Path) -> Recipe:
         "name": keys.take("name", str, default=Path(path).stem),
         "models": tuple(_model(table, spec, name) for table, spec, name in zip(models, specs, names, strict=True)),
         "steps": tuple(map(_step, keys.tables("step"))) if "step" in keys.data else (),
-        "tasks": tuple(map(_whole_task, keys.tables("tasks"))),
+        "tasks": tuple(map(_task, keys.tables("tasks"))),
         "budgets": keys.take("budget", dict[str, Protocol], default={"paper": Protocol()}),
         "scans": keys.take("scans", GenericAlias(dict, (Weighting, SEEDS)), default={}),
         "options": keys.table("options", default={}).whole(Model, only=OPTIONS),
@@ -370,7 +370,7 @@ def _step(keys: Keys) -> Step:
         return keys.whole(AverageStep, {"of": keys.take("average", Averaged)}, readers={"layers": LAYERS})
     if kinds == ["tune"]:
         keys.data = with_rate(keys.data)
-        return keys.whole(TuneStep, {"task": _task(keys, "tune"), "protocol": keys.fields(Protocol)})
+        return keys.whole(TuneStep, {"task": _task(keys, key="tune"), "protocol": keys.fields(Protocol)})
     sizes = keys.table("sizes")
     corpus = texts(
         lambda name: name if name == LANGUAGE else source_from(keys.folder, name),
@@ -386,16 +386,13 @@ def _step(keys: Keys) -> Step:
     return keys.whole(PretrainStep, values, readers={"corpus": corpus, "seeds": SEEDS})
 
 
-def _task(keys: Keys, key: str = "source") -> RecipeTask:
-    """Return the task that a table describes; its other keys are left."""
+def _task(keys: Keys, *, key: str = "source") -> RecipeTask:
+    """Return the task that a table describes; other keys of a step that tunes are left."""
     settings = taken_task(keys, key, named=LANGUAGE)
     name, examples = keys.take("name", str, default=None), keys.take("examples", _EXAMPLES, default=None)
-    return keys.made(RecipeTask, settings=settings, name=name, examples=examples)
-
-
-def _whole_task(keys: Keys) -> RecipeTask:
-    task = _task(keys)
-    keys.done()
+    task = keys.made(RecipeTask, settings=settings, name=name, examples=examples)
+    if key == "source":
+        keys.done()
     return task
 
 

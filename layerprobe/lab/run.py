@@ -382,72 +382,53 @@ class _Recipe:
 
     def zoo(self, starts: Mapping[str, Resolved], pretrainings: Mapping[str, Pretraining]) -> Zoo | None:
         """Read every model whose objective is known, and write what that and the runs showed to `zoo.json`."""
-        entries = list[ZooEntry]()
+        recipe, entries = self.recipe, list[ZooEntry]()
         models = [model for model in self.models.values() if model.family and model.name in starts]
-        for (number, model), (place, task) in itertools.product(enumerate(models, 1), enumerate(self.tasks)):
-            with labelled(f"model {number} of {len(models)}, {model.name}"):
-                try:
-                    entries.append(self.entry(model, starts, pretrainings, self.recipe.tasks[place], task))
-                except TrainingError:  # of a run, which is noted already
-                    continue
-            write_zoo(self._zoo(entries), self.out / ZOO)
-        return self._zoo(entries) if entries else None
-
-    def entry(
-        self,
-        model: RecipeModel,
-        starts: Mapping[str, Resolved],
-        pretrainings: Mapping[str, Pretraining],
-        lab_task: RecipeTask,
-        task: Task,
-    ) -> ZooEntry:
-        """Return the entry of a model on a task; its runs and embeddings are in the store."""
-        recipe, start = self.recipe, starts[model.name]
-        name = recipe.entry_name(model, lab_task)
-        references: dict[str, Resolved] = {}
-        if recipe.pretraining is not None and model.protocol is not None:
-            twins = recipe.pretraining.references(model)
-            references = {what: starts[twin.name] for what, twin in twins.items() if twin.name in pretrainings}
-        elif model.reference is not None:
-            references = {OTHER_SEED: resolve(model.reference, like=self.options, items=task.readable)}
-        corpus = "its own" if model.protocol is None or self.corpus is None else self.corpus.name
-        return zoo_entry(
-            start,
-            references,
-            task,
-            recipe.budgets,
-            name=name,
-            family=model.family or "",
-            size=model.size or f"{count_blocks(start.config)} blocks",
-            seed=model.seed,
-            corpus=corpus,
-            seeds=recipe.seeds,
-            scans=recipe.scans,
-        )
-
-    def _zoo(self, entries: Sequence[ZooEntry]) -> Zoo:
-        recipe, step = self.recipe, self.recipe.pretraining
-        notes = [f"{len(entries)} entries of {counted(len(recipe.everything), 'encoder')}"]
-        if step is not None and self.corpus is not None:
-            shapes = (f"{at}: {size.n_blocks} blocks of {size.hidden_size} features" for at, size in step.sizes.items())
-            batch = step.protocol.batch_size * step.protocol.accumulation
-            notes.append(
-                f"{', '.join(shapes)}; pretrained for {step.protocol.steps} steps of {batch} sequences on "
-                f"{self.corpus.name}"
-            )
-        notes += (
-            f"fine-tuned on {task.name}: {len(task.train)} training, {len(task.validation)} validation and "
-            f"{len(task.test)} test examples"
-            for task in self.tasks
-        )
+        tasks = zip(recipe.tasks, self.tasks, strict=True)
+        for (number, model), (named, task) in itertools.product(enumerate(models, 1), tasks):
+            start, references = starts[model.name], dict[str, Resolved]()
+            if recipe.pretraining is not None and model.protocol is not None:
+                twins = recipe.pretraining.references(model)
+                references = {what: starts[twin.name] for what, twin in twins.items() if twin.name in pretrainings}
+            elif model.reference is not None:
+                references = {OTHER_SEED: resolve(model.reference, like=self.options, items=task.readable)}
+            with (
+                labelled(f"model {number} of {len(models)}, {model.name}"),
+                contextlib.suppress(TrainingError),  # of a run, which is noted already
+            ):
+                entry = zoo_entry(
+                    start,
+                    references,
+                    task,
+                    recipe.budgets,
+                    name=recipe.entry_name(model, named),
+                    family=model.family or "",
+                    size=model.size or f"{count_blocks(start.config)} blocks",
+                    seed=model.seed,
+                    corpus="its own" if model.protocol is None or self.corpus is None else self.corpus.name,
+                    seeds=recipe.seeds,
+                    scans=recipe.scans,
+                )
+                entries.append(entry)
+        if not entries:
+            return None
         provenance = ZooProvenance(
             layerprobe=__version__,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             command=f"layerprobe lab run {recipe.name}.toml",
             versions=versions(),
-            notes=tuple(notes),
+            notes=(
+                f"{len(entries)} entries of {counted(len(recipe.everything), 'encoder')}",
+                *(
+                    f"fine-tuned on {task.name}: {len(task.train)} training, {len(task.validation)} validation and "
+                    f"{len(task.test)} test examples"
+                    for task in self.tasks
+                ),
+            ),
         )
-        return Zoo(provenance=provenance, entries=tuple(entries))
+        zoo = Zoo(provenance=provenance, entries=tuple(entries))
+        write_zoo(zoo, self.out / ZOO)
+        return zoo
 
     # ---- CKA before and after --------------------------------------------------------------------------------------
 

@@ -97,7 +97,9 @@ class Redraws:
 
     def mean(self, values: Iterable[float] | Array) -> Statistic:
         """Return the mean of (models,) values."""
-        return _certain(self.score(self.total(values), self.counts.sum(axis=1)))
+        mean = self.score(self.total(values), self.counts.sum(axis=1))
+        assert mean is not None  # there are models, and each counts
+        return mean
 
     def mean_of_some(self, values: Sequence[float | None]) -> Statistic | None:
         """Return the mean over the models that have a value; None where none has."""
@@ -108,7 +110,9 @@ class Redraws:
 
     def quantile(self, values: Array, share: float = 0.5) -> Statistic:
         """Return a quantile of (models,) values, by default the median."""
-        return _certain(self.score_of(weighted_quantiles(values, self.counts, share)))
+        quantile = self.score_of(weighted_quantiles(values, self.counts, share))
+        assert quantile is not None
+        return quantile
 
     def score_of(self, values: Array) -> Statistic | None:
         """Return the first of (draws,) values with percentiles of the others; None where it is not defined."""
@@ -119,11 +123,6 @@ class Redraws:
             return Statistic(value=value, lower=None, upper=None)
         lower, upper = np.quantile(redrawn, ((1 - self.level) / 2, (1 + self.level) / 2))
         return Statistic(value=value, lower=float(lower), upper=float(upper))
-
-
-def _certain(score: Statistic | None) -> Statistic:
-    assert score is not None  # there are models, and each counts
-    return score
 
 
 # ---- strategies ----------------------------------------------------------------------------------------------------

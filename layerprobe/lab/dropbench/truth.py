@@ -52,7 +52,8 @@ def truth(tuned: TunedLayers) -> Truth:
     layer; with a drop the last layer always counts.
     """
     means, last = np.array(tuned.test).mean(axis=1), tuned.n_layers - 1
-    best = best_layer(tuned)
+    # of entries without halves by validation, as `regrets` chooses there
+    best = best_of(np.mean(tuned.test if tuned.halves else tuned.validation, axis=1).tolist())
     error, threshold = _noise(tuned, best, last)
     effect = float(regrets(tuned)[last])
     onset = None
@@ -69,15 +70,6 @@ def truth(tuned: TunedLayers) -> Truth:
         onset=onset,
         best_layers=best_layers(tuned),
     )
-
-
-def best_layer(tuned: TunedLayers) -> int:
-    """Return the layer with the highest mean test score, of entries without halves the highest mean validation score.
-
-    It is the earlier one of equals.
-    """
-    scores = tuned.test if tuned.halves else tuned.validation
-    return best_of(np.array(scores).mean(axis=1).tolist())
 
 
 def best_layers(tuned: TunedLayers, *, level: float = LEVEL) -> tuple[int, ...]:

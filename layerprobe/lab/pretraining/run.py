@@ -25,7 +25,7 @@ from layerprobe.encoders.encoder import Encoder, save_checkpoint
 from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import ModelLike, Resolved, quiet_transformers, resolve
 from layerprobe.encoders.model import Model
-from layerprobe.errors import DamagedStoreError, DataError, TrainingError
+from layerprobe.errors import DamagedStoreError, DataError
 from layerprobe.files.atomic import inside, locked
 from layerprobe.files.serialisation import digest
 from layerprobe.lab.pretraining.models import (
@@ -400,8 +400,6 @@ def trainer(
     encoder: Encoder, head: PreTrainedModel, corpus: Corpus, protocol: AdaptationProtocol, *, seed: int
 ) -> Trainer:
     """Return a trainer that has not started; it trains the model under `head` in place."""
-    if encoder.autocast == torch.float16:
-        raise TrainingError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
     tokenizer = encoder.tokenizer
     # a model's vocabulary can be rounded up to words that no text has
     vocab_size = min(len(tokenizer), encoder.model.config.vocab_size)
@@ -435,8 +433,6 @@ def stored_adaptation(
     path = inside(root, root / "adapted" / name)
     try:
         adaptation = ADAPTED.read(path)
-        if adaptation is not None and adaptation.fingerprint[:32] != name:
-            raise DamagedStoreError(f"{path} holds another adapted model, {adaptation.fingerprint[:32]}")
     except DamagedStoreError as error:
         logger.warning("%s: it is adapted again", error)
         return path, None

@@ -12,7 +12,6 @@ from scipy import stats
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.dropbench.truth import (
     MARGIN,
-    best_layer,
     best_layers,
     chances_of_best,
     chances_within,
@@ -49,7 +48,7 @@ def test_layers_near_the_best_are_no_drop_layers() -> None:
 
 def test_the_best_layer_is_chosen_by_validation_and_the_earlier_of_equals() -> None:
     scores = tuned(RISING, validation=(1, 2, 3, 3, 2, 1, 0))
-    assert best_layer(scores) == 2
+    assert truth(scores).best_layer == 2
     np.testing.assert_allclose(regrets(scores), [20, 10, 0, -5, -8, -9, -10])
     assert not truth(scores).drop
 
@@ -130,7 +129,7 @@ def test_splits_that_contradict_each_other_make_no_drop() -> None:
         validation=((9.0, 9.0, 0.0), (9.0, 0.0, 9.0), (0.0, 9.0, 9.0), (8.0, 8.0, 8.0)),
         test=((80.0,) * 3, (80.0,) * 3, (80.0,) * 3, (60.0,) * 3),
     )
-    assert best_layer(scores) == 3
+    assert truth(scores).best_layer == 3
     assert regrets(scores)[3] == 20
     assert (truth(scores).drop, truth(scores).onset) == (False, None)
 

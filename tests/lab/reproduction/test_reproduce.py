@@ -277,7 +277,9 @@ def test_table_1_runs_its_chains_by_the_protocols_of_the_paper(
     ]
     assert all(len(score["ours"]["values"]) == 2 for score in scores)
     # runs of their own: each chain fine-tunes what its first step left
-    protocols = [json.loads(file.read_text())["runs"][0]["protocol"] for file in (tmp_path / "cache").rglob("result.json")]
+    protocols = [
+        json.loads(file.read_text())["runs"][0]["protocol"] for file in (tmp_path / "cache").rglob("result.json")
+    ]
     assert sorted((how["epochs"], how["batch_size"]) for how in protocols) == [(10, 32)] * 6 + [(50, 128)] * 2
     (adaptation,) = (tmp_path / "cache").rglob("adaptation.json")
     how = json.loads(adaptation.read_text())["protocol"]
