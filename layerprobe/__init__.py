@@ -73,10 +73,6 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'layerprobe' has no attribute {name!r}")
-    if name != "LayerProbeError":
-        from layerprobe.process import check_fork
-
-        check_fork()
     return getattr(import_module(f"layerprobe.{_MODULE_OF[name]}"), name)
 
 

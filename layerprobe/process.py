@@ -10,9 +10,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
-
-from layerprobe.errors import WorkerError
 
 _ADVICE = {
     "failed to map segment|cannot allocate memory": "free memory, or raise the limit of a process (ulimit -v)",
@@ -38,51 +35,18 @@ def limit_advice(error: BaseException) -> str | None:
 Context = Callable[[], AbstractContextManager[None]]
 
 
-class _Fork:
-    """What a forked process knows of the one that it comes from."""
-
-    computed = False
-    """Whether another thread was in layerprobe."""
-    lost_threads = False
-    """Whether torch is still to be told that the threads that it had are not here."""
-
-    @classmethod
-    def before(cls) -> None:
-        frames: Any = sys._current_frames()
-        cls.computed = any(_in_layerprobe(frame) for thread, frame in frames.items() if thread != get_ident())
-
-    @classmethod
-    def in_parent(cls) -> None:
-        cls.computed = False
-
-    @classmethod
-    def in_child(cls) -> None:
-        cls.lost_threads = "torch" in sys.modules
-
-
-def _in_layerprobe(frame: Any) -> bool:
-    while frame is not None and not frame.f_globals.get("__name__", "").startswith("layerprobe."):
-        frame = frame.f_back
-    return frame is not None
-
+_STATE = {"lost threads": False}
+"""Whether this process was forked after torch was imported, whose threads are not here."""
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_Fork.before, after_in_parent=_Fork.in_parent, after_in_child=_Fork.in_child)
+    os.register_at_fork(after_in_child=lambda: _STATE.update({"lost threads": "torch" in sys.modules}))
 
 
-def check_fork() -> None:
-    """Raise WorkerError in a process forked while another thread was in layerprobe.
-
-    Libraries hold locks while they compute, and Python does while it imports: here, nobody would ever free them.
-    """
-    if _Fork.computed:
-        raise WorkerError(
-            "this process was forked while another thread computed, so it could wait for ever for locks of that "
-            "thread: start processes by spawn (multiprocessing.get_context('spawn')), or before such threads"
-        )
-    if _Fork.lost_threads:  # OpenMP of GNU waits for ever for threads that were not forked
+def use_one_thread_if_forked() -> None:
+    """Let torch compute on one thread in a forked process: OpenMP of GNU waits for ever for threads of its parent."""
+    if _STATE["lost threads"]:
         sys.modules["torch"].set_num_threads(1)
-        _Fork.lost_threads = False
+        _STATE["lost threads"] = False
 
 
 MAKING_MODELS = threading.RLock()
@@ -155,30 +119,3 @@ def silence() -> Iterator[None]:
 def silence_if(needed: bool) -> AbstractContextManager[None]:
     """Keep away what is printed where that is needed: what code prints that came with a model."""
     return silence() if needed else contextlib.nullcontext()
-
-
-# ---- attributes that are computed on first use -----------------------------------------------------------
-
-
-if TYPE_CHECKING or sys.version_info >= (3, 12):
-    from functools import cached_property as cached_property
-else:
-
-    class cached_property:  # noqa: N801 - the name of what it stands for
-        """`functools.cached_property` without the lock that it has before Python 3.12.
-
-        One lock serves all instances of a class: threads that embed with different models wait for each other, and a
-        process that is forked meanwhile waits for ever.
-        """
-
-        def __init__(self, function: Callable[[Any], Any]) -> None:
-            self.function, self.__doc__ = function, function.__doc__
-
-        def __set_name__(self, owner: type, name: str) -> None:
-            self.name = name
-
-        def __get__(self, instance: Any, owner: type | None = None) -> Any:
-            if instance is None:
-                return self
-            value = instance.__dict__[self.name] = self.function(instance)
-            return value

@@ -6,12 +6,12 @@ Knows names and where they lead, imports nothing before it is used.
 import logging
 import pkgutil
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
 from layerprobe.errors import DataError
 from layerprobe.names import nearest
-from layerprobe.process import cached_property
 
 logger = logging.getLogger(__name__)
 

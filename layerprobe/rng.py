@@ -8,13 +8,14 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from layerprobe.process import cached_property, while_needed
+from layerprobe.process import while_needed
 
 _CASTING = ("cpu", "cuda", "mps", "xpu")
 """Kinds of devices on which autocast may be on; it is undone where it is, so that others need not know it."""

@@ -17,13 +17,11 @@ import torch
 import transformers
 from torch import nn
 
-import layerprobe as lp
 from layerprobe.context import report, settings
 from layerprobe.embedded.pair import embedded_model
 from layerprobe.encoders.backends.graph import quiet_export
 from layerprobe.encoders.loading import NO_CONVERSION, quiet_transformers, resolve
 from layerprobe.encoders.model import Model
-from layerprobe.errors import WorkerError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.process import silence, while_needed, without_warnings
 from layerprobe.rng import exact_products
@@ -185,13 +183,11 @@ def another_thread(context: Callable[[], AbstractContextManager[None]] = context
 
 
 def exit_code_of_fork(work: Callable[[], object]) -> int:
-    """Return 0 where a forked process does some work, 3 where it is refused as one that may wait for ever."""
+    """Return 0 where a forked process does some work."""
     if not (child := os.fork()):
         try:
             work()
             os._exit(0)
-        except WorkerError:
-            os._exit(3)
         except BaseException:
             traceback.print_exc()
             os._exit(4)
@@ -202,21 +198,6 @@ forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork her
 
 
 @forks
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_process_forked_beside_a_thread_in_layerprobe_refuses_instead_of_waiting() -> None:
-    def call() -> None:
-        linear_cka(layer, layer)
-
-    layer = np.random.default_rng(0).random((40, 4))
-
-    assert exit_code_of_fork(call) == 0
-    with another_thread():
-        for refused in (call, lambda: resolve("bert"), lambda: lp.find):
-            assert exit_code_of_fork(refused) == 3
-        assert exit_code_of_fork(lambda: lp.LayerProbeError) == 0  # whoever needs nothing else of layerprobe goes on
-    assert exit_code_of_fork(call) == 0
-
-
 @forks
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_process_has_one_thread_of_torch() -> None:

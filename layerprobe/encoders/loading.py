@@ -74,7 +74,7 @@ from layerprobe.files.images import Modality, Readable, pillow
 from layerprobe.files.inputs import DATA, is_path, similar_file
 from layerprobe.files.network import hub_offline, without_password
 from layerprobe.names import is_generic, short_name
-from layerprobe.process import MAKING_MODELS, check_fork, silence_if, while_needed
+from layerprobe.process import MAKING_MODELS, silence_if, use_one_thread_if_forked, while_needed
 from layerprobe.rng import drawing, plain_torch
 
 logger = logging.getLogger(__name__)
@@ -258,7 +258,7 @@ def resolve(model: ModelLike, *, items: Readable | None = None, like: Model = DE
     Of a model of two towers, such as CLIP, the image tower is taken for images and the text tower for texts and where
     `items` does not say what it is for; a name that ends in `:image` or `:text` says which.
     """
-    check_fork()
+    use_one_thread_if_forked()
     reads: Modality | None = "image" if items == "captioned" else items
     if not isinstance(model, Resolved):
         resolved = _resolved(Model.of(model, like), reads)

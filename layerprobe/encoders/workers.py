@@ -2,6 +2,7 @@
 
 import gc
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError, WorkerError, option
 from layerprobe.files.images import Readable
 from layerprobe.jobs.crew import HERE, Share, Workers
-from layerprobe.process import cached_property
 
 
 def workers_of(

@@ -92,16 +92,10 @@ Begin = Callable[[Any, Share], Work]
 where workers are other processes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """A message from a worker."""
-
-    worker: "Worker"
-    kind: str
-    """ready: it can be given jobs; progress; answer; failed: the job cannot be done; unfit: the worker cannot do any;
-    raised: it ended with what nobody expected; ended: it is gone."""
-    value: Any = None
-    """The share of its job that is done, the answer, the error, the traceback, or how a process ended."""
+Message = tuple[Any, str, Any]
+"""A worker, the kind of its message, and a value: the share of its job that is done, the answer, the error, the
+traceback, or how a process ended. Kinds are ready: it can be given jobs; progress; answer; failed: the job cannot be
+done; unfit: the worker cannot do any; raised: it ended with what nobody expected; ended: it is gone."""
 
 
 class Worker:
@@ -137,7 +131,7 @@ class Crew(abc.ABC):
     def __init__(self, workers: Workers, begin: Begin, setting: Any, *, most: int) -> None:
         self.spec, self.begin, self.setting, self.most = workers, begin, setting, most
         self.workers: list[Any] = []
-        self.log = logged_once()
+        self._logged: set[tuple[int, str]] = set()
 
     def __enter__(self) -> "Crew":
         return self
@@ -161,13 +155,19 @@ class Crew(abc.ABC):
     def close(self) -> None:
         """End all workers."""
 
-    def dismiss(self, message: Message) -> None:
-        """End a worker that is lost or unusable; raise if no other could do its jobs."""
-        self.workers.remove(message.worker)
-        if message.kind in ("unfit", "failed"):
-            raise message.value
-        if message.kind == "raised" and not message.worker.ready:
-            raise RuntimeError(f"a worker process raised:\n{message.value}")
+    def dismiss(self, worker: Any, kind: str, value: Any) -> None:
+        """End a worker that is lost or unusable by its last message; raise if no other could do its jobs."""
+        self.workers.remove(worker)
+        if kind in ("unfit", "failed"):
+            raise value
+        if kind == "raised" and not worker.ready:
+            raise RuntimeError(f"a worker process raised:\n{value}")
+
+    def log(self, level: int, line: str) -> None:
+        """Log a line of a worker here: what several log is logged once."""
+        if (level, line) not in self._logged:
+            self._logged.add((level, line))
+            logger.log(level, "%s", line)
 
 
 def crew_of(begin: Begin, setting: Any, workers: Workers = HERE, *, most: int = 1) -> Crew:
@@ -197,8 +197,8 @@ class Here(Crew):
         if worker.jobs:
             job, part = self.current
             with part:
-                kind, value = answered(self.work, job)
-            yield Message(worker=worker, kind=kind, value=value)
+                answer = answered(self.work, job)
+            yield worker, *answer
         else:
             time.sleep(seconds or 0.0)
 
@@ -228,33 +228,12 @@ def attempt(function: Callable[..., Any], *arguments: Any) -> tuple[str, Any]:
         return "raised", traceback.format_exc()
 
 
-def logged_once() -> Callable[[int, str], None]:
-    """Return what logs the lines of workers here: what several log is logged once."""
-    lines: set[tuple[int, str]] = set()
-
-    def log(level: int, line: str) -> None:
-        if (level, line) not in lines:
-            lines.add((level, line))
-            logger.log(level, "%s", line)
-
-    return log
-
-
-class _Forwarding(logging.Handler):
-    """Sends what is logged elsewhere."""
-
-    def __init__(self, send: Callable[[int, str], None]) -> None:
-        super().__init__()
-        self.send = send
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.send(record.levelno, record.getMessage())
-
-
 def forward_logs(send: Callable[[int, str], None]) -> None:
     """Give what layerprobe logs in this process, level and line, to `send` alone."""
-    root = logging.getLogger("layerprobe")
-    root.handlers[:], root.propagate = [_Forwarding(send)], False
+    root, handler = logging.getLogger("layerprobe"), logging.Handler()
+    handler.emit = lambda record: send(record.levelno, record.getMessage())  # type: ignore[method-assign]
+    root.handlers[:] = [handler]
+    root.propagate = False
     root.setLevel(logging.INFO)
 
 
@@ -302,13 +281,13 @@ def execute(
                     within = part(start=finished, share=cost, whole=whole) if reports else contextlib.nullcontext()
                     crew.give(worker, plan.sent(taken[0]), within)
             idle = any(worker.ready and not worker.jobs for worker in crew.workers)
-            for message in crew.messages(queue.seconds_to_next() if idle else None):
-                if message.kind == "progress":
-                    message.worker.done = message.value
+            for worker, kind, value in crew.messages(queue.seconds_to_next() if idle else None):
+                if kind == "progress":
+                    worker.done = value
                     if reports:
                         report(plan.unit, finished + _begun(plan, crew), whole)
                     continue
-                for job, outcome in queue.taken(message):
+                for job, outcome in queue.taken(worker, kind, value):
                     finished += plan.jobs[job]
                     if reports and not crew.inside:
                         report(plan.unit, finished + _begun(plan, crew), whole)
@@ -377,15 +356,14 @@ class _Queue(Generic[J, A]):
         """Return in how many seconds a job that is put off is tried again; None where there is none."""
         return max(self._later[0][0] - time.monotonic(), 0.0) if self._later else None
 
-    def taken(self, message: Message) -> Iterator[tuple[J, A | LayerProbeError]]:
-        """Take what came of a worker; give its job where that is done, or cannot be."""
-        worker, kind, value = message.worker, message.kind, message.value
+    def taken(self, worker: Any, kind: str, value: Any) -> Iterator[tuple[J, A | LayerProbeError]]:
+        """Take the message of a worker; give its job where that is done, or cannot be."""
         if kind == "ready":
             worker.ready = True
             return
         jobs, worker.jobs = worker.jobs, []
         if kind not in ("answer", "failed") or not worker.ready:
-            self.crew.dismiss(message)
+            self.crew.dismiss(worker, kind, value)
         for job in jobs:
             if kind == "answer" and value is None:
                 self._later.append((time.monotonic() + PAUSE, job))

@@ -72,14 +72,13 @@ class Processes(Crew):
             if kind == "log":
                 self.log(*value)
             else:
-                yield Message(worker=worker, kind=kind, value=value)
+                yield worker, kind, value
 
-    def dismiss(self, message: Message) -> None:
+    def dismiss(self, worker: "_Process", kind: str, value: Any) -> None:
         """End a process, whose share is free for another."""
-        worker: Any = message.worker
         self.free.append(worker.share)
         exit_code = worker.end()
-        super().dismiss(message)
+        super().dismiss(worker, kind, value)
         self.unready = 0 if worker.ready else self.unready + 1
         if self.unready == _STARTS or exit_code == _UNGUARDED:
             raise LayerProbeError(f"the worker processes end before they are ready (exit code {exit_code}): {_GUARD}")

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,29 +107,19 @@ def _line(text: str) -> str:
 
 
 @contextlib.contextmanager
-def _probes(folders: Sequence[Path]) -> Iterator[dict[Path, str]]:
-    """Give the contents of a new file in each folder, by its path, which every node must find."""
-    probes: dict[Path, str] = {}
+def _probes(folders: Sequence[Path]) -> Iterator[list[Path]]:
+    """Give a new file in each folder, which every node must find."""
+    probes: list[Path] = []
     try:
         for folder in dict.fromkeys(folder.absolute() for folder in folders):
             make_directory(folder)
-            _remove_old(folder)
-            file = folder / f"{PROBE}{secrets.token_hex(6)}"
-            probes[file] = secrets.token_hex(16)
-            write_whole(file, probes[file].encode())
+            probes.append(folder / f"{PROBE}{secrets.token_hex(16)}")
+            write_whole(probes[-1], b"")
         yield probes
     finally:
         for file in probes:
             with contextlib.suppress(OSError):
                 file.unlink()
-
-
-def _remove_old(folder: Path) -> None:
-    """Remove what killed commands left."""
-    for left in folder.glob(f"{PROBE}*"):
-        with contextlib.suppress(OSError):
-            if left.stat().st_mtime < time.time() - 30 * 86400:
-                left.unlink()
 
 
 # ---- the crew -----------------------------------------------------------------------------------------
@@ -252,22 +242,21 @@ class RayProcesses(Crew):
             self.log(level, line)
         if kind == "ready":
             self.unready.pop(worker.node.id, None)
-        return Message(worker=worker, kind=kind, value=value)
+        return worker, kind, value
 
-    def dismiss(self, message: Message) -> None:
+    def dismiss(self, worker: _Actor, kind: str, value: Any) -> None:
         """End a process; leave its node out where no process on it could do any job."""
-        worker: Any = message.worker
         self._kill(worker.actor)
         self.looked = 0.0  # its node may be gone
-        if message.kind == "unfit":
+        if kind == "unfit":
             self.workers.remove(worker)
-            self._leave_out(worker.node, message.value)
+            self._leave_out(worker.node, value)
             return
-        super().dismiss(message)
-        if message.kind == "ended" and not worker.ready:
+        super().dismiss(worker, kind, value)
+        if kind == "ended" and not worker.ready:
             self.unready[worker.node.id] += 1
             if self.unready[worker.node.id] == TRIES:
-                why = f"its processes end before they are ready: {_line(str(message.value))}"
+                why = f"its processes end before they are ready: {_line(str(value))}"
                 self._leave_out(worker.node, WorkerError(why))
 
     def close(self) -> None:
@@ -351,19 +340,15 @@ def processors_a_job(nodes: Sequence[int], workers: int | None, *, gpus: int = 0
 # ---- on the nodes -------------------------------------------------------------------------------------
 
 
-def _take_over(folder: str, probes: Mapping[Path, str], version: str, cache_dir: str) -> None:
+def _take_over(folder: str, probes: Sequence[Path], version: str, cache_dir: str) -> None:
     """Work in the folder of the command; WorkerError where versions differ or a probe is not there.
 
     `cache_dir` is what messages call the option, which only the process of the command knows.
     """
     if version != __version__:
         raise WorkerError(f"expected layerprobe {version}, got {__version__}: install the same on all nodes")
-    for file, content in probes.items():
-        try:
-            same = file.read_text() == content
-        except OSError:
-            same = False
-        if not same:
+    for file in probes:
+        if not file.exists():
             raise WorkerError(
                 f"it sees another file system: expected the folder {file.parent} of the machine where the command "
                 f"runs: mount the same one at the same place, and choose it with {cache_dir}"
@@ -379,7 +364,7 @@ Answered = tuple[str, Any, list[tuple[int, str]]]
 class _Served:
     """A process of the crew."""
 
-    def start(self, setting: Any, begin: Begin, share: Share, here: tuple[str, dict[Path, str], str, str]) -> Answered:
+    def start(self, setting: Any, begin: Begin, share: Share, here: tuple[str, list[Path], str, str]) -> Answered:
         self._logged: list[tuple[int, str]] = []
         forward_logs(lambda level, line: self._logged.append((level, line)))
 

@@ -4,6 +4,7 @@ import itertools
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,6 @@ from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, Read, as_read, distinct_texts, extract_read, extract_split
 from layerprobe.files.images import readable_as
 from layerprobe.metrics.names import Split
-from layerprobe.process import cached_property
 from layerprobe.readings.reading import READINGS, LayerCurve, Need, Reading
 from layerprobe.similarity.values import LayerDiagnostics
 from layerprobe.tasks.values import Items, Task

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from layerprobe.checks import LEVEL, check_level, settings_or_default
 from layerprobe.errors import DataError
 from layerprobe.interval import Interval
-from layerprobe.process import cached_property
 from layerprobe.similarity import inference
 from layerprobe.similarity.checks import Array, as_array
 from layerprobe.similarity.engine.passes import NamedLayers, named_layers, sums_of

@@ -280,7 +280,7 @@ class Lossy(Crew):
 
     def messages(self, seconds: float | None) -> Iterator[Message]:
         kind, value = self.ending
-        yield Message(worker=self.workers[0], kind=kind, value=value)
+        yield self.workers[0], kind, value
 
     def close(self) -> None:
         self.workers = []

@@ -87,7 +87,7 @@ class Scripted(Crew):
 
     def messages(self, seconds: float | None) -> Iterator[Message]:
         number, kind, value = next(self.steps)
-        yield Message(worker=self.workers[number], kind=kind, value=value)
+        yield self.workers[number], kind, value
 
     def close(self) -> None:
         self.workers = []

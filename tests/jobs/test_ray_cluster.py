@@ -330,9 +330,9 @@ def test_a_process_works_where_the_command_does_or_says_why_not(
     monkeypatch.chdir(tmp_path.parent)
     probe = tmp_path / "probe"
     with pytest.raises(WorkerError, match=r"^it sees another file system: expected the folder .* with --cache-dir$"):
-        ray_pool._take_over(str(tmp_path), {probe: "here"}, __version__, "--cache-dir")
-    probe.write_text("here")
+        ray_pool._take_over(str(tmp_path), [probe], __version__, "--cache-dir")
+    probe.touch()
     with pytest.raises(WorkerError, match=rf"^expected layerprobe 0\.0\.1, got {__version__}: install the same on all"):
-        ray_pool._take_over(str(tmp_path), {probe: "here"}, "0.0.1", "--cache-dir")
-    ray_pool._take_over(str(tmp_path), {probe: "here"}, __version__, "--cache-dir")
+        ray_pool._take_over(str(tmp_path), [probe], "0.0.1", "--cache-dir")
+    ray_pool._take_over(str(tmp_path), [probe], __version__, "--cache-dir")
     assert Path.cwd() == tmp_path

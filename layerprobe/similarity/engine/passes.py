@@ -9,7 +9,7 @@ import torch
 
 from layerprobe.context import part
 from layerprobe.errors import DataError
-from layerprobe.process import check_fork
+from layerprobe.process import use_one_thread_if_forked
 from layerprobe.rng import exact_products, without_autocast
 from layerprobe.similarity.checks import in_parts
 from layerprobe.similarity.engine.grams import NARROW, Gram, linear_gram, rbf_grams
@@ -128,6 +128,6 @@ def _features_are_cheaper(
 @contextlib.contextmanager
 def _full_precision() -> Iterator[None]:
     """Keep TF32 and bfloat16 out of float32 products, whatever the process allows elsewhere."""
-    check_fork()
+    use_one_thread_if_forked()
     with torch.no_grad(), without_autocast(), exact_products():
         yield
