@@ -10,18 +10,16 @@ import inspect
 import itertools
 import math
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from layerprobe.checks import MOST_NUMBERS, as_layers, check_extra, check_seeds, read_numbers
+from layerprobe.checks import MOST_NUMBERS, check_extra, check_seeds, read_numbers
 from layerprobe.encoders.backends.backend import backend_names, check_installed
-from layerprobe.encoders.model import Model, declared_blocks
-from layerprobe.errors import DataError, ModelError
+from layerprobe.encoders.model import Model
+from layerprobe.errors import DataError
 from layerprobe.files.inputs import DATA, similar_file
 from layerprobe.finetuning.values import LORA_LEARNING_RATE, Protocol, with_rate
 from layerprobe.search.values import SearchSettings
@@ -59,13 +57,6 @@ def _no_file(model: str) -> str:
     return model
 
 
-def _device(name: str) -> str:
-    """Return the name of a device; a GPU that torch's build cannot use is refused before torch is loaded."""
-    if name.startswith("cuda") and (sys.platform == "darwin" or metadata.version("torch").endswith("+cpu")):
-        raise ModelError(f"expected a device that is there, got {name!r}: this torch has no CUDA; take cpu or auto")
-    return name
-
-
 _CACHE: dict[str, Any] = {"envvar": "LAYERPROBE_CACHE", "show_default": False}
 _MODEL: dict[str, dict[str, Any]] = {
     "name": {
@@ -75,13 +66,11 @@ _MODEL: dict[str, dict[str, Any]] = {
         "panel": None,
         "metavar": "MODEL",
         "callback": _no_file,
-        "is_eager": True,  # options are checked with it
     },
     "display_name": {"flags": ("--name",)},
     "random_init": {"metavar": "SEED"},
     "blocks": {"flags": ("--keep-blocks",), "metavar": "BLOCKS"},
     "dtype": {"type": Literal["auto", "float32", "bfloat16", "float16"]},
-    "device": {"callback": _device},
     "cache_dir": {"panel": "Machine", **_CACHE},
     "norm": {"type": Literal["final", "raw"]},
     "backend": {
@@ -107,7 +96,7 @@ Embedding = Annotated[Model, model_group(EMBEDDING)]
 """One whose texts become embeddings."""
 Extraction = Annotated[Model, model_group(EXTRACTION)]
 """One whose layers are all embedded."""
-Device = Annotated[str, option("Model", callback=_device, help="auto, cpu, cuda, cuda:1 or mps.")]
+Device = Annotated[str, option("Model", help="auto, cpu, cuda, cuda:1 or mps.")]
 Precision = Annotated[
     Literal["auto", "float32", "bfloat16"],
     option("Model", help="Precision of the forward pass; auto takes bfloat16 where it is faster."),
@@ -595,26 +584,17 @@ def finite(value: float | None) -> float | None:
 # ---- layers ----------------------------------------------------------------------------------------------
 
 
-def layers_of_model(context: typer.Context, text: str) -> str:
-    """Return a list of layers as it was given; one that a local model lacks is reported before torch is loaded."""
-    if text not in ("", "all") and not context.resilient_parsing:
-        usage(read_numbers, text, last=MOST_NUMBERS)
-        check_depth(context.params.get("name"), text)
-    return text
-
-
-def check_depth(model: object, layers: int | str) -> None:
-    """Raise DataError if the config.json of a local model says that there is no such layer."""
-    # of several, each has layers of its own; others are reported once the model is known
-    if isinstance(model, str) and (n_blocks := declared_blocks(Path(model))) is not None:
-        as_layers(layers, n_blocks, of=model)
+def check_layers(layers: str) -> None:
+    """Raise DataError unless these are numbers, or all; which layers a model has is known later."""
+    if layers != "all":
+        read_numbers(layers, last=MOST_NUMBERS)
 
 
 Layers = Annotated[
     str,
     option(
         "Fine-tuning",
-        callback=layers_of_model,
+        callback=checked(check_layers),
         help="Layers to fine-tune, such as 3,6,9-12, -1 for the last one, or all.",
     ),
 ]

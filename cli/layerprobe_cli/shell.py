@@ -319,11 +319,10 @@ def run(command: Callable[..., Any], context: typer.Context, values: dict[str, A
     try:
         from layerprobe.context import settings
 
-        level = values.get("level")
         cache_dir = next(filter(None, (getattr(value, "cache_dir", None) for value in values.values())), None)
         with interruptible(), usable_cache(command.__name__, cache_dir) as note:
             call.notes([note] if note else [])
-            with progress_bar(quiet=call.quiet) as progress, settings(progress=progress, level=level):
+            with progress_bar(quiet=call.quiet) as progress, settings(progress=progress, level=values.get("level")):
                 done = command(**values)
             if done is not None:
                 call.finish(done if isinstance(done, Done) else Done(result=done))
@@ -347,21 +346,18 @@ def run(command: Callable[..., Any], context: typer.Context, values: dict[str, A
 
 def _of_system(error: Exception) -> str | None:
     """Return the line for what the system, not layerprobe, has no room for or refuses; None of another error."""
-    if isinstance(error, MemoryError) or _is_out_of_memory(error):
+    no_room = isinstance(error, MemoryError)
+    if not no_room and "torch" in sys.modules:  # else there may be no memory for it
+        from layerprobe.encoders.failures import is_out_of_memory
+
+        no_room = is_out_of_memory(error)
+    if no_room:
         return "out of memory: lower --batch-tokens, --batch-size or --max-length, or use fewer texts"
     advice = limit_advice(error)
     if isinstance(error, OSError) and error.filename is not None:
         # a name that no disk takes, a folder that may not be looked into: wherever it is, it is not ours
         return f"cannot use {error.filename}: {error.strerror}: {advice or 'check the path and its permissions'}"
     return advice and f"{getattr(error, 'strerror', None) or error}: {advice}"
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    if "torch" not in sys.modules:  # for which there may be no memory
-        return False
-    from layerprobe.encoders.failures import is_out_of_memory
-
-    return is_out_of_memory(error)
 
 
 # ---- what is in the way of what will be written ----------------------------------------------------------

@@ -22,7 +22,7 @@ WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "ended by SIGTERM"}
 def main() -> None:
     """Run the command line."""
     _open_streams()
-    with _answered(_leave):
+    with interruptible(_leave):
         if sys.flags.optimize > 1:
             os.write(2, b"error: the help is read from docstrings, which PYTHONOPTIMIZE=2 removes: set it to 1\n")
             sys.exit(1)
@@ -46,16 +46,13 @@ def _open_streams() -> None:
             setattr(sys, name, open(opened, mode, closefd=False))  # noqa: SIM115 - as long as the process
 
 
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Let signals raise `KeyboardInterrupt` with their number."""
-    with _answered(_raise):
-        yield
+def _raise(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt(number)
 
 
 @contextlib.contextmanager
-def _answered(by: Any) -> Iterator[None]:
-    """Answer signals by a function, but those that whoever started the process has it ignore."""
+def interruptible(by: Any = _raise) -> Iterator[None]:
+    """Let signals raise `KeyboardInterrupt` with their number, but those that the process was started to ignore."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -73,10 +70,6 @@ def _answered(by: Any) -> Iterator[None]:
 def _leave(number: int, frame: FrameType | None) -> None:
     os.write(2, f"error: {WORDS[signal.Signals(number)]}\n".encode())
     os._exit(128 + number)
-
-
-def _raise(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt(number)
 
 
 if __name__ == "__main__":

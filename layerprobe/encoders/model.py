@@ -3,7 +3,6 @@
 Layers count from 0, the output of the embedding module.
 """
 
-import json
 import os
 import re
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
@@ -232,16 +231,3 @@ OPTIONS = tuple(field.name for field in fields(Model) if field.kw_only)
 """How a model is loaded and run, besides which it is."""
 DEFAULTS = Model()
 """How models are loaded and run that say nothing else."""
-
-
-_DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-
-
-def declared_blocks(folder: Path) -> int | None:
-    """Return how many blocks the config.json of a folder says that a model has; None where it cannot be told."""
-    try:
-        config = json.loads((folder / "config.json").read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):  # loading says what is wrong with it
-        return None
-    numbers = [config.get(name) for name in _DEPTHS] if isinstance(config, dict) else []
-    return next((number for number in numbers if isinstance(number, int)), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
@@ -72,7 +72,7 @@ def score(
     if not tasks:
         raise DataError("expected at least one task, got none")
     if len(tasks) > 1:
-        _check_different((one.name, one.digest) for one in tasks)
+        _check_tasks_differ(tasks)
     checkpoints = resolve_all(models, items=tasks[0].readable) if models else []
     check_different(checkpoints)
     if several_tasks:
@@ -271,14 +271,7 @@ def across_tasks(
         tasks: By task, and of each by model.
         times: Model and layer -> what it takes, as fields of `LayerOfModel`.
     """
-    if not tasks:
-        raise DataError("expected at least one task, got none")
     level, by_task = current().level, [tasks[i : i + len(models)] for i in range(0, len(tasks), len(models))]
-    _check_different((of_models[0].task, of_models[0].task_digest) for of_models in by_task)
-    for of_models in by_task:
-        for one, model in zip(of_models, models, strict=True):
-            if len(one.scores.scores) != model.n_layers:
-                raise DataError(f"expected scores of {model.n_layers} layers, got {len(one.scores.scores)}")
     rows = [
         (i, layer)
         for i, model in enumerate(models)
@@ -310,15 +303,13 @@ def across_tasks(
 # ---- what can be compared -------------------------------------------------------------------------------
 
 
-def _check_different(tasks: Iterable[tuple[str, str]]) -> None:
+def _check_tasks_differ(tasks: Sequence[Task]) -> None:
     """Raise DataError for duplicate tasks (same name or data), which would make the error look too small."""
-    by_digest: dict[str, str] = {}
-    for name, digest in tasks:
-        if name in by_digest.values():
-            raise DataError(f"expected different tasks, got {name} twice")
-        if digest in by_digest:
-            raise DataError(f"expected different tasks, got {by_digest[digest]} and {name}, which hold the same data")
-        by_digest[digest] = name
+    for one, other in itertools.combinations(tasks, 2):
+        if one.name == other.name:
+            raise DataError(f"expected different tasks, got {one.name} twice")
+        if one.digest == other.digest:
+            raise DataError(f"expected different tasks, got {one.name} and {other.name}, which hold the same data")
 
 
 def check_different(checkpoints: Sequence[Resolved]) -> None:

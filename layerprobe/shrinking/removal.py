@@ -123,11 +123,8 @@ def evenly_spaced(n_blocks: int, size: int) -> tuple[int, ...]:
     return tuple(round((i + 1) * n_blocks / size) for i in range(size))
 
 
-Blocks = tuple[int, ...]
-
-
-def candidates(model: ModelLike, task: Task, size: Size) -> dict[Blocks, list[str]]:
-    """Return blocks of one number, the first ones first, and what chose them, for `finetune`, which compares them.
+def candidates(model: ModelLike, task: Task, size: Size) -> list[tuple[int, ...]]:
+    """Return blocks of one number, the first ones first, for `finetune`, which compares them.
 
     The others are those that agreement keeps, of untrained embeddings with the whole model's as in `shrink`, evenly
     spaced ones, and given ones.
@@ -157,11 +154,7 @@ def candidates(model: ModelLike, task: Task, size: Size) -> dict[Blocks, list[st
     order = kept_order(SharedModel(checkpoint), distinct_texts(task.texts("train")))
     agree = next((removal.kept for removal in order if len(removal.kept) == count), None)
     first, evenly = tuple(range(1, count + 1)), evenly_spaced(n_blocks, count)
-    chosen_by: dict[Blocks, list[str]] = {}
-    for how, blocks in (("first", first), ("agreement", agree), ("evenly spaced", evenly), ("given", given_blocks)):
-        if blocks is not None:
-            chosen_by.setdefault(blocks, []).append(how)
-    return chosen_by
+    return list(dict.fromkeys(blocks for blocks in (first, agree, evenly, given_blocks) if blocks is not None))
 
 
 def tokens_to_keep(

@@ -223,7 +223,9 @@ def agreement_by_text(outputs: NDArray[Any], gold: NDArray[Any]) -> Array:
     """
     if len(outputs) < 4:
         raise DataError(f"expected at least four texts to compare similarities of, got {len(outputs)}")
-    ours, theirs = (_without_self(_similarities(embeddings)) for embeddings in (outputs, gold))
+    n = len(outputs)
+    others = ~np.eye(n, dtype=bool)
+    ours, theirs = (_similarities(embeddings)[others].reshape(n, n - 1) for embeddings in (outputs, gold))
     ours, theirs = (similarities - similarities.mean(axis=1, keepdims=True) for similarities in (ours, theirs))
     scale = np.sqrt((ours**2).sum(axis=1) * (theirs**2).sum(axis=1))
     by_text: Array = np.divide((ours * theirs).sum(axis=1), scale, out=np.zeros(len(scale)), where=scale > 0)
@@ -246,11 +248,6 @@ def _similarities(embeddings: NDArray[Any]) -> Array:
     units = unit_rows(np.asarray(embeddings, dtype=np.float64), name="an embedding")
     similarities: Array = units @ units.T
     return similarities
-
-
-def _without_self(matrix: Array) -> Array:
-    n = len(matrix)
-    return matrix[~np.eye(n, dtype=bool)].reshape(n, n - 1)
 
 
 def _nearest(similarities: Array, k: int) -> NDArray[np.intp]:

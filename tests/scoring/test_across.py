@@ -104,23 +104,6 @@ def test_a_layer_that_is_as_good_is_seldom_ruled_out(n_tasks: int) -> None:
     assert excluded.mean() / 200 < 0.05
 
 
-@pytest.mark.parametrize(
-    ("tasks", "said"),
-    [
-        ([], "expected at least one task, got none"),
-        ([scored(CURVES[0], "a")] * 2, "expected different tasks, got a twice"),
-        (
-            [scored(CURVES[0], "a"), dataclasses.replace(scored(CURVES[0], "./a"), task_digest="da")],
-            "expected different tasks, got a and ./a, which hold the same data",
-        ),
-        ([scored(CURVES[0][:3], "a")], "expected scores of 4 layers, got 3"),
-    ],
-)
-def test_what_cannot_be_put_together_is_refused(tasks: list[TaskScores], said: str) -> None:
-    with pytest.raises(DataError, match=said):
-        across_tasks((model_of(),), tasks)
-
-
 def test_models_are_compared_over_tasks() -> None:
     """Models x tasks: the rows of both models share what the level allows."""
     models, curves = (model_of(name="org/a"), model_of(name="org/b")), np.array(CURVES)
@@ -163,3 +146,5 @@ def test_each_task_is_scored_as_alone(bert: Path, tmp_path: Path) -> None:
         score(given(str(bert), options), [])
     with pytest.raises(DataError, match=r"got toy sts and \./toy sts, which hold the same data"):
         score("no such model", [tasks[0], dataclasses.replace(tasks[0], name="./toy sts")])
+    with pytest.raises(DataError, match="expected different tasks, got toy sts twice"):
+        score("no such model", [tasks[0], tasks[0]])

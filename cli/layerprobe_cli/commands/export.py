@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 import layerprobe as lp
 from layerprobe.encoders.model import Model
 from layerprobe_cli import options as o
@@ -24,16 +22,11 @@ Exported = Annotated[
 ]
 
 
-def _in_depth(context: typer.Context, layer: int | None) -> int | None:
-    o.check_depth(context.params.get("name"), layer or 0)
-    return layer
-
-
 def export(
     call: Call,
     model: Exported,
     out: Annotated[Path, {"argument": True, "callback": new_folder}],
-    layer: Annotated[int | None, {"callback": _in_depth}] = None,
+    layer: int | None = None,
     finding: Path | None = None,
     int8: Annotated[list[str] | None, {"metavar": "[onnx|openvino]"}] = None,
     overwrite: bool = False,

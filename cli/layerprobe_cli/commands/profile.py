@@ -22,7 +22,7 @@ def profile(
         ProfileSettings, Group(ProfileSettings, "Options", "lengths batch_sizes rounds repeats warmup max_seconds seed")
     ],
     other: Annotated[str | None, {"argument": True, "metavar": "[MODEL2]"}] = None,
-    layers: Annotated[str, {"callback": o.layers_of_model}] = "all",
+    layers: Annotated[str, {"callback": o.checked(o.check_layers)}] = "all",
     train: bool = False,
     lora: Annotated[int, {"metavar": "RANK", "min": 0}] = 0,
     gradient_checkpointing: bool = False,
