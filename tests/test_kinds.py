@@ -224,7 +224,7 @@ def test_what_is_no_text_is_named_with_its_place(text: Any, side: str) -> None:
     texts = list(getattr(task.validation, side))
     texts[4] = text
     validation = dataclasses.replace(task.validation, **{side: tuple(texts)})
-    with pytest.raises(DataError, match=re.escape(f"expected a text at validation.{side}[4], got {text!r}: leave")):
+    with pytest.raises(DataError, match=re.escape(f"expected texts in validation[4], got {text!r}: leave")):
         dataclasses.replace(task, validation=validation)
 
 

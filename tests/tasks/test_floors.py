@@ -24,7 +24,7 @@ from tests.toy_task import toy_items, toy_task_of
 @pytest.mark.parametrize("kind", ["classification", "entailment", "tags", "entities", "image classification"])
 def test_floors_of_classes_are_what_one_answer_for_all_scores(kind: str) -> None:
     items = toy_items("classification" if kind.startswith("image") else kind, 40, 5)
-    targets = getattr(items.gold, "tags", items.gold)
+    targets = getattr(items.gold, "word_tags", items.gold)
     numbers, counts = np.unique(targets, return_counts=True)
     answer = items.labels.index("O") if kind == "entities" else int(numbers[np.argmax(counts)])
     n_classes = len(getattr(items, "labels", ())) or int(targets.max()) + 1

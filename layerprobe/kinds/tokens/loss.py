@@ -185,7 +185,7 @@ class WordClasses(Criterion):
             sides=(np.arange(len(items)),),
             tokens=np.array(words.texts.lengths, dtype=np.int64),
             gold=items.gold,
-            targets=words,
+            targets=(words, items.word_tags),
         )
 
     @classmethod
@@ -205,7 +205,7 @@ class WordClasses(Criterion):
 
     def example_loss(self, states: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
         """Return the mean loss of the sentences `rows`, of logits (sentence, token, classes)."""
-        targets: TokenizedWords = items.targets
+        targets, tags = items.targets
         ends = targets.ends
         words = np.concatenate([np.arange(ends[row], ends[row + 1]) for row in rows])
         sentence = np.repeat(np.arange(len(rows)), ends[rows + 1] - ends[rows])
@@ -213,15 +213,15 @@ class WordClasses(Criterion):
         words, sentence = words[seen], sentence[seen]
         places = torch.from_numpy(targets.first[words])
         logits = states[torch.from_numpy(sentence).to(states.device), places.to(states.device)]
-        tags = torch.from_numpy(items.gold.tags[words].astype(np.int64)).to(states.device)
         per_sentence = max(float((targets.first != NO_TOKEN).sum()) / max(len(ends) - 1, 1), 1.0)
-        return F.cross_entropy(logits, tags, reduction="sum") / (per_sentence * len(rows))
+        loss = F.cross_entropy(logits, torch.from_numpy(tags[words]).to(states.device), reduction="sum")
+        return loss / (per_sentence * len(rows))
 
     def item_outputs(
         self, states: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
     ) -> NDArray[np.float64]:
         """Return the logits of all words, (word, classes); 0 of those without a token, for which the first tag wins."""
-        words: TokenizedWords = items.targets
+        words: TokenizedWords = items.targets[0]
         outputs = np.zeros((len(words.first), states[0].shape[-1]))
         for sentence, logits in enumerate(states):
             place = slice(words.ends[sentence], words.ends[sentence + 1])
@@ -291,7 +291,7 @@ def _fitted(encoder: Encoder, train: TaggedSentences, options: Model) -> Weights
     if len(chosen) < len(train):
         note = "the probe is fitted on %d of %d training words, a random choice of sentences"
         logger.warning(note, chosen.n_outputs, train.n_outputs)
-    words, tags = _tokenized(encoder, chosen, options, "train"), chosen.gold.tags
+    words, tags = _tokenized(encoder, chosen, options, "train"), chosen.word_tags
     seen = words.first != NO_TOKEN
     if not seen.any():
         raise DataError("expected training words with tokens, got none: is the maximum length too small?")

@@ -157,7 +157,7 @@ def test_a_task_of_words_is_one(kind: str) -> None:
     assert from_json(Task, to_json(task)) == task
     whole = task.train.join(task.test)
     assert (len(whole), whole.take(range(64)), whole.sides[0][0]) == (96, task.train, whole.texts[0])
-    assert whole.n_outputs == len(whole.gold.tags)
+    assert whole.n_outputs == len(whole.word_tags)
     assert task.train.prompted("") is task.train
     with pytest.raises(DataError, match="expected no prompt before sentences whose words have tags, got 'query: '"):
         task.train.prompted("query: ")

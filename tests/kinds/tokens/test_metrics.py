@@ -1,5 +1,7 @@
 """Entities and tags of words: the scores of seqeval and scikit-learn, and what each sentence adds to them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from seqeval import metrics as seqeval
@@ -8,7 +10,7 @@ from sklearn.metrics import accuracy_score, f1_score
 from layerprobe.errors import DataError
 from layerprobe.kinds.tokens import kind as words
 from layerprobe.kinds.tokens.kind import (
-    WordTags,
+    TaggedSentences,
     entity_influences,
     entity_scores,
     get_entities,
@@ -19,24 +21,29 @@ from layerprobe.kinds.tokens.kind import (
 LABELS = ("O", "B-x", "B-y", "I-x", "I-y")
 
 
-def drawn(n: int = 60, seed: int = 0) -> tuple[np.ndarray, WordTags]:
+def tagged(tags: Sequence[np.ndarray]) -> TaggedSentences:
+    numbers = tuple(tuple(part.tolist()) for part in tags)
+    return TaggedSentences(words=tuple(("word",) * len(part) for part in tags), tags=numbers, labels=LABELS)
+
+
+def drawn(n: int = 60, seed: int = 0) -> tuple[np.ndarray, TaggedSentences]:
     """Outputs that are right for about two words of three, of sentences of one to eight words."""
     rng = np.random.default_rng(seed)
     ends = np.cumsum([0, *rng.integers(1, 9, n)])
     tags = rng.choice(5, size=ends[-1], p=(0.5, 0.15, 0.1, 0.15, 0.1))
     outputs = rng.normal(size=(ends[-1], 5))
     outputs[np.arange(ends[-1]), tags] += 1.5
-    return outputs, WordTags(tags=tags, ends=ends, labels=LABELS)
+    return outputs, tagged(np.split(tags, ends[1:-1]))
 
 
-def sentences(tags: np.ndarray, gold: WordTags) -> list[list[str]]:
+def sentences(tags: np.ndarray, gold: TaggedSentences) -> list[list[str]]:
     return [[LABELS[tag] for tag in part] for part in np.split(tags, gold.ends[1:-1])]
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_entities_are_those_of_seqeval(seed: int) -> None:
     outputs, gold = drawn(seed=seed)
-    true, said = sentences(gold.tags, gold), sentences(outputs.argmax(axis=1), gold)
+    true, said = sentences(gold.word_tags, gold), sentences(outputs.argmax(axis=1), gold)
     assert any(tags[0].startswith("I-") for tags in said)  # which seqeval counts too
     assert entity_scores(outputs, gold) == pytest.approx(
         {
@@ -51,14 +58,14 @@ def test_entities_are_those_of_seqeval(seed: int) -> None:
 def test_tags_are_those_of_scikit_learn() -> None:
     outputs, gold = drawn()
     said = outputs.argmax(axis=1)
-    expected = {"accuracy": accuracy_score(gold.tags, said), "macro f1": f1_score(gold.tags, said, average="macro")}
+    true = gold.word_tags
+    expected = {"accuracy": accuracy_score(true, said), "macro f1": f1_score(true, said, average="macro")}
     assert tag_scores(outputs, gold) == pytest.approx(expected)
 
 
-def without(outputs: np.ndarray, gold: WordTags, sentence: int) -> tuple[np.ndarray, WordTags]:
+def without(outputs: np.ndarray, gold: TaggedSentences, sentence: int) -> tuple[np.ndarray, TaggedSentences]:
     kept = np.repeat(np.arange(len(gold)), np.diff(gold.ends)) != sentence
-    ends = np.cumsum(np.concatenate([[0], np.delete(np.diff(gold.ends), sentence)]))
-    return outputs[kept], WordTags(tags=gold.tags[kept], ends=ends, labels=LABELS)
+    return outputs[kept], gold.take([row for row in range(len(gold)) if row != sentence])
 
 
 @pytest.mark.parametrize(("score", "influences"), [(entity_scores, entity_influences), (tag_scores, tag_influences)])
@@ -75,9 +82,9 @@ def test_influences_are_what_leaving_a_sentence_out_changes(score: object, influ
 
 
 def test_nothing_to_find_scores_0_and_has_no_influence() -> None:
-    gold = WordTags(tags=np.zeros(5, dtype=int), ends=np.array([0, 2, 5]), labels=LABELS)
-    assert entity_scores(np.eye(5)[gold.tags], gold)["entity f1"] == 0
-    assert entity_influences(np.eye(5)[gold.tags], gold)["entity f1"].tolist() == [0, 0]
+    gold = tagged([np.zeros(2, dtype=int), np.zeros(3, dtype=int)])
+    assert entity_scores(np.eye(5)[gold.word_tags], gold)["entity f1"] == 0
+    assert entity_influences(np.eye(5)[gold.word_tags], gold)["entity f1"].tolist() == [0, 0]
 
 
 def test_outputs_of_other_words_are_refused() -> None:
