@@ -200,7 +200,7 @@ def _labelled(cells: Cells, sizes: Sizes) -> Row:
 
 def _captioned(cells: Cells, sizes: Sizes) -> ImageItem:
     """Return an image with its caption, where there is one."""
-    caption = cells.cleaner.clean(cells.values[1]).strip() if len(cells.values) > 1 else None
+    caption = cells.log.clean(cells.values[1]).strip() if len(cells.values) > 1 else None
     if caption == "":
         raise UnusableRowError("without a caption")
     return _image(cells, sizes, caption)

@@ -43,19 +43,25 @@ def plain(text: str) -> str:
 
 
 @dataclass(slots=True)
-class Cleaner:
-    """Cleans texts one by one and counts what it changed."""
+class TableLog:
+    """What was changed in the texts of a table, and which of its rows make no items."""
 
+    table: str = ""
+    """Its name."""
+    unit: str = "row"
+    """What the numbers of rows count: line or row."""
     with_control: int = 0
     """Texts in which control characters became a space."""
     cut: int = 0
     """Texts cut to `MAX_CHARACTERS`."""
+    left_out: dict[tuple[str, str], list[object]] = field(default_factory=dict)
+    """Numbers of rows, or their names, by problem and the argument that leaves such rows out."""
 
     def clean(self, text: str) -> str:
         r"""Return the text without control characters and not longer than `MAX_CHARACTERS`.
 
         Examples:
-            >>> Cleaner().clean("a\x00b")
+            >>> TableLog().clean("a\x00b")
             'a b'
         """
         cleaned = _UNUSABLE.sub(" ", text)
@@ -63,13 +69,27 @@ class Cleaner:
         self.cut += len(cleaned) > MAX_CHARACTERS
         return cleaned[:MAX_CHARACTERS]
 
-    def warnings(self, source: str) -> tuple[str, ...]:
-        """Return what was changed, in plain words."""
+    def leave_out(self, problem: str, name: object, skip: str = "skip_empty") -> None:
+        """Count a row that makes no item, by its number or its name."""
+        self.left_out.setdefault((problem, skip), []).append(name)
+
+    @property
+    def problems(self) -> str:
+        """What is wrong with the rows that are left out."""
+        parts = []
+        for (problem, _), names in self.left_out.items():
+            unit = f"{self.unit}{'s' * (len(names) > 1)} " if isinstance(names[0], int) else ""
+            parts.append(f"{len(names):,} {problem} ({unit}{some(names)})")
+        return ", ".join(parts)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was changed in the texts, in plain words."""
         changes = (
             (self.with_control, f"replaced control characters by a space in {counted(self.with_control, 'text')}"),
             (self.cut, f"cut {counted(self.cut, 'text')} to {MAX_CHARACTERS:,} characters"),
         )
-        return tuple(f"{source}: {change}" for n, change in changes if n)
+        return tuple(f"{self.table}: {change}" for n, change in changes if n)
 
 
 class UnusableRowError(TaskError):
@@ -87,46 +107,21 @@ class UnusableRowError(TaskError):
         self.name, self.skip = name, skip
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """The rows of a table that make no items, by what is wrong with them."""
-
-    table: str
-    """Its name."""
-    unit: str
-    """What the numbers of rows count: line or row."""
-    problems: dict[tuple[str, str], list[object]] = field(default_factory=dict)
-    """Numbers of rows, or their names, by problem and the argument that leaves such rows out."""
-
-    def add(self, problem: str, name: object, skip: str = "skip_empty") -> None:
-        """Count a row by its number, or its name."""
-        self.problems.setdefault((problem, skip), []).append(name)
-
-    def __len__(self) -> int:
-        return sum(map(len, self.problems.values()))
-
-    def __str__(self) -> str:
-        parts = []
-        for (problem, _), names in self.problems.items():
-            unit = f"{self.unit}{'s' * (len(names) > 1)} " if isinstance(names[0], int) else ""
-            parts.append(f"{len(names):,} {problem} ({unit}{some(names)})")
-        return ", ".join(parts)
-
-
-def check_left_out(tables: Sequence[LeftOut], *, skip: Collection[str], item: str) -> tuple[str, ...]:
+def check_left_out(logs: Sequence[TableLog], *, skip: Collection[str], item: str) -> tuple[str, ...]:
     """Return warnings of what is left out; raise TaskError with all of it unless that is to be skipped.
 
     Args:
-        tables: What is wrong with their rows.
+        logs: What is wrong with the rows of tables.
         skip: The arguments that are set of those that leave rows out.
         item: What a row is called.
     """
-    wrong = [table for table in tables if len(table)]
-    needed = dict.fromkeys(name for table in wrong for _, name in table.problems if name not in skip)
+    wrong = [log for log in logs if log.left_out]
+    needed = dict.fromkeys(name for log in wrong for _, name in log.left_out if name not in skip)
     if not needed:
-        return tuple(f"{table.table}: left out {plural(item)} that cannot be used, {table}" for table in wrong)
-    listed = "; ".join(f"{table.table}: {table}" for table in wrong)
-    n, switches = counted(sum(map(len, wrong)), item), " ".join(option(name, True) for name in needed)
+        return tuple(f"{log.table}: left out {plural(item)} that cannot be used, {log.problems}" for log in wrong)
+    listed = "; ".join(f"{log.table}: {log.problems}" for log in wrong)
+    n = counted(sum(len(names) for log in wrong for names in log.left_out.values()), item)
+    switches = " ".join(option(name, True) for name in needed)
     raise TaskError(f"{n} cannot be used: {listed}: mend or drop them, or go on without them with {switches}")
 
 

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 from layerprobe.errors import TaskError, option
 from layerprobe.names import counted
 from layerprobe.tasks.cells import (
-    Cleaner,
-    LeftOut,
+    TableLog,
     UnusableRowError,
     check_left_out,
     check_range,
@@ -59,14 +58,14 @@ class Cells:
     """What the columns are called, for messages."""
     place: str
     """File and line."""
-    cleaner: Cleaner
+    log: TableLog
 
     def texts(self, n: int | None = None) -> tuple[str, ...]:
         """Return all cells, or the first ones, as cleaned texts; UnusableRowError where one is empty or a list."""
         for name, value in zip(self.columns[:n], self.values[:n], strict=True):
             if not isinstance(value, str):
                 raise TaskError(f"{self.place}: expected a text or a number in {name}, got {str(value)[:40]}")
-        texts = tuple(self.cleaner.clean(value) for value in self.values[:n])
+        texts = tuple(self.log.clean(value) for value in self.values[:n])
         if empty := [name for name, text in zip(self.columns, texts, strict=False) if not text.strip()]:
             raise UnusableRowError(f"with an empty {' and '.join(empty)}")
         return texts
@@ -92,10 +91,10 @@ def read_rows(
         item: What an item is called.
         skip: The arguments that are set of those that leave rows without an item out.
     """
-    read, left_out, notes = list[list[ItemT]](), list[LeftOut](), list[str]()
+    read, logs, notes = list[list[ItemT]](), list[TableLog](), list[str]()
     warnings, changed = list[str](), list[str]()
     for table, columns in tables:
-        cleaner, left, items, blank = Cleaner(), LeftOut(table.name, table.unit), list[ItemT](), 0
+        log, items, blank = TableLog(table.name, table.unit), list[ItemT](), 0
         names = tuple(map(table.column, columns))
         for i, row in enumerate(table.rows):
             values = tuple(row[column] for column in columns)
@@ -103,17 +102,17 @@ def read_rows(
                 blank += 1
                 continue
             try:
-                items.append(item_of(Cells(values=values, columns=names, place=table.place(i), cleaner=cleaner)))
+                items.append(item_of(Cells(values=values, columns=names, place=table.place(i), log=log)))
             except UnusableRowError as error:
-                left.add(str(error), error.name or table.numbers[i], error.skip)
+                log.leave_out(str(error), error.name or table.numbers[i], error.skip)
         if blank:
             changed.append(f"{table.name}: left out {counted(blank, 'row')} without {' and '.join(names)}")
-        changed += cleaner.warnings(table.name)
+        changed += log.warnings
         read.append(items)
-        left_out.append(left)
+        logs.append(log)
         notes += table.notes
         warnings += table.warnings
-    return read, notes, [*warnings, *check_left_out(left_out, skip=skip, item=item), *changed]
+    return read, notes, [*warnings, *check_left_out(logs, skip=skip, item=item), *changed]
 
 
 def example_of(row: Cells) -> Row:

@@ -13,7 +13,7 @@ from layerprobe.files.atomic import from_home
 from layerprobe.files.inputs import spooled
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted
-from layerprobe.tasks.cells import Cleaner, LeftOut, check_left_out
+from layerprobe.tasks.cells import TableLog, check_left_out
 from layerprobe.tasks.columns import Columns, declared_columns, named_column, task_columns, text_columns
 from layerprobe.tasks.examples import Cells, ItemT, Row, example_of, kind_of, parsed, read_rows, task_of
 from layerprobe.tasks.formats import Format
@@ -431,23 +431,23 @@ _TextCell = tuple[str, int, str, str | None]
 
 def _text_file(name: str, cells: Iterable[_TextCell], *, unit: str, skip_empty: bool) -> TextFile:
     """Return the texts of cells, each with its group where there is such a column."""
-    cleaner, empty, groups = Cleaner(), LeftOut(name, unit), list[str]()
+    log, groups = TableLog(name, unit), list[str]()
 
     def clean() -> Iterator[str]:
         for cell, number, column, group in cells:
-            text = cleaner.clean(cell)
+            text = log.clean(cell)
             if text.strip():
                 if group is not None:
                     groups.append(group.strip())
                 yield text
             else:
-                empty.add(f"with an empty {column}", number)
+                log.leave_out(f"with an empty {column}", number)
 
     texts = spooled(clean())
     if not texts:
         raise TaskError(f"{name} has no texts: expected at least one")
     skip = ["skip_empty"] if skip_empty else []
-    warnings = [*check_left_out([empty], skip=skip, item="text"), *cleaner.warnings(name)]
+    warnings = [*check_left_out([log], skip=skip, item="text"), *log.warnings]
     if not groups:
         return TextFile(name=name, texts=texts, warnings=tuple(warnings))
     if alone := groups.count(""):

@@ -4,11 +4,12 @@ None of the libraries is imported for what is in memory: an object of theirs is 
 """
 
 import contextlib
+import functools
 import logging
 import os
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -196,11 +197,11 @@ def hub_tables(name: str) -> dict[str, Table]:
     return {role: split_table(f"{name} {role}", splits[key]) for role, key in roles.items()}
 
 
-def hub_retrieval_tables(name: str, split: str) -> dict[str, Table]:
-    """Return the tables corpus, queries and qrels of a hub data set, or one that is named `pairs`.
+def hub_collection(name: str) -> tuple[dict[str, Table], dict[str, Callable[[], Table]]] | None:
+    """Return corpus and queries of a hub data set, and what reads its judgements, by split; None of one without them.
 
     The configurations are `corpus`, `queries` and `qrels` or `default`, with `-de` or `de-` about them for `name:de`;
-    BEIR has the judgements in a repository of their own, `name-qrels`. A data set without them is one of pairs.
+    BEIR has the judgements in a repository of their own, `name-qrels`.
     """
     repository, _, part = name.partition(":")
     with _hub(name) as datasets:
@@ -213,20 +214,24 @@ def hub_retrieval_tables(name: str, split: str) -> dict[str, Table]:
     if part in configurations:
         configs.setdefault("qrels", part)
     if "corpus" not in configs or "queries" not in configs:
-        return {"pairs": _one_split(name, _load(repository, part or None, name), (split,))}
-    tables = {}
-    for table in ("corpus", "queries"):
-        tables[table] = _one_split(name, _load(repository, configs[table], name), (table, configs[table], split))
+        return None
+    texts = {table: hub_split(name, configs[table], (table, configs[table])) for table in ("corpus", "queries")}
     judged, config = (repository, configs["qrels"]) if "qrels" in configs else (f"{repository}-qrels", None)
-    return tables | {"qrels": _one_split(name, _load(judged, config, name), (split,))}
+    splits = _load(judged, config, name)
+    readers: dict[str, Callable[[], Table]] = {
+        key if len(splits) > 1 else "qrels": functools.partial(split_table, f"{name} {key}", split)
+        for key, split in splits.items()
+    }
+    return texts, readers
 
 
-def _one_split(name: str, splits: Mapping[str, Any], names: tuple[str, ...]) -> Table:
-    """Return the first split that is wanted, or the only one."""
-    split = next((key for key in names if key in splits), next(iter(splits)) if len(splits) == 1 else None)
+def hub_split(name: str, config: str | None, wanted: tuple[str, ...]) -> Table:
+    """Return the first split of a hub data set that is wanted, or the only one."""
+    splits = _load(name.partition(":")[0], config, name)
+    split = next((key for key in wanted if key in splits), next(iter(splits)) if len(splits) == 1 else None)
     if split is None:
         raise TaskError(
-            f"{name!r} has the splits {', '.join(splits)}: expected {names[-1]}; choose one with {option('split')}"
+            f"{name!r} has the splits {', '.join(splits)}: expected {wanted[-1]}; choose one with {option('split')}"
         )
     return split_table(f"{name} {split}", splits[split])
 

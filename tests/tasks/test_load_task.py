@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerprobe.errors import TaskError
-from layerprobe.tasks.cells import Cleaner
+from layerprobe.tasks.cells import TableLog
 from layerprobe.tasks.loading import load_task, load_texts
 
 SCORES = [0, 1.25, 2.5, 5]
@@ -247,7 +247,7 @@ def test_any_characters_are_cleaned_not_refused(texts):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.jsonl"
         pandas.Series([*texts, "end"], name="text").to_frame().to_json(path, orient="records", lines=True)
-        cleaner = Cleaner()
+        cleaner = TableLog()
         kept = tuple(t for t in map(cleaner.clean, [*texts, "end"]) if t.strip())
         assert load_texts(path, skip_empty=True).texts == kept
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerprobe.errors import DataError
-from layerprobe.tasks.cells import MAX_CHARACTERS, Cleaner, class_names, detect_range, label_cell, plain, scale
+from layerprobe.tasks.cells import MAX_CHARACTERS, TableLog, class_names, detect_range, label_cell, plain, scale
 from layerprobe.tasks.splitting import drawn_from, resplit, split_by_ratio, with_all_splits
 from layerprobe.tasks.values import Examples, Task, TextFile
 from tests.toy_task import toy_task
@@ -154,15 +154,15 @@ def test_a_copy_with_accents_written_apart_is_a_copy():
 
 
 def test_cleaning_is_counted():
-    cleaner = Cleaner()
+    cleaner = TableLog("f.csv")
     assert cleaner.clean("tab\tline\nreturn\r keep") == "tab\tline\nreturn\r keep"
     assert cleaner.clean("a\x00b\x85c\ud800d") == "a b c d"
     assert len(cleaner.clean("x" * (MAX_CHARACTERS + 1))) == MAX_CHARACTERS
-    assert cleaner.warnings("f.csv") == (
+    assert cleaner.warnings == (
         "f.csv: replaced control characters by a space in 1 text",
         "f.csv: cut 1 text to 100,000 characters",
     )
-    assert Cleaner().warnings("f.csv") == ()
+    assert TableLog().warnings == ()
 
 
 def test_data_show_how_much_they_are_and_not_all_their_texts() -> None:

@@ -30,7 +30,7 @@ from layerprobe.files.serialisation import parse_json
 from layerprobe.metrics.scores import Influences, mean_influences
 from layerprobe.names import counted
 from layerprobe.stats.floors import NO_ANSWER, Floor
-from layerprobe.tasks.cells import Cleaner, UnusableRowError
+from layerprobe.tasks.cells import TableLog, UnusableRowError
 from layerprobe.tasks.columns import declared_columns
 from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.explored import ItemView, ReadOutputs
@@ -397,9 +397,9 @@ def _question(row: Cells, ids: set[str], contexts: dict[str, str]) -> Question:
     if problem:
         raise UnusableRowError(problem, name=name)
     if context not in contexts:
-        contexts[context] = row.cleaner.clean(context)
+        contexts[context] = row.log.clean(context)
     right = tuple(_answer(*span, contexts[context], name) for span in spans)
-    return name, row.cleaner.clean(text), contexts[context], right
+    return name, row.log.clean(text), contexts[context], right
 
 
 def _spans(answers: Any, place: str) -> list[tuple[Any, Any]]:
@@ -420,7 +420,7 @@ def _spans(answers: Any, place: str) -> list[tuple[Any, Any]]:
 def _answer(text: Any, start: Any, context: str, name: str) -> Answer:
     if not isinstance(text, str) or isinstance(start, bool) or not hasattr(start, "__index__"):
         raise UnusableRowError("with an answer that is no text and whole number", name=name)
-    answer = Answer(text=Cleaner().clean(text), start=int(start))
+    answer = Answer(text=TableLog().clean(text), start=int(start))
     if answer.start < 0 or not answer.text.strip() or context[answer.start : answer.end] != answer.text:
         raise UnusableRowError("whose answer is not in the context at answer_start", name=name)
     return answer

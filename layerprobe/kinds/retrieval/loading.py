@@ -1,8 +1,9 @@
 """Queries with documents, loaded: to train on, or to be scored alone. Knows folders, hub data sets and tables."""
 
+import functools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -17,7 +18,7 @@ from layerprobe.tasks.columns import Columns, judgement_columns, record_columns,
 from layerprobe.tasks.examples import Cells, read_rows
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.loading import TaskSource, checked_splits, read_items
-from layerprobe.tasks.sources import data_files, hub_retrieval_tables, is_on_hub, split_roles
+from layerprobe.tasks.sources import data_files, hub_collection, hub_split, is_on_hub, split_roles
 from layerprobe.tasks.splitting import MIN_EXAMPLES, SPLITS
 from layerprobe.tasks.tables import Table, check_format, read_table
 from layerprobe.tasks.values import Task, TaskSettings
@@ -32,6 +33,10 @@ Prompts = tuple[str | None, str | None]
 """Before queries and before documents."""
 Trained = Mapping[str, list[tuple[str, ...]]]
 """By query id, the document ids of a positive and its hard negatives."""
+
+
+Found = tuple[dict[str, Table], dict[str, Callable[[], Table]]]
+"""Corpus and queries, and what reads the judgements, by the name of their file or split."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,20 +92,22 @@ def load_retrieval(
     """
     if relevant_from is not None and not math.isfinite(relevant_from):
         raise TaskError(f"expected a finite relevance to begin at, got {relevant_from}")
-    path = from_home(source)
-    if path.is_dir():
-        _check_bare(f"the folder {path}", columns)
-        tables = _folder_tables(path, split)
-    elif is_on_hub(source):
-        tables = hub_retrieval_tables(str(source), split)
-    else:
-        tables = {"pairs": read_table(path)}
-    if "pairs" in tables:
-        settings = TaskSettings(source=str(source), columns=columns, skip_empty=True)  # type: ignore[arg-type]
-        rows = TaskSource(data={"train": tables["pairs"]}, name=str(source), settings=settings)
+    path, name = from_home(source), str(source)
+    if (found := _found(source, columns, None)) is None:
+        config = name.partition(":")[2] or None
+        table = hub_split(name, config, (split,)) if is_on_hub(source) else read_table(path)
+        settings = TaskSettings(source=name, columns=columns, skip_empty=True)  # type: ignore[arg-type]
+        rows = TaskSource(data={"train": table}, name=name, settings=settings)
         collection = _of_rows(rows, most_negatives=0)
     else:
-        collection = _joined(tables, {"train": tables["qrels"]})
+        texts, judged = found
+        by_stem = {Path(key).stem: read for key, read in judged.items()}
+        if (read := by_stem.get(split, by_stem.get("qrels"))) is None:
+            raise TaskError(
+                f"{name} has no judgements of the split {split}, it has those of {', '.join(by_stem)}: choose others "
+                f"with {option('split')}"
+            )
+        collection = _joined(texts, {"train": read()})
     searched_items, notes, left_out = searched(
         str(source), collection, collection.judgements["train"], relevant_from=relevant_from, prompts=prompts
     )
@@ -134,64 +141,70 @@ def load_retrieval_task(source: TaskSource) -> Task:
     examples: query (or anchor), positive (or document), maybe columns of hard negatives, and maybe the relevance; its
     documents are those of all its splits. Judgements above 0 are gains in nDCG; all of them are positives alike.
     """
-    data = source.data["train"]
-    path = from_home(data) if isinstance(data, (str, Path)) else None
-    if path is not None and path.is_dir() and {"corpus", "queries"} & {file.stem for file in data_files(path)}:
-        return _task(source, _of_folder(path, source))
-    if isinstance(data, (str, Path)) and is_on_hub(data):
-        _check_bare(str(data), source.settings.columns, source.settings.format)
-        return _task(source, _of_hub(str(data)))
-    return _task(source, _of_rows(source, most_negatives=MOST_NEGATIVES))
+    data, settings = source.data["train"], source.settings
+    found = _found(data, settings.columns, settings.format) if isinstance(data, (str, Path)) else None
+    if found is None:
+        return _task(source, _of_rows(source, most_negatives=MOST_NEGATIVES))
+    texts, judged = found
+    files = {role: from_home(str(file)) for role, file in source.data.items() if role != "train"}
+    given = {role: functools.partial(read_table, file) for role, file in files.items()}
+    roles = [
+        "train" if Path(name).stem == "qrels" else role
+        for name, role in zip(judged, split_roles([*judged]), strict=True)
+    ]
+    if len(judged) == 1 and not given:
+        roles = ["train"]
+    by_role = {role: name for name, role in zip(judged, roles, strict=True) if role is not None}
+    if len(by_role) < sum(role is not None for role in roles):
+        raise TaskError(f"{data} has several files of one split: leave one each of train, dev and test")
+    readers = {role: judged[name] for role, name in by_role.items()} | given
+    if "train" not in readers:
+        names = ", ".join(judged)
+        raise TaskError(f"{data} has no judgements to train on, got {names}: expected train, or a lone file")
+    collection = _joined(texts, {role: read() for role, read in readers.items()})
+    used = by_role | {role: file.name for role, file in files.items()}
+    note = f"judgements: {', '.join(f'{name} as {role}' for role, name in used.items())}"
+    return _task(source, replace(collection, notes=(*collection.notes, note)) if len(used) > 1 else collection)
 
 
-def _check_bare(name: str, columns: Columns | None, format: Format | None = None) -> None:
-    """Raise TaskError where columns or a format are given for files whose layout is that of BEIR."""
-    if columns is not None:
-        raise TaskError(f"expected no columns with {name}: its files have _id, text, query-id, ...")
-    check_format(name, format or Format(), ())
+# ---- the layout of BEIR ---------------------------------------------------------------------------------
 
 
-def _of_folder(folder: Path, source: TaskSource) -> Collection:
-    _check_bare(f"the folder {folder}", source.settings.columns, source.settings.format)
-    qrels = folder / "qrels"
-    judged = data_files(qrels) if qrels.is_dir() else []
-    roles = list(zip(split_roles([file.stem for file in judged]), judged, strict=True))
-    files = {role: file for role, file in roles if role is not None}
-    if len(files) < sum(role is not None for role, _ in roles):
-        raise TaskError(f"{qrels} has several files of one split: leave one each of train, dev and test")
-    named = {role: from_home(str(file)) for role, file in source.data.items() if role != "train"}
-    whole = len(roles) == 1 and not named
-    if whole:
-        files = {"train": roles[0][1]}
-    files |= named
-    if roles and "train" not in files:
-        names = ", ".join(file.name for _, file in roles)
-        raise TaskError(f"{qrels} has no judgements to train on, got {names}: expected train.tsv, or a lone file")
-    tables = _folder_tables(folder, files["train"].stem if "train" in files else "train")
-    judged_tables = {role: read_table(file) for role, file in files.items() if role != "train"}
-    collection = _joined(tables, {"train": tables["qrels"], **judged_tables})
-    if whole or not files:
-        return collection
-    note = f"judgements: {', '.join(f'{file.name} as {role}' for role, file in files.items())}"
-    return replace(collection, notes=(*collection.notes, note))
+def _found(source: str | Path, columns: Columns | None, format: Format | None) -> Found | None:
+    """Return corpus and queries, and the judgements, of a folder or a hub data set; None of a table of pairs."""
+    folder = from_home(source)
+    if is_on_hub(source):
+        found = hub_collection(str(source))
+    elif folder.is_dir() and {"corpus", "queries"} & {file.stem for file in data_files(folder)}:
+        found = _in_folder(folder)
+    else:
+        found = None
+    if found is not None:
+        if columns is not None:
+            raise TaskError(f"expected no columns with {source}: its files have _id, text, query-id, ...")
+        check_format(source, format or Format(), ())
+    return found
 
 
-def _of_hub(name: str) -> Collection:
-    by_role: dict[str, dict[str, Table]] = {}
-    for role, split in (("train", "train"), ("validation", "dev"), ("validation", "validation"), ("test", "test")):
-        try:
-            by_role.setdefault(role, hub_retrieval_tables(name, split))
-        except TaskError:
-            if split == "test" and not by_role:
-                raise
-    first = next(iter(by_role.values()))
-    if "pairs" in first:
-        raise TaskError(f"{name!r} has no corpus and queries: load it as a table, by datasets.load_dataset")
-    collection = replace(_joined(first, {role: tables["qrels"] for role, tables in by_role.items()}), notes=())
-    judgements = collection.judgements
-    if "train" not in judgements:
-        judgements = {"train": list(chain.from_iterable(judgements.values()))}
-    return replace(collection, judgements=judgements)
+def _in_folder(folder: Path) -> Found | None:
+    files, qrels = data_files(folder), folder / "qrels"
+    chosen = {table: _only(files, table) for table in ("corpus", "queries")}
+    judged = data_files(qrels) if qrels.is_dir() else list(filter(None, [_only(files, "qrels")]))
+    present = {table: read_table(file) for table, file in chosen.items() if file is not None}
+    if len(present) < 2 or not judged:
+        missing = [*(f"{table}.jsonl" for table in chosen if table not in present), *([] if judged else ["qrels"])]
+        raise TaskError(
+            f"{folder} has no {' and no '.join(missing)}: expected corpus.jsonl, queries.jsonl and qrels/test.tsv "
+            "in the layout of BEIR, or a table of queries with documents"
+        )
+    return present, {file.name: functools.partial(read_table, file) for file in judged}
+
+
+def _only(files: Iterable[Path], stem: str) -> Path | None:
+    named = [file for file in files if file.stem == stem]
+    if len(named) > 1:
+        raise TaskError(f"{' and '.join(file.name for file in named)} could both be {stem}: leave one of them")
+    return named[0] if named else None
 
 
 def _joined(tables: Mapping[str, Table], qrels: Mapping[str, Table]) -> Collection:
@@ -288,31 +301,6 @@ def _task(source: TaskSource, collection: Collection) -> Task:
     )
 
 
-# ---- files --------------------------------------------------------------------------------------------
-
-
-def _folder_tables(folder: Path, split: str) -> dict[str, Table]:
-    """Return the corpus, the queries and the judgements of a split in a folder; TaskError where one is missing."""
-    files, qrels = data_files(folder), folder / "qrels"
-    judged = _only(data_files(qrels) if qrels.is_dir() else [], split) or _only(files, "qrels")
-    names = {"corpus": "corpus.jsonl", "queries": "queries.jsonl", "qrels": f"qrels/{split}.tsv"}
-    chosen = {"corpus": _only(files, "corpus"), "queries": _only(files, "queries"), "qrels": judged}
-    if missing := [names[table] for table, file in chosen.items() if file is None]:
-        raise TaskError(
-            f"{folder} has no {' and no '.join(missing)}: expected corpus.jsonl, queries.jsonl and qrels/{split}.tsv "
-            "in the layout of BEIR, or a table of queries with documents; choose other judgements with "
-            f"{option('split')}"
-        )
-    return {table: read_table(file) for table, file in chosen.items() if file is not None}
-
-
-def _only(files: Iterable[Path], stem: str) -> Path | None:
-    named = [file for file in files if file.stem == stem]
-    if len(named) > 1:
-        raise TaskError(f"{' and '.join(file.name for file in named)} could both be {stem}: leave one of them")
-    return named[0] if named else None
-
-
 def _judgements(table: Table) -> Judgements:
     """Return the query id, document id and gain of every judgement; TaskError if a column or a gain is not known."""
     table, (query, document, gain) = judgement_columns(table)
@@ -336,7 +324,7 @@ def _records(table: Table, item: str) -> tuple[dict[str, str], list[str]]:
         if name in places:
             raise TaskError(f"{row.place}: the id {name[:40]!r} is that of {places[name]} too: expected distinct ids")
         places[name] = row.place
-        whole = row.cleaner.clean(" ".join(filter(None, (*map(str.strip, others), content))))
+        whole = row.log.clean(" ".join(filter(None, (*map(str.strip, others), content))))
         if not whole.strip():
             raise UnusableRowError("with an empty text")
         return name, whole

@@ -24,7 +24,7 @@ from layerprobe.checks import check_extra
 from layerprobe.errors import DataError, TaskError
 from layerprobe.metrics.scores import Influences, mean_influences
 from layerprobe.names import counted
-from layerprobe.tasks.cells import Cleaner, UnusableRowError
+from layerprobe.tasks.cells import TableLog, UnusableRowError
 from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.explored import ItemView, ReadOutputs
 from layerprobe.tasks.kind import Kind
@@ -251,8 +251,7 @@ def load_summaries(source: TaskSource) -> Task:
 
 def _document(row: Cells) -> Document:
     document, summary = (
-        _sentences(value, row.cleaner, f"{row.place}, {name}")
-        for name, value in zip(row.columns, row.values, strict=True)
+        _sentences(value, row.log, f"{row.place}, {name}") for name, value in zip(row.columns, row.values, strict=True)
     )
     if not document or not summary:
         raise UnusableRowError("without sentences or without a summary")
@@ -261,11 +260,11 @@ def _document(row: Cells) -> Document:
     return document, summary
 
 
-def _sentences(value: Any, cleaner: Cleaner, place: str) -> tuple[str, ...]:
+def _sentences(value: Any, log: TableLog, place: str) -> tuple[str, ...]:
     if isinstance(value, str):
-        return sentences_of(cleaner.clean(value))
+        return sentences_of(log.clean(value))
     if isinstance(value, list) and all(isinstance(sentence, str) for sentence in value):
-        cleaned = (" ".join(cleaner.clean(sentence).split()) for sentence in value)
+        cleaned = (" ".join(log.clean(sentence).split()) for sentence in value)
         return tuple(sentence for sentence in cleaned if any(map(str.isalnum, sentence)))
     raise TaskError(f"{place}: expected a text or a list of sentences, got {value!r:.40}")
 

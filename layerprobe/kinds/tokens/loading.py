@@ -85,7 +85,7 @@ def _sentence(row: Cells, kind: Kind, several: list[str]) -> Tagged:
         for (cell, place), tag in zip(placed, tags, strict=True)
         if "," in cell and tag != cell.strip()
     ]
-    cleaned = [" ".join(row.cleaner.clean(_text(word)).split()) for word in words]
+    cleaned = [" ".join(row.log.clean(_text(word)).split()) for word in words]
     missing = [p for word, tag, (_, p) in zip(cleaned, tags, placed, strict=True) if not word or not tag]
     if missing or not cleaned:
         raise UnusableRowError("with an empty word or tag", name=(missing or [row.place])[0].rpartition(", ")[2])

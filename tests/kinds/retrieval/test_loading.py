@@ -93,7 +93,9 @@ def test_judgements_without_a_header(beir: Path, rows: list[tuple[Any, ...]]) ->
 def test_judgements_are_of_a_split(beir: Path) -> None:
     write_tsv(beir / "qrels" / "dev.tsv", [(f"q{i}", "d1", 1) for i in range(6)])
     assert len(load_retrieval(beir, split="dev").validation) == 6
-    with pytest.raises(TaskError, match=r"has no qrels/train\.tsv: expected corpus\.jsonl, .* --split"):
+    with pytest.raises(
+        TaskError, match=r"has no judgements of the split train, it has those of dev, test: choose others with --split"
+    ):
         load_retrieval(beir, split="train")
 
 
@@ -193,9 +195,6 @@ def test_empty_texts_of_a_table_are_dropped(tmp_path: Path) -> None:
     )
 
 
-# ---- what is refused ----------------------------------------------------------------------------------
-
-
 # ---- the Hub ------------------------------------------------------------------------------------------
 
 Splits = dict[str, list[dict[str, Any]]]
@@ -242,7 +241,7 @@ def test_layouts_of_the_hub(
     hub[qrels] = {"train": JUDGED[:1], "test": JUDGED}
     task = load_retrieval(name)
     assert (task.name, task.digest) == (name, load_retrieval(beir).digest)
-    with pytest.raises(TaskError, match="has the splits train, test: expected dev; choose one with --split"):
+    with pytest.raises(TaskError, match="no judgements of the split dev, it has those of train, test: choose"):
         load_retrieval(name, split="dev")
 
 
