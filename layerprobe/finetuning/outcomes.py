@@ -1,12 +1,11 @@
 """Fine-tuning runs -> outputs by item, kept with each, and means and differences with errors. Trains nothing."""
 
-import hashlib
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +30,6 @@ from layerprobe.tasks.values import Task
 logger = logging.getLogger(__name__)
 
 OUTPUTS = "outputs.safetensors"
-_DIGEST = "sha256"
 
 Array = NDArray[np.float64]
 
@@ -62,11 +60,13 @@ def write_outputs(directory: Path, outputs: RunOutputs) -> None:
         "validation": np.ascontiguousarray(outputs.validation),
         "test": np.ascontiguousarray(outputs.test),
     }
-    write_whole(directory / OUTPUTS, save(arrays, metadata={_DIGEST: _digest(arrays)}))
+    write_whole(directory / OUTPUTS, save(arrays))
 
 
 def read_outputs(directory: Path) -> RunOutputs | None:
-    """Return the outputs in a run's directory; None where there are none, or, with a warning, where they are damaged.
+    """Return the outputs in a run's directory; None where there are none, or, with a warning, where they are none.
+
+    The result beside them has their checksum, and is read first.
 
     Raises:
         StoreError: If the disk does not let them be read.
@@ -77,13 +77,9 @@ def read_outputs(directory: Path) -> RunOutputs | None:
             return None
         try:
             with safe_open(file, framework="numpy") as opened:
-                arrays = {name: opened.get_tensor(name) for name in ("layers", "validation", "test")}
-                expected = (opened.metadata() or {}).get(_DIGEST)
-            if _digest(arrays) != expected:
-                raise DataError("its checksum is not that of its numbers")
-            layers = tuple(arrays["layers"].tolist())
-            return RunOutputs(layers=layers, validation=arrays["validation"], test=arrays["test"])
-        except (SafetensorError, ValueError) as error:  # DataError is one
+                layers, validation, test = (opened.get_tensor(name) for name in ("layers", "validation", "test"))
+            return RunOutputs(layers=tuple(layers.tolist()), validation=validation, test=test)
+        except (SafetensorError, ValueError) as error:
             logger.warning("%s cannot be read (%s): the run is done again", file, error)
             return None
 
@@ -97,15 +93,6 @@ def outputs_in(directory: Path) -> RunOutputs:
             "run the same command again, which makes that run again"
         )
     return outputs
-
-
-def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
-    """Return the sha256 of names, shapes and numbers."""
-    state = hashlib.sha256()
-    for name, array in sorted(arrays.items()):
-        state.update(f"{name} {array.shape} {array.dtype}\n".encode())
-        state.update(np.ascontiguousarray(array).tobytes())
-    return state.hexdigest()
 
 
 ScoredSplit = Literal["validation", "test"]
@@ -225,7 +212,18 @@ def outcome(runs: Iterable[FineTuningRun], items: RunItems = NO_ITEMS, *, level:
     """Summarise the runs of one layer, with errors over items and seeds, or without items over seeds alone."""
     runs = sorted(runs, key=lambda run: run.seed)
     primary = runs[0].primary
-    validation, test = (_mean(runs, items, split, level=level) for split in SCORED)
+    validation, test = (
+        crossed(
+            [getattr(run, split)[primary] for run in runs],
+            items.of(runs, split),
+            links=items.links.get(split),
+            level=level,
+            unit=items.unit,
+            metric=primary,
+            difference=False,
+        )
+        for split in SCORED
+    )
     return LayerOutcome(
         layer=runs[0].layer,
         parameters=runs[0].parameters,
@@ -247,14 +245,6 @@ def outcomes(
     """Summarise runs of one model on one task by layer, ascending; of as many blocks, the first ones come first."""
     choices = sorted({run.choice for run in runs})
     return tuple(outcome((run for run in runs if run.choice == choice), items, level=level) for choice in choices)
-
-
-def _mean(runs: Sequence[FineTuningRun], items: RunItems, split: ScoredSplit, *, level: float) -> Interval | None:
-    """Return the mean of the primary metric over the seeds of one layer, with its errors over items and seeds."""
-    values = [getattr(run, split)[run.primary] for run in runs]
-    links, primary = items.links.get(split), runs[0].primary
-    influences = items.of(runs, split)
-    return crossed(values, influences, links=links, level=level, unit=items.unit, metric=primary, difference=False)
 
 
 def compared(

@@ -38,7 +38,7 @@ from layerprobe.finetuning.saved import (
     save_finished,
     saving_model,
 )
-from layerprobe.finetuning.tmft import fine_tune, fine_tune_jointly
+from layerprobe.finetuning.tmft import fine_tune, train_layers
 from layerprobe.finetuning.values import Protocol, Weighting
 from layerprobe.jobs.crew import Plan, Share
 from layerprobe.names import short_name
@@ -170,7 +170,7 @@ class RunSet:
                 "unfinished": directory,
             }
             if job.scan:
-                return fine_tune_jointly(encoder, self.task, weighting=self.weighting, **common)
+                return train_layers(encoder, job.layer, self.task, weighting=self.weighting, **common)
             run, outputs = fine_tune(encoder, job.layer, self.task, **common)
             return (run,), outputs
 

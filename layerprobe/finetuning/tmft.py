@@ -110,23 +110,23 @@ def train_layers(
     protocol: Protocol,
     *,
     weighting: Weighting | None = None,
-    seed: int,
-    batch_tokens: int | None,
-    save_to: Path | None,
-    unfinished: Path | None,
+    seed: int = 0,
+    batch_tokens: int | None = None,
+    save_to: Path | None = None,
+    unfinished: Path | None = None,
 ) -> tuple[tuple[FineTuningRun, ...], RunOutputs]:
     """Train the encoder up to `layer` with the task's loss there, or with a `weighting` at each layer up to the last.
 
-    A model of one layer is TMFT, and its failure is raised. With several, a layer whose loss or scores are not finite
-    is left out from there on; the best epoch has the highest primary metric on the validation split in the mean over
-    layers.
+    A model of one layer is TMFT, see `fine_tune`, and its failure is raised. With a loss at every layer of one forward
+    pass, the loss of a step is the sum of the layers' losses, each with its own head where the kind of task has one,
+    times their weights, see `layer_weights`. A layer whose loss or scores are not finite is left out from there on and
+    says why. The best epoch, one for all layers, has the highest primary metric on the validation split in the mean
+    over layers; its model is what `save_to` gets, and it can be truncated at any layer.
 
     Returns:
-        The run of each of the model's layers, and what the best epoch outputs.
+        The run of each of the model's layers, and what the best epoch outputs for every validation and test example.
     """
     what = f"TMFT layer {layer} seed {seed}" if weighting is None else f"joint run seed {seed}"
-    if encoder.autocast == torch.float16:
-        raise TrainingError("expected float32 or bfloat16 to fine-tune in, got float16, whose small gradients vanish")
     _check_splits(task)
     encoder.check_pooling(protocol.pooling)
     began = time.perf_counter()
@@ -589,42 +589,6 @@ def _peak_memory(device: torch.device) -> int | None:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-def fine_tune_jointly(
-    encoder: Encoder,
-    task: Task,
-    *,
-    protocol: Protocol | None = None,
-    seed: int = 0,
-    weighting: Weighting = "falling",
-    batch_tokens: int | None = None,
-    save_to: Path | None = None,
-    unfinished: Path | None = None,
-) -> tuple[tuple[FineTuningRun, ...], RunOutputs]:
-    """Fine-tune the encoder with the task's loss at every layer of the same forward pass.
-
-    Everything but the loss is as in `fine_tune`: protocol, groups of examples, precision, memory. The loss of a step
-    is the sum of the layers' losses, each with its own head where the kind of task has one, times their weights, see
-    `layer_weights`. The best epoch, one for all layers, has the highest primary metric on the validation split in the
-    mean over layers; its model is what `save_to` gets, and it can be truncated at any layer.
-
-    A layer whose loss or embeddings are not finite is left out from there on and says why; the others go on.
-
-    Returns:
-        The run by layer, and what its best epoch outputs for every validation and test example.
-    """
-    return train_layers(
-        encoder,
-        encoder.n_layers - 1,
-        task,
-        protocol or Protocol(),
-        weighting=weighting,
-        seed=seed,
-        batch_tokens=batch_tokens,
-        save_to=save_to,
-        unfinished=unfinished,
-    )
 
 
 def layer_weights(weighting: Weighting, n_layers: int, *, seed: int) -> LayerWeights:

@@ -47,7 +47,7 @@ from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor
 from layerprobe.store.store import Store
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.splitting import checked_task
-from layerprobe.tasks.values import Items, Task
+from layerprobe.tasks.values import Task
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def finetune(
     warning, and stays in the mean of its layer. Where no run is finished, why the first one failed is raised.
 
     With `scan` there is one run a seed of the whole model with a loss at every layer: a curve over layers for the price
-    of one run. It says which layers are worth truncating at, and is not TMFT's own, see `fine_tune_jointly`.
+    of one run. It says which layers are worth truncating at, and is not TMFT's own, see `train_layers`.
 
     Args:
         model: A name, a folder, or a `Model`; or a list of different ones.
@@ -321,15 +321,10 @@ def pooled_by(protocol: Protocol | None, checkpoint: Resolved) -> Resolved:
     """Return a model that pools as the protocol, where it says nothing itself; DataError if it says another way."""
     if protocol is None or protocol.pooling == Protocol().pooling:
         return checkpoint
-    check_pooling(protocol, checkpoint.asked)
-    return checkpoint.with_options(pooling=protocol.pooling)
-
-
-def check_pooling(protocol: Protocol, options: Model) -> None:
-    """Raise DataError if options say another way of pooling than the protocol."""
-    stated, pooling = options.pooling, protocol.pooling
+    stated, pooling = checkpoint.asked.pooling, protocol.pooling
     if stated not in (None, pooling):
         raise DataError(f"expected one way of pooling, got {stated} of the model and {pooling} of the protocol")
+    return checkpoint.with_options(pooling=pooling)
 
 
 def check_precision(options: Model) -> None:
@@ -425,13 +420,14 @@ def seconds_of_run(
     prepare_model(model, protocol)
     with seeded(0, device):
         criterion = criterion_of(task, width=encoder.description.hidden_size).to(device)
-        some = _some(task.train, (1 + STEPS) * protocol.batch_size)
+        n = (1 + STEPS) * protocol.batch_size
+        some = task.train.take(range(len(task.train))[:: max(1, len(task.train) // n)][:n])
         examples = criterion.prepare(encoder, some, max_length=protocol.max_length)
         examples_an_item = len(examples) / len(some)
         tuner = FineTuner(
             encoder, model, protocol, steps_per_epoch=1 + STEPS, criteria=[criterion], batch_tokens=batch_tokens
         )
-        rows = np.arange(len(examples))[: (1 + STEPS) * protocol.batch_size]
+        rows = np.arange(len(examples))[:n]
         batches = np.array_split(rows, max(1, min(1 + STEPS, len(rows))))
         texts = task.validation.texts
         tokens = encoder.tokenize(texts[:: max(1, len(texts) // TEXTS)][:TEXTS], max_length=protocol.max_length)
@@ -477,8 +473,3 @@ def _seconds(work: Callable[[], object], device: torch.device) -> tuple[float, f
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return clock() - began[0], time.perf_counter() - began[1]
-
-
-def _some(examples: Items, n: int) -> Items:
-    chosen = range(len(examples))[:: max(1, len(examples) // n)][:n]
-    return examples.take(chosen)

@@ -216,7 +216,7 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
 
     monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", refuse)
     monkeypatch.setattr("layerprobe.encoders.workers.load", load_encoder)
-    for name in ("fine_tune", "fine_tune_jointly"):
+    for name in ("fine_tune", "train_layers"):
         monkeypatch.setattr(f"layerprobe.finetuning.runs.{name}", refuse)
     assert layerprobe("predict", model, "-r", reference, *data, "--json").json == [predicted]
     again = layerprobe("find", model, *data, *QUICK, "--against-last", "2", "--final", "--json").json

@@ -17,7 +17,7 @@ from layerprobe.errors import DataError, ModelError
 from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning.adapters import merge_adapters, prepare_model
 from layerprobe.finetuning.losses import CosineScore, prepared_sides
-from layerprobe.finetuning.tmft import FineTuner, fine_tune, fine_tune_jointly
+from layerprobe.finetuning.tmft import FineTuner, fine_tune, train_layers
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.values import Task
 from tests.finetuning.finished import evaluated
@@ -138,7 +138,7 @@ def test_at_full_rank_the_optimum_is_that_of_all_weights() -> None:
 
 
 def test_a_joint_run_has_them_too(encoder: Encoder, task: Task, tmp_path: Path) -> None:
-    run, outputs = fine_tune_jointly(encoder, task, protocol=LORA, save_to=tmp_path / "model")
+    run, outputs = train_layers(encoder, 3, task, LORA, weighting="falling", save_to=tmp_path / "model")
     assert outputs.layers == (0, 1, 2, 3)
     assert all(layer.test for layer in run)
     saved = load_encoder(str(tmp_path / "model"), device="cpu")

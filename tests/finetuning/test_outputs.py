@@ -10,11 +10,13 @@ import pytest
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.errors import DataError, StoreError
 from layerprobe.finetuning.outcomes import OUTPUTS, RunOutputs, read_outputs, run_items, write_outputs
+from layerprobe.finetuning.saved import load_finished, run_directory, save_finished
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import Split
 from layerprobe.tasks.evaluation import evaluate_outputs
 from tests.finetuning.sweeps import one_run, runs_of
+from tests.report.conftest import tuned_run
 from tests.toy_task import TOY_KINDS, toy_task_of
 
 
@@ -58,12 +60,15 @@ def test_they_come_back_to_the_bit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", [0, 9, 60, 250, -5, -200])
 def test_a_flipped_byte_is_seen(tmp_path: Path, place: int, caplog: pytest.LogCaptureFixture) -> None:
-    write_outputs(tmp_path, some())
-    data = bytearray((tmp_path / OUTPUTS).read_bytes())
+    run, directory = tuned_run(2, 0, 1000, 70.0), run_directory(tmp_path, 2, 0)
+    directory.mkdir()
+    save_finished(directory, (run,), some())
+    assert load_finished(directory) == (run,)
+    data = bytearray((directory / OUTPUTS).read_bytes())
     data[place] ^= 64
-    (tmp_path / OUTPUTS).write_bytes(data)
+    (directory / OUTPUTS).write_bytes(data)
     with caplog.at_level(logging.WARNING):
-        assert read_outputs(tmp_path) is None
+        assert load_finished(directory) is None
     assert "the run is done again" in caplog.text
 
 

@@ -116,7 +116,7 @@ def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """From here on no weights can be loaded but to time the layers that a search found, and nothing is trained."""
     monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", fail)
     monkeypatch.setattr("layerprobe.encoders.workers.load", load_encoder)
-    for name in ("fine_tune", "fine_tune_jointly"):
+    for name in ("fine_tune", "train_layers"):
         monkeypatch.setattr(f"layerprobe.finetuning.runs.{name}", fail)
 
 

@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +10,9 @@ from numpy.typing import NDArray
 from layerprobe.comparison.compare import compare_all
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import ModelLike, resolve, resolve_all
-from layerprobe.errors import StoreError, TrainingError
+from layerprobe.errors import TrainingError
 from layerprobe.extraction.embeddings import extract
-from layerprobe.finetuning.outcomes import RunOutputs, read_outputs
+from layerprobe.finetuning.outcomes import outputs_in
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import FineTuningRun, Protocol, Weighting
 from layerprobe.lab.dropbench.zoo import ItemErrors, RunName, ScanScores, TunedLayers, ZooEntry
@@ -136,7 +135,7 @@ def tuned_layers(
     if any(run.error for run in scanned):
         scanned = []
     recorded = [
-        ((run.layer, run.seed, run.weighting is not None), run.threshold, _outputs(run.directory))
+        ((run.layer, run.seed, run.weighting is not None), run.threshold, outputs_in(run.directory))
         for run in (*tuned.runs, *scanned)
     ]
 
@@ -192,15 +191,6 @@ def _scan_scores(runs: Sequence[FineTuningRun], protocol: Protocol) -> ScanScore
         validation=scores(run.validation for run in runs),
         test=scores(run.test for run in runs),
     )
-
-
-def _outputs(directory: Path) -> RunOutputs:
-    outputs = read_outputs(directory)
-    if outputs is None:
-        raise StoreError(
-            f"expected a run's outputs in {directory}, got none that can be read: remove it, and run again"
-        )
-    return outputs
 
 
 def _rows(values: Iterable[Iterable[float]]) -> Matrix:
