@@ -59,7 +59,7 @@ def drawn_search(model: Recorded, rng_key: list[int], n_folds: int, labels: int,
     metrics = model.entry.metrics
 
     def evidence() -> Evidence:
-        covariance = scale * errors.covariance([(layer, seed, False) for layer, seed in runs])
+        covariance = scale * errors.covariance(runs)
         folds = np.array([seed % n_folds for _, seed in runs])
         covariance = covariance * (folds[:, None] == folds)
         scores = tuple(

@@ -186,7 +186,6 @@ def test_every_model_and_task_becomes_an_entry(tmp_path: Path) -> None:
         assert tuned.test_errors is not None
         expected = (20, 20) if entry.task == "words" else (10, 30)
         assert (tuned.validation_errors.n_items, tuned.test_errors.n_items) == expected
-        assert tuned.test_errors.weighting == "falling"
         np.testing.assert_allclose(np.array(tuned.epochs).max(axis=2), tuned.validation)
         assert len(tuned.halves) == 2
     assert {(each.task, len(each.values)) for each in result.effects} == {("words", 2), ("pairs.csv", 2)}

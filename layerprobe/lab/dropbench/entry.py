@@ -112,10 +112,7 @@ def tuned_layers(
     seeds: Sequence[int],
     scans: Mapping[Weighting, Sequence[int]] | None = None,
 ) -> TunedLayers:
-    """Fine-tune a model at every layer and scan it; finished runs are loaded. Texts are cut as the protocol says.
-
-    Errors over items are those of TMFT, and of the scans of the first weighting where no layer of them failed.
-    """
+    """Fine-tune a model at every layer and scan it; finished runs are loaded. Texts are cut as the protocol says."""
     task = checked_task(task)
     checkpoint = resolve(model, items=task.readable).with_options(max_length=None)
     layers = range(count_blocks(checkpoint.config) + 1)
@@ -131,22 +128,12 @@ def tuned_layers(
         raise TrainingError(tuned.failures[0])
     by_run = {(run.layer, run.seed): run for run in tuned.runs}
     seeds = list(dict.fromkeys(run.seed for run in tuned.runs))
-    scanned = [run for run in joint if run.weighting == joint[0].weighting]
-    if any(run.error for run in scanned):
-        scanned = []
-    recorded = [
-        ((run.layer, run.seed, run.weighting is not None), run.threshold, outputs_in(run.directory))
-        for run in (*tuned.runs, *scanned)
-    ]
+    outputs = {name: outputs_in(run.directory) for name, run in by_run.items()}
 
     def on(split: Split) -> dict[RunName, ItemOutputs]:
-        return {name: (outputs.of(name[0], split), threshold) for name, threshold, outputs in recorded}
+        return {name: (of.of(name[0], split), by_run[name].threshold) for name, of in outputs.items()}
 
-    def errors(split: Split) -> ItemErrors:
-        weighting = scanned[0].weighting if scanned else None
-        return item_errors(on(split), task.kind, task.split(split), weighting=weighting)
-
-    halves = {name[:2]: half_scores(run, task.kind, task.test) for name, run in on("test").items() if not name[2]}
+    halves = {name: half_scores(run, task.kind, task.test) for name, run in on("test").items()}
     epochs, primary = _ends_of_epochs(next(iter(by_run.values())).epochs, protocol), task.primary
     return TunedLayers(
         protocol=protocol,
@@ -159,8 +146,8 @@ def tuned_layers(
             for layer in layers
         ),
         halves=tuple(_rows([[halves[layer, seed][half] for seed in seeds] for layer in layers]) for half in range(2)),
-        validation_errors=errors("validation"),
-        test_errors=errors("test"),
+        validation_errors=item_errors(on("validation"), task.kind, task.validation),
+        test_errors=item_errors(on("test"), task.kind, task.test),
         scans=tuple(
             _scan_scores(list(runs), protocol)
             for _, runs in itertools.groupby(joint, key=lambda run: (run.weighting, run.seed))
@@ -215,53 +202,38 @@ def half_scores(run: ItemOutputs, kind: str, examples: Items) -> tuple[float, fl
     return next(iter(first.metrics.values())), next(iter(second.metrics.values()))
 
 
-def item_errors(
-    runs: Mapping[RunName, ItemOutputs], kind: str, examples: Items, *, weighting: Weighting | None = None
-) -> ItemErrors:
+def item_errors(runs: Mapping[RunName, ItemOutputs], kind: str, examples: Items) -> ItemErrors:
     """Return how the primary metrics of runs at every layer, with as many seeds each, go together over items.
 
-    common = mean covariance of runs of two arms with different seeds; own = that of a run with itself, less common.
-    Where arms have one seed, and no other, common is that of their only runs. What is left of rounding and of few
-    seeds is made positive.
+    common = mean covariance of runs of two layers with different seeds; own = that of a run with itself, less common.
+    Where layers have one seed, common is that of their only runs. What is left of rounding and of few seeds is made
+    positive.
     """
     targets, links = examples.gold, links_of(examples)
     influences = [item_influences(kind, outputs, targets, threshold=threshold) for outputs, threshold in runs.values()]
     whole = item_covariance(influences, links)
-    n_layers = 1 + max(layer for layer, _, _ in runs)
-    arms = np.array([layer + scan * n_layers for layer, _, scan in runs])
-    seeds = np.array([seed for _, seed, _ in runs])
-    of_arm = (np.arange(arms.max() + 1)[:, None] == arms).astype(np.float64)
-    apart, together = (seeds[:, None] != seeds).astype(np.float64), (seeds[:, None] == seeds).astype(np.float64)
-    same_seed = _mean_of_pairs(whole, together, of_arm, otherwise=_mean_of_pairs(whole, apart, of_arm))
-    common = _positive(_mean_of_pairs(whole, apart, of_arm, otherwise=same_seed))
-    seed_variances = np.maximum(np.diag(same_seed)[:n_layers] - np.diag(common)[:n_layers], 0.0)
-    scans = slice(n_layers, None)
+    layers, seeds = np.array(list(runs)).T
+    of_layer = (np.arange(layers.max() + 1)[:, None] == layers).astype(np.float64)
+    same = seeds[:, None] == seeds
+
+    def mean_of_pairs(pairs: NDArray[np.bool_]) -> Array:
+        """Return (layers, layers): the mean covariance of some pairs of runs of two layers."""
+        mean: Array = (of_layer @ (whole * pairs) @ of_layer.T) / (of_layer @ pairs @ of_layer.T)
+        return mean
+
+    same_seed = mean_of_pairs(same)
+    common = _positive(same_seed if same.all() else mean_of_pairs(~same))
+    own = np.maximum(np.diag(same_seed) - np.diag(common), 0.0)
     return ItemErrors(
         n_items=len(examples),
         units=round(float(item_units(len(examples), links)), DECIMALS),
-        common=_lower(common),
-        own=tuple(np.round(seed_variances, DECIMALS).tolist()),
-        own_of_scan=_lower(_positive(same_seed[scans, scans] - common[scans, scans])),
-        weighting=weighting,
+        common=tuple(tuple(np.round(row[: i + 1], DECIMALS).tolist()) for i, row in enumerate(common)),
+        own=tuple(np.round(own, DECIMALS).tolist()),
     )
-
-
-def _mean_of_pairs(whole: Array, counted: Array, of_arm: Array, *, otherwise: Array | None = None) -> Array:
-    """Return (arms, arms): the mean of the counted pairs of runs of two arms; where there are none, something else."""
-    counts, sums = of_arm @ counted @ of_arm.T, of_arm @ (whole * counted) @ of_arm.T
-    fallback = np.zeros_like(sums) if otherwise is None else otherwise
-    means: Array = np.where(counts > 0, sums / np.maximum(counts, 1), fallback)
-    return means
 
 
 def _positive(matrix: Array) -> Array:
     """Return the nearest positive semidefinite matrix."""
-    if not len(matrix):
-        return matrix
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     nearest: Array = (vectors * np.maximum(values, 0)) @ vectors.T
     return nearest
-
-
-def _lower(matrix: Array) -> Matrix:
-    return tuple(tuple(np.round(row[: i + 1], DECIMALS).tolist()) for i, row in enumerate(matrix))

@@ -137,7 +137,7 @@ class Recorded:
         return Evidence(
             n_blocks=self.n_layers - 1,
             scores=scores,
-            item_covariance=tuple(map(tuple, errors.covariance([(*run, False) for run in runs]).tolist())),
+            item_covariance=tuple(map(tuple, errors.covariance(runs).tolist())),
             steps=layer_steps(metrics[SELF_CKA].values[1:]) if SELF_CKA in metrics else None,
             infonce=self.infonce,
             n_items=round(errors.units),

@@ -22,58 +22,43 @@ TWIN: Literal["mlm"] = "mlm"
 SAME_SEED, OTHER_SEED = "mlm twin, same seed", "mlm twin, other seed"
 """References of CKA; the second one is all that an MLM model itself has, and so the noise floor."""
 
-RunName = tuple[int, int, bool]
-"""Layer and seed of a score, and whether it is of a scan, which has a score at every layer."""
+RunName = tuple[int, int]
+"""Layer and seed of a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemErrors:
-    """How the scores of runs on the same items go together over other items, in squared points.
+    """How the scores of TMFT on the same items go together over other items, in squared points.
 
-    Arms are the layers 0 .. n_blocks of TMFT and, where there are scans, then the same layers of a scan. The covariance
-    of two scores is that of their arms, and of a run with itself also what it has of its own.
+    The covariance of two runs is that of their layers, and of a run with itself also what it has of its own.
     """
 
     n_items: int
     units: float
     """How many items that share no text they are worth, see `item_units`."""
     common: Matrix
-    """Lower triangle by arms: what runs of different seeds have in common."""
+    """Lower triangle by layers: what runs of different seeds have in common; in some zoos scans follow."""
     own: tuple[float, ...]
-    """By layer: what a TMFT run has beyond that; 0 for a single seed, of which it is unknown."""
+    """By layer: what a run has beyond that; 0 for a single seed, of which it is unknown."""
     own_of_scan: Matrix = ()
-    """Lower triangle by layers: the same of one scan, whose layers go together; empty without scans."""
+    """Of scans, in zoos of before; nothing reads it."""
     weighting: Weighting | None = None
-    """Of the scans; None without."""
+    """Of these scans."""
 
     @property
     def of_layers(self) -> NDArray[np.float64]:
         """(layers, layers): covariance of the mean scores of TMFT over seeds without end."""
         n_layers = len(self.own)
-        return _symmetric(self.common)[:n_layers, :n_layers]
-
-    def covariance(self, runs: Sequence[RunName]) -> NDArray[np.float64]:
-        """Return (runs, runs): how their scores go together over items; DataError for a scan that is not known."""
-        if not self.own_of_scan and any(scan for _, _, scan in runs):
-            raise DataError("expected scores of TMFT alone, got a scan, of which no errors are known")
-        arms = [layer + scan * len(self.own) for layer, _, scan in runs]
-        whole = _symmetric(self.common)[np.ix_(arms, arms)]
-        of_scan = _symmetric(self.own_of_scan)
-        for i, (layer, seed, scan) in enumerate(runs):
-            for j, other in enumerate(runs):
-                if (seed, scan) == other[1:] and scan:
-                    whole[i, j] += of_scan[layer, other[0]]
-                elif (layer, seed, scan) == other:
-                    whole[i, j] += self.own[layer]
+        whole = np.zeros((n_layers, n_layers))
+        for i, row in enumerate(self.common[:n_layers]):
+            whole[i, : i + 1] = whole[: i + 1, i] = row
         return whole
 
-
-def _symmetric(lower: Matrix) -> NDArray[np.float64]:
-    """Return the (n, n) matrix of a lower triangle."""
-    whole = np.zeros((len(lower), len(lower)))
-    for i, row in enumerate(lower):
-        whole[i, : i + 1] = whole[: i + 1, i] = row
-    return whole
+    def covariance(self, runs: Sequence[RunName]) -> NDArray[np.float64]:
+        """Return (runs, runs): how the scores of different runs go together over items."""
+        layers = [layer for layer, _ in runs]
+        covariance: NDArray[np.float64] = self.of_layers[np.ix_(layers, layers)]
+        return covariance + np.diag([self.own[layer] for layer in layers])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,7 +68,7 @@ def test_a_search_has_the_numbers_of_runs(model: Recorded) -> None:
     evidence = model.evidence([(6, 0), (4, 1)])
     assert [score.value for score in evidence.scores] == [model.tuned.validation[6][0], model.tuned.validation[4][1]]
     assert model.tuned.validation_errors is not None
-    expected = model.tuned.validation_errors.covariance([(6, 0, False), (4, 1, False)])
+    expected = model.tuned.validation_errors.covariance([(6, 0), (4, 1)])
     np.testing.assert_allclose(evidence.item_covariance, expected)
     assert (evidence.n_items, evidence.spent) == (400, 7 + 5)
     turned = model.evidence([(6, 0), (4, 1)], first=2)

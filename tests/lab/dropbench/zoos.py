@@ -93,17 +93,8 @@ def recorded(
         return tuple(map(tuple, values.round(4).tolist()))
 
     def errors(scale: float = 1.0) -> ItemErrors:
-        lower = [tuple(row[: i + 1].tolist()) for i, row in enumerate(scale**2 * common)]
-        none = [(0.0,) * (i + 1) for i in range(n)]
-        has_scans = "falling" in scans
-        return ItemErrors(
-            n_items=400,
-            units=400.0,
-            common=tuple(lower if has_scans else lower[:n]),
-            own=(scale**2 * own,) * n,
-            own_of_scan=tuple(none) if has_scans else (),
-            weighting="falling" if has_scans else None,
-        )
+        lower = tuple(tuple(row[: i + 1].tolist()) for i, row in enumerate(scale**2 * common[:n, :n]))
+        return ItemErrors(n_items=400, units=400.0, common=lower, own=(scale**2 * own,) * n)
 
     validation, scanned = split()
     halves = [split(0.5) for _ in range(2)]
