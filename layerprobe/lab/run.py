@@ -427,6 +427,7 @@ class _Recipe:
             ),
         )
         zoo = Zoo(provenance=provenance, entries=tuple(entries))
+        make_directory(self.out)
         write_zoo(zoo, self.out / ZOO)
         return zoo
 
