@@ -135,7 +135,7 @@ save_tiny("llama", out / "llama", tokenizer=tokenizer)
 """
 QUICK = "--epochs 1 --learning-rate 3e-4 --seeds 3"
 SHORT = "--epochs 1 --learning-rate 3e-4 --seeds 2"
-MEASURES = ("mutual-knn", "cknna", "rsa", "procrustes", "svcca", "pwcca")
+MEASURES = ("mutual-knn", "rsa", "procrustes", "svcca")
 LATER = {
     "regression": "values",
     "entities": "entities",

@@ -74,7 +74,7 @@ COST = Cost(
 )
 # Fields that must fit each other: both models have three layers.
 OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
-    **{MEASURES[name]: {"neighbours": st.integers(1, 9)} for name in ("mutual-knn", "cknna")},
+    MEASURES["mutual-knn"]: {"neighbours": st.integers(1, 9)},
     MEASURES["svcca"]: {"variance": st.floats(0.1, 1)},
     CurveUncertainty: {**dict.fromkeys(("lower", "upper", "band_lower", "band_upper"), THREE), "covariance": MATRIX},
     TextFile: {"texts": st.tuples(TEXTS, TEXTS), "groups": st.none() | st.tuples(TEXTS, TEXTS)},

@@ -94,7 +94,7 @@ def cautions(
         >>> cautions(CKA(estimator="biased"), 2758, ("electra", (layer,)), ("bert", (layer,)))[0][:74]
         'layer 0 of electra and layer 0 of bert: independent layers with these spec'
     """
-    lines = _of_samples(measure, n_samples, n_groups, chosen=alignment == "best-match" and len(reference[1]) != 1)
+    lines = _of_samples(n_samples, n_groups, chosen=alignment == "best-match" and len(reference[1]) != 1)
     if model[1] and reference[1]:
         lines.append(measure.chance(n_samples, model, reference))
     for (name, diagnosed), numbers in zip((model, reference), layers, strict=True):
@@ -106,12 +106,14 @@ def cautions(
     return tuple(dict.fromkeys(line for line in lines if line))
 
 
-def _of_samples(measure: Measure, n: int, n_groups: int | None, *, chosen: bool) -> list[str | None]:
+def _of_samples(n: int, n_groups: int | None, *, chosen: bool) -> list[str | None]:
     """Return the warning of too few texts or groups, also for values chosen among several."""
     lines: list[str | None] = []
     if n < FEW_SAMPLES:
-        advice = f"compare on {FEW_SAMPLES} texts or more, better 1000"
-        lines.append(f"{n} texts are few: {measure.sampling_error(n)}: {advice}")
+        lines.append(
+            f"{n} texts are few: similarities of other texts may differ by more than layers do: compare on "
+            f"{FEW_SAMPLES} texts or more, better 1000"
+        )
     if n_groups is not None and n_groups < FEW_GROUPS:
         lines.append(
             f"{n_groups} groups are few: texts of one group are alike in every layer, which raises "
@@ -160,7 +162,7 @@ def _inflation(layer: LayerDiagnostics) -> float:
 
 
 def _outliers(measure: Measure, name: str, layers: Layers) -> str | None:
-    if measure.normalize != "raw" or not measure.outliers:
+    if measure.normalize != "raw":
         return None
     counts = {i: count for i, layer in layers.items() if (count := _outlying(layer))}
     if not counts:

@@ -56,7 +56,7 @@ def zscored(X: ArrayLike, *, name: str) -> Array:
 def layer_measure(measure: Measure) -> LayerMeasure[Any]:
     """Return the measure; raise DataError if it is CKA, or no measure."""
     if not isinstance(measure, LayerMeasure):
-        raise DataError(f"expected a measure of two layers, such as RSA(), got {measure!r}; for CKA use estimate_cka")
+        raise DataError(f"expected a measure of two layers, got {measure!r}; for CKA use estimate_cka")
     return measure
 
 

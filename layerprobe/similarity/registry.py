@@ -9,11 +9,9 @@ MEASURES: Registry[type] = Registry(
     shipped={
         "cka": "layerprobe.similarity.measures.cka:CKA",
         "mutual-knn": "layerprobe.similarity.measures.neighbours:MutualKNN",
-        "cknna": "layerprobe.similarity.measures.neighbours:CKNNA",
         "rsa": "layerprobe.similarity.measures.rsa:RSA",
         "procrustes": "layerprobe.similarity.measures.procrustes:Procrustes",
         "svcca": "layerprobe.similarity.measures.cca:SVCCA",
-        "pwcca": "layerprobe.similarity.measures.cca:PWCCA",
     },
 )
 """Subclasses of `layerprobe.similarity.values.Measure`."""

@@ -71,12 +71,8 @@ class Measure(abc.ABC):
     """The paper that defines it."""
     range: ClassVar[tuple[float, float]]
     """Of its values, up to rounding; nothing is clamped."""
-    symmetric: ClassVar[bool]
-    """Whether exchanging the layers leaves the value as it is."""
     invariances: ClassVar[frozenset[Invariance]]
     """All that leave the value as it is, whichever layer they are applied to; those not named change it."""
-    outliers: ClassVar[bool] = True
-    """Whether a few features of large variance can decide over the value."""
     by_cosine: ClassVar[bool] = False
     """Whether it compares cosines, of which a direction that all embeddings share takes the most."""
     json_tags: ClassVar[tuple[str, ...]] = ("name",)
@@ -114,10 +110,6 @@ class Measure(abc.ABC):
     def robustly(self) -> str:
         """How to compare where a few texts decide, in words."""
         return "on more texts"
-
-    def sampling_error(self, n: int) -> str:
-        """Return how far values on n texts may be off, in words."""
-        return "another sample of texts would give other similarities"
 
     def chance(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
         """Return a warning where independent layers of n texts have a similarity above `CHANCE`, None elsewhere."""

@@ -96,7 +96,7 @@ def test_help_names_every_measure(layerprobe: Layerprobe) -> None:
     ("options", "message"),
     [
         (("--measure", "rsa", "--neighbours", "10"), "expected no --neighbours with rsa"),
-        (("--measure", "cknna", "--bandwidth", "1"), "expected no --bandwidth with cknna"),
+        (("--measure", "svcca", "--bandwidth", "1"), "expected no --bandwidth with svcca"),
         (("--measure", "rsa", "--kernel", "linear", "--estimator", "biased"), "no --estimator, --kernel with rsa"),
         (("--bandwidth", "1"), "expected no bandwidth with the linear kernel, got 1.0: use --kernel rbf"),
         (("--kernel", "rbf", "--neighbours", "3"), "expected no --neighbours with cka"),

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from layerprobe.similarity.maps import layer_similarity, measure_layers
-from layerprobe.similarity.measures.cca import PWCCA, SVCCA
-from layerprobe.similarity.measures.neighbours import CKNNA, MutualKNN
+from layerprobe.similarity.measures.cca import SVCCA
+from layerprobe.similarity.measures.neighbours import MutualKNN
 from layerprobe.similarity.measures.procrustes import Procrustes
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.registry import MEASURES
@@ -37,16 +37,8 @@ def mutual_knn(X: Any, Y: Any, *, neighbours: int = 10) -> float:
     return layer_similarity(X, Y, MutualKNN(neighbours=neighbours))
 
 
-def cknna(X: Any, Y: Any, *, neighbours: int = 10) -> float:
-    return layer_similarity(X, Y, CKNNA(neighbours=neighbours))
-
-
 def svcca(X: Any, Y: Any, *, variance: float = 0.99) -> float:
     return layer_similarity(X, Y, SVCCA(variance=variance))
-
-
-def pwcca(X: Any, Y: Any) -> float:
-    return layer_similarity(X, Y, PWCCA())
 
 
 def rsa(X: Any, Y: Any) -> float:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from layerprobe.similarity.cautions import _inflation, cautions
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.diagnostics import diagnose
-from layerprobe.similarity.measures.cca import PWCCA, SVCCA
+from layerprobe.similarity.measures.cca import SVCCA
 from layerprobe.similarity.measures.cka import CKA
-from layerprobe.similarity.measures.neighbours import CKNNA, MutualKNN
+from layerprobe.similarity.measures.neighbours import MutualKNN
 from layerprobe.similarity.measures.procrustes import Procrustes
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.values import LayerDiagnostics, Measure
@@ -38,8 +38,8 @@ DEBIASED = CKA()
 BIASED = CKA(estimator="biased")
 RBF = CKA(kernel="rbf", bandwidth_multiplier=1.0)
 NEIGHBOURS = MutualKNN(neighbours=10)
-CCA = (SVCCA(), PWCCA())
-UNBIASED = (DEBIASED, BIASED, RBF, NEIGHBOURS, CKNNA(), RSA())
+CCA = (SVCCA(),)
+UNBIASED = (DEBIASED, BIASED, RBF, NEIGHBOURS, RSA())
 
 
 def zscored(measure: Measure) -> Measure:
@@ -93,15 +93,7 @@ def test_models_without_diagnostics_have_none() -> None:
 def test_few_samples_are_told_whatever_the_measure(measure: Measure) -> None:
     few = [line for line in told(measure, layers(), n=99) if "99 texts are few" in line]
     assert len(few) == 1
-    assert ("± 0.07" in few[0]) is (isinstance(measure, CKA) and measure.estimator == "debiased")
     assert not any("are few" in line for line in told(measure, layers(), n=100))
-
-
-@pytest.mark.parametrize(("n", "said"), [(39, "far wider than layers differ by"), (40, "± 0.11 or more, which")])
-def test_no_width_is_told_of_so_few_texts_that_it_is_not_known(n: int, said: str) -> None:
-    assert DEBIASED.sampling_error(n).startswith("debiased CKA has 95% intervals ")
-    assert said in DEBIASED.sampling_error(n)
-    assert ("±" in DEBIASED.sampling_error(n)) is (n >= 40)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +251,6 @@ def test_outliers_matter_to_raw_features_alone(measure: Measure) -> None:
     model = layers(9, top_dimension_share=0.5, top_three_share=0.6, chance_cka=0.001)
     assert len(told(measure, model)) == 1
     assert told(zscored(measure), model) == ()
-    assert told(PWCCA(), model, n=20000) == ()
 
 
 def test_narrow_models_have_no_outliers() -> None:
@@ -287,14 +278,13 @@ def test_features_without_variance_are_told_of_z_scores_alone() -> None:
     assert told(zscored(DEBIASED), layers(0, constant_features=76)) == ()
 
 
-@pytest.mark.parametrize("measure", [NEIGHBOURS, CKNNA()])
-def test_a_common_direction_is_told_of_cosine_neighbours_alone(measure: Measure) -> None:
+def test_a_common_direction_is_told_of_cosine_neighbours_alone() -> None:
     model = layers(10, 11, 12, mean_cosine=0.97)
-    (line,) = told(measure, model)
+    (line,) = told(NEIGHBOURS, model)
     assert line.startswith(
         "layers 10 to 12 of electra: embeddings point the same way, with a mean cosine of up to 0.97"
     )
-    assert told(measure, layers(10, mean_cosine=0.9)) == ()
+    assert told(NEIGHBOURS, layers(10, mean_cosine=0.9)) == ()
     for other in (DEBIASED, RBF, RSA()):
         assert told(other, model) == ()
 

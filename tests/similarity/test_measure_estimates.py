@@ -11,6 +11,7 @@ from layerprobe.context import settings
 from layerprobe.errors import DataError
 from layerprobe.similarity.inference import MIN_UNITS
 from layerprobe.similarity.maps import PARTS, MeasureEstimate, measure_layers
+from layerprobe.similarity.measures.cca import SVCCA
 from layerprobe.similarity.values import CurveUncertainty, Normalize
 from tests.similarity.beside_cka import BESIDE_CKA, NEIGHBOUR_MEASURES, measure_map, measured
 
@@ -27,7 +28,7 @@ def pair(n: int, *, noise: float = 1.0, d: int = 4, layers: int = 2, seed: int =
 
 def width(name: str) -> int:
     """Features with which a measure is defined on four samples."""
-    return 1 if name in ("svcca", "pwcca") else 4
+    return 1 if name == "svcca" else 4
 
 
 def uncertainty(estimate: MeasureEstimate) -> CurveUncertainty:
@@ -170,7 +171,7 @@ def test_neighbours_beyond_the_other_texts_are_refused(name: str) -> None:
 def test_canonical_correlations_that_are_one_without_a_group_leave_no_intervals() -> None:
     """Of 30 texts two layers keep 14 + 14 dimensions, of 27 they would keep more than the 26 there are."""
     X, Y = np.random.default_rng(0).normal(size=(2, 2, 30, 14))
-    estimate = measure_layers(X, Y, measured("pwcca"))
+    estimate = measure_layers(X, Y, SVCCA(variance=1))
     assert estimate.map.values[0][0] < 1
     assert_no_errors(estimate)
 

@@ -15,7 +15,7 @@ from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamples
 from layerprobe.similarity.maps import layer_similarity, measure_layers, zscored
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import Invariance, Normalize, measure_class
-from tests.similarity.beside_cka import BESIDE_CKA, NEIGHBOUR_MEASURES, cknna, measure_map, measured, rsa, svcca
+from tests.similarity.beside_cka import BESIDE_CKA, NEIGHBOUR_MEASURES, measure_map, measured, rsa, svcca
 
 Array = NDArray[np.float64]
 INVARIANCES: tuple[Invariance, ...] = typing.get_args(Invariance)
@@ -91,18 +91,12 @@ def test_order_of_samples_changes_nothing(name: str, seed: int) -> None:
     np.testing.assert_allclose(value(name, X[order], Y[order]), value(name, X, Y), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", [name for name in BESIDE_CKA if measured(name).symmetric])
+@measures
 @given(seed=seeds)
 @quick
-def test_symmetric_measures_are(name: str, seed: int) -> None:
+def test_measures_are_symmetric(name: str, seed: int) -> None:
     X, Y, _ = layers(seed)
     np.testing.assert_allclose(value(name, Y, X), value(name, X, Y), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", [name for name in BESIDE_CKA if not measured(name).symmetric])
-def test_the_others_are_not(name: str) -> None:
-    X, Y, _ = layers(3)
-    assert abs(value(name, X, Y) - value(name, Y, X)) > 5e-4
 
 
 @measures
@@ -237,21 +231,15 @@ def test_rows_that_all_correlate_alike_have_no_ranks() -> None:
         rsa(np.random.default_rng(0).normal(size=(8, 3)), X)
 
 
-def test_cosines_that_are_all_equal_have_no_local_kernel() -> None:
-    with pytest.raises(DegenerateLayerError, match="X has an HSIC with itself between 7 nearest neighbours that is "):
-        cknna(np.eye(8) + 1, np.eye(8), neighbours=7)
-
-
-@pytest.mark.parametrize("name", ["svcca", "pwcca"])
-def test_canonical_correlations_that_are_one_for_any_data_are_refused(name: str) -> None:
+def test_canonical_correlations_that_are_one_for_any_data_are_refused() -> None:
     """Independent layers: peers call them alike, at 1.0."""
     X, Y = (np.linalg.qr(Z)[0] for Z in np.random.default_rng(0).normal(size=(2, 30, 15)))
     message = "keep 15 and 15 dimensions of 30 samples, expected at most 29 together: 1 canonical correlations are 1"
     with pytest.raises(DegenerateLayerError, match=f"layer 0 of bert and layer 1 of roberta {message}"):
-        measure_map([X], [Y[:, :3], Y], measured(name), model_name="bert", reference_name="roberta")
+        measure_map([X], [Y[:, :3], Y], measured("svcca"), model_name="bert", reference_name="roberta")
     with pytest.raises(DegenerateLayerError, match="compare on at least 31 texts"):
-        value(name, X, Y)
-    assert value(name, X, Y[:, :14]) < 1 - 1e-3
+        value("svcca", X, Y)
+    assert value("svcca", X, Y[:, :14]) < 1 - 1e-3
 
 
 @pytest.mark.parametrize("variance", [0.0, -1.0, 1.1, float("nan")])
@@ -271,9 +259,7 @@ def test_a_model_without_layers_is_refused(side: str) -> None:
 
 def test_cka_is_sent_to_its_own_map() -> None:
     X = np.random.default_rng(0).normal(size=(1, 20, 3))
-    with pytest.raises(
-        DataError, match=r"expected a measure of two layers, .*, got CKA\(.*\); for CKA use estimate_cka"
-    ):
+    with pytest.raises(DataError, match=r"expected a measure of two layers, got CKA\(.*\); for CKA use estimate_cka"):
         measure_layers(X, X, CKA())
 
 
@@ -292,5 +278,5 @@ def test_float16_does_not_overflow(name: str) -> None:
 
 
 def test_a_name_is_no_measure() -> None:
-    with pytest.raises(DataError, match=r"expected a measure of two layers, such as RSA\(\), got 'rsa'"):
+    with pytest.raises(DataError, match=r"expected a measure of two layers, got 'rsa'"):
         measure_map([np.eye(9, 3)], [np.eye(9, 4)], "rsa")  # type: ignore[arg-type]

@@ -8,12 +8,6 @@ from layerprobe.errors import DataError, option
 from layerprobe.files.serialisation import RARE
 from layerprobe.similarity.values import CHANCE, ROTATIONS, Diagnosed, Estimator, Kernel, Measure
 
-SPREAD = 0.35
-"""Standard error of debiased CKA x sqrt(n): 0.25 to 0.31 between layers of MiniLM on STS-B, 0.38 of Gaussian layers."""
-
-ROUGH = 40
-"""Texts below which intervals are wider than `SPREAD` says: ± 0.25 on 20, of which it makes 0.16, and ± 1 on 10."""
-
 SOURCES: dict[Estimator, str] = {"debiased": "Song et al. 2012", "biased": "Gretton et al. 2005"}
 
 
@@ -32,7 +26,6 @@ class CKA(Measure):
     short_name = "CKA"
     source = "Kornblith et al. 2019 (arXiv 1905.00414)"
     range = (-1.0, 1.0)
-    symmetric = True
     invariances = ROTATIONS | {"translation"}
 
     kernel: Kernel = "linear"
@@ -77,15 +70,6 @@ class CKA(Measure):
         if self.kernel == "rbf":
             return "on more texts"
         return "with the kernel rbf, in which no text weighs much more than another"
-
-    def sampling_error(self, n: int) -> str:
-        """Return how far values on n texts may be off, in words."""
-        if self.estimator == "biased":
-            return Measure.sampling_error(self, n)
-        if n < ROUGH:
-            return "debiased CKA has 95% intervals that are far wider than layers differ by"
-        width = 2 * SPREAD / math.sqrt(n)
-        return f"debiased CKA has 95% intervals of about ± {width:.2f} or more, which is more than layers differ by"
 
     def chance(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
         """Warn of the mean biased linear CKA of independent layers, sqrt(a b) with a and b their chance CKAs.

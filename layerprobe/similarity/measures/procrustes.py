@@ -34,7 +34,6 @@ class Procrustes(LayerMeasure[Array]):
     short_name = "Procrustes"
     source = "Williams et al. 2021 (arXiv 2110.14739)"
     range = (0.0, 1.0)
-    symmetric = True
     invariances = ROTATIONS | {"translation"}
 
     @property

@@ -37,7 +37,6 @@ class RSA(LayerMeasure[Array]):
     short_name = "RSA"
     source = "Kriegeskorte et al. 2008 (Frontiers in Systems Neuroscience 2:4)"
     range = (-1.0, 1.0)
-    symmetric = True
     invariances = frozenset({"isotropic-scaling", "permutation", "row-scaling", "row-shift"})
 
     def prepare(self, layer: ArrayLike, *, name: str) -> Array:
