@@ -5,9 +5,9 @@ begins; its bytes are read again when they are needed.
 """
 
 import dataclasses
-import os
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from layerprobe.names import counted
 from layerprobe.stats.floors import class_floors
 from layerprobe.tasks.cells import UnusableRowError, label_cell, written_names
 from layerprobe.tasks.columns import Columns, place_of, plain_name
-from layerprobe.tasks.examples import Cells, ItemT, Row, read_rows, task_of
+from layerprobe.tasks.examples import Cells, Row, read_rows, task_of
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import LABEL_COLUMNS, Kind
 from layerprobe.tasks.loading import TaskSource
@@ -99,7 +99,8 @@ def load_image_task(source: TaskSource) -> Task:
         for role, paths in (sources | given).items()
         for path in paths
     ]
-    read, more, warnings = _opened([table for _, table in tables], _labelled, settings.skipped)
+    placed = ((table, range(table.width)) for _, table in tables)
+    read, more, warnings = read_rows(placed, _labelled, item="image", skip=settings.skipped)
     splits: dict[str, list[Row]] = {}
     for (role, _), rows in zip(tables, read, strict=True):
         splits.setdefault(role, []).extend(rows)
@@ -151,7 +152,9 @@ def load_images(
     pillow()
     path, switches = from_home(source), {"skip_broken": skip_broken, "skip_empty": skip_empty}
     tables = [_table(file, columns, format, "caption") for file in _tables_in(path)]
-    read, notes, warnings = _opened(tables, _captioned, [name for name, on in switches.items() if on])
+    skip = [name for name, on in switches.items() if on]
+    placed = ((table, range(table.width)) for table in tables)
+    read, notes, warnings = read_rows(placed, _captioned, item="image", skip=skip)
     items = [item for of_table in read for item in of_table]
     if not items:
         raise TaskError(f"{path} has no images: expected files ending in {', '.join(SUFFIXES)}")
@@ -171,49 +174,28 @@ def load_images(
 # ---- rows -> images --------------------------------------------------------------------------------------
 
 
-Sizes = Counter[tuple[int, int]]
-"""How many images are of which width and height."""
-
-
-def _opened(
-    tables: Sequence[Table], item_of: Callable[[Cells, Sizes], ItemT], skip: Sequence[str]
-) -> tuple[list[list[ItemT]], list[str], list[str]]:
-    """Return the items of the rows of each table, a note of how large images are, and warnings."""
-    sizes = Sizes()
-    placed = ((table, range(table.width)) for table in tables)
-    read, notes, warnings = read_rows(placed, lambda cells: item_of(cells, sizes), item="image", skip=skip)
-    if sizes:
-        (width, height), *others = sorted(sizes)
-        largest = max(others, default=(width, height), key=lambda size: size[0] * size[1])
-        spread = f" to {largest[0]} x {largest[1]}" if others else ""
-        notes.append(f"{counted(sizes.total(), 'image')} of {width} x {height}{spread} pixels")
-    return read, notes, warnings
-
-
-def _labelled(cells: Cells, sizes: Sizes) -> Row:
-    """Return an image with its class."""
+def _labelled(cells: Cells) -> Row:
     label = label_cell(cells.values[1])
     if not label:
         raise UnusableRowError("without a label")
-    return Row(first=_image(cells, sizes), second=None, cell=label, label=label, place=cells.place)
+    return Row(first=_image(cells), second=None, cell=label, label=label, place=cells.place)
 
 
-def _captioned(cells: Cells, sizes: Sizes) -> ImageItem:
-    """Return an image with its caption, where there is one."""
+def _captioned(cells: Cells) -> ImageItem:
     caption = cells.log.clean(cells.values[1]).strip() if len(cells.values) > 1 else None
     if caption == "":
         raise UnusableRowError("without a caption")
-    return _image(cells, sizes, caption)
+    return _image(cells, caption)
 
 
-def _image(cells: Cells, sizes: Sizes, caption: str | None = None) -> ImageItem:
+def _image(cells: Cells, caption: str | None = None) -> ImageItem:
     """Return an image that opens; UnusableRowError for another."""
     image = cells.values[0]
     file = Path(image) if isinstance(image, str) else None
     place = cells.place if file is None else str(file)
     try:
         content = image if file is None else file.read_bytes()
-        sizes[decoded(content, place).size] += 1
+        decoded(content, place)
     except OSError as error:
         reason = f"{place} cannot be read: {error.strerror or error}"
         raise UnusableRowError("that do not open", name=reason, skip="skip_broken") from error
@@ -229,11 +211,9 @@ def _image(cells: Cells, sizes: Sizes, caption: str | None = None) -> ImageItem:
 
 def _split_sources(path: Path) -> dict[str, list[Path]]:
     """Return the folders or files of each split; all as train where there are no splits."""
-    if not path.exists():
-        raise TaskError(f"{path} does not exist: expected a folder or a file of images")
-    if path.is_file():
-        return {"train": [path]}
     tables = _tables_in(path)
+    if path.is_file():
+        return {"train": tables}
     candidates = sorted(child for child in path.iterdir() if child.is_dir()) if tables == [path] else tables
     roles: dict[str, list[Path]] = {role: [] for role in SPLITS}
     for folder, role in zip(candidates, split_roles([candidate.stem for candidate in candidates]), strict=True):
@@ -264,15 +244,9 @@ def _parquet_in(folder: Path) -> list[Path]:
 
 
 def _has_images(folder: Path) -> bool:
-    seen = 0
-    for _, folders, files in os.walk(folder):
-        folders[:] = [folder for folder in folders if not _is_hidden(folder)]
-        if any(map(is_image_file, files)):
-            return True
-        seen += len(files)
-        if seen > LOOKED_AT:
-            return False
-    return False
+    """Return whether a file that is not hidden is one of an image, of the first `LOOKED_AT` ones."""
+    files = (file for file in itertools.islice(folder.rglob("*"), LOOKED_AT) if is_image_file(file))
+    return any(not any(map(_is_hidden, file.relative_to(folder).parent.parts)) for file in files)
 
 
 def _is_hidden(folder: str) -> bool:

@@ -6,7 +6,6 @@ Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), who merge RG-65, WordSim
 SimVerb-3500.
 """
 
-from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
@@ -185,7 +184,7 @@ SHARES = (0.7, 0.15, 0.15)
 
 
 def load_word_similarity(
-    source: str | Path | Sequence[str | Path],
+    source: str | Path,
     *,
     seed: int = 0,
     format: Format | None = None,
@@ -198,12 +197,15 @@ def load_word_similarity(
     epochs.
 
     Args:
-        source: A folder, all of whose data files are taken, or the files.
+        source: A folder, all of whose data files are taken, or a file.
         seed: Of the split.
         format: How the files are written, where that is not to be found out.
         skip_empty: Leave rows with an empty cell out; otherwise they are an error.
     """
-    files, skip = _files(source), ["skip_empty"] if skip_empty else []
+    path, skip = from_home(source), ["skip_empty"] if skip_empty else []
+    files = data_files(path) if path.is_dir() else [path]
+    if not files:
+        raise TaskError(f"{path} has no data file: expected files of two words and a score")
     tables = (read_table(file, format) for file in files)
     placed = (task_columns(table, _columns(table), STS.name) for table in tables)
     read, notes, warnings = read_rows(placed, example_of, item="pair", skip=skip)
@@ -219,7 +221,7 @@ def load_word_similarity(
     if len(distinct) < len(rows):
         notes.append(f"left out {len(rows) - len(distinct)} of {len(rows)} pairs that had come before")
     task = task_of(
-        str(source) if isinstance(source, (str, Path)) else ", ".join(map(str, source)),
+        str(source),
         STS.name,
         {"train": list(distinct.values())},
         ratios=SHARES,
@@ -229,17 +231,6 @@ def load_word_similarity(
         warnings=warnings,
     )
     return with_counts(replace(task, score_range=None, notes=task.notes[:-1]))  # not of 0 .. 1 scaled to 0 .. 1
-
-
-def _files(source: str | Path | Sequence[str | Path]) -> list[Path]:
-    if not isinstance(source, (str, Path)):
-        return [from_home(path) for path in source]
-    path = from_home(source)
-    if not path.is_dir():
-        return [path]
-    if not (files := data_files(path)):
-        raise TaskError(f"{path} has no data file: expected files of two words and a score")
-    return files
 
 
 def _columns(table: Table) -> list[int] | None:

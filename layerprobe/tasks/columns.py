@@ -375,10 +375,7 @@ def _known_text_columns(table: Table) -> tuple[Table, tuple[int, ...]]:
     if table.width == 1:
         table.check_cells([0])
         return table, (0,)
-    named = _named_sentences(table.header or ())
-    if named is None and (text := _named(table.header or (), TEXT_NAMES)) is not None:
-        named = (text,)
-    if named is not None:
+    if (named := _named_texts(table, None)) is not None:
         return table, _distinct(table, named)
     roles = _roles(table)
     scored = table.header is None and len(roles["score"]) == 1 and not roles["label"]

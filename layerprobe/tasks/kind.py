@@ -150,14 +150,12 @@ class Kind:
         Raises:
             DataError: If it cannot be loaded.
         """
-        return None if (reference := getattr(self, field)) is None else _load(reference)
-
-
-def _load(reference: str) -> Any:
-    try:
-        return pkgutil.resolve_name(reference)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise DataError(f"{reference} cannot be loaded: {error}") from error
+        if (reference := getattr(self, field)) is None:
+            return None
+        try:
+            return pkgutil.resolve_name(reference)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise DataError(f"{reference} cannot be loaded: {error}") from error
 
 
 KINDS: Registry[Kind] = Registry("layerprobe.kinds", Kind, what="kind of task", shipped="layerprobe.kinds:KINDS")

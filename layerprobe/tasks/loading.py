@@ -128,13 +128,11 @@ def load_rows(
     read, notes, warnings = read_items(source, item_of, columns_of, item=kind.unit, readers=readers)
     parts, drawn = checked_splits(source, read, map(key, read["train"]), unit=kind.unit, together=together)
     notes += drawn
-    splits = splits_of(parts, notes, warnings)
+    splits: dict[str, Any] = {**splits_of(parts, notes, warnings)}
     return Task(
         name=source.name,
         kind=kind.name,
-        train=splits["train"],
-        validation=splits["validation"],
-        test=splits["test"],
+        **splits,
         labels=getattr(splits["train"], "labels", ()),
         one_piece=len(read) == 1,
         notes=tuple(notes),

@@ -367,25 +367,16 @@ def _quoted(path: Path, mark: str, encoding: str) -> Iterator[tuple[int, list[st
                     raise TaskError(f"a row of {path} {RECORD.exceeded()}; is a quote not closed?")
                 yield line
 
+    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # a field may be as long as a record
     reader = csv.reader(lines(), delimiter=mark, strict=True)
     start = 1
     try:
-        while (record := _next_record(reader)) is not None:
+        for record in reader:
             size = 0
             yield start, record
             start = reader.line_num + 1
     except csv.Error as error:
         raise TaskError(f"{path}, line {start}: malformed CSV ({error}): check the quotes") from error
-
-
-def _next_record(reader: Any) -> list[str] | None:
-    """Return a row whose fields may be of any length; the limit of the module is that of all who use it."""
-    limit = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-    try:
-        record: list[str] | None = next(reader, None)
-        return record
-    finally:
-        csv.field_size_limit(limit)
 
 
 def _unquoted(path: Path, mark: str, encoding: str) -> Iterator[tuple[int, list[str]]]:

@@ -400,13 +400,7 @@ class TaskSettings:
     @property
     def format(self) -> Format:
         """How files are written."""
-        return Format(
-            delimiter=self.delimiter,
-            encoding=self.encoding,
-            decimal=self.decimal,
-            quotes=self.quotes,
-            header=self.header,
-        )
+        return Format(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Format)})
 
     @property
     def skipped(self) -> tuple[str, ...]:

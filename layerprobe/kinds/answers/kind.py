@@ -37,9 +37,9 @@ from layerprobe.tasks.explored import ItemView, ReadOutputs
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import Kind
 from layerprobe.tasks.loading import TaskSource, load_rows
-from layerprobe.tasks.sources import data_files
+from layerprobe.tasks.sources import data_files, table_of
 from layerprobe.tasks.splitting import SPLITS
-from layerprobe.tasks.tables import Table, check_format, first_columns, table_of_columns
+from layerprobe.tasks.tables import Table, check_format, first_columns
 from layerprobe.tasks.values import Items, Task
 
 
@@ -325,9 +325,7 @@ def _read(path: Path, format: Format) -> Table:
         data = parse_json(read_document(path, BYTES).decode("utf-8-sig"))
     except (DataError, ValueError, RecursionError) as error:
         raise TaskError(f"{path} cannot be read as JSON: {str(error).partition(chr(10))[0]}") from error
-    rows = _listed(_unpacked(data, str(path)), str(path))
-    names = dict.fromkeys(name for row in rows for name in row)
-    return table_of_columns(str(path), {name: [row.get(name) for row in rows] for name in names})
+    return table_of(_listed(_unpacked(data, str(path)), str(path)), str(path))
 
 
 def _unpacked(data: Any, name: str) -> Any:

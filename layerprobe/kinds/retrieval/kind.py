@@ -15,7 +15,7 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import RETRIEVAL_METRICS
 from layerprobe.metrics.scores import mean_influences
 from layerprobe.similarity.checks import finite_matrix, unit_rows
-from layerprobe.stats.floors import Floor, ranking_floors
+from layerprobe.stats.floors import ranking_floors
 from layerprobe.tasks.explored import ItemView, ReadOutputs
 from layerprobe.tasks.kind import Kind
 from layerprobe.tasks.values import Items
@@ -155,11 +155,6 @@ def listed_influences(
 ) -> dict[str, NDArray[np.float64]]:
     """Return the influences of queries on `listed_scores`, which are means over them."""
     return {metric: mean_influences(values) for metric, values in listed_metrics(outputs, gold).items()}
-
-
-def listed_floors(items: Any) -> dict[str, Floor]:
-    """Return what a random order of the documents scores for `RetrievalItems`, by every metric of retrieval."""
-    return ranking_floors([[gain for _, gain in judged] for judged in items.relevance], items.ranked)
 
 
 def ndcg(ranks: Ranks, gains: NDArray[np.float64], cutoff: int = CUTOFF) -> float:
@@ -334,5 +329,5 @@ RETRIEVAL = Kind(
     # a folder in the layout of BEIR
     recognises=lambda path: path.is_dir() and {"corpus", "queries"} <= {file.stem for file in path.iterdir()},
     one_target=True,
-    floors=listed_floors,
+    floors=lambda items: ranking_floors([[gain for _, gain in judged] for judged in items.relevance], items.ranked),
 )

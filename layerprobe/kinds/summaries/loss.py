@@ -154,12 +154,12 @@ def _outputs(
 ) -> tuple[Array, Array]:
     """Return what a method outputs for the validation and the test split."""
     splits: tuple[Split, Split] = ("validation", "test")
-    for by in get_args(Centrality):
-        if method == by:
-            validation, test = (
-                central(embedded[split].measured(layer), embedded[split].rows, items[split], by) for split in splits
-            )
-            return validation, test
+    if method in get_args(Centrality):
+        by = cast(Centrality, method)
+        validation, test = (
+            central(embedded[split].measured(layer), embedded[split].rows, items[split], by) for split in splits
+        )
+        return validation, test
     train = LOGISTIC.features(_sentences(embedded["train"], layer, items["train"]), None)
     both = [LOGISTIC.features(_sentences(embedded[split], layer, items[split]), None) for split in splits]
     probabilities = LOGISTIC.fit(train, items["train"].targets, np.concatenate(both))[:, 1]

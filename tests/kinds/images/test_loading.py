@@ -44,7 +44,6 @@ def test_a_folder_for_each_class_is_a_task(tmp_path: Path) -> None:
     assert (task.kind, task.labels) == ("image classification", ("3", "8"))
     assert (len(task.train), len(task.validation), len(task.test)) == (48, 6, 6)
     assert task.readable == "image"
-    assert "60 images of 8 x 8 pixels" in task.notes
     assert task.warnings == ("passed over 1 file in hidden folders, or no images by their names",)
     item = task.train.sides[0][0]
     assert isinstance(item, ImageItem)
