@@ -285,6 +285,15 @@ def command(*words: str) -> str:
     return shlex.join(["layerprobe", *words])
 
 
+def replaced(words: Sequence[str], option: str, value: str) -> tuple[str, ...]:
+    """Return the words of a command with another value of an option, which comes last."""
+    left = [word for word in words if not word.startswith(f"{option}=")]
+    if option in left:
+        place = left.index(option)
+        left[place : place + 2] = []
+    return (*left, option, value)
+
+
 def _parts(done: Done, page: Path | None) -> Iterator[Table | str]:
     parts = done.result.parts if done.parts is None else done.parts
     if parts:

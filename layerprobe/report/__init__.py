@@ -10,7 +10,6 @@ PAGES = {
     "Profile": "layerprobe.profiling.page:profile_page",
     "Profiles": "layerprobe.profiling.page:profile_page",
     "Probing": "layerprobe.probing.page:probing_page",
-    "Shrunk": "layerprobe.shrinking.page:shrunk_page",
 }
 """By the name of a result's class, or of what is not one result."""
 

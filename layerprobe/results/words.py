@@ -64,6 +64,11 @@ def cost(conclusion: Conclusion) -> str:
     return _filled(_words()[conclusion.kind].get("cost", ""), _values(conclusion)).lstrip(", ")
 
 
+def account(conclusion: Conclusion) -> str:
+    """Return how it was made and measured, for a model card."""
+    return _filled(_words()[conclusion.kind]["account"], _values(conclusion))
+
+
 def tiles(conclusion: Conclusion) -> list[tuple[str, str]]:
     """Return the first four facts: each as a number, and what it is."""
     rows = _words()["tiles"] | _words()[conclusion.kind].get("tiles", {})

@@ -607,6 +607,7 @@ def _sought(work: _Work) -> int:
             continue
         work.tried[k] = work.measured(k, "validation", work.seeds[:1])
         loss = work.tried[k].chosen_by
-        logger.info("%d of %d blocks: %s on the validation split", k, work.n_blocks, "" if loss is None else loss.said)
+        lost = "" if loss is None else f"{loss.value:.2f}"
+        logger.info("%d of %d blocks: %s points lost on the validation split", k, work.n_blocks, lost)
         low, high = (low, k) if loss is not None and loss.verdict == "within" else (k, high)
     return high if high in work.kept else max(work.kept)

@@ -4,34 +4,26 @@ import contextlib
 import math
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from operator import attrgetter
 from statistics import fmean
 from typing import Any, Literal
 
-from layerprobe.encoders.model import ModelDescription
+from layerprobe.encoders.model import ModelDescription, described
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import IN_MEMORY, RARE
+from layerprobe.files.serialisation import IN_MEMORY, RARE, to_dict
 from layerprobe.finetuning.values import Protocol
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import counted, short_name, times_as_fast
-from layerprobe.results.blocks import Blocks
+from layerprobe.names import counted, short_name
+from layerprobe.results import words
 from layerprobe.results.charts import Chart, Line, Quantity
+from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of, interval_title, millions
-from layerprobe.stats.sentences import (
-    agreement_phrase,
-    blocks_phrase,
-    drawn_anew_in_all,
-    loss_phrase,
-    margin_heading,
-    margin_sentence,
-    tokens_phrase,
-    would_settle,
-)
+from layerprobe.stats.sentences import drawn_anew_in_all
 from layerprobe.stats.values import (
     TOLERANCE,
     MarginVerdict,
@@ -193,18 +185,20 @@ class PointsLost:
         return margin_verdict(self.error, self.most, self.margin)
 
     @property
-    def said(self) -> str:
-        """How large it is, in words."""
-        most = None if self.error is None else self.most
-        return loss_phrase(self.value, most, self.margin, self.metric)
+    def fact(self) -> Fact:
+        """How large it is, with its interval on the split that it was measured on."""
+        fact = Fact(value=self.value, better="lower", least=self.margin)
+        return fact if self.error is None else replace(fact, interval=self.interval, level=self.error.level)
 
     @property
-    def needed(self) -> str:
-        """How many more items or seeds would settle it; empty where it is settled."""
+    def needed(self) -> dict[str, Fact]:
+        """How many more items would settle it, and whether it takes more seeds; empty where it is settled."""
         if self.verdict != "not shown" or self.error is None:
-            return ""
+            return {}
         items, seeds = items_needed(self.value, self.error, self.most, self.margin, self.failure)
-        return would_settle(items, self.error.unit, seeds=seeds)
+        rounded = Fact(value=float(f"{items:.2g}"), unit="count")
+        more = Fact(value=self.error.n_seeds + 1, unit="count")
+        return {**({"items": rounded} if items else {}), **({"seeds": more} if seeds else {})}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,11 +227,6 @@ class Smaller:
     """On the test split, without fine-tuning; None where it was not measured, or the kind needs fine-tuning."""
     tuned: PointsLost | None = None
     """On the test split, both fine-tuned."""
-
-    @property
-    def faster(self) -> str:
-        """How many times as fast as the whole model, in words; empty where that was not measured, or with no range."""
-        return times_as_fast((self.speed, *self.speed_range)) if self.speed and self.speed_range else ""
 
     @property
     def loss(self) -> PointsLost | None:
@@ -324,6 +313,17 @@ class Served:
         return f"{counted(len(self.blocks), 'block')}{', trained' if self.seeds else ''}"
 
 
+UNLIKE = 5.0
+"""Points of agreement that the task's texts may have less than those held out, before that is a reason to doubt."""
+MISSING = 0.02
+"""Share of the task's tokens that may be missing, likewise."""
+AGREE = 90.0
+"""From this agreement without training on a size is worth a try."""
+FIRST = ("lost", "parameters", "speed", "agreement")
+"""Facts in the order of tiles."""
+STAIRCASE = Chart(lines=(Line("agreement"),), name="sizes", x="left", chosen="the size that was chosen")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Shrunk(Shown):
     """A model made smaller: which blocks were kept, what it agrees on, and whether it is not worse on a task."""
@@ -394,64 +394,141 @@ class Shrunk(Shown):
         return lacks_none and len(self.smaller.blocks) == self.model.n_blocks
 
     @property
-    def kept(self) -> str:
-        """Which blocks are kept and what that saves, in words."""
-        small = self.smaller
-        return blocks_phrase(
-            small.blocks,
-            self.model.n_blocks,
-            fewer=1 - small.parameters / self.model.parameters[-1],
-            faster=small.faster,
-            tokens=self._tokens,
-            dimensions=None if self.dimensions is None else (self.dimensions, self.model.hidden_size),
-        )
-
-    @property
     def _tokens(self) -> tuple[int, int] | None:
         return None if self.vocabulary is None else self.vocabulary.tokens
 
     @property
-    def _agreed(self) -> str:
-        return agreement_phrase(fmean(self.smaller.agreement), fmean(self.smaller.neighbours))
+    def conclusion(self) -> Conclusion:
+        """Which blocks and tokens are enough, what they lose, and what that saves."""
+        small, loss, whole = self.smaller, self.smaller.loss, self.model
+        verdicts = {"within": Verdict.DECIDED, "not shown": Verdict.UNDECIDED, "worse": Verdict.FAILED}
+        facts: dict[str, Fact] = {} if loss is None else {"lost": replace(loss.fact, split="test")}
+        facts |= {
+            "parameters": Fact(value=small.parameters / whole.parameters[-1] - 1, unit="share"),
+            "size": Fact(value=small.parameters, unit="parameters"),
+            "whole_size": Fact(value=whole.parameters[-1], unit="parameters"),
+            "agreement": Fact(value=fmean(small.agreement), unit="score"),
+            "neighbours": Fact(value=fmean(small.neighbours) / 100, unit="share"),
+            "within": Fact(value=self.within, unit="tolerance"),
+            "texts": Fact(value=self.n_texts, unit="count"),
+            "passes": Fact(value=self.protocol.epochs, unit="count"),
+            "seeds": Fact(value=len(self.seeds), unit="count"),
+        }
+        if small.speed is not None:
+            facts["speed"] = Fact(value=small.speed, unit="times", interval=small.speed_range)
+        if loss is not None:
+            facts["score"] = Fact(value=fmean(loss.small), unit="score", split="test")
+            facts["whole"] = Fact(value=fmean(loss.whole), unit="score", split="test")
+            if loss.error is not None:
+                facts["most"] = Fact(value=loss.most, level=loss.error.level, least=self.within)
+        if self.vocabulary is not None:
+            facts["tokens"] = Fact(value=self.vocabulary.kept, unit="count")
+            facts["all_tokens"] = Fact(value=self.vocabulary.whole, unit="count")
+        if self.dimensions is not None:
+            facts["dimensions"] = Fact(value=self.dimensions, unit="count")
+            facts["all_dimensions"] = Fact(value=whole.hidden_size, unit="count")
+        case = "tokens" if len(small.blocks) == whole.n_blocks else "blocks"
+        return Conclusion(
+            kind="shrink",
+            case=case if loss else f"{case} without a task",
+            verdict=verdicts[loss.verdict] if loss else Verdict.UNDECIDED,
+            subject=(short_name(whole.name), short_name(self.task or self.texts)),
+            choice=Choice(n_blocks=whole.n_blocks, blocks=small.blocks),
+            facts={name: facts[name] for name in (*FIRST, *facts) if name in facts},
+            names={
+                "corpus": short_name(self.texts),
+                "task": short_name(self.task or ""),
+                "metric": metric_title(loss.metric) if loss else "",
+            },
+            checks=tuple(self._checks()),
+        )
 
-    @property
-    def sentence(self) -> str:
-        """The conclusion, in a sentence or two."""
+    def _checks(self) -> Iterator[Check]:
+        """Yield what would settle the loss, whether texts are like the task's, and which tokens are missing."""
         small, loss = self.smaller, self.smaller.loss
-        if loss is None or self.task is None:
-            return f"{self.kept}: {self._agreed}. That is no task: give one to know what it costs there."
-        after = " after fine-tuning both" if small.tuned else ""
-        about = f"{self.kept}: {loss.said} on {short_name(self.task)}{after}"
-        left_out = ["blocks"] * (len(small.blocks) < self.model.n_blocks) + ["tokens"] * (self.vocabulary is not None)
-        return margin_sentence(about, loss.verdict, self.within, loss.needed, left_out=" or ".join(left_out))
+        if loss is not None and loss.error is not None:
+            sizes = {"pairs": loss.error.n_items, "runs": loss.error.n_seeds}
+            facts = {name: Fact(value=size, unit="count") for name, size in sizes.items() if size}
+            passed = {"within": True, "worse": False, "not shown": None}[loss.verdict]
+            yield Check(name="loss", passed=passed, facts=facts | loss.needed, names={"unit": loss.error.unit})
+        if small.on_task is not None:
+            agreed = {"texts": Fact(value=fmean(small.agreement), unit="score")}
+            agreed["on_task"] = Fact(value=small.on_task, unit="score")
+            alike = small.on_task >= fmean(small.agreement) - UNLIKE
+            yield Check(name="training texts", passed=alike, facts=agreed)
+        if self.vocabulary is not None and self.vocabulary.missing_on_task is not None:
+            missing = self.vocabulary.missing_on_task
+            share = {"missing": Fact(value=missing, unit="share")}
+            yield Check(name="missing tokens", passed=missing <= MISSING, facts=share)
+        if small.tuned is not None and small.as_it_is is not None:
+            yield Check(name="before fine-tuning", passed=None, facts={"before": small.as_it_is.fact})
 
     @property
-    def heading(self) -> str:
-        """How many blocks stay, and what they lose at most; without a task how far they agree with the whole model."""
-        blocks, loss = f"{len(self.smaller.blocks)} of {self.model.n_blocks} blocks", self.smaller.loss
-        if self._tokens is not None:
-            blocks = f"{blocks} and {tokens_phrase(self._tokens)}"
-        if loss is None:
-            return f"{blocks} agree with the whole model by {self.smaller.agreement[0]:.0f} of 100"
-        return margin_heading(blocks, loss.verdict, loss.most, self.within if loss.verdict == "worse" else loss.margin)
+    def next_size(self) -> int | None:
+        """How many blocks to try next, where these are too few: the fewest that agree by `AGREE` as they are."""
+        more = [removal for removal in self.removals if len(removal.kept) > len(self.smaller.blocks)]
+        return min((len(removal.kept) for removal in more if removal.agreement >= AGREE), default=None)
 
     @property
-    def rest(self) -> str:
-        """The conclusion."""
-        return self.sentence
+    def details(self) -> tuple[Table, ...]:
+        """The sizes that were tried; ways to run them, where these were measured."""
+        return (self.sizes, *((self.ways,) if self.front else ()))
 
     @property
-    def blocks(self) -> Blocks:
-        """Which blocks stay."""
-        return Blocks(n=self.model.n_blocks, kept=self.smaller.blocks)
-
-    @property
-    def summary(self) -> str:
-        """What it says, in one line."""
-        return f"{short_name(self.model.name)} made smaller: {self.sentence}"
+    def sources(self) -> dict[str, str]:
+        """The whole model, the texts, and the training."""
+        protocol = to_dict(self.protocol)
+        return {
+            **described(self.model),
+            "Texts": f"{self.n_texts:,} of {self.texts}, and {self.n_held_out:,} held out",
+            "Task": self.task or "none",
+            "Training": ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in protocol.items()),
+        }
 
     @property
     def table(self) -> Table:
+        """One row per number of blocks, the whole model first: which stay, how they agree, what tested ones lose."""
+        order = {removal.kept: removal for removal in self.removals}
+        tried = {size.blocks: size for size in self.tried}
+        every = tuple(range(1, self.model.n_blocks + 1))
+        rows = sorted({every, *order, *tried}, key=len, reverse=True)
+        losses = [tried[row].loss if row in tried else None for row in rows]
+        error = next((loss.error for loss in losses if loss and loss.error), None)
+        lost = Quantity("points below the whole model", "test", "lower")
+        agreement = Quantity("agreement × 100", "", "higher")
+        column, of_size = columns_of(order.get(row) for row in rows), columns_of(tried.get(row) for row in rows)
+        return Table(
+            columns=(
+                Column("left", [len(row) for row in rows], "blocks"),
+                Column("blocks", rows, "kept"),
+                column("goes", lambda removal: removal.block, meaning="The block that goes from the size before."),
+                Column(
+                    "agreement",
+                    [100.0 if row == every else order[row].agreement if row in order else None for row in rows],
+                    form=".1f",
+                    meaning="Before any training: how closely text similarities match the whole model's.",
+                    quantity=agreement,
+                ),
+                column("evenly", title="evenly spaced", form=".1f", more=True, quantity=agreement),
+                column("first", title="first blocks", form=".1f", more=True, quantity=agreement),
+                of_size("trained", lambda size: fmean(size.agreement), form=".1f", more=True),
+                Column("loss", [loss and loss.value for loss in losses], "points lost", ".1f", quantity=lost),
+                Column(
+                    "loss_interval",
+                    [loss and loss.interval for loss in losses],
+                    interval_title(error.level if error else 0.95),
+                    ".1f",
+                    interval=True,
+                    over=drawn_anew_in_all([error]) if error else "",
+                ),
+            ),
+            title="Size by size",
+            marks=tuple("chosen" if row == self.smaller.blocks else None for row in rows),
+            charts=(STAIRCASE,),
+        )
+
+    @property
+    def sizes(self) -> Table:
         """One row per size that was tried, and one for the whole model."""
         column, whole, tokens = columns_of((*self.tried, None)), self.model, self._tokens
         before = {removal.kept: removal.agreement for removal in self.removals}
@@ -492,7 +569,7 @@ class Shrunk(Shown):
                 *scores("tuned", f"TMFT {metric}", "test"),
                 Column("left", [*(len(e.blocks) for e in self.tried), whole.n_blocks], "blocks kept", shown=False),
             ),
-            title="Sizes",
+            title="Sizes that were trained",
             charts=self._losses,
             notes=tuple(notes),
             marks=tuple("chosen" if i == self.chosen else None for i in range(len(self.tried) + 1)),
@@ -516,31 +593,6 @@ class Shrunk(Shown):
             )
             for name, where in splits.items()
             if sum(getattr(size, name) is not None for size in self.tried) > 1
-        )
-
-    @property
-    def order(self) -> Table:
-        """One row per removed block: the blocks left, and their agreement with the whole model, untrained."""
-        column = columns_of(self.removals)
-        return Table(
-            columns=(
-                Column("left", [len(removal.kept) for removal in self.removals], "blocks left"),
-                column("block", title="goes"),
-                column("kept"),
-                *(
-                    column(name, title=title, form=".1f", quantity=Quantity("agreement × 100", "", "higher"))
-                    for name, title in (("agreement", ""), ("evenly", "evenly spaced"), ("first", "first blocks"))
-                ),
-            ),
-            title="In which order blocks go",
-            charts=(
-                Chart(
-                    lines=(Line("agreement", name="chosen"), Line("evenly"), Line("first")),
-                    name="order",
-                    x="left",
-                ),
-            ),
-            notes=("Agreement of similarities with the whole model's, without training.",),
         )
 
     @property
@@ -607,32 +659,19 @@ class Shrunk(Shown):
     @property
     def account(self) -> str:
         """How it was made and measured, for a model card."""
-        small, blocks = self.smaller, ", ".join(map(str, self.smaller.blocks))
-        parts = [f"Of the {self.model.n_blocks} blocks of {short_name(self.model.name)}, {blocks} were kept."]
+        small, conclusion = self.smaller, self.conclusion
+        facts = dict(conclusion.facts)
+        if self.untrained:
+            facts.pop("passes")
         if self.vocabulary is not None:
-            parts.append(
-                f"It knows {tokens_phrase(self.vocabulary.tokens)}: special ones, those of one letter, and the most "
-                f"frequent of these texts, of whose tokens {self.vocabulary.missing:.1%} are spelt with shorter ones. "
-                "Texts of another language or domain need more."
-            )
-        parts.append(
-            "All tokens of these texts are kept, so that nothing was trained."
-            if self.untrained
-            else f"The model of these was trained, without labels, to give the whole model's normalised embeddings of "
-            f"{self.n_texts:,} texts of {short_name(self.texts)} (passes: {self.protocol.epochs})."
-        )
-        if self.dimensions is not None:
-            parts.append(
-                f"Its embeddings have {self.dimensions} of {self.model.hidden_size} dimensions, those along which "
-                "normalised embeddings of such texts are largest."
-            )
-        losses = {"as it is": small.as_it_is, "after fine-tuning both": small.tuned}
-        parts += [f"On {short_name(self.task or '')}, {how}: {loss.said}." for how, loss in losses.items() if loss]
-        if small.loss is None:
-            parts.append(f"{self._agreed.capitalize()}.")
-        elif small.loss.verdict == "within":
-            parts.append(f"That is shown to be within {self.within:g}.")
-        return " ".join(parts)
+            facts["missing"] = Fact(value=self.vocabulary.missing, unit="share")
+        losses = {"lost_as_it_is": small.as_it_is, "lost_tuned": small.tuned}
+        facts |= {name: loss.fact for name, loss in losses.items() if loss is not None}
+        if small.loss is not None:
+            del facts["agreement"]
+        if small.loss is None or small.loss.verdict != "within":
+            del facts["within"]
+        return words.account(replace(conclusion, facts=facts))
 
 
 def dense_name(dimensions: int) -> str:

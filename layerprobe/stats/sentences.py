@@ -10,7 +10,7 @@ from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, in_percent, listed, plural, told_apart
 from layerprobe.results.numbers import capitalised
-from layerprobe.stats.values import AgainstBest, Floor, MarginVerdict
+from layerprobe.stats.values import AgainstBest, Floor
 
 Ends = tuple[float, float]
 
@@ -237,21 +237,6 @@ def against_last(layer: int, last: int, difference: Interval | None, metric: str
     return f"{whole}; that is inconclusive: only differences of {visible} are detectable here."
 
 
-def loss_phrase(loss: float, most: float | None, margin: float, metric: str) -> str:
-    """Return how large a loss is and what it is at most, to as many digits as tell them from the margin.
-
-    Examples:
-        >>> loss_phrase(0.54, 1.04, 1.0, "spearman")
-        '0.5 points of Spearman below the full model (95% at most 1.04)'
-    """
-    where = "below" if loss >= 0 else "above"
-    whole = f"{told_apart(abs(loss), margin, 1)} points of {metric_title(metric)} {where} the full model"
-    if most is None:
-        return whole
-    bound = at_most(most, margin, 1) if most > 0 or loss >= 0 else f"at least {-most:.1f}"
-    return f"{whole} (95% {bound}{'' if loss >= 0 else ' below' if most > 0 else ' above'})"
-
-
 def at_most(most: float, accepted: float, digits: int = 2) -> str:
     """Return what a loss is at most, to as many digits as tell it from what is accepted.
 
@@ -260,17 +245,6 @@ def at_most(most: float, accepted: float, digits: int = 2) -> str:
         ('at most 0.42', 'at most 1.04')
     """
     return f"at most {told_apart(most, accepted, digits)}"
-
-
-def would_settle(items: int, unit: str, *, seeds: bool) -> str:
-    """Return how many items would settle what is open, and whether it takes more seeds; nothing where nothing would.
-
-    Examples:
-        >>> would_settle(2743, "pair", seeds=False), would_settle(0, "pair", seeds=True)
-        ('about 2,700 test pairs would settle it', 'more seeds would settle it')
-    """
-    needed = [f"about {float(f'{items:.2g}'):,.0f} test {plural(unit)}"] * bool(items) + ["more seeds"] * seeds
-    return f"{' and '.join(needed)} would settle it" if needed else ""
 
 
 def drop_sentence(where: str, mean: float, interval: Ends | None, level: float, *, pairs: int) -> str:
@@ -492,24 +466,6 @@ def layer_span(layers: Sequence[int]) -> str:
 # ---- smaller models --------------------------------------------------------------------------------------
 
 
-def blocks_phrase(
-    blocks: Sequence[int],
-    n_blocks: int,
-    *,
-    fewer: float,
-    faster: str = "",
-    tokens: tuple[int, int] | None = None,
-    dimensions: tuple[int, int] | None = None,
-) -> str:
-    """Return which blocks of a model are kept, of how many tokens and dimensions, and what that saves."""
-    which = f"{len(blocks)} of {n_blocks} blocks ({', '.join(map(str, blocks))})"
-    parts = [which if len(blocks) < n_blocks else f"all {n_blocks} blocks"]
-    parts += [] if tokens is None else [tokens_phrase(tokens)]
-    parts += [] if dimensions is None else [f"{dimensions[0]} of {dimensions[1]} dimensions"]
-    parts += [f"{fewer:.0%} fewer parameters", *([faster] if faster else [])]
-    return ", ".join(parts)
-
-
 def tokens_phrase(tokens: tuple[int, int]) -> str:
     """Return how many tokens of a vocabulary are kept.
 
@@ -527,33 +483,6 @@ def missing_sentence(missing: float, tokens: tuple[int, int]) -> str:
         "spelt with shorter ones, so embeddings are worse: keep the tokens of texts of this language and domain, or "
         "take the whole model"
     )
-
-
-def agreement_phrase(alike: float, shared: float) -> str:
-    """Return how far embeddings agree with the full model's, of 100, and the share of common neighbours."""
-    return (
-        f"its similarities of held-out texts agree with the whole model's by {alike:.1f} of 100, and it shares "
-        f"{shared:.0f}% of their ten nearest neighbours"
-    )
-
-
-def margin_heading(what: str, verdict: MarginVerdict, most: float, margin: float) -> str:
-    """Return what something loses at most, or at least, the start of a sentence."""
-    lose = {"within": "lose at most", "not shown": "may lose up to", "worse": "lose more than"}[verdict]
-    end = margin if verdict == "worse" else float(told_apart(most, margin, 1))
-    return f"{what} {lose} {points(end)}"
-
-
-def margin_sentence(
-    about: str, verdict: MarginVerdict, margin: float, needed: str = "", *, left_out: str = "blocks"
-) -> str:
-    """Return whether a loss is within the margin that was allowed, and what would settle it."""
-    advice = f"keep more {left_out}, or train on more texts"
-    if verdict == "within":
-        return f"{about}: within the {margin:g} that you allowed."
-    if verdict == "worse":
-        return f"{about}: more than the {margin:g} that you allowed; {advice}."
-    return f"{about}. We cannot yet rule out a loss of more than {points(margin)}: {needed or advice}."
 
 
 # ---- the weighted sum of layers --------------------------------------------------------------------------

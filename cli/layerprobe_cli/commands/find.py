@@ -13,7 +13,7 @@ import layerprobe as lp
 from layerprobe.checks import LEVEL
 from layerprobe.results.conclusion import Fact, Step
 from layerprobe_cli import options as o
-from layerprobe_cli.shell import Done, PageCall
+from layerprobe_cli.shell import Done, PageCall, replaced
 
 if TYPE_CHECKING:
     from layerprobe.finetuning.values import TuningResult
@@ -132,12 +132,3 @@ def following(finding: Finding, shrinking: Sequence[Step]) -> Iterator[Step]:
     elif finding.answer.decision.stop == "seeds":
         more = Fact(value=2 * finding.answer.settings.seeds, unit="count")
         yield Step(name="seeds", command=replaced(words, "--seeds", f"{more.value:.0f}"), facts={"seeds": more})
-
-
-def replaced(words: Sequence[str], option: str, value: str) -> tuple[str, ...]:
-    """Return the words of a command with another value of an option, which comes last."""
-    left = [word for word in words if not word.startswith(f"{option}=")]
-    if option in left:
-        place = left.index(option)
-        left[place : place + 2] = []
-    return (*left, option, value)

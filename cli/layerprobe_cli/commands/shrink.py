@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import layerprobe as lp
 from layerprobe.checks import check_seeds
 from layerprobe.finetuning.values import Protocol
+from layerprobe.results.conclusion import Fact, Step, Verdict
 from layerprobe.shrinking.values import TRAINING, ShrinkSettings, read_size, read_vocabulary
 from layerprobe_cli import options as o
 from layerprobe_cli.derive import Group
-from layerprobe_cli.shell import Done, PageCall, command, new_folder
+from layerprobe_cli.shell import Done, PageCall, new_folder, replaced
+
+if TYPE_CHECKING:
+    from layerprobe.shrinking.values import Shrunk
 
 READ_OF_TEXTS = {"columns", "file_format", "skip_empty"}
 """Options that say how --texts are read where there is no task; empty ones are always skipped."""
@@ -112,20 +118,28 @@ def shrink(
         call.data(checkpoint, task)
     call.estimate(plan_shrinking(checkpoint, corpus, task, **how), dry_run=dry_run)
     result = lp.shrink(checkpoint, corpus, task, ray=ray, **how)
-    parts: list[Any] = [result.sentence, "", *([result.order, ""] if result.removals else []), result.table]
-    parts += ["", result.ways] if settings.front else []
-    further = [] if result.fastest_int8 is None else ["--int8", result.fastest_int8]
-    follow = [] if settings.dimensions else [command("export", result.folder, "smaller", *further)]
     warnings, files = list(result.warnings), {}
     if out is not None:
         if not written:
             account = f"{result.account} {mark}"
             exported = lp.export_model(result.folder, out, made=account, dense=result.dense, overwrite=overwrite)
             warnings += exported.warnings
-        follow, files = [], {"Folder": out}
-    elif not follow:
-        parts.append("To write it as a folder: the same command with --out FOLDER")
-    return Done(result=result, parts=parts, warnings=warnings, files=files, next=follow)
+        files = {"Folder": out}
+    return Done(result=result, warnings=warnings, files=files, steps=tuple(following(result, written=out is not None)))
+
+
+def following(result: Shrunk, *, written: bool) -> Iterator[Step]:
+    """Yield a size to try next where these blocks are too few, else how to write the model as a folder."""
+    words = sys.argv[1:]
+    if result.verdict == Verdict.FAILED and (size := result.next_size) is not None:
+        agree = next(removal.agreement for removal in result.removals if len(removal.kept) == size)
+        facts = {"agree": Fact(value=agree, unit="score")}
+        yield Step(name="more blocks", command=replaced(words, "--size", str(size)), facts=facts)
+    if result.dimensions is not None and not written:
+        yield Step(name="folder", command=(*words, "--out", "smaller"))
+    elif not written:
+        int8 = () if result.fastest_int8 is None else ("--int8", result.fastest_int8)
+        yield Step(name="folder", command=("export", result.folder, "smaller", *int8))
 
 
 def _reading(call: PageCall) -> dict[str, Any]:
