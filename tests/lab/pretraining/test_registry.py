@@ -44,16 +44,16 @@ def build(encoder, protocol, masking):
 SHUFFLED = PretrainingObjective(about="trained to fill in masked tokens of moved texts", builder="toy_plugin:build")
 """
 STUDY = """
-objectives = ["mlm", "shuffled"]
-finetuning_seeds = 1
-[sizes]
-s = { n_blocks = 2, hidden_size = 8, heads = 2, intermediate_size = 16 }
-[pretraining]
+seeds = 1
+[[step]]
+pretrain = ["mlm", "shuffled"]
 steps = 2
 batch_size = 8
 max_length = 64
 held_out = 20
-[task]
+[step.sizes]
+s = { n_blocks = 2, hidden_size = 8, heads = 2, intermediate_size = 16 }
+[[tasks]]
 source = "language"
 examples = [24, 20, 20]
 [budget.one]
@@ -135,6 +135,6 @@ def test_an_objective_of_another_package(shuffled: None, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_a_lab_study_of_it(shuffled: None, tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY)
-    result = json.loads(layerprobe(tmp_path, "lab", "study", "study.toml", "--device", "cpu", "--json", "--quiet"))
+    result = json.loads(layerprobe(tmp_path, "lab", "run", "study.toml", "--device", "cpu", "--json", "--quiet"))
     assert {effect["family"] for effect in result["effects"]} == {"shuffled"}
     assert [entry["family"] for entry in result["zoo"]["entries"]] == ["mlm", "mlm", "shuffled", "shuffled"]
