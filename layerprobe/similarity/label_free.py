@@ -19,36 +19,27 @@ COMPETING = 512
 """Texts among which InfoNCE looks for the other copy, whatever their number: rules were fitted to values of so many."""
 
 
-def infonce(views: ArrayLike, *, competing: int = COMPETING, name: str = "the layer") -> float:
-    """Return InfoNCE's lower bound of what one view of a text tells of another, among K competing texts.
+def infonce_influences(views: ArrayLike, *, competing: int = COMPETING, name: str = "the layer") -> tuple[float, Array]:
+    """Return InfoNCE's lower bound of what one view of a text tells of another, and how each text pulls at it.
 
         log K - mean_i [ log(e_ii + (K - 1) mean_(j != i) e_ij) - log e_ii ],   e_ij = exp(cos(x_i, y_j) / 0.1),
 
-    the mean of both directions, x and y being the first two views. With n = K texts, the sum over all of them is the
-    paper's. The mean over the others stands for K - 1 of them, so that more or fewer texts do not change what it is of;
-    more than K texts are divided at random into parts of at most K.
-
-    Views are (view, text, feature), at least two of two texts.
-
-    Returns:
-        Nats, at most log K; 0 where a view tells nothing, and below where it misleads.
-
-    Source: van den Oord et al. 2018 (arXiv 1807.03748), equations 4 and 5.
-    """
-    return infonce_influences(views, competing=competing, name=name)[0]
-
-
-def infonce_influences(views: ArrayLike, *, competing: int = COMPETING, name: str = "the layer") -> tuple[float, Array]:
-    """Return InfoNCE, see `infonce`, and how each text pulls at it.
+    the mean of both directions, x and y being the first two views, among K competing texts. With n = K texts, the sum
+    over all of them is the paper's. The mean over the others stands for K - 1 of them, so that more or fewer texts do
+    not change what it is of; more than K texts are divided at random into parts of at most K.
 
     The pull of a text is n - 1 times what leaving it out takes away, both as the one to be found and as one that it is
     mistaken for, less the mean of all: pseudo-values, whose variance over n is the jackknife's. Few texts are hard to
     tell apart, and weigh so much in pairs that a derivative would miss up to two thirds of the error.
 
-    Returns:
-        Nats, and (n,) influence values of mean 0.
+    Views are (view, text, feature), at least two of two texts.
 
-    Source: Efron and Stein 1981 (Annals of Statistics 9).
+    Returns:
+        Nats, at most log K, 0 where a view tells nothing and below where it misleads; and (n,) influence values of
+        mean 0.
+
+    Source: van den Oord et al. 2018 (arXiv 1807.03748), equations 4 and 5; Efron and Stein 1981 (Annals of Statistics
+    9).
     """
     x, y, *_ = _checked_views(views, name=name)
     n = len(x)

@@ -15,7 +15,7 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.readings.reading import READINGS, LayerCurve, Reading, alone
 from layerprobe.readings.source import read_curves, text_views
-from layerprobe.similarity.label_free import infonce
+from layerprobe.similarity.label_free import infonce_influences
 from tests.models import N_BLOCKS, TEXTS, given, save_tiny
 
 DISTINCT = tuple(dict.fromkeys(TEXTS))
@@ -50,7 +50,7 @@ def test_all_readings_have_every_layer_and_survive_json(model: str, tmp_path: Pa
     seen = extract(given(model, options), tuple(dict.fromkeys(copy for each in copies for copy in each)))
     for layer in range(N_BLOCKS + 1):
         rows = np.array([seen.layer(layer)[seen.rows(each)] for each in copies])
-        assert curves["InfoNCE"].values[layer] == pytest.approx(infonce(rows))
+        assert curves["InfoNCE"].values[layer] == pytest.approx(infonce_influences(rows))[0]
     assert read_curves(given(model, options), TEXTS, alone(), n_altered=4) == curves
 
 

@@ -1,6 +1,7 @@
 """InfoNCE is its definition, and knows the answers that are known."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.similarity.inference import curve_uncertainty
-from layerprobe.similarity.label_free import TEMPERATURE, infonce, infonce_influences
+from layerprobe.similarity.label_free import TEMPERATURE, infonce_influences
 
 Array = NDArray[np.float64]
 quick = settings(max_examples=25, deadline=None)
@@ -22,6 +23,10 @@ def views_of(seed: int, *, noise: float = 0.5) -> Array:
     rng = np.random.default_rng(seed)
     q, n, d = rng.integers(2, 5), rng.integers(3, 20), rng.integers(3, 20)
     return rng.normal(size=(n, d)) + 1 + noise * rng.normal(size=(q, n, d))
+
+
+def infonce(views: Array, **settings: Any) -> float:
+    return infonce_influences(views, **settings)[0]
 
 
 def unit(x: Array) -> Array:
