@@ -137,7 +137,7 @@ def _stored(root: Path, checkpoints: list[Any]) -> list[Kind]:
     def embed(folder: Path) -> Any:
         both = [extract(given(each, options(folder)), texts) for each in checkpoints]
         return [[each.layer(layer).tolist() for layer in range(each.n_layers)] for each in both] + [
-            [each.stored.sample_ids.tolist(), to_dict(each.model), each.warnings] for each in both
+            [(each.stored.directory / "samples.json").read_text(), to_dict(each.model), each.warnings] for each in both
         ]
 
     def results(folder: Path) -> Any:

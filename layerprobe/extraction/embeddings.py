@@ -335,13 +335,18 @@ def extract_read(
     settings = {name: value for name, value in model.settled.changed(PLAIN).items() if name in EMBEDDING_OPTIONS}
     layers = _varying(stored) if len(distinct) > 1 else range(stored.n_layers)
     warnings = [*(reading_cautions(model, distinct) if look else ())]
-    warnings += [f"{warning} for {model.label}" for warning in _warnings(stored)]
+    # the model is named now, as it can have moved
+    manifest = stored.manifest
+    if manifest.n_cut:
+        limit = manifest.description["max_length"]
+        warnings.append(f"{manifest.n_cut} of {manifest.n_rows} texts were cut at {limit} tokens for {model.label}")
+    warnings += [f"{warning} for {model.label}" for warning in manifest.description["warnings"]]
     notes = [note for prompt in prompts for note in recipe.notes(pooling, prompt)]
     warnings += dict.fromkeys(f"{model.label} is read with {note}" for note in notes)
     warnings += left_out_layers(model.label, pooling, layers, stored.n_layers)
     return Embeddings(
         # the user's own name for the model: a moved folder has the same fingerprint
-        model=replace(from_dict(ModelDescription, stored.manifest.description["model"]), **model.naming),
+        model=replace(from_dict(ModelDescription, manifest.description["model"]), **model.naming),
         pooling=pooling,
         distinct=distinct,
         bare=read.bare if distinct is read.texts else distinct,
@@ -614,9 +619,10 @@ def _writer(
     store: Store, key: StoreKey, encoder: Encoder, texts: Sequence[str], model: Resolved, graph: Graph | None
 ) -> AbstractContextManager[ShardWriter]:
     size = replace(encoder.description, hidden_size=width_of(encoder, key.dim))
+    slow = "padding would change the states: texts were batched by equal length"
     description = {
         "model": to_dict(size),
-        "warnings": _slowed_down(encoder),
+        "warnings": [] if encoder.padding_invariant else [slow],
         "max_length": encoder.limit(model.max_length),
         "backend": _backend(graph),
     }
@@ -634,22 +640,6 @@ def _backend(graph: Graph | None) -> str:
 
 def _tokenize(encoder: Encoder, texts: Sequence[str], model: Resolved, key: StoreKey) -> Prepared:
     return encoder.tokenize(prompted(model.prompt, texts), max_length=model.max_length, unpooled=key.unpooled)
-
-
-def _warnings(stored: StoredEmbeddings) -> list[str]:
-    """Return warnings of what was cut or slowed down; the model is named later, as it can have moved."""
-    manifest = stored.manifest
-    n_cut, limit = manifest.n_cut, manifest.description.get("max_length")
-    # in formats 1 and 2 it is among the warnings
-    cut = [f"{n_cut} of {manifest.n_rows} texts were cut at {limit} tokens"] if n_cut and limit is not None else []
-    return [*cut, *manifest.description["warnings"]]
-
-
-def _slowed_down(encoder: Encoder) -> list[str]:
-    warnings = []
-    if not encoder.padding_invariant:
-        warnings.append("padding would change the states: texts were batched by equal length")
-    return warnings
 
 
 def embed_elsewhere(workers: Workers, writer: ShardWriter, checkpoint: Resolved, texts: Sequence[str]) -> None:

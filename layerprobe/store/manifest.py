@@ -212,11 +212,6 @@ class Manifest:
         return index * self.rows_per_shard, min((index + 1) * self.rows_per_shard, self.n_rows)
 
     @property
-    def bytes(self) -> int:
-        """What all files take when they are there, but for headers."""
-        return entry_bytes(self.key, n_rows=self.n_rows, n_layers=self.n_layers, width=self.width)
-
-    @property
     def n_cut(self) -> int:
         """Texts of the finished shards that were cut at the maximum length."""
         return sum(shard.n_cut for shard in self.shards)

@@ -20,16 +20,8 @@ from safetensors.numpy import save
 from layerprobe.checks import one_layer
 from layerprobe.errors import DamagedStoreError, DataError, StoreError, option
 from layerprobe.files.atomic import TEMPORARY, make_directory, store_errors, write_whole
-from layerprobe.files.inputs import open_regular, read_document
-from layerprobe.store.manifest import (
-    SAMPLE_BYTES,
-    SAMPLES,
-    Manifest,
-    StoredFile,
-    read_manifest,
-    stored_file,
-    write_manifest,
-)
+from layerprobe.files.inputs import open_regular
+from layerprobe.store.manifest import SAMPLES, Manifest, StoredFile, read_manifest, stored_file, write_manifest
 
 log = logging.getLogger(__name__)
 
@@ -51,11 +43,6 @@ class StoredEmbeddings:
 
     directory: Path
     manifest: Manifest
-
-    @property
-    def sample_ids(self) -> NDArray[np.uint64]:
-        """By row: what `key.sample_ids` gives of its text."""
-        return _read_samples(self.directory, self.manifest)
 
     @property
     def n_layers(self) -> int:
@@ -327,17 +314,6 @@ def _as_json(ids: NDArray[np.uint64]) -> bytes:
     rows = np.tile(np.frombuffer(b'"0123456789abcdef", ', dtype=np.uint8), (len(ids), 1))
     rows[:, 1:17] = np.frombuffer(digits, dtype=np.uint8).reshape(-1, 16)
     return b"[" + rows.tobytes()[:-2] + b"]"
-
-
-def _read_samples(directory: Path, manifest: Manifest) -> NDArray[np.uint64]:
-    path = directory / SAMPLES
-    with _reading(path, "it", ValueError):
-        data = read_document(path, limit=None)
-        digits = np.frombuffer(data[1:-1] + b", ", dtype=np.uint8).reshape(-1, SAMPLE_BYTES)[:, 1:17]
-        ids = np.frombuffer(bytes.fromhex(digits.tobytes().decode("ascii")), dtype=">u8").astype(np.uint64)
-    if len(ids) != manifest.n_rows or _as_json(ids) != data:
-        raise damaged(path, f"expected the ids of {manifest.n_rows} rows")
-    return ids
 
 
 def _check_embeddings(embeddings: NDArray[np.float32], shape: tuple[int, int, int], dtype: str) -> None:

@@ -1,4 +1,6 @@
+import json
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +11,10 @@ from layerprobe.store.shards import StoredEmbeddings, check_files
 from layerprobe.store.store import Store
 
 N_LAYERS, WIDTH = 3, 4
+
+
+def ids_of(stored: StoredEmbeddings) -> Any:
+    return json.loads((stored.directory / "samples.json").read_text())
 
 
 def key_of(texts, **fields) -> StoreKey:

@@ -5,7 +5,7 @@ import numpy as np
 
 from layerprobe.store.manifest import StoreKey, sample_ids, texts_digest
 from layerprobe.store.store import Store
-from tests.store.conftest import problems
+from tests.store.conftest import ids_of, problems
 
 ARCHIVES = Path(__file__).parent / "archives"
 V4 = ARCHIVES / "v4"
@@ -35,7 +35,7 @@ def test_every_format_since_0_4_is_read_for_ever():
         assert stored is not None
         manifest = stored.manifest
         assert (stored.n_layers, manifest.n_rows, manifest.width, manifest.n_cut) == (3, 5, 4, n_cut)
-        np.testing.assert_array_equal(stored.sample_ids, sample_ids(TEXTS))
+        assert ids_of(stored) == [f"{number:016x}" for number in sample_ids(TEXTS)]
         assert manifest.description == {"architecture": "bert", "parameters": [10, 20, 30], "seconds": 1.5}
         for layer in range(3):
             np.testing.assert_array_equal(stored.layer(layer), VALUES[layer])  # eighths are float16

@@ -99,26 +99,6 @@ def test_a_flipped_bit_is_found_by_its_checksum(store, texts, fill, key_of, valu
     np.testing.assert_array_equal(fill(store, texts).layer(2), values_of(texts)[2])
 
 
-def test_garbled_sample_ids_are_named(store, texts, fill, key_of):
-    path = fill(store, texts).directory / "samples.json"
-    path.write_bytes(b"[" + path.read_bytes()[1:-1] + b",")
-    vouch_for(path)
-    with pytest.raises(DamagedStoreError, match=r"samples\.json is damaged, expected the ids of 5 rows"):
-        _ = store.open(key_of(texts)).sample_ids
-    path.write_bytes(path.read_bytes().replace(b"a", b"x"))
-    vouch_for(path)
-    with pytest.raises(DamagedStoreError, match=r"samples\.json is damaged, it is garbled"):
-        _ = store.open(key_of(texts)).sample_ids
-
-
-def test_too_few_sample_ids_are_named(store, texts, fill, key_of):
-    path = fill(store, texts).directory / "samples.json"
-    fewer(path)
-    vouch_for(path)
-    with pytest.raises(DamagedStoreError, match=r"samples\.json is damaged, it is garbled"):
-        _ = store.open(key_of(texts)).sample_ids
-
-
 def test_a_shard_that_goes_while_rows_are_read_is_named(store, texts, fill):
     stored = fill(store, texts)
     rows = stored.rows(0)
@@ -228,8 +208,6 @@ def test_what_is_no_file_is_named_where_a_reader_has_an_entry_open(store, texts,
         rows[0:5]
     with pytest.raises(StoreError, match="is damaged, it is "):
         stored.layer(0)
-    with pytest.raises(StoreError, match=SAMPLES):
-        _ = stored.sample_ids
     assert store.entries()[0].state == "damaged"
     assert problems(store)
 
