@@ -13,8 +13,9 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from layerprobe.files.serialisation import to_json
+from layerprobe.results.document import typeset, without_folders
 from layerprobe.results.kept import read_result
-from layerprobe.results.page import render, typeset, without_folders
+from layerprobe.results.page import render
 from layerprobe.results.parts import table_of
 from layerprobe.results.shown import Shown, make_page
 from layerprobe.results.table import Table

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from layerprobe.errors import DataError
 from layerprobe.results.items import Array, Explored
 from layerprobe.results.markup import Markup, element, join
 from layerprobe.results.style import styled
@@ -48,29 +47,11 @@ def with_items(page: Page, *, texts: bool | None = None) -> Page:
     items = packed(explored)
     fits = texts or len(items) <= LARGEST
     place = 1 + max((i for i, section in enumerate(page.sections) if section.name == "layers"), default=-1)
-    section = explored_section(explored, len(items)) if fits else left_out(len(items), explored.units)
+    part = section_of(explored, len(items)) if fits else left_out(explored, len(items))
+    heading = f"Look at the {explored.units}"
+    section = Section(name="explore", heading=heading, parts=(part,), kind="explore" if fits else None)
     sections = (*page.sections[:place], section, *page.sections[place:])
     return replace(page, sections=sections, items=items if fits else "")
-
-
-def explore_page(result: Any) -> Page:
-    """Return a page of the items of a result alone; DataError where it knows none."""
-    explored = items_of(result)
-    if explored is None:
-        raise DataError(
-            f"expected a {type(result).__name__} that was computed here from a task whose items can be shown, got one "
-            "that was read from a file, or is of several tasks or of texts alone"
-        )
-    items = packed(explored)
-    return Page(
-        heading=f"Look at the {explored.units}",
-        kind="single items",
-        about=explored.task,
-        sections=(explored_section(explored, len(items)),),
-        items=items,
-        result=result,
-        stem="layerprobe-items",
-    )
 
 
 def page_data(explored: Explored) -> dict[str, Any]:
@@ -115,27 +96,24 @@ def packed(explored: Explored) -> str:
     return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), mtime=0)).decode()
 
 
-def explored_section(explored: Explored, size: int) -> Section:
-    """Return the section in which a reader compares two layers item by item; `size` is that of the items, in bytes."""
+def section_of(explored: Explored, size: int) -> Markup:
+    """Return what lets a reader compare two layers item by item; `size` is that of the items, in bytes."""
     about = f"{explored.counted}: {readable(size)} of this page. --no-texts leaves them out."
     wrong = f"Error: {explored.error}. More than {explored.limit:g} counts as wrong."
-    mapped = any(group.places for group in explored.groups)
-    parts = [
+    maps = (_plot(f"map-{side}", "Map of the texts") for side in "ab")
+    mapped = element("div", element("div", *maps, class_="pair"), element("p", _MAP, class_="reading"), id="maps")
+    return join(
         element("p", about, class_="reading"),
         element("div", *(_side(explored, side) for side in ("A", "B")), class_="sides"),
         element("div", *(_plot(f"items-{side}", "What it outputs") for side in "ab"), class_="pair"),
-        element("div", *(_plot(f"map-{side}", "Map of the texts") for side in "ab"), class_="pair", id="maps")
-        if mapped
-        else None,
-        element("p", _MAP, class_="reading") if mapped else None,
+        mapped if any(group.places for group in explored.groups) else None,
         element("div", *_filters(explored), class_="filters"),
         element("p", "", id="items-found", role="status"),
         element("div", "", id="items-table", role="group", aria_label=explored.units),
         element("button", "Show more", type="button", id="items-more"),
         element("p", wrong, class_="reading"),
         element("noscript", element("p", "Single items need JavaScript.", class_="missing")),
-    ]
-    return Section(name="explore", heading=f"Look at the {explored.units}", parts=tuple(parts), kind="explore")
+    )
 
 
 _MAP = (
@@ -144,10 +122,10 @@ _MAP = (
 )
 
 
-def left_out(size: int, units: str) -> Section:
-    """Return the section of a page that would be too large with its items."""
-    about = f"With its {units} this page would be {readable(size)} larger. They are left out; --with-texts shows them."
-    return Section(name="explore", heading=f"Look at the {units}", parts=(element("p", about, class_="missing"),))
+def left_out(explored: Explored, size: int) -> Markup:
+    """Return what stands on a page that would be too large with its items."""
+    about = f"With its {explored.units} this page would be {readable(size)} larger. They are left out; --with-texts"
+    return element("p", f"{about} shows them.", class_="missing")
 
 
 def readable(size: int) -> str:

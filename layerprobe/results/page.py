@@ -1,43 +1,22 @@
 """A page as one self-contained HTML file. Knows HTML and files, not what is shown."""
 
-import base64
-import functools
-import gzip
-import hashlib
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import Any
 
-from plotly.offline import get_plotlyjs, get_plotlyjs_version
-
-from layerprobe.checks import check_choice, check_extra
-from layerprobe.errors import DataError, MissingPackageError, is_unreliable
+from layerprobe.errors import DataError, is_unreliable
 from layerprobe.files.atomic import write_file
-from layerprobe.files.serialisation import to_json
-from layerprobe.names import short_name
-from layerprobe.results import numbers
+from layerprobe.results.document import document, figure_element, image
 from layerprobe.results.draw import drawn
-from layerprobe.results.markup import Markup, element, escape, join, script_json
+from layerprobe.results.markup import Markup, element, join
 from layerprobe.results.parts import commands as block
 from layerprobe.results.parts import definitions, folded, listed, section, table_of
 from layerprobe.results.shown import PlotlySource, Shown, is_image
-from layerprobe.results.style import DARK
 from layerprobe.results.table import Table
 from layerprobe.results.values import Figure, Page, Part, Section
 from layerprobe.versions import __version__
-
-CDN = "https://cdn.plot.ly"
-"""Whence a page that does not carry Plotly loads it."""
-_PART = r"[^\s/<>\"'&;:,()\\]+"
-_PATH = re.compile(
-    rf"<pre.*?</pre>|(?<![\w~.:/<-])/(?:{_PART}/)+{_PART}|(?<!\w)[A-Za-z]:[/\\]+(?:{_PART}[/\\]+)+{_PART}", re.DOTALL
-)
-_TEXT = re.compile(r"<(pre|code)\b.*?</\1>|<[^>]*>|[^<]+", re.DOTALL)
 
 
 def write_page(page: Page, path: str | Path, *, plotly: PlotlySource = "embedded") -> Path:
@@ -60,22 +39,11 @@ def write_page(page: Page, path: str | Path, *, plotly: PlotlySource = "embedded
 
 
 def _image(page: Page, kind: str) -> bytes:
-    """Return the first figure of a page as a file of a kind: 900 x 560 points, a map 700 x 700, PNG twice as fine."""
-    check_extra("figures", needed_by=f"a figure as .{kind}")
     if not page.figures:
         raise DataError(
             f"expected a result with a figure to draw as .{kind}, got one without: save it as .html or .csv"
         )
-    figure = page.figures[0]
-    width, height = (700, 700) if "map" in figure.kind.split() else (900, 560)
-    try:
-        image: bytes = figure.plot.to_image(format=kind, width=width, height=height, scale=2 if kind == "png" else 1)
-    except (RuntimeError, TimeoutError) as error:  # of plotly where there is no browser, of kaleido where it ends
-        raise MissingPackageError(
-            f"cannot draw a figure as .{kind}: no Chrome or Chromium that starts was found: install one "
-            "(plotly_get_chrome), or save the page as .html"
-        ) from error
-    return image
+    return image(page.figures[0].plot, kind)
 
 
 def completed(
@@ -175,79 +143,19 @@ def _declared(table: Table, written: str) -> Iterator[Part]:
 
 def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
     """Return a page as HTML with style, scripts, figures and data inside; embedded, it loads nothing at all."""
-    check_choice(plotly, PlotlySource, name="plotly")
-    # without white space, which is half of a matrix with one number per line
-    study = json.dumps(json.loads(to_json(page.result)), ensure_ascii=False, separators=(",", ":"))
-    figures = (f'"{figure.name}": {figure.plot.to_json(engine="json")}' for figure in page.figures)
     sections = [section for section in page.sections if any(part is not None for part in section.parts)]
-    main = join(_header(page), *(_section(page, section) for section in sections))
+    main = join(_header(page), *(_section(section) for section in sections))
     folds = [fold for fold in _folds(page) if any(part is not None for part in fold.parts)]
-    body = join(main, *(_folded(page, fold) for fold in folds), _section(page, _downloads(page)))
-    scripts = (*(("explore.js",) if page.items else ()), "tables.js", "page.js")
-    return Template(_asset("template.html")).substitute(
-        title=without_folders(numbers.typeset_text(escape(f"{page.title} · layerprobe"))),
-        style=_asset("style.css"),
-        contents=_contents([*sections, *folds]),
-        body=without_folders(typeset(body)),
-        study=script_json(without_folders(study)),
-        table=script_json(json.dumps(without_folders(page.table.csv()))),
-        figures=script_json(f"{{{', '.join(figures)}}}"),
-        dark=script_json(json.dumps(DARK)),
-        items=element("script", Markup(page.items), type="application/gzip;base64", id="items") if page.items else "",
-        plotly=_from_cdn() if plotly == "cdn" else _carried(),
-        origin="" if plotly == "embedded" else f" {CDN}",
-        script="\n".join(map(_asset, scripts)),
-    )
-
-
-def typeset(body: str) -> str:
-    """Return HTML with one sign and one spelling of numbers in its text, but for code."""
-    return _TEXT.sub(lambda match: match[0] if match[0].startswith("<") else numbers.typeset_text(match[0]), body)
-
-
-def without_folders(text: str) -> str:
-    r"""Return text with files and folders of this machine by their names alone, but for commands to copy.
-
-    Examples:
-        >>> without_folders("<td>/home/me/bert</td> <pre>score /home/me/bert</pre> (/data/pairs.csv) https://a.b/c/d")
-        '<td>bert</td> <pre>score /home/me/bert</pre> (pairs.csv) https://a.b/c/d'
-        >>> without_folders(r'C:\Users\me\bert "D:\\data\\pairs.csv" C:/Users/me/bert')
-        'bert "pairs.csv" bert'
-    """
-    return _PATH.sub(
-        lambda match: match[0] if match[0].startswith("<") else short_name(match[0].replace("\\\\", "/")), text
-    )
+    body = join(main, *(_folded(fold) for fold in folds), _section(_downloads(page)))
+    contents = _contents([*sections, *folds])
+    about: dict[str, Any] = {"figures": page.figures, "items": page.items, "contents": contents, "plotly": plotly}
+    return document(page.title, body, page.result, page.table, **about)
 
 
 def _contents(sections: Sequence[Section]) -> Markup:
     """Return links to the sections of a long page, for windows with room next to it."""
     links = listed("ul", (element("a", section.heading, href=f"#{section.name}") for section in sections))
     return element("nav", links, aria_label="Contents", class_="contents") if len(sections) > 4 else join()
-
-
-@functools.cache
-def _carried() -> Markup:
-    """Return Plotly as base64 of gzip: two fifths of its size, and every browser of today unpacks it."""
-    packed = base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
-    return element("script", Markup(packed), type="application/gzip;base64", id="plotly")
-
-
-@functools.cache
-def _from_cdn() -> Markup:
-    """Return what loads the same Plotly from `CDN`, and no other: the browser compares its hash."""
-    digest = base64.b64encode(hashlib.sha256(get_plotlyjs().encode()).digest()).decode()
-    return element(
-        "script",
-        id="plotly",
-        src=f"{CDN}/plotly-{get_plotlyjs_version()}.min.js",
-        integrity=f"sha256-{digest}",
-        crossorigin="anonymous",
-        charset="utf-8",
-    )
-
-
-def _asset(name: str) -> str:
-    return (files("layerprobe.results") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _header(page: Page) -> Markup:
@@ -263,7 +171,7 @@ def _header(page: Page) -> Markup:
         element("p", " · ".join(page.facts), class_="key") if page.facts else None,
         None if page.blocks is None else page.blocks.svg(),
         element("aside", element("h2", "Warnings"), fatal, class_="warnings") if fatal else None,
-        None if page.first is None else _figure(page, page.first),
+        None if page.first is None else figure_element(page.first),
     )
 
 
@@ -275,34 +183,17 @@ def _folds(page: Page) -> Iterator[Section]:
     yield section("provenance", "Where the numbers come from", *page.provenance)
 
 
-def _section(page: Page, section: Section) -> Markup:
-    return element(
-        "section", element("h2", section.heading), *_parts(page, section), id=section.name, class_=section.kind
-    )
+def _section(section: Section) -> Markup:
+    return element("section", element("h2", section.heading), *_parts(section), id=section.name, class_=section.kind)
 
 
-def _folded(page: Page, section: Section) -> Markup:
+def _folded(section: Section) -> Markup:
     summary = element("summary", element("h2", section.heading))
-    return element("section", element("details", summary, *_parts(page, section)), id=section.name, class_="fold")
+    return element("section", element("details", summary, *_parts(section)), id=section.name, class_="fold")
 
 
-def _parts(page: Page, section: Section) -> list[Markup]:
-    return [_figure(page, part) if isinstance(part, Figure) else part for part in section.parts if part is not None]
-
-
-def _figure(page: Page, figure: Figure) -> Markup:
-    finding = numbers.typeset_text(figure.finding)
-    entries = sum(trace.showlegend is not False for trace in figure.plot.data)
-    style = figure.style or f"--entries:{entries}"
-    plot = element("div", id=f"plot-{figure.name}", class_=figure.kind, role="group", aria_label=finding, style=style)
-    buttons = (
-        element("button", kind.upper(), type="button", data_plot=figure.name, data_kind=kind, data_filename=name)
-        for name in (f"{page.stem}-{figure.name}",)
-        for kind in ("svg", "png")
-    )
-    save = element("span", *buttons, class_="save")
-    caption = element("figcaption", finding, " ", element("span", figure.reading, class_="reading"), save)
-    return element("figure", plot, caption)
+def _parts(section: Section) -> list[Markup]:
+    return [figure_element(part) if isinstance(part, Figure) else part for part in section.parts if part is not None]
 
 
 def _downloads(page: Page) -> Section:

@@ -118,6 +118,8 @@ class Shown(abc.ABC):
         return f"<{type(self).__name__}: {self.summary}{notes}>"
 
     def _repr_html_(self) -> str:
+        if has_conclusion(self):
+            return str(imported("layerprobe.results.notebook").shown(self))
         table = self.table
         frame = imported("pandas").DataFrame(list(table.lines), columns=[column.head for column in table.shown])
         notes = "".join(f"\n<p>{html.escape(note)}</p>" for note in table.notes)
@@ -150,7 +152,11 @@ class Shown(abc.ABC):
             DataError: If there is nothing to plot, as where nothing was scored.
             LayerProbeError: If plotly is not installed.
         """
-        figures = make_page(self).figures
+        if has_conclusion(self):
+            charts = self.table.charts[:1] if len(self.table) else ()
+            figures = [imported("layerprobe.results.draw").drawn(self.table, chart) for chart in charts]
+        else:
+            figures = make_page(self).figures
         if not figures:
             raise DataError(f"expected a {type(self).__name__} with something to plot, got {self.summary}")
         figure: go.Figure = figures[0].plot
@@ -163,10 +169,9 @@ class Shown(abc.ABC):
             DataError: If it knows no items, as where it was read from a file.
             LayerProbeError: If plotly is not installed.
         """
-        page = imported("layerprobe.results.explore").explore_page(self)
         return element(
             "iframe",
-            srcdoc=imported("layerprobe.results.page").render(page, plotly="cdn"),
+            srcdoc=imported("layerprobe.results.document").items_alone(self),
             sandbox="allow-scripts allow-downloads",
             style="width: 100%; height: 60rem; border: 0",
         )
@@ -183,6 +188,9 @@ class Shown(abc.ABC):
         Raises:
             LayerProbeError: If plotly is not installed, or the file cannot be written.
         """
+        if has_conclusion(self):
+            of_result: Path = imported("layerprobe.results.document").write_page(self, path, plotly=plotly, texts=texts)
+            return of_result
         texts = False if is_image(path) else texts
         made = imported("layerprobe.results.explore").with_items(make_page(self), texts=texts)
         written: Path = imported("layerprobe.results.page").write_page(made, path, plotly=plotly)

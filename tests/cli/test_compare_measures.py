@@ -12,7 +12,7 @@ import pytest
 
 from layerprobe.comparison.values import Comparisons
 from layerprobe.files.serialisation import from_json, to_dict
-from layerprobe.results.page import without_folders
+from layerprobe.results.document import without_folders
 from layerprobe.similarity.registry import MEASURES
 from tests.plugins import install
 from tests.report.test_page import Page

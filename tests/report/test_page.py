@@ -15,7 +15,7 @@ from layerprobe.comparison.values import Comparisons
 from layerprobe.errors import LayerProbeError, unreliable
 from layerprobe.files.serialisation import from_json, to_dict
 from layerprobe.report.comparison import compared_models
-from layerprobe.results import page
+from layerprobe.results import document, page
 from layerprobe.results.markup import element, escape, script_json
 from layerprobe.results.shown import make_page
 from layerprobe.similarity.measures.rsa import RSA
@@ -85,7 +85,7 @@ def test_nothing_is_loaded_from_anywhere(any_finding: Finding) -> None:
 
 def test_the_style_and_script_of_the_page_load_nothing() -> None:
     for name in ("style.css", "page.js", "template.html"):
-        text = page._asset(name).replace("http://www.w3.org/2000/svg", "")
+        text = document._asset(name).replace("http://www.w3.org/2000/svg", "")
         assert not any(word in text for word in ("http:", "https:", "url(", "@import", "fetch(", "XMLHttpRequest"))
 
 
@@ -267,7 +267,7 @@ def test_figures_are_saved_under_names_of_their_own(searched: Finding) -> None:
     buttons = [each for each in Page(rendered(searched)).all("button") if "data-plot" in each]
     names = [(each["data-filename"], each["data-kind"]) for each in buttons]
     assert len(set(names)) == len(names) == 2 * len(make_page(searched).figures)
-    assert all((name or "").startswith("layerprobe-the-layer-to-keep") for name, _ in names)
+    assert all((name or "").startswith("layerprobe-") for name, _ in names)
 
 
 def test_fatal_warnings_stand_above_and_others_are_folded(searched: Finding) -> None:

@@ -9,7 +9,8 @@ import pytest
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from layerprobe.errors import DataError
-from layerprobe.results.page import CDN, render, write_page
+from layerprobe.results.document import CDN
+from layerprobe.results.page import render, write_page
 from layerprobe.results.shown import PlotlySource, make_page
 from layerprobe.study.values import Finding
 from tests.few import few

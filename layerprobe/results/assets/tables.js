@@ -1,15 +1,10 @@
 "use strict";
-// Tables sort and filter.
+// Tables sort.
 (() => {
-  const made = (tag, about = {}, ...children) => {
-    const element = Object.assign(document.createElement(tag), about);
-    element.append(...children);
-    return element;
-  };
-  const value = (row, column) => row.cells[column]?.textContent.replaceAll("−", "-").replaceAll(",", "").replace(/^[<>–]/, "") ?? "";
+  const value = (row, column) => row.cells[column]?.textContent.replaceAll("−", "-").replaceAll(",", "").replace(/^[<>–≈ ]+/, "") ?? "";
   const order = (a, b) => (parseFloat(a) - parseFloat(b)) || a.localeCompare(b, undefined, { numeric: true });
   const sort = (table, head, column) => {
-    const next = { none: "descending", descending: "ascending", ascending: "none" }[head.ariaSort ?? "none"];
+    const next = { none: "descending", descending: "ascending", ascending: "none" }[head.ariaSort];
     for (const other of table.tHead.rows[0].cells) if (other.ariaSort) other.ariaSort = "none";
     head.ariaSort = next;
     const rows = [...table.tBodies[0].rows];
@@ -23,25 +18,15 @@
   };
   for (const scroll of document.querySelectorAll(".scroll:not(.models *)")) {
     const [table] = scroll.children;
-    const rows = [...table.tBodies[0].rows];
-    rows.forEach((row, place) => { row.dataset.row = place; });
-    if (rows.length < 2) continue;
+    if (table.tBodies[0].rows.length < 2) continue;
+    [...table.tBodies[0].rows].forEach((row, place) => { row.dataset.row = place; });
     [...table.tHead.rows[0].cells].forEach((head, column) => {
       if (head.tagName !== "TH") return;
-      const button = made("button", { type: "button", className: "sort", textContent: head.textContent });
+      const button = Object.assign(document.createElement("button"), { type: "button", className: "sort", textContent: head.textContent });
       button.addEventListener("click", () => sort(table, head, column));
       head.replaceChildren(button);
       head.ariaSort = "none";
     });
     scroll.removeAttribute("tabindex"); // its buttons take the focus, which scrolls it
-    if (rows.length < 9) continue;
-    const count = made("output");
-    const words = made("input", { type: "search", placeholder: "Filter rows", ariaLabel: `Filter rows: ${scroll.ariaLabel}` });
-    words.addEventListener("input", () => {
-      const wanted = words.value.toLowerCase().split(/\s+/);
-      for (const row of rows) row.hidden = !wanted.every((word) => row.textContent.toLowerCase().includes(word));
-      count.textContent = words.value && `${rows.filter((row) => !row.hidden).length} of ${rows.length} rows`;
-    });
-    scroll.before(made("p", { className: "filter" }, words, " ", count));
   }
 })();

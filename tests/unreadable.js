@@ -16,7 +16,7 @@
         if (!picture.closest("[aria-label], [aria-hidden], button")) told(picture, "no name");
     const active = "a[href], button, input, select, textarea, summary, [tabindex]";
     for (const element of all(active)) {
-        if (!(element.textContent.trim() || element.getAttribute("aria-label"))) told(element, "no name");
+        if (!(element.textContent.trim() || element.getAttribute("aria-label") || element.labels?.length)) told(element, "no name");
         if (element.querySelector(active) || element.closest("[role=img]")) told(element, "nested");
     }
     for (const head of all("th")) if (!head.textContent.trim()) told(head, "empty head");

@@ -1,0 +1,61 @@
+"""A result in a notebook: the top of its page, with styles inline. Knows HTML, no kind of result."""
+
+import importlib.util
+from collections.abc import Iterator
+
+from layerprobe.results import numbers, words
+from layerprobe.results.conclusion import Verdict
+from layerprobe.results.markup import Markup, element, join
+from layerprobe.results.shown import ROWS, Shown
+from layerprobe.results.table import Table
+
+COLOURS = {
+    Verdict.UNDECIDED: "#b58900",
+    Verdict.FAILED: "#c44e00",
+}
+"""Of the frame of a pill; others are green."""
+
+
+def shown(result: Shown) -> Markup:
+    """Return the answer, how certain it is, four numbers, the first figure, and the first columns of the table."""
+    conclusion = result.conclusion
+    colour = COLOURS.get(conclusion.verdict, "#00966f")
+    pill = f"border: 1.5px solid {colour}; border-radius: 1em; padding: 0.1em 0.8em; font-weight: 600"
+    box = "background: rgba(128, 128, 128, 0.12); border-radius: 8px; padding: 0.5em 0.9em"
+    tiles = (
+        element("div", element("div", number, style="font-size: 1.5em; font-weight: 650"), what, style=box)
+        for number, what in words.tiles(conclusion)
+    )
+    certainty = words.certainty(conclusion)
+    body = join(
+        element("div", words.headline(conclusion), style="font-size: 1.9em; font-weight: 700; line-height: 1.3"),
+        element("span", certainty, style=pill) if certainty else None,
+        element("p", words.sentence(conclusion), style="font-size: 1.1em; max-width: 62ch; margin: 0.7em 0"),
+        element("div", *tiles, style="display: flex; flex-wrap: wrap; gap: 0.6em; margin-bottom: 0.8em"),
+    )
+    return join(Markup(numbers.typeset_text(body)), _figure(result), *_table(result.table))
+
+
+def _figure(result: Shown) -> Markup | None:
+    """Return the first figure, which loads Plotly from the network; None without one, or without plotly."""
+    if not len(result.table) or not result.table.charts or importlib.util.find_spec("plotly") is None:
+        return None
+    return Markup(result.plot().to_html(full_html=False, include_plotlyjs="cdn"))
+
+
+def _table(table: Table) -> Iterator[Markup]:
+    """Yield the first columns, of a long table without the rows in the middle, and its notes."""
+    if not len(table):
+        return
+    left = range(ROWS // 2, len(table) - ROWS // 2) if len(table) > ROWS else range(0)
+    rows = []
+    for row, cells in enumerate(zip(*(column.cells for column in table.first), strict=True)):
+        is_chosen = bool(table.marks) and table.marks[row] == "chosen"
+        look = "font-weight: 700; background: rgba(0, 150, 111, 0.15)" if is_chosen else None
+        if row not in left:
+            rows.append(element("tr", *(element("td", numbers.typeset_text(cell)) for cell in cells), style=look))
+        elif row == left.start:
+            rows.append(element("tr", element("td", f"… {len(left):,} more", colspan=str(len(table.first)))))
+    head = element("tr", *(element("th", column.head) for column in table.first))
+    yield element("table", element("thead", head), element("tbody", *rows))
+    yield from (element("p", note) for note in table.notes)

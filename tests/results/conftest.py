@@ -1,0 +1,16 @@
+"""Words of the results of `made`, and a browser."""
+
+import pytest
+
+from layerprobe.results import words
+from tests.browser import browser  # noqa: F401 - the fixture
+
+from .made import TEMPLATES
+
+
+@pytest.fixture
+def templates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let results that are made by hand have words of their own."""
+    every = words._words()
+    every |= {name: every.get(name, {}) | section for name, section in TEMPLATES.items()}
+    monkeypatch.setattr(words, "_words", lambda: every)
