@@ -4,10 +4,11 @@ import base64
 import functools
 import gzip
 import hashlib
+import itertools
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -21,9 +22,8 @@ from layerprobe.errors import DataError, MissingPackageError, is_unreliable
 from layerprobe.files.atomic import write_file
 from layerprobe.files.serialisation import to_json
 from layerprobe.names import short_name
-from layerprobe.results import numbers, words
-from layerprobe.results.conclusion import Conclusion, Verdict
-from layerprobe.results.draw import drawn
+from layerprobe.results import draw, numbers, words
+from layerprobe.results.conclusion import Conclusion, Step, Verdict
 from layerprobe.results.explore import LARGEST, items_of, left_out, packed, section_of
 from layerprobe.results.items import Explored
 from layerprobe.results.markup import Markup, element, escape, join, script_json
@@ -51,6 +51,7 @@ def write_page(
     warnings: Sequence[str] = (),
     texts: bool | None = None,
     beside: Sequence[Shown] = (),
+    steps: Sequence[Step] | None = None,
 ) -> Path:
     """Write the page of a result and return its path; a reader sees the old file or the whole new one.
 
@@ -62,6 +63,7 @@ def write_page(
         warnings: Further ones, such as those about the data.
         texts: Whether single items are shown, with their texts; by default where that adds no more than 1.5 MB.
         beside: Results whose tables and charts come below.
+        steps: What to do next, instead of what the result says.
 
     Raises:
         DataError: If there is nothing to plot, and the file is that of a figure.
@@ -70,7 +72,7 @@ def write_page(
     """
     if is_image(path):
         return write_file(Path(path), image(result.plot(), Path(path).suffix.lower()[1:]))
-    page = render(result, plotly=plotly, command=command, warnings=warnings, texts=texts, beside=beside)
+    page = render(result, plotly=plotly, command=command, warnings=warnings, texts=texts, beside=beside, steps=steps)
     # A folder name that is no UTF-8 holds lone surrogates; as \udc80 they are right in JSON and legible in text.
     return write_file(Path(path), page.encode("utf-8", "backslashreplace"))
 
@@ -83,31 +85,29 @@ def render(
     warnings: Sequence[str] = (),
     texts: bool | None = None,
     beside: Sequence[Shown] = (),
+    steps: Sequence[Step] | None = None,
 ) -> str:
     """Return the page of a result as HTML with style, scripts, figures and data inside; see `write_page`."""
-    conclusion, figures = result.conclusion, list[Figure]()
+    conclusion = result.conclusion if steps is None else replace(result.conclusion, steps=tuple(steps))
     warnings = tuple(dict.fromkeys((*warnings, *getattr(result, "warnings", ()))))
-    table = result.table
-    drawings = [*_charts(table, figures)]
-    headings = [chart.heading or chart.name for chart in table.charts[1:]]
+    figures: list[Figure] = []
+    (table, drawings), *details = _tables(result, figures)
+    further = zip((chart.heading or table.title for chart in table.charts[1:]), drawings[1:], strict=False)
     source = None if texts is False else items_of(result)
     explored, items = (None, "") if source is None else _explored(source, texts)
-    made = {**result.provenance, "Command": element("code", command) if command else None}
+    made = {**result.sources, "Command": element("code", command) if command else None}
     parts = (
         _top(conclusion, [warning for warning in warnings if is_unreliable(warning)]),
         *drawings[:1],
         section("rows", table.title, table_of(table)),
         _trust(conclusion, [warning for warning in warnings if not is_unreliable(warning)]),
         explored,
-        *(
-            section(f"beside-{number}", one.summary, *_charts(one.table, figures), table_of(one.table))
-            for number, one in enumerate(beside, start=1)
-        ),
+        *(_beside(n, one, figures) for n, one in enumerate(beside, start=1)),
         section(
             "more",
             "See more",
-            *(folded(heading, figure) for heading, figure in zip(headings, drawings[1:], strict=False)),
-            *(folded(detail.title, *_charts(detail, figures), table_of(detail)) for detail in result.details),
+            *(folded(heading, drawing) for heading, drawing in further),
+            *(folded(detail.title, *places, table_of(detail)) for detail, places in details),
             folded("Where the numbers come from", definitions(made | {"Version": f"layerprobe {__version__}"})),
         ),
         _downloads(table, f"layerprobe-{conclusion.kind}"),
@@ -225,12 +225,23 @@ def _explored(explored: Explored, texts: bool | None) -> tuple[Markup | None, st
     return section("explore", heading, section_of(explored, len(items)), kind="explore"), items
 
 
-def _charts(table: Table, figures: list[Figure]) -> Iterator[Markup]:
-    """Yield the charts of a table, and add them to the figures of a page, with names of their own."""
-    for chart in table.charts if len(table) else ():
-        figure = replace(drawn(table, chart), name=f"figure-{len(figures) + 1}")
-        figures.append(figure)
-        yield figure_element(figure)
+def _tables(result: Shown, figures: list[Figure]) -> list[tuple[Table, list[Markup]]]:
+    """Return the tables of a result, each with its figures, which are added to those of the page by new names."""
+    drawings, tables = iter(draw.figures(result)), []
+    for table in (result.table, *result.details):
+        places = []
+        for figure in itertools.islice(drawings, len(table.charts) if len(table) else 0):
+            figures.append(replace(figure, name=f"figure-{len(figures) + 1}"))
+            places.append(figure_element(figures[-1]))
+        tables.append((table, places))
+    return tables
+
+
+def _beside(number: int, result: Shown, figures: list[Figure]) -> Markup | None:
+    """Return the section of a further result: its figures and tables."""
+    (table, places), *details = _tables(result, figures)
+    rest = (folded(detail.title, *of_detail, table_of(detail)) for detail, of_detail in details)
+    return section(f"beside-{number}", words.headline(result.conclusion), *places, table_of(table), *rest)
 
 
 def figure_element(figure: Figure) -> Markup:

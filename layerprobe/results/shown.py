@@ -152,11 +152,7 @@ class Shown(abc.ABC):
             DataError: If there is nothing to plot, as where nothing was scored.
             LayerProbeError: If plotly is not installed.
         """
-        if has_conclusion(self):
-            charts = self.table.charts[:1] if len(self.table) else ()
-            figures = [imported("layerprobe.results.draw").drawn(self.table, chart) for chart in charts]
-        else:
-            figures = make_page(self).figures
+        figures = imported("layerprobe.results.draw").figures(self) if has_conclusion(self) else make_page(self).figures
         if not figures:
             raise DataError(f"expected a {type(self).__name__} with something to plot, got {self.summary}")
         figure: go.Figure = figures[0].plot

@@ -133,7 +133,7 @@ class Cut(Shown):
         return (runs,)
 
     @property
-    def provenance(self) -> Mapping[str, str]:
+    def sources(self) -> Mapping[str, str]:
         return {"Model": "rtd, revision 4f1c2", "Data": "pairs.csv, digest 93ab…", "Seeds": "0 and 1"}
 
 

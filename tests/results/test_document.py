@@ -58,8 +58,8 @@ def test_the_results_beside_it_come_with_their_tables_and_charts() -> None:
     page = render(Cut(), beside=(Cut(more=0),), plotly="cdn")
 
     figures = json.loads(Page(page).data("figures"))
-    assert [*figures] == ["figure-1", "figure-2", "figure-3"]
-    assert page.count('class="scroll"') == 3
+    assert [*figures] == ["figure-1", "figure-2", "figure-3", "figure-4"]
+    assert page.count('class="scroll"') == 4
 
 
 def test_names_of_the_machine_and_markup_of_the_data_do_not_get_on_the_page(tmp_path: Path) -> None:
