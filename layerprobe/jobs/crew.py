@@ -40,10 +40,6 @@ class Plan(Generic[J, A]):
     unit: str = "jobs"
     """What progress counts."""
 
-    def read(self) -> dict[J, A]:
-        """Return what is there."""
-        return {job: answer for job in self.jobs if (answer := self.done(job)) is not None}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
