@@ -25,6 +25,13 @@ from layerprobe.training.artifact import SavedStep, SavedSteps
 from layerprobe.training.masking import Corpus, MaskedBatch, Objective, epoch_batches, rates_of
 from layerprobe.training.values import StepMetrics
 
+logger = logging.getLogger(__name__)
+
+EVALUATION_BATCH_TOKENS = 4096
+# Prefixes of the names of saved tensors.
+MODEL, RNG = "model.", "rng."
+# Numbers of a `Trainer` that a saved step keeps.
+COUNTED = ("step", "n_tokens", "seconds", "training_seconds", "totals")
 _PREFIX = "optimizer."
 
 
@@ -65,15 +72,6 @@ def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tenso
             number, _, field = name.removeprefix(_PREFIX).partition(".")
             states.setdefault(int(number), {})[field] = tensor
     optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
-
-
-logger = logging.getLogger(__name__)
-
-EVALUATION_BATCH_TOKENS = 4096
-# By which a run is timed before it begins.
-MODEL, RNG = "model.", "rng."
-# Numbers of a `Trainer` that a saved step keeps.
-COUNTED = ("step", "n_tokens", "seconds", "training_seconds", "totals")
 
 
 class Trainer:

@@ -57,11 +57,6 @@ class Recorded:
         return self.tuned.n_layers
 
     @property
-    def validation(self) -> Array:
-        """(layers, seeds)."""
-        return np.array(self.tuned.validation)
-
-    @property
     def full_sweep(self) -> float:
         """Cost of the paper's sweep in block-steps."""
         return PAPER_SEEDS * self.n_layers * (self.n_layers + 1) / 2
@@ -84,7 +79,7 @@ class Recorded:
     def best_of(self, layers: Iterable[int], seeds: tuple[int, ...]) -> Answer:
         """Return the layer of the highest mean over seeds on validation, for a run of every layer with every seed."""
         tried = sorted(layers)
-        means = self.validation[np.ix_(tried, seeds)].mean(axis=1).tolist()
+        means = np.array(self.tuned.validation)[np.ix_(tried, seeds)].mean(axis=1).tolist()
         return Answer(layer=tried[best_of(means)], cost=self.share(len(seeds) * _block_steps(tried)), seeds=seeds)
 
     def search(self, budget_steps: float, *, first: int = 0) -> Answer | None:

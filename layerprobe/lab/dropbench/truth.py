@@ -12,7 +12,7 @@ Knows numbers only.
 import functools
 import math
 import operator
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -88,16 +88,20 @@ def best_layers(tuned: TunedLayers, *, level: float = LEVEL) -> tuple[int, ...]:
 
 def chances_of_best(tuned: TunedLayers) -> Array:
     """Return (layers,): how often each is the best where the mean test scores are redrawn within their errors."""
-    drawn = np.array(tuned.test).mean(axis=1) + _errors_of_means(tuned)
-    shares: Array = np.bincount(drawn.argmax(axis=1), minlength=tuned.n_layers) / len(drawn)
+    shares: Array = np.bincount(_redrawn_means(tuned).argmax(axis=1), minlength=tuned.n_layers) / DRAWS
     return shares
 
 
 def chances_within(tuned: TunedLayers, tolerance: float = MARGIN) -> Array:
     """Return (layers,): how often each is within the tolerance of the best where the mean test scores are redrawn."""
-    drawn = np.array(tuned.test).mean(axis=1) + _errors_of_means(tuned)
+    drawn = _redrawn_means(tuned)
     shares: Array = (drawn >= drawn.max(axis=1, keepdims=True) - tolerance).mean(axis=0)
     return shares
+
+
+def _redrawn_means(tuned: TunedLayers) -> Array:
+    means: Array = np.array(tuned.test).mean(axis=1) + _errors_of_means(tuned)
+    return means
 
 
 def regrets(tuned: TunedLayers, seeds: Sequence[int] | None = None) -> Array:
@@ -244,37 +248,31 @@ def objective_effects(entries: Sequence[ZooEntry], *, level: float = LEVEL) -> t
     The mean over seeds of the differences has Student's t interval; not corrected for how many effects there are.
     Entries without a twin are left out. The effects are by task, family, budget and size in the order of the entries.
     """
-    tasks = dict.fromkeys(entry.task for entry in entries)
-    return tuple(
-        effect for task in tasks for effect in _effects([entry for entry in entries if entry.task == task], level)
-    )
-
-
-def _effects(entries: Sequence[ZooEntry], level: float) -> Iterator[ObjectiveEffect]:
-    """Yield the effects on one task."""
     twins = {_place(entry): entry for entry in entries if entry.family == TWIN}
     pairs = [(entry, twins[_place(entry)]) for entry in entries if entry.family != TWIN and _place(entry) in twins]
-    for family in dict.fromkeys(entry.family for entry, _ in pairs):
-        of_family = [pair for pair in pairs if pair[0].family == family]
-        for budget in dict.fromkeys(name for entry, _ in of_family for name in entry.budgets):
-            tuned = [pair for pair in of_family if all(budget in entry.budgets for entry in pair)]
-            for size in (None, *dict.fromkeys(entry.size for entry, _ in tuned)):
-                chosen = [pair for pair in tuned if size in (None, pair[0].size)]
-                if not chosen:
-                    continue
-                values, of_twins = (
-                    tuple(truth(pair[side].budgets[budget]).effect for pair in chosen) for side in range(2)
-                )
-                yield ObjectiveEffect(
-                    family=family,
-                    task=entries[0].task,
-                    size=size,
-                    budget=budget,
-                    models=tuple(entry.name for entry, _ in chosen),
-                    values=values,
-                    twins=of_twins,
-                    difference=crossed(list(map(operator.sub, values, of_twins)), None, level=level),
-                )
+    tasks = list(dict.fromkeys(entry.task for entry in entries))
+    groups = dict.fromkeys((entry.task, entry.family, budget) for entry, _ in pairs for budget in entry.budgets)
+    effects = list[ObjectiveEffect]()
+    for task, family, budget in sorted(groups, key=lambda group: tasks.index(group[0])):
+        of_family = [pair for pair in pairs if (pair[0].task, pair[0].family) == (task, family)]
+        tuned = [pair for pair in of_family if all(budget in entry.budgets for entry in pair)]
+        for size in (None, *dict.fromkeys(entry.size for entry, _ in tuned)):
+            chosen = [pair for pair in tuned if size in (None, pair[0].size)]
+            if not chosen:
+                continue
+            values, of_twins = (tuple(truth(pair[side].budgets[budget]).effect for pair in chosen) for side in range(2))
+            effect = ObjectiveEffect(
+                family=family,
+                task=task,
+                size=size,
+                budget=budget,
+                models=tuple(entry.name for entry, _ in chosen),
+                values=values,
+                twins=of_twins,
+                difference=crossed(list(map(operator.sub, values, of_twins)), None, level=level),
+            )
+            effects.append(effect)
+    return tuple(effects)
 
 
 def _place(entry: ZooEntry) -> tuple[object, ...]:

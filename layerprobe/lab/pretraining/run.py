@@ -147,7 +147,11 @@ def pretrain(
     Source: Clark et al. 2020 (arXiv 2003.10555); Devlin et al. 2019 (arXiv 1810.04805).
     """
     check_seeds([seed])
-    protocol, options = protocol or PretrainingProtocol(), _computing(device, dtype)
+    if dtype not in ("auto", "float32", "bfloat16"):
+        raise DataError(f"expected dtype auto, float32 or bfloat16 to train in, got {dtype!r}")
+    if dtype == "auto" and resolve_device(device).type != "cuda":
+        dtype = "float32"
+    protocol, options = protocol or PretrainingProtocol(), Model(device=device, dtype=dtype)
     file = texts_of(corpus, protocol)
     texts = tuple(dict.fromkeys(file.texts))
     texts_digest = digest(texts)
@@ -237,14 +241,6 @@ def texts_of(corpus: Texts, protocol: PretrainingProtocol) -> TextFile:
     n = min(MOST_SENTENCES, packed * (read + protocol.held_out) + packed * read // 8)
     sentences = _language().sentences(n, seed=SENTENCES_SEED)
     return TextFile(name=LANGUAGE, texts=tuple(sentences), embedded=True)
-
-
-def _computing(device: str, dtype: str) -> Model:
-    """Return the device and precision of training; by default bfloat16 on CUDA and float32 elsewhere."""
-    if dtype not in ("auto", "float32", "bfloat16"):
-        raise DataError(f"expected dtype auto, float32 or bfloat16 to train in, got {dtype!r}")
-    on_cuda = resolve_device(device).type == "cuda"
-    return Model(device=device, dtype="float32" if dtype == "auto" and not on_cuda else dtype)
 
 
 def prepare(
