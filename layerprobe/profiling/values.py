@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 
 from layerprobe.checks import as_declared, check_fields
-from layerprobe.encoders.model import ModelDescription, Pooling
+from layerprobe.encoders.model import ModelDescription, Pooling, described
 from layerprobe.encoders.timing import LEAST_ROUNDS, Speedup, speedup
 from layerprobe.errors import DataError
 from layerprobe.files.images import Modality
@@ -16,7 +16,8 @@ from layerprobe.metrics.names import metric_title, points
 from layerprobe.names import counted, distinct_names, short_name
 from layerprobe.results import numbers
 from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.shown import Shown, brief
+from layerprobe.results.conclusion import Conclusion, Fact, Verdict
+from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of, layer_columns, stacked
 
 Shape = tuple[int, int]
@@ -180,12 +181,25 @@ class Profile(Shown):
         return tuple(cost.shape for cost in self.layers[0].costs)
 
     @property
-    def summary(self) -> str:
-        """The result in one line."""
-        length, size = self.shapes[0]
-        what = f"{size} x {length} tokens" if self.unit == "text" else f"{size} x an image"
-        costs = brief([1e3 * layer.costs[0].seconds for layer in self.layers], ".3g")
-        return f"{short_name(self.model.name)} on {self.hardware}, {what} in ms by layer: {costs}"
+    def conclusion(self) -> Conclusion:
+        """How much faster the model is with half of its layers, and what the whole one costs."""
+        return Profiles(profiles=(self,), scores=((),)).conclusion
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The model, the machine, and how it was measured."""
+        return {
+            **described(self.model),
+            "Device": f"{self.device}: {self.hardware}, {counted(self.threads, 'thread')}",
+            "Attention": self.attn,
+            "Pooling": self.pooling,
+            "Repeats": f"{self.rounds} rounds over all layers, back and forth, of up to {self.repeats} passes per "
+            f"shape in {self.max_seconds:g} s, after up to {self.warmup} untimed ones",
+            "Texts": f"random words of the vocabulary (seed {self.seed}), no padding",
+            "Memory": self.memory,
+            "Versions": ", ".join(f"{name} {version}" for name, version in self.versions.items()),
+            "Created": self.created,
+        }
 
     @property
     def table(self) -> Table:
@@ -204,16 +218,15 @@ class Profile(Shown):
         batch = f"one {self.unit}" if small == 1 else f"a batch of {small}"
         latency = Quantity(f"milliseconds for {batch}", best="lower")
         throughput = Quantity(f"{self.unit}s per second, batches of {large}", best="higher")
-        threads = counted(self.threads, "thread")
-        about = f"{self.model.name}: {self.model.dtype}, {self.device} ({self.hardware}), {threads}."
-        measured = any(cost.peak_memory is not None for _, cost in rows)
+        one_shape, last = len(self.shapes) == 1, self.layers[-1]
+        speeds = [cost.faster_than(last.cost(*cost.shape)) for _, cost in rows]
         return Table(
             columns=(
                 Column("model", (self.model.name,) * len(rows), form=label, shown=False),
                 *layer_columns((layer.layer for layer, _ in rows), [layer.parameters for layer, _ in rows]),
-                cost("length", title="tokens"),
-                cost("batch_size", title="batch"),
-                cost("flops", title=f"GFLOPs per {self.unit}", form=".3g", scale=1e-9),
+                cost("length", title="tokens", more=one_shape),
+                cost("batch_size", title="batch", more=one_shape),
+                cost("flops", title=f"GFLOPs per {self.unit}", form=".3g", scale=1e-9, more=True),
                 cost("seconds", title="ms per batch", form=".5g", scale=1e3, quantity=latency),
                 cost(
                     "seconds",
@@ -225,13 +238,15 @@ class Profile(Shown):
                     quantity=latency,
                     over="of repeats",
                 ),
-                cost("texts_per_second", title=f"{self.unit}s/s", form=".3g", quantity=throughput),
-                cost("tokens_per_second", title="tokens/s", form=".3g"),
+                Column("speed", [speed[0] for speed in speeds], "times as fast", ".2f", meaning="As the last layer."),
+                Column("speed_range", [speed[1:] for speed in speeds], "range", ".2f", interval=True, more=True),
+                cost("texts_per_second", title=f"{self.unit}s/s", form=".3g", quantity=throughput, more=not one_shape),
+                cost("tokens_per_second", title="tokens/s", form=".3g", more=True),
                 cost("repeats", shown=False),
-                cost("peak_memory", title="memory", form=megabytes, unit="MB"),
-                cost("training_memory", title="fine-tuning", form=megabytes, unit="MB"),
+                cost("peak_memory", title="memory", form=megabytes, unit="MB", more=True),
+                cost("training_memory", title="fine-tuning", form=megabytes, unit="MB", more=True),
                 outcome("metric", attrgetter("primary"), shown=False, dtype="string"),
-                outcome("tmft_mean", attrgetter("mean"), title=title, form=".2f", quantity=scored),
+                outcome("tmft_mean", attrgetter("mean"), title=title, form=".2f", quantity=scored, more=True),
                 outcome(
                     "tmft_interval",
                     attrgetter("interval"),
@@ -244,7 +259,6 @@ class Profile(Shown):
                 ),
             ),
             title="Every layer and shape",
-            notes=(about,) if measured else (about, f"Memory: {self.memory}."),
         )
 
 
@@ -310,9 +324,55 @@ class Profiles(Shown):
         yield replace(of_small, lines=(speed,), name="throughput", heading=heading, where=(("batch_size", large),))
 
     @property
-    def summary(self) -> str:
-        """The result in one line."""
-        return "; ".join(profile.summary for profile in self.profiles)
+    def conclusion(self) -> Conclusion:
+        """How much faster a truncated model is than the whole one, or of several, one whole model than another."""
+        (first, *others), shape = self.profiles, self.shape
+        whole, middle = first.layers[-1].cost(*shape), first.layers[len(first.layers) // 2]
+        fast, slow, label = middle.cost(*shape), whole, self.labels[0]
+        names: dict[str, object] = {"layer": middle.layer}
+        if others:
+            costs = [profile.layers[-1].cost(*shape) for profile in self.profiles]
+            places = sorted(range(len(costs)), key=lambda i: costs[i].seconds)
+            fast, slow, label = costs[places[0]], costs[places[-1]], self.labels[places[0]]
+            names = {"slow": self.labels[places[-1]]}
+        value, *ends = fast.faster_than(slow)
+        facts = {"speed": Fact(value=value, unit="times", interval=(ends[0], ends[1]))}
+        facts["latency"] = Fact(value=1e3 * slow.seconds, unit="milliseconds")
+        facts["fast"] = Fact(value=1e3 * fast.seconds, unit="milliseconds")
+        busy = first.layers[-1].costs[-1]
+        facts["throughput"] = Fact(value=busy.texts_per_second, unit="number")
+        facts["batch"] = Fact(value=busy.batch_size, unit="count")
+        facts["length"] = Fact(value=shape[0], unit="count")
+        facts["texts"] = Fact(value=shape[1], unit="count")
+        if busy.peak_memory is not None:
+            facts["memory"] = Fact(value=busy.peak_memory, unit="bytes")
+        facts["rounds"] = Fact(value=first.rounds, unit="count")
+        is_open = ends[0] <= 1 <= ends[1]
+        case = "several" if others else "whole" if fast is slow else "truncated"
+        return Conclusion(
+            kind="profile",
+            case=case,
+            verdict=Verdict.UNDECIDED if is_open and fast is not slow else Verdict.DECIDED,
+            subject=(" and ".join(self.labels), first.hardware),
+            facts=facts if fast is not slow else {name: fact for name, fact in facts.items() if name != "speed"},
+            names={"label": label, "unit": self.unit, "last": first.layers[-1].layer, **names},
+        )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Those of all profiles."""
+        return tuple(warning for profile in self.profiles for warning in profile.warnings)
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Of each model, where its numbers come from."""
+        if len(self.profiles) == 1:
+            return self.profiles[0].sources
+        return {
+            f"{label}: {name}": text
+            for label, profile in zip(self.labels, self.profiles, strict=True)
+            for name, text in profile.sources.items()
+        }
 
 
 def megabytes(size: int) -> str:

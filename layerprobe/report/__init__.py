@@ -7,8 +7,6 @@ PAGES = {
     "Scores": "layerprobe.report.scores:scores_page",
     "LayerScores": "layerprobe.report.scores:layer_scores_page",
     "Differences": "layerprobe.results.page:declared_page",
-    "Profile": "layerprobe.profiling.page:profile_page",
-    "Profiles": "layerprobe.profiling.page:profile_page",
     "Probing": "layerprobe.probing.page:probing_page",
 }
 """By the name of a result's class, or of what is not one result."""

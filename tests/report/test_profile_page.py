@@ -9,11 +9,11 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.profiling.page import profile_page
 from layerprobe.profiling.run import check_findings, scores_of, side_by_side
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles
 from layerprobe.results.numbers import significant
 from layerprobe.results.page import render
+from layerprobe.results.shown import make_page as profile_page
 from layerprobe.stats.values import pareto_front
 from layerprobe.study.values import Finding
 from tests.shown import assert_shows_itself

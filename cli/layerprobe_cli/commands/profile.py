@@ -10,6 +10,7 @@ import typer
 
 from layerprobe.finetuning.values import Protocol
 from layerprobe.profiling.values import ProfileSettings
+from layerprobe.results.conclusion import Step
 from layerprobe_cli import options as o
 from layerprobe_cli.derive import Group
 from layerprobe_cli.shell import Done, PageCall
@@ -62,11 +63,11 @@ def profile(
             profiles.append(measure(checkpoint, layers=its_layers, settings=settings))
     compared = side_by_side(profiles, findings)
     last = profiles[0].layers[-1].layer
-    cut = last < profiles[0].model.n_blocks
+    steps: tuple[Step, ...] = ()
+    if last < profiles[0].model.n_blocks:
+        steps = call.step("truncate", "export", model.name, f"layer-{last}", "--layer", last, without=o.LOADING)
     return Done(
         result=compared,
-        parts=[compared.table],
         as_json={"profiles": profiles},
-        warnings=[warning for profile in profiles for warning in profile.warnings],
-        next=call.next("export", model.name, f"layer-{last}", "--layer", last, without=o.LOADING) if cut else [],
+        steps=steps,
     )
