@@ -171,7 +171,6 @@ COMMANDS: dict[str, str] = {
     "score-entailment": "score RTD -t relation-train.tsv",
     "score-classification": "score RTD -t class-train.tsv --split validation",
     "probe-sts": "probe RTD -t pairs-train.csv",
-    "probe-entities": "probe RTD -t entities",
     "retrieve": "score RTD -t queries.csv --ranking cosine",
     "profile": "profile RTD --layers 0,4,8 --lengths 8,16 --batch-sizes 1,4 --rounds 1 --repeats 1 --warmup 0",
     "shrink": f"shrink RTD -t pairs-train.csv --size 2 --dimensions 16 --batch-size 16 {SHORT}",

@@ -248,11 +248,6 @@ def obstacle(rule: Rule, models: Sequence[KnownDrop]) -> str | None:
 FRACTION = 0.75
 
 
-def last_layer(n_blocks: int) -> int:
-    """Return the whole model's layer, as everybody does by default."""
-    return n_blocks
-
-
 def fixed_fraction(n_blocks: int, *, fraction: float = FRACTION) -> int:
     """Return the layer at a fixed fraction of the depth, rounded half up.
 

@@ -30,7 +30,6 @@ from layerprobe.prediction.rule import (
     falls,
     fitted,
     fixed_fraction,
-    last_layer,
     leave_one_family_out,
     loss,
     nothing_to_choose,
@@ -154,7 +153,7 @@ def plateau_rule(
         recommended_layer=onset - 1,
         rule=PLATEAU,
         evidence=evidence,
-        baselines={"last layer": last_layer(n_blocks), "fixed fraction of depth": fixed_fraction(n_blocks)},
+        baselines={"last layer": n_blocks, "fixed fraction of depth": fixed_fraction(n_blocks)},
         flagged_in=shares[0],
         recommended_in=shares[1],
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -11,24 +10,21 @@ from numpy.typing import NDArray
 
 from layerprobe.comparison.arrays import Layer, Rows
 from layerprobe.context import part
-from layerprobe.encoders.loading import Resolved, resolve
+from layerprobe.encoders.loading import resolve
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract_items, left_out_layers
 from layerprobe.metrics.names import split_title
-from layerprobe.metrics.scores import mean_influences
 from layerprobe.probing.estimators import FEATURES
 from layerprobe.probing.probes import SCORED_AS, Problem
-from layerprobe.probing.run import Board, probe_layers
+from layerprobe.probing.run import probe_layers
 from layerprobe.probing.values import ProbeSettings, Probing
 from layerprobe.scoring.probes import Probe
-from layerprobe.scoring.zero_shot import score_by_item
 from layerprobe.stats.links import Links, joined
 from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Items, Task, TextSplit
 
-METHODS = {"cosine": "cosines", "probe": "a probe that is fitted on the train split", "centrality": "centrality"}
 EMBEDDED = 0.7
 """Of the progress."""
 
@@ -36,20 +32,19 @@ EMBEDDED = 0.7
 def probe_model(model: Any, task: Task, *, settings: ProbeSettings, splits: Any, scoring: Any, **how: Any) -> Probing:
     """Embed the items of a task at every layer, or take that from the store, and say which layer to use.
 
-    Kinds with a probe of whole embeddings are predicted across folds of all their items; others are scored as
-    `layerprobe.scoring.score.score` does.
+    Kinds with a probe of whole embeddings are predicted across folds of all their items; pairs with scores and queries
+    are compared by cosines, and other kinds are for `layerprobe.scoring.score.score`.
     """
     task = checked_task(task)
-    checkpoint, kind = resolve(model, items=task.readable), KINDS[task.kind]
+    kind = KINDS[task.kind]
+    by_rows = kind.zero_shot == "probe" or (kind.zero_shot == "cosine" and kind.threshold is None)
+    if not (by_rows or task.kind == SCORED_AS["queries"]):
+        raise DataError(f"expected a task whose items are rows of embeddings, got kind {task.kind}: use score")
+    checkpoint = resolve(model, items=task.readable)
     # all of the task where probes are cross-validated, else its own split
     split: TextSplit = "all" if kind.zero_shot == "probe" else task.scored
     about: dict[str, Any] = {"name": checkpoint.label, "task": task.name, "n_groups": None}
     about["notes"] = (f"scored on {split_title(split)}",)
-    by_rows = kind.zero_shot == "probe" or (kind.zero_shot == "cosine" and kind.threshold is None)
-    if not (by_rows or task.kind == SCORED_AS["queries"]):
-        if scoring is not None or splits is not None:
-            raise DataError(f"expected no splits and no scoring: tasks of kind {task.kind} are scored as by score")
-        return _by_outputs(checkpoint, task, split, {"settings": settings, **about})
     with part(start=0, share=EMBEDDED, whole=1):
         items, embeddings = extract_items(checkpoint, task.split(split), task=task)
     layers, problem = _posed(items, embeddings, task)
@@ -59,7 +54,9 @@ def probe_model(model: Any, task: Task, *, settings: ProbeSettings, splits: Any,
         about["notes"] += notes
     problem = replace(problem.folded(groups, settings, splits).scored_by(scoring), links=links)
     about |= {"model": embeddings.model, "cautions": embeddings.cautions}
-    left_out = _left_out(embeddings, range(embeddings.first_layer, embeddings.n_layers))
+    first, n_layers = embeddings.first_layer, embeddings.n_layers
+    reasons = left_out_layers(embeddings.model.name, embeddings.pooling, range(first, n_layers), n_layers)
+    left_out = {f"layer {number}": reasons[0].partition(": ")[2] for number in range(first)}
     with part(start=EMBEDDED, share=1 - EMBEDDED, whole=1):
         return probe_layers(layers, problem, about, settings=settings, left_out=left_out, **how)
 
@@ -107,14 +104,6 @@ def _kept_together(items: Items, links: Links | None, folds: int) -> tuple[NDArr
     return copies, (f"{linked}: only copies of an item are kept in one fold, so that folds share texts",)
 
 
-def _left_out(embeddings: Embeddings, layers: range) -> dict[str, str]:
-    n_layers = embeddings.n_layers
-    spans = filter(None, (range(layers.start), range(layers.stop, n_layers)))
-    warnings = left_out_layers(embeddings.model.name, embeddings.pooling, layers, n_layers)
-    reasons = [warning.partition(": ")[2] for warning in warnings]
-    return {f"layer {number}": reason for span, reason in zip(spans, reasons, strict=True) for number in span}
-
-
 def _features(layer: Layer, probe: Probe, sides: list[NDArray[np.int64]]) -> Layer:
     """Return the features of items for the probe: the embedding, or features of two embeddings."""
 
@@ -124,25 +113,3 @@ def _features(layer: Layer, probe: Probe, sides: list[NDArray[np.int64]]) -> Lay
         return features
 
     return Layer(name=layer.name, shape=(len(sides[0]), read(slice(0, 1)).shape[1]), read=read)
-
-
-def _by_outputs(checkpoint: Resolved, task: Task, split: TextSplit, about: dict[str, Any]) -> Probing:
-    """Compare the layers by the scores of `score`."""
-    began = time.perf_counter()
-    with part(start=0, share=EMBEDDED, whole=1):
-        scores, embeddings = score_by_item(checkpoint, task, split=split)
-    about |= {
-        "kind": task.kind,
-        "method": METHODS[scores.method],
-        "unit": KINDS[task.kind].unit,
-        "floors": KINDS[task.kind].floors(task.split(split)),
-        "model": embeddings.model,
-        "cautions": (*embeddings.cautions, *scores.warnings),
-    }
-    left_out = _left_out(embeddings, scores.layers)
-    board = Board(links=links_of(task.split(split)), about=about, began=began, left_out=left_out)
-    for number in scores.layers:
-        metrics = {metric: values[number] for metric, values in scores.metrics.items()}
-        psi = mean_influences(np.array(scores.influences[number]))
-        board.add(f"layer {number}", number, embeddings.model.hidden_size, [metrics], psi)
-    return board.result(digest=task.items_digest(split), last=len(scores.scores) - 1)

@@ -113,7 +113,7 @@ class Probing(Shown):
     """Of the targets."""
     model: ModelDescription | None
     kind: str
-    """Of the targets, or of the task."""
+    """Of the targets."""
     method: str
     """What a layer is scored by."""
     primary: str
@@ -145,11 +145,6 @@ class Probing(Shown):
     """By the name of the layer, the probe that is fitted on all items; JSON has none, see `estimator`."""
     influences: ItemInfluences | None = field(default=None, metadata=RARE)
     """Of the items on the scores of single layers; None where that was not saved."""
-
-    def __post_init__(self) -> None:
-        numbers = [layer.layer for layer in self.layers if layer.layer is not None]
-        if len({*numbers}) < len(numbers) or any(self.primary not in layer.metrics for layer in self.layers):
-            raise DataError(f"expected every layer once, with a score by {quoted(self.primary)}")
 
     @property
     def scored_layers(self) -> ScoredLayers:

@@ -152,9 +152,6 @@ def lengths_of(encoder: Encoder, lengths: Sequence[int] | None) -> tuple[int, ..
     return tuple(sorted(set(lengths)))
 
 
-QUANTILES = (0.05, 0.5, 0.95)
-
-
 Turn = dict[Shape, tuple[list[float], int | None, int | None]]
 """What a round measures of a layer: seconds of its passes, and bytes of a pass and of a step of fine-tuning."""
 
@@ -311,7 +308,7 @@ def _synchronize(device: torch.device) -> None:
 def _cost(shape: Shape, flops: int, rounds: Sequence[tuple[list[float], int | None, int | None]]) -> Cost:
     by_round, *memory = zip(*rounds, strict=True)
     seconds = list(itertools.chain.from_iterable(by_round))
-    low, middle, high = np.quantile(seconds, QUANTILES).tolist()
+    low, middle, high = np.quantile(seconds, (0.05, 0.5, 0.95)).tolist()
     peaks, training = ([peak for peak in peaks if peak is not None] for peaks in memory)
     return Cost(
         length=shape[0],
@@ -355,7 +352,6 @@ def _plain_attention(model: TruncatedEncoder) -> Iterator[None]:
         model.model.set_attn_implementation(kind)
 
 
-DEFAULT_SETTINGS = ProfileSettings()
 ONE_TEXT = 64
 """Tokens of the text whose milliseconds are measured."""
 ALONE = ProfileSettings(batch_sizes=(1,), rounds=ROUNDS, max_seconds=0.5)
@@ -365,13 +361,13 @@ def profile(
     model: ModelLike,
     *,
     layers: int | str | Shown | Iterable[int | Shown] | None = None,
-    settings: ProfileSettings = DEFAULT_SETTINGS,
+    settings: ProfileSettings | None = None,
 ) -> Profile:
     """Measure what the model truncated at each layer costs to serve: FLOPs, seconds and memory, of texts or images.
 
     All layers are measured where none are given; they are numbers, or results that choose one, as for `finetune`.
     """
-    checkpoint = resolve(model)
+    settings, checkpoint = settings or ProfileSettings(), resolve(model)
     chosen = check_layers(checkpoint, "all" if layers is None else layers)
     if not chosen:
         raise DataError(f"expected layers of {checkpoint.label} to profile, got none")
@@ -467,12 +463,8 @@ def side_by_side(profiles: Sequence[Profile], findings: Sequence[Finding] = ()) 
     """Return profiles of the same lengths and batch sizes, with the scores of their layers in findings."""
     if len({(profile.unit, profile.shapes) for profile in profiles}) != 1:
         raise DataError("expected profiles all of texts or all of images, of the same lengths and batch sizes")
-    result = Profiles(
-        profiles=tuple(profiles),
-        scores=tuple(tuple(scores_of(findings, profile.model).values()) for profile in profiles),
-    )
-    check_findings(findings, [profile.model for profile in profiles])
-    return result
+    scores = tuple(tuple(scores_of(findings, profile.model).values()) for profile in profiles)
+    return Profiles(profiles=tuple(profiles), scores=scores)
 
 
 def scores_of(findings: Sequence[Finding], model: Identified) -> dict[int, LayerOutcome]:

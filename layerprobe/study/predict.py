@@ -28,7 +28,7 @@ from layerprobe.extraction.readability import data_quality, tokenizer_cautions
 from layerprobe.files.images import readable_as
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_names
-from layerprobe.prediction.rule import ModelCurves, Rule, fixed_fraction, last_layer, rule_curves, tuned_rule
+from layerprobe.prediction.rule import ModelCurves, Rule, fixed_fraction, rule_curves, tuned_rule
 from layerprobe.prediction.rules import check_depth, plateau_rule
 from layerprobe.prediction.values import PLATEAU, DropPrediction
 from layerprobe.readings.frozen import layer_curve
@@ -320,7 +320,7 @@ def drop_of_curves(
         return min(max(by(seen), layers[0]), layers[-1])
 
     layer = recommended(tuned)
-    baselines = {"last layer": last_layer(n_blocks), "fixed fraction of depth": fixed_fraction(n_blocks)}
+    baselines = {"last layer": n_blocks, "fixed fraction of depth": fixed_fraction(n_blocks)}
     if zero_shot is not None:
         baselines["best zero-shot layer"] = zero_shot.best_layer
     for other in DEFAULT_RULE, WORDLESS_RULE:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
 from layerprobe.errors import DataError
-from layerprobe.prediction.rule import fixed_fraction, last_layer
+from layerprobe.prediction.rule import fixed_fraction
 from layerprobe.prediction.rules import MINIMUM_DECLINE, WOBBLES, plateau_rule
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.similarity.values import SimilarityCurve
@@ -238,7 +238,6 @@ def test_baselines_stand_beside_the_prediction() -> None:
 @pytest.mark.parametrize(("n_blocks", "layer"), [(3, 2), (4, 3), (6, 5), (8, 6), (12, 9), (24, 18)])
 def test_the_fixed_fraction_is_three_quarters_of_the_depth(n_blocks: int, layer: int) -> None:
     assert fixed_fraction(n_blocks) == layer
-    assert last_layer(n_blocks) == n_blocks
 
 
 @given(st.integers(1, 100), st.floats(0, 1))

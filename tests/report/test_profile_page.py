@@ -122,7 +122,7 @@ def test_scores_have_the_metric_of_the_finding(paraphrase: Finding) -> None:
 
 def test_findings_of_different_metrics_are_refused(finding: Finding, paraphrase: Finding) -> None:
     with pytest.raises(DataError, match="expected findings scored by one metric, got Spearman and F1"):
-        side_by_side([profile()], [finding, paraphrase])
+        check_findings([finding, paraphrase], [profile().model])
 
 
 def test_models_side_by_side_show_themselves(both: list[Profile], finding: Finding, tmp_path: Path) -> None:

@@ -59,11 +59,6 @@ def find(
     """
     others, source = given
     task = o.load(source)
-    if not dry_run and search["jobs"] != 1 and search["ray"] is None:
-        from layerprobe.jobs.crew import Workers
-        from layerprobe.jobs.processes import import_ahead
-
-        import_ahead("layerprobe.finetuning.runs", Workers(executor="processes"))  # beside what follows
 
     from layerprobe.study.find import plan_find
 
