@@ -305,17 +305,23 @@ class Profiles(Shown):
         label = dict(zip(names, distinct_names(names), strict=True)).__getitem__
         pairs = zip(self.profiles, self.by_layer, strict=True)
         table = stacked([profile.scored(scores, label) for profile, scores in pairs], by=("model",))
+        if len(names) > 1:
+            columns = (replace(one, more=one.more or one.name in ("length", "batch_size")) for one in table.columns)
+            table = replace(table, columns=tuple(columns))
         return replace(table, charts=tuple(self._charts))
 
     @property
     def _charts(self) -> Iterator[Chart]:
         """Yield latency and throughput by layer, and where there are scores, these against time and size."""
         (length, small), large = self.shape, max(size for _, size in self.profiles[0].shapes)
-        by, time = "model length" if len(self.profiles) > 1 else "length", Line("seconds", interval="seconds")
-        of_small = Chart(lines=(time,), name="latency", by=by, where=(("batch_size", small),))
-        yield of_small
+        several, time = len(self.profiles) > 1, Line("seconds", interval="seconds")
+        only = (("batch_size", small), ("length", length))
+        yield Chart(lines=(time,), name="latency", by="model" if several else "", where=only)
+        of_small = Chart(lines=(time,), by="model length" if several else "length", where=(("batch_size", small),))
+        if len({length for length, _ in self.profiles[0].shapes}) > 1:
+            yield replace(of_small, name="lengths", heading="Time by length")
         if self.metric is not None:
-            score, only = Line("tmft_mean", interval="tmft_interval"), (("batch_size", small), ("length", length))
+            score = Line("tmft_mean", interval="tmft_interval")
             cost = Chart(lines=(score,), kind="cost", by="model", label="layer", where=only)
             yield replace(cost, name="score-latency", heading="Score versus time", x="seconds", x_interval="seconds")
             yield replace(cost, name="score-size", heading="Score versus size", x="parameters")
@@ -343,7 +349,7 @@ class Profiles(Shown):
         facts["throughput"] = Fact(value=busy.texts_per_second, unit="number")
         facts["batch"] = Fact(value=busy.batch_size, unit="count")
         facts["length"] = Fact(value=shape[0], unit="count")
-        facts["texts"] = Fact(value=shape[1], unit="count")
+        facts["at_once"] = Fact(value=shape[1], unit="count")
         if busy.peak_memory is not None:
             facts["memory"] = Fact(value=busy.peak_memory, unit="bytes")
         facts["rounds"] = Fact(value=first.rounds, unit="count")

@@ -240,12 +240,17 @@ def _rows(table: Table, width: int | None, *, wide: bool, colour: bool) -> str:
     if wide:
         return fitted(table, width)
     chart = table.charts[0] if table.charts else None
+    rows = len(table)
+    for name, value in chart.where if chart is not None else ():
+        table = table.where(name, value)
     bar = None if chart is None else _bars(table, chart)
     columns = [column for column in table.first if not (bar and column.interval)]
     if bar is not None and chart is not None:
         place = next((i for i, column in enumerate(columns) if column.name == chart.lines[0].column), len(columns) - 1)
         columns.insert(place + 1, bar)
     legend = () if bar is None or chart is None else (_legend(table, chart),)
+    if len(table) < rows:
+        legend = (*legend, f"{len(table)} of {rows} rows; all: --wide")
     return _grid(replace(table, columns=tuple(columns), notes=legend), width, colour=colour)
 
 
