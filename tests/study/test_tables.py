@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.files.serialisation import to_json
+from layerprobe.errors import DataError
+from layerprobe.files.serialisation import from_dict, to_dict, to_json
 from layerprobe.study.tables import runs_table
 from layerprobe.study.values import Finding, MadeRun
 from tests.report.conftest import FINDINGS
@@ -117,3 +118,14 @@ def test_a_data_frame_takes_neither_plotly_nor_torch(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "13 []"
+
+
+def test_a_finding_of_0_4_says_of_each_run_that_it_is_no_scan() -> None:
+    finding = FINDINGS["found"]()
+    data = to_dict(finding)
+    for part in (*data["runs"], data["weights"], data["answer"]["settings"]):
+        part["scan"] = False
+    assert from_dict(Finding, data) == finding
+    data["runs"][0]["scan"] = True
+    with pytest.raises(DataError, match="expected a search without runs of all layers at once, got one with --scan"):
+        from_dict(Finding, data)
