@@ -204,7 +204,7 @@ class Profile(Shown):
     @property
     def table(self) -> Table:
         """One row per shape and layer: its costs."""
-        return self.scored({})
+        return Profiles(profiles=(self,), scores=((),)).table
 
     def scored(self, scores: Mapping[int, LayerOutcome], label: Callable[[str], str] = short_name) -> Table:
         """Return the table with what fine-tuning showed, by layer; `label` says what the model is called."""

@@ -98,7 +98,9 @@ def _of_case(conclusion: Conclusion, part: str) -> str:
     template = of_kind[conclusion.case].get(part, of_kind.get(part, ""))
     if isinstance(template, Mapping):
         template = template.get(conclusion.verdict, template.get("else", ""))
-    return _capital(_filled(template, _values(conclusion)).lstrip(",; "))
+    text = _filled(template, _values(conclusion)).lstrip(",; ")
+    names = tuple(name for name in conclusion.names.values() if isinstance(name, str) and name)
+    return text if text.startswith(names) else _capital(text)
 
 
 def _capital(text: str) -> str:
