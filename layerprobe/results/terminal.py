@@ -244,7 +244,8 @@ def _rows(table: Table, width: int | None, *, wide: bool, colour: bool) -> str:
     for name, value in chart.where if chart is not None else ():
         table = table.where(name, value)
     bar = None if chart is None else _bars(table, chart)
-    columns = [column for column in table.first if not (bar and column.interval)]
+    same = {name for name, _ in chart.where} if chart is not None else set()
+    columns = [one for one in table.first if one.name not in same and not (bar and one.interval)]
     if bar is not None and chart is not None:
         place = next((i for i, column in enumerate(columns) if column.name == chart.lines[0].column), len(columns) - 1)
         columns.insert(place + 1, bar)
