@@ -79,7 +79,6 @@ def test_a_measure_of_another_package(pair: Pair, pairs_file: Path, tmp_path: Pa
     assert json.loads(text)["comparisons"][0]["map"]["measure"]["name"] == "lengths"
     errors = comparison.curve.uncertainty
     assert errors is not None
-    assert errors.method.startswith("leaving out")
     assert min(np.subtract(errors.upper, errors.lower)) > 0
     rows = pd.read_parquet(tmp_path / "map.parquet")
     assert (set(rows.measure), set(rows.neighbours)) == ({"lengths"}, {1})

@@ -484,7 +484,7 @@ def test_the_band_of_independent_layers_is_that_of_sidak(k: int) -> None:
 @pytest.mark.parametrize("freedom", [4, 9, 99])
 def test_a_band_by_student_has_the_chance_of_its_normal_one(freedom: int) -> None:
     """That of Sidak for thirteen independent layers, at Student's quantile."""
-    how: Any = {"freedom": freedom, "level": 0.95, "method": "", "n_groups": None}
+    how: Any = {"freedom": freedom, "level": 0.95}
     found = student_uncertainty(np.zeros(13), np.eye(13), **how)
     expected = stats.t(freedom).isf((1 - 0.95 ** (1 / 13)) / 2)
     np.testing.assert_allclose(found.band_upper, expected, rtol=0.04)
