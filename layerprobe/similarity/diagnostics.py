@@ -6,7 +6,6 @@ A layer is read in blocks of rows, twice, so that a memory map larger than memor
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -76,57 +75,6 @@ def diagnose(
     checks.check_shape(array.shape, array.dtype, name=name)
     n, d = array.shape
     checks.check_samples(n, name=name)
-    rows = _scan(array, name=name)
-    largest = np.maximum(np.abs(rows.lowest), np.abs(rows.highest))
-    spread = np.maximum(rows.highest - rows.mean, rows.mean - rows.lowest)
-    constant = int((spread <= checks.rounding(largest, math.sqrt(rows.mean_square), array.dtype)).sum())
-    if constant == d:
-        raise DegenerateLayerError(checks.constant_layer(n, name=name))
-    eigenvalues, variances = _spectrum(array, rows.mean)
-    shares, top = eigenvalues / eigenvalues.sum(), np.sort(variances / variances.sum())[::-1]
-    return LayerDiagnostics(
-        n_samples=n,
-        n_features=d,
-        dtype=array.dtype.name,
-        norm=norm,
-        duplicates=rows.duplicates,
-        constant_features=constant,
-        mean_norm=rows.mean_norm,
-        mean_cosine=rows.mean_cosine,
-        top_dimension_share=float(top[0]),
-        top_three_share=float(top[:3].sum()),
-        effective_rank=float(np.exp(entr(shares).sum())),
-        intrinsic_dimension=_intrinsic_dimension(array, rows),
-        chance_cka=float(1 / ((n - 1) * (shares**2).sum())),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Rows:
-    """Sums from one pass over the rows of a layer."""
-
-    mean: Array
-    """(d,)"""
-    lowest: Array
-    """(d,)"""
-    highest: Array
-    """(d,)"""
-    mean_norm: float
-    mean_square: float
-    """Of all numbers."""
-    mean_cosine: float
-    duplicates: int
-
-
-def blocks(array: NDArray[Any]) -> Iterator[Array]:
-    """Yield runs of rows in float64: of a float64 layer these are its own memory, not to be written to."""
-    step = max(1, BLOCK // array.shape[1])
-    for start in range(0, len(array), step):
-        yield np.ascontiguousarray(array[start : start + step], dtype=np.float64)
-
-
-def _scan(array: NDArray[Any], *, name: str) -> _Rows:
-    n, d = array.shape
     total, unit_total = np.zeros(d), np.zeros(d)
     lowest, highest = np.full(d, np.inf), np.full(d, -np.inf)
     lengths: list[Array] = []
@@ -142,17 +90,37 @@ def _scan(array: NDArray[Any], *, name: str) -> _Rows:
         np.maximum(highest, block.max(axis=0), out=highest)
         # Adding 0 turns -0 into 0, which is the same number in other bits.
         digests.append(b"".join(hashlib.blake2b(row.data, digest_size=16).digest() for row in block + 0.0))
-    norms = np.concatenate(lengths)
+    mean, norms = total / n, np.concatenate(lengths)
+    mean_square = float((norms**2).mean()) / d
     n_units = int(np.count_nonzero(norms))
-    return _Rows(
-        mean=total / n,
-        lowest=lowest,
-        highest=highest,
-        mean_norm=float(norms.mean()),
-        mean_square=float((norms**2).mean()) / d,
-        mean_cosine=float(unit_total @ unit_total - n_units) / (n_units * (n_units - 1)) if n_units > 1 else 0.0,
+    largest, spread = np.maximum(np.abs(lowest), np.abs(highest)), np.maximum(highest - mean, mean - lowest)
+    constant = int((spread <= checks.rounding(largest, math.sqrt(mean_square), array.dtype)).sum())
+    if constant == d:
+        raise DegenerateLayerError(checks.constant_layer(n, name=name))
+    eigenvalues, variances = _spectrum(array, mean)
+    shares, top = eigenvalues / eigenvalues.sum(), np.sort(variances / variances.sum())[::-1]
+    return LayerDiagnostics(
+        n_samples=n,
+        n_features=d,
+        dtype=array.dtype.name,
+        norm=norm,
         duplicates=n - len(np.unique(np.frombuffer(b"".join(digests), dtype="S16"))),
+        constant_features=constant,
+        mean_norm=float(norms.mean()),
+        mean_cosine=float(unit_total @ unit_total - n_units) / (n_units * (n_units - 1)) if n_units > 1 else 0.0,
+        top_dimension_share=float(top[0]),
+        top_three_share=float(top[:3].sum()),
+        effective_rank=float(np.exp(entr(shares).sum())),
+        intrinsic_dimension=_intrinsic_dimension(array, mean, mean_square),
+        chance_cka=float(1 / ((n - 1) * (shares**2).sum())),
     )
+
+
+def blocks(array: NDArray[Any]) -> Iterator[Array]:
+    """Yield runs of rows in float64: of a float64 layer these are its own memory, not to be written to."""
+    step = max(1, BLOCK // array.shape[1])
+    for start in range(0, len(array), step):
+        yield np.ascontiguousarray(array[start : start + step], dtype=np.float64)
 
 
 def _spectrum(array: NDArray[Any], mean: Array) -> tuple[Array, Array]:
@@ -168,15 +136,15 @@ def _spectrum(array: NDArray[Any], mean: Array) -> tuple[Array, Array]:
     return np.maximum(np.linalg.eigvalsh(matrix), 0.0), variances
 
 
-def _intrinsic_dimension(array: NDArray[Any], rows: _Rows) -> float | None:
-    """Return N / sum log(r2 / r1), or None where that is not defined."""
+def _intrinsic_dimension(array: NDArray[Any], mean: Array, mean_square: float) -> float | None:
+    """Return N / sum log(r2 / r1), or None where that is not defined; the mean square is that of all numbers."""
     n = len(array)
     if n > NEIGHBOUR_SAMPLES:
         array = array[np.sort(np.random.default_rng(0).choice(n, NEIGHBOUR_SAMPLES, replace=False))]
-    distances = squared_distances(np.asarray(array, dtype=np.float64) - rows.mean)
+    distances = squared_distances(np.asarray(array, dtype=np.float64) - mean)
     # Copies that differ by rounding would have a nearest neighbour that is nearer than the next by orders.
     spacing = float(np.finfo(array.dtype).eps) if array.dtype.kind == "f" else 0.0
-    errors = (checks.NOISE * spacing) ** 2 * rows.mean_square * array.shape[1]
+    errors = (checks.NOISE * spacing) ** 2 * mean_square * array.shape[1]
     copies = np.tril(distances <= errors, -1).any(axis=1)
     if copies.any():
         distances = distances[np.ix_(~copies, ~copies)]
