@@ -231,11 +231,11 @@ class CKAEstimate:
 
     def spread(self, layer: int, reference_layer: int) -> inference.Spread:
         """Return how the estimate for two layers varies."""
-        parts, at = self._pair_variance, (layer, reference_layer)
+        at = layer, reference_layer
         return inference.spread(
             self.sums.influence(at),
             self.sums.norm_influence(at),
-            pair_variance=0.0 if parts is None else float(parts[at]),
+            pair_variance=float(self._pair_variance[at]),
             groups=self.groups,
         )
 
@@ -249,7 +249,7 @@ class CKAEstimate:
         return model, reference
 
     @cached_property
-    def _pair_variance(self) -> Array | None:
+    def _pair_variance(self) -> Array:
         return self.sums.pair_variance()
 
     def curve(self, alignment: Alignment) -> SimilarityCurve:

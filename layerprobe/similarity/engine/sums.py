@@ -115,14 +115,13 @@ class Sums:
         centred: Array = len(shares) * shares - 2
         return centred
 
-    def pair_variance(self) -> Array | None:
+    def pair_variance(self) -> Array:
         """Return the (layers, layers) parts of the variance of debiased CKA that come from pairs of samples.
 
         2 zeta_2 / (n (n - 1)), with zeta_2 the mean square of the kernel of order two that the value is the mean of,
-        n^2 (A_ij B_ij - theta (A_ij^2 + B_ij^2) / 2). None where the sums of fourth order were not made.
+        n^2 (A_ij B_ij - theta (A_ij^2 + B_ij^2) / 2).
         """
-        if self.moments is None:
-            return None
+        assert self.moments is not None
         a = np.array([layer.norm("debiased") for layer in self.rows])[:, None]
         b = np.array([layer.norm("debiased") for layer in self.columns])
         n = len(self.rows[0].diagonal)
