@@ -19,8 +19,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
-import numpy as np
-from numpy.typing import NDArray
 from platformdirs import user_cache_path
 
 from layerprobe.errors import DamagedStoreError, DataError, FormatError, StoreError, another_folder, option
@@ -46,11 +44,9 @@ from layerprobe.store.manifest import (
     StoredFile,
     StoreKey,
     entry_bytes,
-    first_rows,
     is_fingerprint,
     read_manifest,
     sample_ids,
-    texts_digest,
 )
 from layerprobe.store.shards import ShardWriter, StoredEmbeddings, begin, opened
 from layerprobe.versions import __version__
@@ -199,7 +195,6 @@ class Store:
         While another process writes the entry, this waits, and then finds nothing pending. The description is strings,
         numbers and lists to keep beside the numbers.
         """
-        ids = _checked_ids(texts, key)
         needed, free = self.room(key, n_rows=len(texts), n_layers=n_layers, width=width)
         if needed > free:
             halved = f", or halve them with {option('store_dtype', 'float16')}" if key.store_dtype == "float32" else ""
@@ -224,7 +219,7 @@ class Store:
             if not held.enter_context(self._lock(key.fingerprint)):
                 log.info("waiting for another process that writes %s", directory)
                 held.enter_context(self._lock(key.fingerprint, wait=True))
-            yield ShardWriter(directory, begin(directory, new, ids))
+            yield ShardWriter(directory, begin(directory, new, sample_ids(texts)))
 
     def room(self, key: StoreKey, *, n_rows: int, n_layers: int, width: int) -> tuple[int, int]:
         """Return the bytes that are still to be written for an entry of a key, and those that are free for them."""
@@ -442,15 +437,3 @@ def _is_result(path: Path) -> bool:
         return isinstance(content, dict) and CHECKSUM in content
     except DataError:
         return False
-
-
-def _checked_ids(texts: Sequence[str], key: StoreKey) -> NDArray[np.uint64]:
-    """Return the ids of texts, or raise DataError unless they are distinct and those of the key."""
-    if not texts:
-        raise DataError("expected at least one text, got none")
-    ids = sample_ids(texts)
-    if copies := len(texts) - len(first_rows(texts, ids)):
-        raise DataError(f"expected distinct texts, {copies} of {len(texts)} are copies")
-    if texts_digest(texts) != key.texts_digest:
-        raise DataError("expected the texts of the key: their digest is another one")
-    return ids

@@ -122,39 +122,12 @@ def test_every_field_of_the_key_counts(store, texts, fill, key_of):
     assert re.fullmatch("[0-9a-f]{32}", key.fingerprint)
 
 
-def test_texts_are_those_of_the_key(store, key_of):
-    for texts, message in [
-        (["a", "b", "a"], "expected distinct texts, 1 of 3 are copies"),
-        ([], "expected at least one text, got none"),
-        (["b", "a"], "expected the texts of the key"),
-    ]:
-        with (
-            pytest.raises(DataError, match=message),
-            store.writer(key_of(["a", "b"]), texts=texts, n_layers=3, width=4),
-        ):
-            pass
-    assert store.entries() == []
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda v: v[:2], r"expected .* = \(3, 2, 4\), got \(2, 2, 4\)"),
-        (lambda v: v[:, :1], r"got \(3, 1, 4\)"),
-        (lambda v: v.astype(np.float64), "expected float32 embeddings, got float64"),
-        (lambda v: np.where(np.arange(3)[:, None, None] == 1, np.float32("nan"), v), "layer 1 is not finite in 2 of 2"),
-        (lambda v: v + np.float32("inf"), "layer 0 is not finite"),
-    ],
-)
-def test_other_arrays_are_refused(store, texts, key_of, values_of, change, message):
-    with store.writer(key_of(texts), texts=texts, n_layers=3, width=4) as writer:
-        with pytest.raises(DataError, match=message):
-            writer.write(0, change(values_of(texts)[:, :2]))
-        with pytest.raises(DataError, match=r"expected one of the pending shards \[0, 1, 2\], got 3"):
-            writer.write(3, values_of(texts)[:, :2])
-        assert len(writer.pending) == 3
-        with pytest.raises(StoreError, match=r"the shards \[0, 1, 2\] are pending"):
-            writer.finish()
+def test_what_is_pending_is_not_finished(store, texts, key_of):
+    with (
+        store.writer(key_of(texts), texts=texts, n_layers=3, width=4) as writer,
+        pytest.raises(StoreError, match=r"the shards \[0, 1, 2\] are pending"),
+    ):
+        writer.finish()
 
 
 def test_strided_arrays_are_written_right(store, texts, key_of, values_of):
