@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeGuard, cast
 
@@ -88,15 +88,11 @@ def copy_of(model: PreTrainedModel, config: PreTrainedConfig, *, name: str, trus
             f"the weights of {name} are not those of its configuration: {first_sentence(error)}"
         ) from error
     lacking = sorted(key for key in missing if "pooler" not in key.split("."))
-    if lacking and getattr(model, "_hf_peft_config_loaded", False):
-        raise ModelError(
-            f"the loaded model {name} has adapters: expected one without; save it, with its tokenizer, by "
-            "save_pretrained(folder), and give the folder"
-        )
     if lacking:
         raise ModelError(
             f"the loaded model {name} lacks {len(lacking)} of its weights (such as {', '.join(lacking[:3])}): expected "
-            "a whole encoder without parametrizations, adapters or quantised modules; load it anew"
+            "a whole encoder without parametrizations, adapters or quantised modules; load it anew, or save it, with "
+            "its tokenizer, by save_pretrained(folder), and give the folder"
         )
     fresh.tie_weights()
     return fresh.train(False)
@@ -128,26 +124,18 @@ def check_copy(given: LoadedModel, fresh: PreTrainedModel, batches: Sequence[Bat
     with model_errors(name, "a forward pass"), _restored(whole), stance:
         whole.train(False)
         for part in batches:
-            run, run_copy = partial(as_given, part), partial(fresh, **part)
             # sentence-transformers calls the method of a model, past hooks
-            states = _outputs(run, {"": encoder}).get("") if isinstance(given, tuple) else run()
+            states: Any = _output(encoder, partial(as_given, part)) if isinstance(given, tuple) else as_given(part)
             if states is None:
-                states = _outputs(partial(encoder, **part), {"": encoder})[""]
-            expected = _outputs(run_copy, {"": fresh})[""]
+                states = _output(encoder, partial(encoder, **part))
+            expected: Any = _output(fresh, partial(fresh, **part))
             error = _difference(states, expected)
             if error > max(COPY_TOLERANCE, torch.finfo(expected.dtype).eps):
-                theirs, ours = dict(model.named_modules()), dict(fresh.named_modules())
-                computed, copied = _outputs(run, theirs), _outputs(run_copy, ours)
-                wrong = (path for path in computed if path in copied and _difference(computed[path], copied[path]) > 0)
-                path = "" if type(model) is not type(fresh) and not alone else next(wrong, "")
-                kind, expected_kind = type(theirs[path]).__name__, type(ours[path]).__name__
-                instead = "" if kind == expected_kind else f" where they say {expected_kind}"
                 raise ModelError(
                     f"the loaded model {name} computes something else than its configuration and weights say (by "
-                    f"{error:.1g} of the largest state, first in {path or 'the whole model'}, a {kind}{instead}): "
-                    "expected no hooks, patches or modules of your own, as shorter models are made of configuration "
-                    "and weights; save a class of your own with its code, and give the folder with "
-                    "trust_remote_code=True"
+                    f"{error:.1g} of the largest state): expected no hooks, patches or modules of your own, as shorter "
+                    "models are made of configuration and weights; save a class of your own with its code, and give "
+                    "the folder with trust_remote_code=True"
                 )
     return _rough_digest(expected, part.get("attention_mask"))
 
@@ -180,20 +168,18 @@ def check_around(given: Any, tokenizer: Any, recipe: Recipe | None, batch: Batch
     return hashlib.sha256(repr(ids).encode()).hexdigest()[:8]
 
 
-def _outputs(run: Callable[[], object], modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
-    """Return what modules give first in a run, in the order in which they end; what is no tensor is left out."""
-    outputs: dict[str, Tensor] = {}
+def _output(module: nn.Module, run: Callable[[], object]) -> Tensor | None:
+    """Return the first states that a module gives in a run; None where it gives none."""
+    outputs: list[Tensor] = []
 
-    def leave(path: str, module: nn.Module, args: Any, output: Any) -> None:
+    def leave(module: nn.Module, args: Any, output: Any) -> None:
         first = output[0] if isinstance(output, tuple) else getattr(output, "last_hidden_state", output)
         if isinstance(first, Tensor) and first.is_floating_point():
-            outputs.setdefault(path, first)
+            outputs.append(first)
 
-    with contextlib.ExitStack() as hooks, drawing(0):
-        for path, module in modules.items():
-            hooks.enter_context(module.register_forward_hook(partial(leave, path)))
+    with module.register_forward_hook(leave), drawing(0):
         run()
-    return outputs
+    return outputs[0] if outputs else None
 
 
 def _difference(computed: Tensor, expected: Tensor) -> float:

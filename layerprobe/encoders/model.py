@@ -21,12 +21,6 @@ Pooling = Literal["mean", "cls", "max", "last"]
 ATTENTION = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flash_attention_4", "flex_attention")
 
 
-def check_attn(attn: str) -> None:
-    """Check the name of an attention implementation: auto, one of transformers, or a kernel on the hub."""
-    if attn != "auto" and attn not in ATTENTION and not re.fullmatch(r"[^/\s]+/[^/\s]+", attn):
-        raise ModelError(f"expected attn auto, {', '.join(ATTENTION)} or a kernel such as org/name, got {attn!r}")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDescription:
     """What a loaded encoder is."""
@@ -173,7 +167,9 @@ class Model:
         if self.pooling is not None and self.pooling not in get_args(Pooling):
             raise DataError(f"expected pooling by one of {', '.join(get_args(Pooling))}, got {self.pooling!r}")
         check_backend(self.backend)
-        check_attn(self.attn)
+        if self.attn not in ("auto", *ATTENTION) and not re.fullmatch(r"[^/\s]+/[^/\s]+", self.attn):
+            names = ", ".join(ATTENTION)
+            raise ModelError(f"expected attn auto, {names} or a kernel such as org/name, got {self.attn!r}")
         if self.norm not in ("final", "raw"):
             raise ModelError(f"expected norm final or raw, got {self.norm!r}")
         if self.store_dtype not in get_args(StoreDtype):

@@ -102,13 +102,14 @@ def quantize(model: Any) -> None:
     dense.weight = torch.nn.Parameter(dense.weight.to(torch.int8), requires_grad=False)
 
 
+SOMETHING_ELSE = r"computes something else than its configuration and weights say \(by .* of the largest state\)"
 CHANGED = {
-    "module": (replace_module, r"first in encoder\.layer\.0\.inter.*_act_fn, a ReLU where they say GELUActivation"),
-    "method": (patch_method, r"first in encoder\.layer\.1\.output\.dense, a Linear\)"),
-    "hook": (add_hook, r"first in encoder\.layer\.1\.output\.dense, a Linear\)"),
-    "pre-hook": (add_pre_hook, r"first in encoder\.layer\.1\.attention\.self\.query, a Linear\)"),
-    "epsilon": (change_epsilon, r"first in embeddings\.LayerNorm, a LayerNorm\)"),
-    "configuration": (change_configuration, r"a GELUActivation where they say ReLU\)"),
+    "module": (replace_module, SOMETHING_ELSE),
+    "method": (patch_method, SOMETHING_ELSE),
+    "hook": (add_hook, SOMETHING_ELSE),
+    "pre-hook": (add_pre_hook, SOMETHING_ELSE),
+    "epsilon": (change_epsilon, SOMETHING_ELSE),
+    "configuration": (change_configuration, SOMETHING_ELSE),
     "parametrization": (parametrize, r"lacks 1 of its weights \(such as encoder\.layer\.1\.output\.dense\.weight\)"),
     "quantized": (quantize, r"the weights of .* are not those of its configuration: "),
 }
@@ -144,16 +145,13 @@ class UnderAHead(LlamaForCausalLM):  # type: ignore[misc]
         return super().forward(input_ids=input_ids, attention_mask=mask, **more)
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [(BothWays, "first in the whole model, a BothWays where they say LlamaModel"), (UnderAHead, "o_proj")],
-)
-def test_a_class_that_reads_otherwise_is_one_line(kind: Any, words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [BothWays, UnderAHead])
+def test_a_class_that_reads_otherwise_is_one_line(kind: Any, tmp_path: Path) -> None:
     folder = Path(save_tiny("llama", tmp_path / "model"))
     model = kind.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    with pytest.raises(ModelError, match=words):
+    with pytest.raises(ModelError, match=SOMETHING_ELSE):
         layers(model, tmp_path)
-    with pytest.raises(ModelError, match=words):
+    with pytest.raises(ModelError, match=SOMETHING_ELSE):
         lp.export_model(Model(model), tmp_path / "out", layer=1)
 
 
@@ -161,7 +159,7 @@ def test_attention_that_differs_without_padding_alone_is_one_line(tmp_path: Path
     model, tokenizer = loaded(Path(save_tiny("llama", tmp_path / "model")))
     for layer in model.layers:
         layer.self_attn.is_causal = False
-    with pytest.raises(ModelError, match=r"first in layers\.0\.self_attn\.o_proj"):
+    with pytest.raises(ModelError, match=SOMETHING_ELSE):
         layers((model, tokenizer), tmp_path)
 
 
@@ -175,7 +173,7 @@ class SeesPadding(Transformer):
 def test_a_module_of_sentence_transformers_that_reads_otherwise_is_one_line(tmp_path: Path) -> None:
     module = SeesPadding(str(save_tiny("bert", tmp_path / "model")))
     model = SentenceTransformer(modules=[module, Pooling(module.get_embedding_dimension())], device="cpu")
-    with pytest.raises(ModelError, match="computes something else than its configuration and weights say"):
+    with pytest.raises(ModelError, match=SOMETHING_ELSE):
         layers(model, tmp_path)
 
 
@@ -206,7 +204,7 @@ def test_long_texts_that_are_read_otherwise_are_one_line(tmp_path: Path) -> None
     model, tokenizer = loaded(Path(save_tiny("bert", tmp_path / "model")))
     words = model.embeddings.word_embeddings
     words.register_forward_hook(lambda _, args, states: torch.cat([states[:, :40], 2 * states[:, 40:]], 1))
-    with pytest.raises(ModelError, match=r"first in embeddings\.word_embeddings"):
+    with pytest.raises(ModelError, match=SOMETHING_ELSE):
         layers((model, tokenizer), tmp_path)
 
 
