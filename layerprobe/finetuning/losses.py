@@ -42,15 +42,17 @@ class PreparedItems:
         return len(self.tokens)
 
 
-def prepared_sides(encoder: Encoder, items: Items, *, max_length: int) -> PreparedItems:
-    """Tokenise the distinct texts of items once, for all epochs; an example is an item."""
+def prepared_sides(
+    encoder: Encoder, items: Items, *, max_length: int, sides: Sequence[Sequence[str]] | None = None
+) -> PreparedItems:
+    """Tokenise the distinct texts of items once, for all epochs; an example has a text of each side."""
     texts = items.texts
     row = {text: i for i, text in enumerate(texts)}
     tokenized = encoder.tokenize(texts, max_length=max_length)
-    sides = tuple(np.array([row[text] for text in side], dtype=np.int64) for side in items.sides)
+    rows = tuple(np.array([row[text] for text in side], dtype=np.int64) for side in sides or items.sides)
     lengths = np.array(tokenized.lengths)
-    longest = np.max([lengths[side] for side in sides], axis=0)
-    return PreparedItems(texts=tokenized, sides=sides, tokens=len(sides) * longest, gold=items.gold, targets=items.gold)
+    longest = np.max([lengths[side] for side in rows], axis=0)
+    return PreparedItems(texts=tokenized, sides=rows, tokens=len(rows) * longest, gold=items.gold, targets=items.gold)
 
 
 def pooled(states: Tensor, batch: Batch, pooling: Pooling) -> Tensor:

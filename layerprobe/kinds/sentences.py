@@ -6,6 +6,7 @@ Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), who merge RG-65, WordSim
 SimVerb-3500.
 """
 
+import functools
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from layerprobe.metrics.scores import (
     fit_scores,
 )
 from layerprobe.stats.floors import NAMING_THE_MEAN, RANDOM_ORDER, class_floors, decision_floors, zero_floors
-from layerprobe.tasks.cells import BINARY, detect_or_observe, detect_range, is_binary, is_number, label_cell, scale
+from layerprobe.tasks.cells import BINARY, detect_range, is_binary, is_number, label_cell, scale
 from layerprobe.tasks.columns import task_columns
 from layerprobe.tasks.examples import Row, example_of, parsed, read_rows, task_of
 from layerprobe.tasks.formats import Format
@@ -149,7 +150,7 @@ REGRESSION = Kind(
     loss="layerprobe.finetuning.losses:TextValue",
     zero_shot="probe",
     probe="layerprobe.scoring.probes:RIDGE",
-    score_range=detect_or_observe,
+    score_range=functools.partial(detect_range, observe=True),
     target_columns=(*SCORE_COLUMNS, "value", "rating", "grade", "price", *LABEL_COLUMNS),
     detects=_are_values,
     averages="values",

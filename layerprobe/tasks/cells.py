@@ -150,17 +150,18 @@ def parse_score(cell: str, place: str) -> float:
     return score
 
 
-def detect_range(scores: Sequence[float]) -> tuple[float, float]:
+def detect_range(scores: Sequence[float], *, observe: bool = False) -> tuple[float, float]:
     """Return the usual range that scores of this minimum and maximum come from.
 
     1 to 5 where the minimum is exactly 1 and the maximum exactly 5, else the narrowest of 0 to 1, 0 to 4,
-    0 to 5, 0 to 10 and 0 to 100 that holds all of them.
+    0 to 5, 0 to 10 and 0 to 100 that holds all of them; to `observe` is to take their minimum and maximum where none
+    does.
 
     Examples:
         >>> detect_range([0.2, 4.8])
         (0.0, 5.0)
-        >>> detect_range([1, 3.5, 5])
-        (1.0, 5.0)
+        >>> detect_range([1, 3.5, 5]), detect_range([-20.5, 1990], observe=True)
+        ((1.0, 5.0), (-20.5, 1990))
     """
     if not scores:
         raise TaskError("expected scores to tell their range from, got none: give examples whose texts are not empty")
@@ -170,22 +171,12 @@ def detect_range(scores: Sequence[float]) -> tuple[float, float]:
     for usual in USUAL_RANGES:
         if usual[0] <= low and high <= usual[1]:
             return usual
+    if observe and low < high:
+        return low, high
     raise TaskError(
         f"scores from {low:g} to {high:g} fit no usual range: give it, as in "
         f"{option('score_range', f'{low:g},{high:g}')}"
     )
-
-
-def detect_or_observe(scores: Sequence[float]) -> tuple[float, float]:
-    """Return the range that `detect_range` does, and where scores fit no usual one, their minimum and maximum.
-
-    Examples:
-        >>> detect_or_observe([0.2, 4.8]), detect_or_observe([-20.5, 1990])
-        ((0.0, 5.0), (-20.5, 1990))
-    """
-    low, high = min(scores, default=0.0), max(scores, default=0.0)
-    fits = any(usual[0] <= low and high <= usual[1] for usual in USUAL_RANGES)
-    return detect_range(scores) if fits or low == high else (low, high)
 
 
 def check_range(score_range: tuple[float, float]) -> tuple[float, float]:

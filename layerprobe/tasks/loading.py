@@ -363,6 +363,7 @@ def load_texts(
     """
     format = Format.of(format)
     file = from_home(source) if isinstance(source, (str, Path)) else None
+    title = name or (DATA if file is None else str(source))
     if file is not None:
         check_regular(file)
     of_items = None if file is None or is_on_hub(file) else _unlabelled(file)
@@ -375,20 +376,19 @@ def load_texts(
             format=format,
             skip_broken=skip_broken,
             skip_empty=skip_empty,
-            name=name or str(source),
+            name=title,
         )
         return items
     if file is None or is_on_hub(file):
-        check_format(name or source, format, ("decimal",))
-        tables = tables_of(source, name or DATA) if file is None else hub_tables(str(source))
-        table = tables["train"]
+        tables = tables_of(source, title) if file is None else hub_tables(str(source))
+        table = _read_alike(tables, format, title)["train"]
     else:
         check_file(file)
         lines = file.suffix.lower() == ".txt"
         if lines and groups is not None:
             raise TaskError(f"{file} has lines and no columns: expected a CSV, TSV, JSONL or Parquet file with groups")
         if lines and columns is None:
-            return texts_of_lines(file, format, skip_empty=skip_empty, name=name or str(source))
+            return texts_of_lines(file, format, skip_empty=skip_empty, name=title)
         table = read_table(file, format)
     if groups is not None and not groups.isdecimal():
         table = table.with_header()
@@ -400,7 +400,6 @@ def load_texts(
         for i in indices
     )
     texts = _text_file(table.name, cells, unit=table.unit, skip_empty=skip_empty)
-    title = name or (DATA if file is None else str(source))
     return replace(texts, name=title, notes=table.notes, warnings=(*table.warnings, *texts.warnings))
 
 

@@ -262,9 +262,6 @@ def with_points(table: Table, decimal: str | None = None) -> Table:
     columns: dict[int, Callable[[str], str]] = {}
     ambiguous: dict[int, str] = {}
     for column in set(range(table.width)) - table.nested.keys():
-        cells = [row[column].strip() for row in itertools.islice(table.rows, first, first + 1)]
-        if not cells or not (cells[0] == "" or _LIKE_NUMBER.fullmatch(cells[0])):
-            continue
         cells = [cell for row in table.rows[first:] if (cell := row[column].strip())]
         with_comma = [cell for cell in cells if "," in cell]
         if with_comma and decimal != "." and all(map(_COMMA_NUMBER.fullmatch, cells)):
@@ -284,7 +281,6 @@ def with_points(table: Table, decimal: str | None = None) -> Table:
 _COMMA_NUMBER = re.compile(r"[+-]?\d+(?:,\d+)?", re.ASCII)
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?", re.ASCII)
 _POINT_NUMBER = re.compile(rf"{_GROUPED.pattern}|[+-]?\d+(?:\.\d+)?", re.ASCII)
-_LIKE_NUMBER = re.compile(rf"{_COMMA_NUMBER.pattern}|{_POINT_NUMBER.pattern}", re.ASCII)
 
 
 def _with_point(cell: str) -> str:

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.checks import check_choice
-from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import RETRIEVAL_METRICS
 from layerprobe.metrics.scores import mean_influences
@@ -32,11 +31,7 @@ Ranks = NDArray[np.int64]
 
 
 def float32_rows(layer: NDArray[np.float32], rows: NDArray[np.int64], *, units: bool, name: str) -> NDArray[np.float32]:
-    """Return rows of a layer in memory, of length 1 where requested; lengths are computed in float64.
-
-    Raises:
-        DegenerateLayerError: If a value is not finite, or a row has no direction.
-    """
+    """Return rows of a layer in memory, of length 1 where requested, by blocks since lengths are of float64."""
     result = np.empty((len(rows), layer.shape[1]), np.float32)
     for start in range(0, len(rows), ROWS):
         block = finite_matrix(layer[rows[start : start + ROWS]], name=name)
@@ -290,12 +285,6 @@ class RetrievalItems(Items):
     def ranked(self) -> tuple[int, ...]:
         """By query, how many documents are ranked for it."""
         return tuple(len(self.documents) - (itself >= 0) for itself in self.own)
-
-    def join(self, other: "RetrievalItems") -> "RetrievalItems":
-        """Return these queries and then the others; DataError if their documents or prompts are not the same."""
-        if (self.documents, self.prompts) != (other.documents, other.prompts):
-            raise DataError("expected queries that are asked of the same documents with the same prompts")
-        return super(RetrievalItems, self).join(other)
 
     def prompted(self, prompt: str) -> "RetrievalItems":
         """Return the items with the prompt before queries, and before documents, that have none of their own."""

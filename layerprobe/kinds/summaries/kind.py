@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.checks import check_extra
-from layerprobe.errors import DataError, TaskError
+from layerprobe.errors import TaskError
 from layerprobe.metrics.scores import Influences, mean_influences
 from layerprobe.names import counted
 from layerprobe.tasks.cells import TableLog, UnusableRowError
@@ -136,12 +136,6 @@ class SummaryItems(Items):
 
     def __getitem__(self, rows: Sequence[int]) -> SummaryItems:
         return self.take(rows)
-
-    def join(self, other: SummaryItems) -> SummaryItems:
-        """Return these documents and then the others; DataError if not as many sentences are chosen of those."""
-        if self.keep != other.keep:
-            raise DataError(f"expected {self.keep} sentences to choose of each document, got {other.keep}")
-        return super(SummaryItems, self).join(other)
 
     def prompted(self, prompt: str) -> SummaryItems:
         """Return the documents with the prompt before every sentence."""

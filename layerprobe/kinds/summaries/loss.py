@@ -7,6 +7,7 @@ and Tam 2004 (Information Processing and Management 40).
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal, cast, get_args
 
 import numpy as np
@@ -20,7 +21,7 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Resolved
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
-from layerprobe.finetuning.losses import Criterion, PreparedItems
+from layerprobe.finetuning.losses import Criterion, PreparedItems, prepared_sides
 from layerprobe.kinds.summaries.kind import SummaryItems
 from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGISTIC
@@ -45,13 +46,9 @@ class SentenceScorer(Criterion):
     @classmethod
     def prepare(cls, encoder: Encoder, items: Items, *, max_length: int) -> PreparedItems:
         """Return the sentences of all documents, one after the other, as token ids."""
-        texts, gold = items.texts, items.gold
-        row = {text: i for i, text in enumerate(texts)}
-        tokenized = encoder.tokenize(texts, max_length=max_length)
-        side = np.array([row[sentence] for sentence in gold.sentences], dtype=np.int64)
-        return PreparedItems(
-            texts=tokenized, sides=(side,), tokens=np.array(tokenized.lengths)[side], gold=gold, targets=gold.targets
-        )
+        assert isinstance(items, SummaryItems)
+        prepared = prepared_sides(encoder, items, max_length=max_length, sides=(items.sentences,))
+        return replace(prepared, targets=items.targets)
 
     def example_loss(self, states: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
         """Return the mean binary cross entropy of the sentences `rows`."""

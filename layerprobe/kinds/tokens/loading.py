@@ -116,7 +116,7 @@ def _of_lines(path: Path, columns: Columns | None, encoding: str) -> Iterator[li
     """Yield the sentences of a file: words, tags and lines. Lines of -DOCSTART- and comments are left out."""
     universal = path.suffix.lower() == UNIVERSAL
     places = _numbers(path, columns) if columns is not None else ((1, 3) if universal else None)
-    width, first_line, tabs, tags = 0, 0, False, set[str]()
+    width, first_line, tabs = 0, 0, False
     rows: list[tuple[str, str, int]] = []
     for number, line in read_lines(path, encoding):
         line = line.rstrip("\r\n")
@@ -126,8 +126,8 @@ def _of_lines(path: Path, columns: Columns | None, encoding: str) -> Iterator[li
             rows = []
             continue
         fields = line.split("\t") if (tabs if width else "\t" in line) else _split(line)
-        # a word can begin with #, as in tweets, or be one, and then has a tag that others have
-        if not rows and line.startswith("#") and (len(fields) != width if width else line.startswith("# ")):
+        # a word can begin with #, as in tweets
+        if not rows and (line.startswith("# ") or (line.startswith("#") and width and len(fields) != width)):
             continue
         if not width:
             width, first_line, tabs = len(fields), number, "\t" in line
@@ -142,10 +142,6 @@ def _of_lines(path: Path, columns: Columns | None, encoding: str) -> Iterator[li
                 f"{path}, line {number}: expected {width} columns as in line {first_line}, got {len(fields)}: "
                 f"{line[:40]!r}"
             )
-        if not rows and line.startswith("# ") and not tabs:
-            tags = tags or _tags_of_words(path, tag, encoding)
-            if fields[tag] not in tags:
-                continue
         if universal and not fields[0].isdigit():
             continue  # a word that several are written as, or one that is not written
         rows.append((fields[word], fields[tag], number))
@@ -155,12 +151,6 @@ def _of_lines(path: Path, columns: Columns | None, encoding: str) -> Iterator[li
 
 def _split(line: str) -> list[str]:
     return _BETWEEN.split(line.strip(" \t\r\n"))
-
-
-def _tags_of_words(path: Path, tag: int, encoding: str) -> set[str]:
-    """Return the tags of the lines of a file that are surely no comments."""
-    lines = (_split(line) for _, line in read_lines(path, encoding) if not line.startswith("#"))
-    return {fields[tag] for fields in lines if len(fields) > tag}
 
 
 def _numbers(path: Path, columns: Columns) -> tuple[int, int]:
