@@ -4,8 +4,6 @@ PAGES = {
     "Comparison": "layerprobe.report.comparison:comparison_page",
     "Comparisons": "layerprobe.report.comparison:comparison_page",
     "SimilarityMap": "layerprobe.report.comparison:map_page",
-    "Scores": "layerprobe.report.scores:scores_page",
-    "LayerScores": "layerprobe.report.scores:layer_scores_page",
     "Differences": "layerprobe.results.page:declared_page",
     "Probing": "layerprobe.probing.page:probing_page",
 }

@@ -6,18 +6,17 @@ from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any, Literal
 
-from layerprobe.encoders.model import ModelDescription
+from layerprobe.encoders.model import ModelDescription, described
 from layerprobe.errors import DataError, unreliable
 from layerprobe.files.serialisation import IN_MEMORY, RARE
 from layerprobe.interval import Interval
-from layerprobe.metrics.names import metric_title, points, split_title
-from layerprobe.names import counted, distinct_names, in_percent, plural, short_name
-from layerprobe.results.blocks import Blocks
+from layerprobe.metrics.names import metric_title, points
+from layerprobe.names import counted, distinct_names, plural, short_name
 from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.shown import LeavesOut, Shown, brief, of_layers
+from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
+from layerprobe.results.shown import LeavesOut, Shown
 from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
 from layerprobe.stats.paired import ItemInfluences, ScoredLayers
-from layerprobe.stats.sentences import across_sentence, best_sentence, layers_of_models, names_phrase, score_of_best
 from layerprobe.stats.values import AgainstBest, Floor, best_of, front_beyond_noise, pareto_front
 
 REVERSED = -20.0
@@ -103,33 +102,36 @@ class LayerScores(LeavesOut, Shown):
         return _table_of_layers([self], self.compared)
 
     @property
-    def what(self) -> str:
-        """The metric, how it is computed, and the split."""
-        drawn = "" if self.n_items is None else f" ({self.n_items[0]:,} of {self.n_items[1]:,} items)"
-        return f"{metric_title(self.primary)} x 100 by {self.method} on {split_title(self.split)}{drawn}"
+    def conclusion(self) -> Conclusion:
+        """Which layer is best without fine-tuning, and which may be."""
+        return self.conclusion_of(self.compared)
 
-    @property
-    def summary(self) -> str:
-        """What it says, in one line."""
-        return f"{self.what}: {self.sentence} By layer: {brief(of_layers(self.layers, self.scores))}"
-
-    @property
-    def sentence(self) -> str:
-        """Which layer is best and how sure that is, which may be, and the smallest that will do."""
-        return self.sentence_of(self.compared)
-
-    def sentence_of(self, compared: AgainstBest | None) -> str:
-        """Return the sentence by a comparison of its layers."""
+    def conclusion_of(self, compared: AgainstBest | None) -> Conclusion:
+        """Return what it says by a comparison of its layers."""
         best, last = self.best_layer, len(self.scores) - 1
-        score = f"{self.scores[best]:.2f}" if compared is None else score_of_best(compared)
-        which = f"The last layer, {last}," if best == last else f"Layer {best}"
-        tail = "gives all texts one embedding" if self.collapsed else f"{self.scores[last]:.2f}"
-        ahead = "" if best == last else f"; the last layer, {last}, {tail}"
-        headline = f"{which} scores best without fine-tuning: {metric_title(self.primary)} {score}{ahead}"
-        if compared is None:
-            return f"{headline}."
-        names = [str(layer) for layer in self.layers]
-        return best_sentence(compared, names, headline, metric=self.primary)
+        facts = {"score": Fact(value=self.scores[best], unit="score", split=self.split)}
+        facts |= {} if compared is None else compared.facts(self.split)
+        if best != last and not self.collapsed:
+            facts["over last"] = Fact(value=self.scores[best] - self.scores[last], split=self.split)
+        if self.n_items is not None:
+            facts["items"] = Fact(value=self.n_items[0], unit="count")
+            facts["available"] = Fact(value=self.n_items[1], unit="count")
+        layers = tuple(self.layers)
+        names = {"layer": best, "last": last} if compared is None else compared.names(layers) | {"last": last}
+        is_floor = compared is not None and compared.on_floor
+        return Conclusion(
+            kind="score",
+            case="floor" if is_floor else "last" if best == last else "best",
+            verdict=Verdict.UNDECIDED if compared is None else compared.verdict,
+            choice=None if is_floor else Choice.upto(last, best),
+            facts={name: facts[name] for name in (*FIRST, *facts) if name in facts},
+            names=names | {"metric": f"{metric_title(self.primary)} x 100", "method": self.method},
+            checks=() if compared is None else tuple(compared.checks(layers, self.split)),
+        )
+
+
+FIRST = ("score", "gain", "over last", "behind")
+"""Facts in the order of tiles."""
 
 
 def scores_chart(score: str, compared: AgainstBest | None, *, by: str = "", name: str = "scores") -> Chart:
@@ -162,7 +164,7 @@ def compared_columns(compared: AgainstBest | None, rows: Sequence[int | None] = 
             interval=True,
             over="over new items",
         ),
-        column("behind", compared.behind.__getitem__, title="at most behind", form=".2f", meaning=behind),
+        column("behind", compared.behind.__getitem__, title="at most behind", form=".2f", meaning=behind, more=True),
         *floor_columns([None if row is None else compared.floor for row in rows or compared.scores]),
     )
 
@@ -220,7 +222,7 @@ def _table_of_layers(
                 title=metric_title(name),
                 form=".2f",
                 quantity=points(name, one.split),
-                shown=len(models) == 1 or name == one.primary,
+                more=name != one.primary,
             ),
             *(compared_columns(compared, rows) if name == one.primary else ()),
         )
@@ -244,7 +246,6 @@ def _table_of_layers(
             None if on_floor else "chosen" if place == chosen else "candidate" if place in candidates else None
             for place in places
         ),
-        notes=(f"{one.what}.",),
         charts=tuple(charts) or (scores_chart(one.primary, compared),),
     )
 
@@ -358,12 +359,19 @@ class Ways(LeavesOut):
                 form=".2f",
                 meaning=f"On {self.n_items:,} test {plural(self.unit)}, x 100.",
                 quantity=points(metric, "test"),
-                shown=metric == self.primary,
+                more=metric != self.primary or way is not self.best[0],
             )
         more = tuple(way.test[self.primary][layer] - lead for layer in layers)
-        yield Column(f"{way.name}_gain", more, title="gain", form="+.2f", meaning=f"Over the {name}.")
+        yield Column(
+            f"{way.name}_gain",
+            more,
+            title="gain",
+            form="+.2f",
+            meaning=f"Over the {name}.",
+            more=way is not self.best[0],
+        )
         bounds = tuple(None if gain is None else gain.interval for gain in gains)
-        yield Column(f"{way.name}_interval", bounds, title="interval", form="+.2f", interval=True)
+        yield Column(f"{way.name}_interval", bounds, title="interval", form="+.2f", interval=True, more=True)
 
     @property
     def beside(self) -> Table:
@@ -384,19 +392,25 @@ class Ways(LeavesOut):
         )
 
     @property
-    def sentence(self) -> str:
-        """The best way by validation compared with the baselines, as a sentence."""
-        (way, layer), title, (name, lead) = self.best, metric_title(self.primary), self.lead
-        score = way.test[self.primary][layer]
-        gain, spread, verdict = way.gains[layer], "no interval", "whether that differs is not known"
-        if gain is not None:
-            low, high = gain.interval
-            spread = f"{in_percent(gain.level)} interval {low:+.2f} to {high:+.2f} over new {plural(self.unit)}"
-            verdict = {1: "better", -1: "worse", 0: "no significant difference"}[gain.sign]
-        others = (f" The {other} has {scores[self.primary]:.2f}." for other, scores in list(self.baselines.items())[1:])
-        return (
-            f"By validation {way.name} at layer {layer} is best: {title} {score:.2f} on test, {score - lead:+.2f} "
-            f"compared with the {name} ({spread}): {verdict}.{''.join(others)}"
+    def conclusion(self) -> Conclusion:
+        """The best way and layer by validation, compared with the first baseline on test."""
+        (way, layer), (name, lead) = self.best, self.lead
+        value, gain = way.test[self.primary][layer], way.gains[layer]
+        over = Fact(value=value - lead, split="test") if gain is None else Fact.of(gain, split="test")
+        verdicts = {1: Verdict.DECIDED, 0: Verdict.UNDECIDED, -1: Verdict.FAILED}
+        facts = {"score": Fact(value=value, unit="score", split="test"), "baseline": over}
+        facts["lead"] = Fact(value=lead, unit="score", split="test")
+        return Conclusion(
+            kind="score",
+            case="ways",
+            verdict=Verdict.UNDECIDED if gain is None else verdicts[gain.sign],
+            facts=facts,
+            names={
+                "way": way.name,
+                "layer": layer,
+                "baseline_name": name,
+                "metric": f"{metric_title(self.primary)} x 100",
+            },
         )
 
 
@@ -621,19 +635,20 @@ class Scores(Shown):
         return self._across if self.several_tasks else self._on_task
 
     @property
-    def parts(self) -> Sequence[Table | str]:
-        """What a terminal shows of it: the answer, its table, and baselines of further ways."""
-        parts: list[Table | str] = [self.sentence, "", self.table]
-        if self.ways is not None:
-            parts += ["", self.ways.beside]
-        return parts
+    def details(self) -> tuple[Table, ...]:
+        """Baselines of further ways."""
+        return () if self.ways is None else (self.ways.beside,)
 
     @property
-    def blocks(self) -> Blocks | None:
-        """The blocks of one model up to the best layer; None where none is recommended, or validation chooses."""
-        if self.on_floor or self.ways is not None or len(self.models) > 1:
-            return None
-        return Blocks.upto(self.models[0].n_blocks, self.best_layer, [layer.layer for layer in self.candidates])
+    def sources(self) -> dict[str, str]:
+        """The models, the tasks, and how texts were read."""
+        tasks = {
+            f"Task {name}": f"{task.task} ({task.kind}, {counted(task.n_items, task.unit)}, sha256 {task.task_digest})"
+            for name, task in zip(self.names, self.by_task, strict=True)
+        }
+        methods = ", ".join(dict.fromkeys(task.scores.method for task in self.tasks))
+        settings = {"Settings": ", ".join(f"{name} {value}" for name, value in self.settings.items())}
+        return described(*self.models) | tasks | {"Scored by": methods} | (settings if self.settings else {})
 
     @property
     def _places(self) -> list[Place]:
@@ -654,7 +669,7 @@ class Scores(Shown):
     @property
     def _on_task(self) -> Table:
         """The scores by every metric on the one task."""
-        several, facts, column = len(self.models) > 1, self.tasks[0].facts or {}, columns_of(self._rows)
+        several, column = len(self.models) > 1, columns_of(self._rows)
         fronts = {"size": self.front("parameters"), "time": self.front("milliseconds")} if several else {}
         time = {
             "title": "ms",
@@ -663,6 +678,7 @@ class Scores(Shown):
             "form": ".3g",
             "meaning": "Of one item by itself.",
             "shown": bool(fronts.get("time")),
+            "more": True,
         }
         further: list[Column] = []
         if several:
@@ -675,10 +691,10 @@ class Scores(Shown):
                     "front",
                     lambda row: ", ".join(name for name, front in fronts.items() if row in front),
                     meaning="No other is both cheaper and better.",
+                    more=True,
                 ),
             ]
-        counts = [counted(self.tasks[0].n_items, self.tasks[0].unit), *(f"{n:,} {what}" for what, n in facts.items())]
-        table = _table_of_layers(
+        return _table_of_layers(
             self.of_task(),
             self.compared,
             first=self._first_columns,
@@ -686,7 +702,6 @@ class Scores(Shown):
             costs=self._costs,
             charts=self._charts,
         )
-        return replace(table, notes=(*table.notes, f"{', '.join(counts)}.")) if facts else table
 
     @property
     def _charts(self) -> tuple[Chart, ...]:
@@ -753,59 +768,75 @@ class Scores(Shown):
             return "best"
         return "may be best" if len(self.names) > 1 and layer in self.candidates else None
 
-    # ---- in words
+    # ---- what it says
 
     @property
-    def summary(self) -> str:
-        """What it says, in one line."""
-        tasks = counted(len(self.names), "task") if self.several_tasks else self.tasks[0].task
-        if len(self.models) > 1:
-            return f"{len(self.models)} models on {tasks}: {self.sentence}"
-        by_layer = brief(of_layers([layer.layer for layer in self.of_model(0)], self.scores))
-        curve = "" if self.ways is not None else f" By layer: {by_layer}"
-        return f"{short_name(self.models[0].name)} on {tasks}: {self.sentence}{curve}"
-
-    @property
-    def sentence(self) -> str:
-        """Which layer is best and how sure that is, which may be, and the smallest that will do."""
+    def conclusion(self) -> Conclusion:
+        """Which layer of which model is best without fine-tuning, and which may be."""
+        subject = (" and ".join(self.labels), ", ".join(map(short_name, self.names)))
         if self.ways is not None:
-            return self.ways.sentence
-        return self._sentence_across if self.several_tasks else self._sentence_on_task
+            return replace(self.ways.conclusion, subject=subject)
+        if self.several_tasks:
+            return replace(self._across_tasks, subject=subject)
+        compared, facts = self.compared, self.tasks[0].facts or {}
+        scored = self.first.conclusion_of(compared) if len(self.models) == 1 else self._of_models(compared)
+        counts = {name: Fact(value=n, unit="count") for name, n in facts.items()}
+        counts["n_items"] = Fact(value=self.tasks[0].n_items, unit="count")
+        return replace(scored, subject=subject, facts={**scored.facts, **counts})
+
+    def _of_models(self, compared: AgainstBest | None) -> Conclusion:
+        """Return which layer of which model is best on the one task, and how far the best of the others are behind."""
+        (best, *others), names = self.best_of_each, [self.name(layer) for layer in self.layers]
+        split, last = self.first.split, self.models[self.best.model].n_blocks
+        facts = {"score": Fact(value=best.score, unit="score", split=split)}
+        facts |= {} if compared is None else compared.facts(split)
+        facts["next"] = Fact(value=best.score - others[0].score, split=split, better="lower")
+        about: dict[str, object] = {}
+        if compared is not None:
+            facts["candidates"] = Fact(value=len(compared.candidates), unit="count")
+            about = {"trivial": compared.names(names)["trivial"]}
+        is_floor = compared is not None and compared.on_floor
+        return Conclusion(
+            kind="score",
+            case="floor" if is_floor else "models",
+            verdict=Verdict.UNDECIDED if compared is None else compared.verdict,
+            facts=facts,
+            names={
+                **about,
+                "layer": best.layer,
+                "last": last,
+                "label": self.labels[best.model],
+                "other": self.name(others[0]),
+                "metric": f"{metric_title(self.primary)} x 100",
+            },
+            checks=() if compared is None else tuple(compared.checks(names, split, self._costs)),
+        )
 
     @property
-    def _sentence_on_task(self) -> str:
-        if len(self.models) == 1:
-            return self.first.sentence_of(self.compared)
-        (best, *others), compared = self.best_of_each, self.compared
-        score = f"{best.score:.2f}" if compared is None else score_of_best(compared)
-        title = f"{metric_title(self.primary)} {score}"
-        highest = [f"{self.name(best)} scores best on {split_title(self.first.split)}: {title}"]
-        for other in others:
-            behind = "" if compared is None else f", at most {compared.behind[self.layers.index(other)]:.2f} behind"
-            highest.append(f"{self.name(other)}, the highest of its model, {other.score:.2f}{behind}")
-        if compared is None:
-            return f"{'; '.join(highest)}."
-        names = [self.name(layer) for layer in self.layers]
-        may_be = layers_of_models(self.labels, [(layer.model, layer.layer) for layer in self.candidates])
-        return best_sentence(compared, names, "; ".join(highest), metric=self.primary, costs=self._costs, may_be=may_be)
-
-    @property
-    def _sentence_across(self) -> str:
-        """Which layer is best on all tasks, which may be as good, and which tasks no layer does."""
-        tasks = zip(self.names, self.tasks[:: len(self.models)], strict=True)
-        floors = [f"On {name}: {task.scores.sentence}" for name, task in tasks if task.scores.on_floor]
-        return " ".join(([] if self.on_floor else [self._best_across]) + floors)
-
-    @property
-    def _best_across(self) -> str:
-        best, rivals = self.best, [layer for layer in self.candidates if layer != self.best]
-        if len(self.models) > 1:
-            name = self.name(best)
-            compared = [(f"{self.name(other)}, the highest of its model,", other) for other in self.best_of_each[1:]]
-            may_be = layers_of_models(self.labels, [(layer.model, layer.layer) for layer in rivals])
-        else:
-            name, last = f"Layer {best.layer} of {self.layers[-1].layer}", self.layers[-1]
-            compared = [("the last layer", last)] if best.layer != last.layer else []
-            may_be = names_phrase([str(layer.layer) for layer in rivals], "layer") if rivals else ""
-        others = [(label, layer.behind or 0.0, layer.interval) for label, layer in compared]
-        return across_sentence(name, best.score, others, n_tasks=len(self.names), level=self.level, rivals=may_be)
+    def _across_tasks(self) -> Conclusion:
+        """Which layer is best over several tasks, which may be as good, and which tasks no layer does."""
+        best, rivals = self.best, tuple(layer for layer in self.candidates if layer != self.best)
+        several, last = len(self.models) > 1, self.of_model(self.best.model)[-1]
+        other = self.best_of_each[1] if several else last
+        facts = {"score": Fact(value=best.score, unit="score"), "tasks": Fact(value=len(self.names), unit="count")}
+        if other != best and other.behind is not None:
+            level = None if other.interval is None else self.level
+            facts["next"] = Fact(value=other.behind, interval=other.interval, level=level)
+        label = self.labels[best.model] if several else ""
+        on_floor = tuple(name for name, task in zip(self.names, self.by_task, strict=True) if task.scores.on_floor)
+        verdict = Verdict.FAILED if self.on_floor else Verdict.UNDECIDED if rivals or len(self.names) == 1 else None
+        return Conclusion(
+            kind="score",
+            case="no task" if self.on_floor else "tasks",
+            verdict=verdict or Verdict.DECIDED,
+            choice=None if several or self.on_floor else Choice.upto(last.layer, best.layer),
+            facts=facts,
+            names={
+                "layer": best.layer,
+                "label": label,
+                "metric": "mean x 100",
+                "other": self.name(other) if several else f"the last layer, {last.layer}",
+                "rivals": tuple(self.name(layer) if several else layer.layer for layer in rivals),
+            },
+            checks=(Check(name="tasks on the floor", passed=False, names={"on_floor": on_floor}),) if on_floor else (),
+        )

@@ -27,9 +27,9 @@ from layerprobe.names import short_name
 from layerprobe.profiling.run import side_by_side
 from layerprobe.readings.reading import LayerCurve
 from layerprobe.report.comparison import comparison_page
-from layerprobe.report.scores import layer_scores_page
 from layerprobe.results.page import render
 from layerprobe.results.shown import PAGES, Shown, make_page
+from layerprobe.results.shown import make_page as layer_scores_page
 from layerprobe.results.table import Table
 from layerprobe.results.values import Page as ResultPage
 from layerprobe.scoring.score import across_tasks

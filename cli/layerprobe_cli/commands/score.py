@@ -111,7 +111,7 @@ def score(
     return Done(
         result=result,
         warnings=result.warnings,
-        next=() if several or collection else call.next(*words, without=f"{o.READ} {o.EXTRACTION}"),
+        steps=() if several or collection else call.step("find", *words, without=f"{o.READ} {o.EXTRACTION}"),
         failed=below(fail_below, last, f"the last layer scores {{}}{mean}", 2),
     )
 
