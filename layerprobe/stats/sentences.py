@@ -94,31 +94,8 @@ def spans(layers: Sequence[int]) -> list[str]:
     return [name for names in parts for name in names]
 
 
-def either(layers: Sequence[int]) -> str:
-    """Return that it is one of some layers: each of them by name, or of many that are side by side the ends.
-
-    Examples:
-        >>> either([4, 5, 6]), either([4, 5, 6, 7]), either([1, 3, 4, 5]), either([0, 1, 2, 3, 6])
-        ('4, 5 or 6', 'one of 4 to 7', '1, 3, 4 or 5', 'one of 0 to 3 and 6')
-    """
-    names = spans(layers)
-    return listed(names, "or") if len(names) == len(layers) else f"one of {listed(names)}"
 
 
-def layers_of_models(labels: Sequence[str], places: Sequence[tuple[int, int]]) -> str:
-    """Return some layers of some models, each given by the number of its model and the layer.
-
-    Examples:
-        >>> layers_of_models(["rtd", "mlm"], [(0, 3), (1, 4), (1, 5), (1, 6), (1, 7)])
-        'rtd at layer 3, or mlm at one of layers 4 to 7'
-    """
-    texts = []
-    for number, label in enumerate(labels):
-        if layers := [layer for model, layer in places if model == number]:
-            named = either(layers)
-            named = named.replace("one of", "one of layers") if " to " in named else f"layer {named}"
-            texts.append(f"{label} at {named}")
-    return ", or ".join(texts)
 
 
 # ---- scores and differences ------------------------------------------------------------------------------
@@ -340,22 +317,6 @@ def best_sentence(
     return " ".join(filter(None, parts))
 
 
-def across_sentence(
-    best: str, mean: float, others: Sequence[tuple[str, float, Ends | None]], *, n_tasks: int, level: float, rivals: str
-) -> str:
-    """Return which layer is best over several tasks, and which may be as good.
-
-    It is compared with others, each given by name with how far it is behind, and the interval of that at the level. The
-    rivals, which may be as good, are a phrase, empty where there are none.
-    """
-    parts = [f"{best} scores best over {counted(n_tasks, 'task')}, {mean:.1f} in the mean"]
-    for name, behind, interval in others:
-        bounds = "" if interval is None else f" ({in_percent(level)} {interval[0]:.1f} to {interval[1]:.1f})"
-        parts.append(f"{name} scores {behind:.1f} less{bounds}")
-    headline = "; ".join(parts)
-    if n_tasks == 1:
-        return f"{headline}; one task says nothing about others."
-    return f"{headline}. On other tasks like these, {rivals or 'no other'} may be as good."
 
 
 def rivals_sentence(compared: AgainstBest, names: Sequence[str], what: str = "layer", shorter: str = "") -> str:
