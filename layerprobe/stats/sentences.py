@@ -94,10 +94,6 @@ def spans(layers: Sequence[int]) -> list[str]:
     return [name for names in parts for name in names]
 
 
-
-
-
-
 # ---- scores and differences ------------------------------------------------------------------------------
 
 
@@ -315,8 +311,6 @@ def best_sentence(
         floor_sentence(compared.floor),
     ]
     return " ".join(filter(None, parts))
-
-
 
 
 def rivals_sentence(compared: AgainstBest, names: Sequence[str], what: str = "layer", shorter: str = "") -> str:
