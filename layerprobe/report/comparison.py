@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
 
 import plotly.graph_objects as go
 
@@ -16,7 +15,7 @@ from layerprobe.results.draw import drawn
 from layerprobe.results.page import page_of
 from layerprobe.results.parts import definitions, facts_table, folded, section, table_of
 from layerprobe.results.shown import clauses, of_cells
-from layerprobe.results.style import INK, NEGATIVE, PAPER, SEQUENTIAL, square_axis, styled, text
+from layerprobe.results.style import INK, PAPER, colour_scale, number_axis, styled, text
 from layerprobe.results.table import stacked
 from layerprobe.results.values import Figure, Page, Part, Section
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
@@ -348,7 +347,7 @@ def map_figure(
         zmax=1.0,
         xgap=1,
         ygap=1,
-        colorscale=_colour_scale(lowest),
+        colorscale=colour_scale(min(0.0, lowest), 1.0),
         colorbar={"thickness": 12, "outlinewidth": 0, "len": 1, "title": {"text": legend}, "tickfont": {"size": 11}},
         hovertemplate=f"{pair}<br>{measure} %{{z:.4f}}{template}<extra></extra>",
     )
@@ -363,8 +362,8 @@ def map_figure(
             hoverinfo="skip",
             showlegend=False,
         )
-    square_axis(figure.layout.xaxis, f"Layer of {text(reference)}", columns)
-    square_axis(figure.layout.yaxis, f"Layer of<br>{text(model)}", rows)
+    number_axis(figure.layout.xaxis, f"Layer of {reference}", columns)
+    number_axis(figure.layout.yaxis, f"Layer of {model}", rows)
     styled(figure)
     if title:
         figure.update_layout(title={"text": text(title), "x": 0, "xref": "paper", "font": {"size": 15}})
@@ -431,12 +430,3 @@ def _cells(heatmap: SimilarityMap) -> tuple[list[list[list[float]]] | None, str]
     matrices = zip(errors.lower, errors.upper, errors.standard_errors, strict=True)
     cells = [[list(cell) for cell in zip(*rows, strict=True)] for rows in matrices]
     return cells, f"{template}<br>standard error %{{customdata[2]:.4f}}"
-
-
-def _colour_scale(lowest: float) -> list[list[Any]]:
-    """Return the colours from the lowest value, or 0, to 1; values under 0 are of another hue."""
-    zero = -lowest / (1 - lowest) if lowest < 0 else 0.0
-    steps = len(SEQUENTIAL) - 1
-    # 1 less a part, as Plotly refuses a scale that rounding ends just under 1.
-    positive: list[list[Any]] = [[1 - (1 - zero) * (1 - i / steps), colour] for i, colour in enumerate(SEQUENTIAL)]
-    return [[0.0, NEGATIVE], *positive] if zero > 0 else positive

@@ -71,9 +71,12 @@ class Chart:
     """Unique on a page."""
     heading: str = ""
     """Of its section, where it is not the first of a page."""
-    kind: Literal["line", "bars", "cost"] = "line"
-    """line: over x, joined; bars: from 0; cost: labelled points of quality against a cost on a logarithmic axis."""
+    kind: Literal["line", "bars", "cost", "map", "staircase"] = "line"
+    """line: over x, joined; bars: from 0; cost: labelled points of quality against a cost on a logarithmic axis; map:
+    colours by x and y; staircase: a row a size of a model, with x its blocks, and lines of agreement and of loss."""
     x: str = "layer"
+    y: str = ""
+    """Of a map."""
     where: tuple[tuple[str, object], ...] = ()
     """Columns, and the value that rows must have there to be drawn."""
     by: str = ""
@@ -99,14 +102,10 @@ class Chart:
 
     def quantity(self, table: Table) -> Quantity:
         """Return the quantity on its axis; points of another split have a shape of their own."""
-        lines = [line for line in self.lines if line is self.lines[0] or not line.mark]
+        lines = [line for line in self.lines if line is self.lines[0] or not (line.mark or self.kind == "staircase")]
         drawn = {line.column: table.column(line.column) for line in lines}
         quantities = {name: column.quantity or Quantity(column.head) for name, column in drawn.items()}
-        for what in ("split", "unit"):
-            values = {getattr(quantity, what) for quantity in quantities.values()}
-            if len(values) > 1:
-                listing = ", ".join(
-                    f"{name} ({getattr(quantity, what) or 'none'})" for name, quantity in quantities.items()
-                )
-                raise DataError(f"expected columns of one {what} on one axis, got {listing}: draw a chart of each")
+        if len({(quantity.split, quantity.unit) for quantity in quantities.values()}) > 1:
+            listing = ", ".join(f"{name} ({quantity.title})" for name, quantity in quantities.items())
+            raise DataError(f"expected columns of one split and unit on one axis, got {listing}: draw a chart of each")
         return next(iter(quantities.values()))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, NamedTuple
@@ -20,24 +19,15 @@ from layerprobe.results.table import Column, Table
 from layerprobe.results.values import Figure
 
 Bounds = tuple[float, float]
-CROWD = 26
-"""More points than these are small."""
-MANY = 8
-"""More seeds than these get smaller dots, more room, and are not written out where one points at a mean."""
 ROOM, DODGE = 0.4, 0.13
 """Layers from the mean to where the dots of its seeds end: of a line alone, and of lines that stand side by side."""
-STYLES = (
-    (style.MODEL, style.INTERVAL, "circle", "solid"),
-    (style.DROP, style.SHADE, "x", "dash"),
-    *((c, s, y, d) for (c, s, d), y in zip(style.FURTHER, ("triangle-up", "star", "hexagon"), strict=True)),
-)
-"""Colour, shade, symbol and dash of curves, in turn."""
-TITLE = 40
-"""Letters in a line of a title that stands upright: it fits a figure on a phone."""
-MARKS = {"chosen": style.CHOSEN, "enough": style.CHOSEN, "candidate": style.CHOSEN, "drop": style.DROP}
-"""Colours of the rows that a table marks."""
-SYMBOLS = {"enough": "square", "drop": "triangle-down"}
-"""Their shapes, where these are not those of the curve."""
+MARKS = {
+    "chosen": (style.CHOSEN, "", "Large point: {0.chosen}."),
+    "enough": (style.CHOSEN, "square", "Square: {0.enough}."),
+    "candidate": (style.CHOSEN, "", "Green: may be the best."),
+    "drop": (style.DROP, "triangle-down", "Triangles: {0.drops}."),
+}
+"""Colour and shape of the rows that a table marks, and what a caption says of them."""
 
 
 class _Curve(NamedTuple):
@@ -103,6 +93,17 @@ class _Drawing:
         font, place = {"color": colour, "size": size}, {"y": 0, "yref": "paper"} | about
         self.figure.add_annotation(text=words, x=x, yshift=up, showarrow=False, font=font, **place)
 
+    def points(self, name: str, x: Sequence[float], y: Sequence[float | None], **about: Any) -> None:
+        """Draw points, or a line, that come and go with those of the same name."""
+        about = {"hoverinfo": "skip", "showlegend": False, "legendgroup": name} | about
+        self.figure.add_scatter(x=x, y=y, name=style.text(name), **about)
+
+    def done(self, finding: str, **look: str) -> Figure:
+        """Return the figure with its caption."""
+        self.figure.update_traces(hovertemplate="%{hovertext}<extra></extra>")
+        reading = " ".join(dict.fromkeys(self.notes))
+        return Figure(self.chart.name, self.figure, numbers.typeset_text(finding), reading, **look)
+
 
 def figures(result: Shown) -> list[Figure]:
     """Return the charts of a result's table and of its details; the axis of the first is the model that it cuts."""
@@ -117,41 +118,42 @@ def figures(result: Shown) -> list[Figure]:
 
 
 def drawn(table: Table, chart: Chart, *, choice: Choice | None = None, level: float | None = None) -> Figure:
-    """Return a chart of a table with its caption; the axis has the title that its columns declare.
+    """Return a chart of a table with its caption.
 
-    Args:
-        table: The numbers.
-        chart: Which of them are drawn, and how.
-        choice: The blocks that are kept, which are drawn as the axis of a chart of layers.
-        level: Confidence level of the choice.
+    Where blocks are chosen, with a confidence level, they are the axis of a chart of layers.
     """
+    of_all = table.column(chart.lines[0].column)
     for name, value in chart.where:
         table = table.where(name, value)
-    d = _Drawing(table, chart, style.styled(go.Figure()), [])
-    quantity, curves = chart.quantity(table), _curves(d)
+    d, quantity = _Drawing(table, chart, style.styled(go.Figure()), []), chart.quantity(table)
+    if chart.kind == "map":
+        return _map(d, quantity, of_all)
+    if chart.kind == "staircase":
+        return _staircase(d, quantity)
+    curves = _curves(d)
     {"cost": _costs, "bars": _bars, "line": _lines}[chart.kind](d, curves)
     _across(d, curves)
     _axes(d, curves)
-    d.figure.update_yaxes(title_text="<br>".join(textwrap.wrap(style.text(quantity.title), TITLE)))
+    d.figure.update_yaxes(title_text=style.text(quantity.title, 40))
     if chart.limit is not None:
         d.figure.add_hline(y=chart.limit, line={"dash": "dot", "color": style.FAINT})
         d.notes.append(f"Dotted line: {f'the {chart.limit:g} that you allowed' if chart.limit else 'no difference'}.")
     if chart.zero:
         d.figure.add_hline(y=0, line={"dash": "dash", "color": style.DROP, "width": 1.5})
-        name = "<br>".join(map(style.text, chart.zero.split()))
+        name = style.text(chart.zero, 7)
         d.write(name, 1, 0, xref="paper", yref="y", xshift=4, xanchor="left", align="left", colour=style.DROP)
         d.figure.update_layout(margin_r=52)
     if d.is_layers and choice is not None:
         _model_axis(d, curves, choice, level)
     elif d.is_layers and not chart.by:
         _shades(d)
-    return Figure(chart.name, d.figure, _course(d, curves, quantity), " ".join(dict.fromkeys(d.notes)))
+    return d.done(_course(d, curves, quantity))
 
 
 def _curves(d: _Drawing) -> list[_Curve]:
     """Return the curves: one a column, and of each one a value of `by`."""
     x, labels = d.table.column(d.chart.x).values, _labels(d.table, d.chart.by)
-    curves, styles = [], _styles()
+    curves: list[_Curve] = []
     for line in d.chart.lines:
         column = d.table.column(line.column)
         split = column.quantity.split if line.mark and column.quantity else ""
@@ -164,14 +166,11 @@ def _curves(d: _Drawing) -> list[_Curve]:
             )
             of_curve = f"{name}, {split}" if split and split not in name else name
             curve_name = " ".join(filter(None, (group, of_curve))) or column.head
-            curves.append(_Curve(curve_name, rows, line, *(next(styles) if not line.mark else STYLES[0])))
+            number = 0 if line.mark else len(curves)
+            colour, shade, symbol, dash = style.STYLES[number % len(style.STYLES)]
+            symbol += ("", "-open", "-dot")[number // len(style.STYLES) % 3]
+            curves.append(_Curve(curve_name, rows, line, colour, shade, symbol, dash))
     return [curve for curve in curves if curve.rows]
-
-
-def _styles() -> Iterator[tuple[str, str, str, str]]:
-    """Yield the style of each curve; beyond `STYLES`, with open symbols and dotted ones."""
-    for ending in cycle(("", "-open", "-dot")):
-        yield from ((colour, shade, f"{symbol}{ending}", dash) for colour, shade, symbol, dash in STYLES)
 
 
 def _labels(table: Table, by: str) -> tuple[str, ...]:
@@ -204,34 +203,33 @@ def _lines(d: _Drawing, curves: Sequence[_Curve]) -> None:
         ends = d.ends(line.interval, rows, values, "Shade" if d.chart.band else "Bars")
         outer = d.ends(line.band, rows, values, "Outer shade") if not d.chart.by or number == 0 else []
         for bounds, colour in ((outer, style.BAND), (ends if d.chart.band else [], curve.shade)):
-            if bounds:
-                _ground(d, at, bounds, colour, name)
-        texts = _texts(d, line, rows, name if several else "")
-        symbol = line.mark or curve.symbol
-        looks = [_look(d, row, value, curve, symbol) for row, value in zip(rows, values, strict=True)]
+            if bounds:  # the ground between two curves: along the upper one and back
+                lower, upper = zip(*bounds, strict=True)
+                ground = {"mode": "lines", "fill": "toself", "fillcolor": colour, "line_width": 0}
+                d.points(name, [*at, *reversed(at)], [*upper, *reversed(lower)], **ground)
+        looks = [_look(d, row, value, curve) for row, value in zip(rows, values, strict=True)]
+        colours, symbols, sizes = map(list, zip(*looks, strict=True))
         measured = [not line.run or bool(d.table.column(line.run).values[row]) for row in rows]
         joined = line.joined and not line.mark and _is_numeric(d.table.column(d.chart.x))
         for is_run in dict.fromkeys(sorted(measured, reverse=True)):
             here = [value if of_run == is_run else None for value, of_run in zip(values, measured, strict=True)]
-            colours = [colour for colour, _, _ in looks]
-            d.figure.add_scatter(
-                x=at,
-                y=here,
-                name=style.text(name),
-                legendgroup=name,
+            d.points(
+                name,
+                at,
+                here,
                 showlegend=several and is_run == max(measured),
                 mode="lines+markers" if joined and is_run else "markers",
                 line={"color": curve.colour, "width": 2.0, "dash": curve.dash if several else "solid"},
                 marker={
                     "color": colours if is_run else style.PAPER,
-                    "symbol": [shape for _, shape, _ in looks],
-                    "size": [size for _, _, size in looks],
+                    "symbol": symbols,
+                    "size": sizes,
                     "line": {"color": colours, "width": 0 if is_run else 2},
                     "opacity": 1,
                 },
                 error_y=None if d.chart.band or not ends else _whiskers(values, ends, curve.colour),
-                hovertext=texts,
-                hovertemplate="%{hovertext}<extra></extra>",
+                hoverinfo=None,
+                hovertext=_texts(d, line, rows, name if several else ""),
             )
             if not is_run:
                 d.notes.append("Hollow: inferred, without a run.")
@@ -239,83 +237,44 @@ def _lines(d: _Drawing, curves: Sequence[_Curve]) -> None:
             d.notes.append(f"{line.mark.capitalize()}: {name}.")
 
 
-def _look(d: _Drawing, row: int, value: float, curve: _Curve, symbol: str) -> tuple[str, str, int]:
+def _look(d: _Drawing, row: int, value: float, curve: _Curve) -> tuple[str, str, int]:
     """Return colour, symbol and size of a point, and note what they mean."""
-    mark = d.mark(row)
-    size = 5 if len(curve.rows) > CROWD else 10 if curve.line.mark else 8
-    if mark == "chosen" and curve.line is d.chart.lines[0]:
-        d.notes.append(f"Large point: {d.chart.chosen}.")
-        size = 14
-    if d.chart.by and mark != "drop":
-        return curve.colour, symbol, size
+    mark, usual = d.mark(row), style.DROP if d.chart.zero and value == 0 else curve.colour
+    colour, symbol, note = MARKS.get(mark, (usual, "", ""))
+    size = 5 if len(curve.rows) > 26 else 8  # many of them would touch
     if curve.line.mark:
-        return MARKS.get(mark, curve.colour), symbol, size
-    meanings = {"enough": f"Square: {d.chart.enough}.", "drop": f"Triangles: {d.chart.drops}."}
-    meanings["candidate"] = "Green: may be the best."
-    if mark in meanings:
-        d.notes.append(meanings[mark])
-    colour = MARKS.get(mark, style.DROP if d.chart.zero and value == 0 else curve.colour)
-    return colour, SYMBOLS.get(mark, symbol), size
-
-
-def _ground(d: _Drawing, at: Sequence[float], bounds: Sequence[Bounds], colour: str, name: str) -> None:
-    """Fill the ground between two curves: along the upper one and back."""
-    lower, upper = zip(*bounds, strict=True)
-    d.figure.add_scatter(
-        x=[*at, *reversed(at)],
-        y=[*upper, *reversed(lower)],
-        name=style.text(name),
-        mode="lines",
-        line={"color": style.TRANSPARENT, "width": 0},
-        fill="toself",
-        fillcolor=colour,
-        hoverinfo="skip",
-        showlegend=False,
-        legendgroup=name,
-    )
+        return colour, curve.line.mark, size + 2
+    if d.chart.by and mark != "drop":
+        colour, symbol, note = curve.colour, "", note if mark == "chosen" else ""
+    if note:
+        d.notes.append(note.format(d.chart))
+    return colour, symbol or curve.symbol, 14 if mark == "chosen" else size
 
 
 def _whiskers(values: Iterable[float], ends: Iterable[Bounds], colour: str) -> dict[str, Any]:
     """Return bars from values to their lower and upper ends."""
-    bounds = [(value, *of_value) for value, of_value in zip(values, ends, strict=True)]
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [high - value for value, _, high in bounds],
-        "arrayminus": [value - low for value, low, _ in bounds],
-        "color": colour,
-        "thickness": 1.5,
-        "width": 4,
-    }
+    bounds = [(value - low, high - value) for value, (low, high) in zip(values, ends, strict=True)]
+    downs, ups = zip(*bounds, strict=True)
+    look = {"color": colour, "thickness": 1.5, "width": 4}
+    return {"type": "data", "symmetric": False, "array": ups, "arrayminus": downs, **look}
 
 
 def _seeds(d: _Drawing, curve: _Curve, at: Sequence[float], room: float) -> None:
     """Draw the score of each seed beside the mean, side by side, so that equals stay apart."""
-    column, name = d.table.column(curve.line.seeds), style.text(curve.name)
+    column = d.table.column(curve.line.seeds)
     scores: list[Sequence[float]] = [column.values[row] or () for row in curve.rows]  # type: ignore[misc]
-    most = max(map(len, scores), default=0)
-    if most < 2:
-        return
-    width = room * (0.4 if most <= MANY else 0.65)
-    d.figure.add_scatter(
-        x=[
-            place + 0.4 * room + width * index / max(len(points) - 1, 1)
-            for place, points in zip(at, scores, strict=True)
-            for index in range(len(points))
-        ],
-        y=[value for points in scores for value in points],
-        name=f"{name}, seeds",
-        mode="markers",
-        legendgroup=curve.name,
-        showlegend=False,
-        marker={"size": 4 if most > MANY else 6, "color": curve.colour, "opacity": 0.5, "symbol": curve.symbol},
-        hovertemplate=f"{name}, one seed<br>%{{y:.2f}}<extra></extra>",
-    )
-    d.notes.append(f"Small marks: {column.over or 'seeds'}.")
+    if max(map(len, scores), default=0) > 1:
+        steps = [0.4 + 0.5 * index / max(len(points) - 1, 1) for points in scores for index in range(len(points))]
+        means = [place for place, points in zip(at, scores, strict=True) for _ in points]
+        values = [value for points in scores for value in points]
+        marker = {"size": 5, "color": curve.colour, "opacity": 0.5, "symbol": curve.symbol}
+        x = [mean + room * step for mean, step in zip(means, steps, strict=True)]
+        d.points(curve.name, x, values, mode="markers", marker=marker)
+        d.notes.append(f"Small marks: {column.over or 'seeds'}.")
 
 
 def _bars(d: _Drawing, curves: Sequence[_Curve]) -> None:
-    colours = {"chosen": f"Green: {d.chart.chosen}.", "drop": f"Orange: {d.chart.drops}."}
+    notes = {"chosen": f"Green: {d.chart.chosen}.", "drop": f"Orange: {d.chart.drops}."}
     for curve in curves:
         marks = [d.mark(row) for row in curve.rows]
         d.figure.add_bar(
@@ -323,11 +282,10 @@ def _bars(d: _Drawing, curves: Sequence[_Curve]) -> None:
             y=d.numbers(curve.line.column, curve.rows),
             name=style.text(curve.name),
             showlegend=len(curves) > 1,
-            marker={"color": [MARKS[mark] if mark in colours else curve.colour for mark in marks]},
+            marker={"color": [MARKS[mark][0] if mark in notes else curve.colour for mark in marks]},
             hovertext=_texts(d, curve.line, curve.rows, ""),
-            hovertemplate="%{hovertext}<extra></extra>",
         )
-        d.notes.extend([text for mark, text in colours.items() if mark in marks])
+        d.notes.extend(note for mark, note in notes.items() if mark in marks)
 
 
 def _across(d: _Drawing, curves: Sequence[_Curve]) -> None:
@@ -336,32 +294,22 @@ def _across(d: _Drawing, curves: Sequence[_Curve]) -> None:
     The latter is left out at 0, far from all else.
     """
     places = [d.place(row) for curve in curves for row in curve.rows]
-    if not places:
-        return
-    column, names = d.table.column(d.chart.lines[0].column), d.table.columns[0].cells
-    rows = [row for row, x in enumerate(d.table.column(d.chart.x).values) if x is None]
+    column, x = d.table.column(d.chart.lines[0].column), d.table.column(d.chart.x).values
+    rows = [row for row, value in enumerate(column.values) if value is not None and x[row] is None]
     lines = [
-        (d.numbers(column.name, [row])[0], names[row], column.cells[row], style.REFERENCE, dash)
-        for row, dash in zip((row for row in rows if column.values[row] is not None), cycle(style.DASHES[1:]))
+        (d.table.columns[0].cells[row], value, {"color": style.REFERENCE, "dash": dash})
+        for row, value, dash in zip(rows, d.numbers(column.name, rows), cycle(("dash", "dot", "dashdot")))
     ]
     if d.chart.floor:
         floors = d.table.column(d.chart.floor)
-        floor = next((row for row, value in enumerate(floors.values) if value is not None), None)
-        value = 0.0 if floor is None else d.numbers(floors.name, [floor])[0]
-        if value:
-            by = floors.meaning.removeprefix("By ").removesuffix(".") or "a trivial answer"
-            d.notes.append(f"Dashed line: {by}.")
-            lines.append((value, by, numbers.number(value), style.FAINT, "dash"))
-    for value, name, cell, colour, dash in lines:
-        d.figure.add_scatter(
-            x=[min(places), max(places)],
-            y=[value] * 2,
-            name=style.text(name),
-            mode="lines",
-            line={"color": colour, "width": 1.5, "dash": dash},
-            hovertext=[f"{style.text(name)}: {style.text(cell)}"] * 2,
-            hovertemplate="%{hovertext}<extra></extra>",
-        )
+        by = floors.meaning.removeprefix("By ").removesuffix(".") or "a trivial answer"
+        values = d.numbers(floors.name, [row for row, value in enumerate(floors.values) if value])[:1]
+        lines += [(by, value, {"color": style.FAINT, "dash": "dash"}) for value in values]
+        d.notes.extend(f"Dashed line: {by}." for _ in values)
+    for name, value, line in lines if places else ():
+        texts = [f"{style.text(name)}: {numbers.number(value)}"] * 2
+        about = {"line": line | {"width": 1.5}, "hoverinfo": None, "hovertext": texts, "showlegend": None}
+        d.points(name, [min(places), max(places)], [value] * 2, mode="lines", **about)
 
 
 # ---- quality against cost -----------------------------------------------------------------------------------
@@ -381,41 +329,43 @@ def _costs(d: _Drawing, curves: Sequence[_Curve]) -> None:
     """Draw labelled points of quality against cost; what another beats beyond both intervals is faint."""
     groups = [_points(d, curve) for curve in curves]
     points, lower = [point for group in groups for point in group], d.chart.quantity(d.table).best == "lower"
-    sides = dict(zip(points, placed_labels([(point.cost, point.value) for point in points]), strict=True))
-
-    def is_better(one: Bounds, other: Bounds) -> bool:
-        return one[1] < other[0] if lower else one[0] > other[1]
-
     beaten = {
         point
         for point in points
-        if any(other.across[1] < point.across[0] and is_better(other.upright, point.upright) for other in points)
+        for other in points
+        if other.across[1] < point.across[0]
+        and (other.upright[1] < point.upright[0] if lower else point.upright[1] < other.upright[0])
     }
     marked = {point for point in points if d.mark(point.row) == "chosen"}
-    d.notes.extend([f"Large point: {d.chart.chosen}."] if marked else [])
-    d.notes.extend(["Faint: another is cheaper and better by more than both intervals."] if beaten else [])
+    if marked:
+        d.notes.append(f"Large point: {d.chart.chosen}.")
+    if beaten:
+        d.notes.append("Faint: another is cheaper and better by more than both intervals.")
+    ranked = sorted(points, key=lambda point: (point not in marked, point in beaten))
+    has_label = dict(zip(ranked, have_labels([(point.cost, point.value) for point in ranked]), strict=True))
     labels = d.table.column(d.chart.label).cells if d.chart.label else d.table.columns[0].cells
+    d.figure.update_layout(margin_r=48)
     for curve, group in zip(curves, groups, strict=True):
         costs, values = [point.cost for point in group], [point.value for point in group]
         across = [point.across for point in group]
-        d.figure.add_scatter(
-            x=costs,
-            y=values,
-            name=style.text(curve.name),
+        d.points(
+            curve.name,
+            costs,
+            values,
             showlegend=len(curves) > 1,
             mode="markers+text",
-            text=[style.text(labels[point.row]) if sides[point] else "" for point in group],
-            textposition=[sides[point] or "top right" for point in group],
+            text=[style.text(labels[point.row]) if has_label[point] else "" for point in group],
+            textposition="top right",
             textfont={"color": style.INK, "size": 11},
             cliponaxis=False,
             marker={
                 "size": [14 if point in marked else 8 for point in group],
                 "color": [style.CHOSEN if point in marked and len(curves) == 1 else curve.colour for point in group],
                 "symbol": curve.symbol,
-                "opacity": [FADED if point in beaten else 1.0 for point in group],
+                "opacity": [0.35 if point in beaten else 1.0 for point in group],
             },
+            hoverinfo=None,
             hovertext=_texts(d, curve.line, curve.rows, curve.name if len(curves) > 1 else ""),
-            hovertemplate="%{hovertext}<extra></extra>",
             error_x=_whiskers(costs, across, curve.colour) if d.chart.x_interval else None,
             error_y=_whiskers(values, [point.upright for point in group], curve.colour) | {"thickness": 0.8},
         )
@@ -429,96 +379,176 @@ def _points(d: _Drawing, curve: _Curve) -> list[_Point]:
     return [_Point(*values_of) for values_of in zip(curve.rows, costs, across, values, upright, strict=True)]
 
 
-SIDES = {"top right": (1.0, 1.0), "bottom right": (1.0, -1.0), "top left": (-1.0, 1.0), "bottom left": (-1.0, -1.0)}
-"""Beside the bars of intervals, which go up and across."""
-FADED = 0.35
-"""How opaque a point is that another beats."""
-WIDTH, HEIGHT = 0.035, 0.055
+WIDTH, HEIGHT = 0.1, 0.06
 """Of a label, as shares of a figure."""
 
 
-def placed_labels(points: Sequence[tuple[float, float]]) -> list[str | None]:
-    """Return for each point of a logarithmic and a linear axis where its label stands; None where there is no room.
-
-    Examples:
-        >>> placed_labels([(1.0, 1.0), (1.0, 1.0), (10.0, 2.0)])
-        ['top right', 'bottom right', 'top right']
-    """
+def have_labels(points: Sequence[tuple[float, float]]) -> list[bool]:
+    """Return for each point of a logarithmic and a linear axis whether a label has room beside those before it."""
     xs, ys = [math.log(max(x, 1e-12)) for x, _ in points], [y for _, y in points]
-    wide, high = (max(places) - min(places) or 1.0 for places in (xs or [0.0], ys or [0.0]))
-    at = [((x - min(xs)) / wide, (y - min(ys)) / high) for x, y in zip(xs, ys, strict=True)]
-    taken: list[tuple[float, float]] = []
-    sides: list[str | None] = []
-    for place, (x, y) in enumerate(at):
-        others = [point for number, point in enumerate(at) if number != place]
-        for side, (right, up) in SIDES.items():
-            spot = x + right * WIDTH, y + up * HEIGHT
-            clear = all(_apart(spot, other) for other in taken) and all(
-                _apart(spot, other, 0.6) or other == (x, y) for other in others
-            )
-            if clear:
-                taken.append(spot)
-                sides.append(side)
-                break
-        else:
-            sides.append(None)
-    return sides
+    wide, high = (max(places, default=0.0) - min(places, default=0.0) or 1.0 for places in (xs, ys))
+    have: list[bool] = []
+    for x, y in zip(xs, ys, strict=True):
+        before = [place for place, has_label in zip(zip(xs, ys, strict=True), have, strict=False) if has_label]
+        have.append(all(abs(x - left) > WIDTH * wide or abs(y - up) > HEIGHT * high for left, up in before))
+    return have
 
 
-def _apart(one: tuple[float, float], other: tuple[float, float], share: float = 1.0) -> bool:
-    return abs(one[0] - other[0]) > share * WIDTH or abs(one[1] - other[1]) > share * HEIGHT
+# ---- maps and staircases ------------------------------------------------------------------------------------
 
 
-def _cost_ticks(costs: Sequence[float]) -> list[float]:
-    """Return round numbers on a logarithmic axis, so far apart that their labels do not touch on a phone.
+def _map(d: _Drawing, quantity: Quantity, of_all: Column) -> Figure:
+    """Draw numbers as colours, the same in all maps of a table; rows that it marks as chosen have a dot."""
+    column, x, y = (d.table.column(name) for name in (d.chart.lines[0].column, d.chart.x, d.chart.y))
+    rows = [row for row, value in enumerate(column.values) if value is not None]
+    values, across, up = (d.numbers(of.name, rows) for of in (column, x, y))
+    of_all_maps: Any = [value for value in of_all.values if value is not None]
+    low, high = min(0.0, *of_all_maps), max(1.0, *of_all_maps)
+    dots = ["●" if d.mark(row) == "chosen" else "" for row in rows]
+    title = {"text": style.text(quantity.title), "side": "right", "font": {"size": 13}}
+    d.figure.add_heatmap(
+        x=across,
+        y=up,
+        z=values,
+        zmin=low,
+        zmax=high,
+        colorscale=style.colour_scale(low, high),
+        colorbar={"thickness": 12, "outlinewidth": 0, "title": title},
+        xgap=1,
+        ygap=1,
+        hoverongaps=False,
+        hovertext=_texts(d, d.chart.lines[0], rows, ""),
+        text=dots,
+        texttemplate="%{text}",
+        textfont={"size": 9},
+    )
+    if any(dots):
+        d.notes.append(f"Dots: {d.chart.chosen}.")
+    if min(values) < 0:
+        d.notes.append("Orange: below 0.")
+    width, height = (1 + round(max(places)) for places in (across, up))
+    style.number_axis(d.figure.layout.xaxis, numbers.capitalised(x.head), width, narrow=True)
+    style.number_axis(d.figure.layout.yaxis, numbers.capitalised(y.head), height, narrow=True)
+    d.figure.update_xaxes(constrain="domain", showgrid=False)
+    d.figure.update_yaxes(constrain="domain", showgrid=False, scaleanchor="x")
+    ends = (rows[values.index(end)] for end in (min(values), max(values)))
+    course = "; ".join(f"{column.cells[end]} at {y.head} {y.cells[end]}, {x.head} {x.cells[end]}" for end in ends)
+    size = f"--columns:{width};--rows:{height};max-width:{560 * (width + 3) // (height + 2)}px"
+    return d.done(f"{quantity.title}: {course}.", kind="plot map", style=size)
 
-    Examples:
-        >>> _cost_ticks([0.27, 1.17]), _cost_ticks([2.0, 900.0])
-        ([0.3, 0.4, 0.5, 0.7, 0.9], [2.0, 5.0, 20.0, 50.0, 200.0, 500.0])
-    """
-    low, high = min(costs), max(costs)
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks: list[float] = []
-    for tick in (float(f"{digit}e{decade}") for decade in decades for digit in range(1, 10)):
-        if low <= tick <= high and (not ticks or tick / ticks[-1] >= (high / low) ** 0.14):
-            ticks.append(tick)
-    return ticks
+
+def _staircase(d: _Drawing, quantity: Quantity) -> Figure:
+    """Draw a row a size: the blocks that are left and those that went, how far they agree, and what was lost."""
+    column, left = d.table.column(d.chart.lines[0].column), d.table.column(d.chart.x).values
+    rows = [row for row, value in enumerate(column.values) if value is not None]
+    rows.sort(key=lambda row: -len(left[row]))  # type: ignore[arg-type]
+    sets: list[set[int]] = [set(left[row]) for row in rows]  # type: ignore[call-overload]
+    n, places = max(map(max, sets)), list(range(len(rows)))
+    sizes = [f"{len(blocks)} of {n}" for blocks in sets]
+    chosen = [place for place, row in enumerate(rows) if d.mark(row) == "chosen"]
+    losses, colour = _losses(d, rows, [rows[place] for place in chosen])
+    d.figure.add_heatmap(
+        x=list(range(1, n + 1)),
+        z=[
+            [0 if block not in blocks else 2 if place in chosen else 1 for block in range(1, n + 1)]
+            for place, blocks in enumerate(sets)
+        ],
+        text=[
+            ["×" if block in before - after else "" for block in range(1, n + 1)]
+            for before, after in zip([sets[0], *sets], sets, strict=False)
+        ],
+        texttemplate="%{text}",
+        textfont={"color": style.DROP},
+        zmin=0,
+        zmax=2,
+        colorscale=[[0, style.GRID], [0.5, style.MODEL], [1, colour]],
+        showscale=False,
+        xgap=3 if n <= 12 else 1,
+        ygap=8,
+        hoverinfo="skip",
+    )
+    d.figure.add_bar(
+        x=d.numbers(column.name, rows),
+        y=places,
+        xaxis="x2",
+        yaxis="y2",
+        orientation="h",
+        width=0.6,
+        marker={"color": [colour if place in chosen else style.MODEL for place in places]},
+        text=[column.cells[row] for row in rows],
+        textposition="inside",
+        insidetextanchor="start",
+        textfont={"color": style.PAPER},
+        hovertext=_texts(d, d.chart.lines[0], rows, ""),
+        showlegend=False,
+    )
+    d.notes.append("×: taken out in this row.")
+    for place in chosen:
+        frame = {"color": colour, "width": 2}
+        d.figure.add_shape(type="rect", x0=-1, x1=2, xref="paper", y0=place - 0.5, y1=place + 0.5, line=frame)
+        d.notes.append(f"Frame: {d.chart.chosen}.")
+    plain = {"showgrid": False, "zeroline": False, "ticks": ""}
+    upright = plain | {"range": [len(rows) - 0.5, -0.5], "tickmode": "array", "tickvals": places}
+    style.number_axis(d.figure.layout.xaxis, "Block", n, narrow=True)
+    d.figure.update_layout(
+        xaxis=plain | {"domain": [0, 0.6], "range": [0.5, n + 0.5], "side": "top", "showline": False},
+        xaxis2=plain | {"domain": [0.64, 1], "range": [0, 100], "anchor": "y2", "showticklabels": False},
+        yaxis=upright | {"ticktext": sizes, "showline": False},
+        yaxis2=upright | {"ticktext": losses, "anchor": "x2", "side": "right", "automargin": True},
+        margin={"b": 12, "t": 64},
+    )
+    titles = [quantity.title, *(d.table.column(line.column).head for line in d.chart.lines[1:] if any(losses))]
+    for title, x in zip(titles, (0.64, 1), strict=False):
+        d.write(style.text(title, 10), x, 4, y=1, xref="paper", xanchor="left", yanchor="bottom", align="left")
+    course = ", ".join(f"{column.cells[rows[place]]} with {sizes[place]} blocks" for place in (*chosen, places[-1]))
+    kind, size = "plot tall" if len(rows) > 8 else "plot", f"height:{80 + 36 * len(rows)}px"
+    return d.done(f"{quantity.title}: {course}.", kind=kind, style=size)
 
 
-# ---- axes ---------------------------------------------------------------------------------------------------
+def _losses(d: _Drawing, rows: Sequence[int], chosen: Sequence[int]) -> tuple[list[str], str]:
+    """Return what each row loses, and the colour of the chosen one: surely within the limit, surely not, or open."""
+    line = d.chart.lines[-1]
+    if line is d.chart.lines[0]:
+        return [""] * len(rows), style.MODEL
+    column, ends = d.table.column(line.column), d.table.column(line.interval or line.column, interval=True)
+    texts = [numbers.typeset_text("<br>".join(dict.fromkeys((column.cells[row], ends.cells[row])))) for row in rows]
+    bounds: Any = next((ends.values[row] for row in chosen), None)
+    if bounds is None or d.chart.limit is None:
+        return texts, style.MODEL
+    low, high = bounds if isinstance(bounds, tuple) else (bounds, bounds)
+    return texts, style.CHOSEN if high <= d.chart.limit else style.DROP if low > d.chart.limit else style.MODEL
 
 
 def _axes(d: _Drawing, curves: Sequence[_Curve]) -> None:
     column, rows = d.table.column(d.chart.x), [row for curve in curves for row in curve.rows]
     axis = d.figure.update_xaxes
     if d.is_layers:
-        style.layer_axis(d.figure, 1 + max((int(column.values[row]) for row in rows), default=0))  # type: ignore[call-overload]
+        n = 1 + max((int(column.values[row]) for row in rows), default=0)  # type: ignore[call-overload]
+        style.number_axis(d.figure.layout.xaxis, "Layer (blocks kept)", n)
         return
     axis(title_text=style.text(column.quantity.title if column.quantity else numbers.capitalised(column.head)))
     if d.chart.kind == "cost":
-        costs = [cost for cost in d.numbers(d.chart.x, rows) if cost > 0]
-        axis(type="log", tickformat="~s" if max(costs, default=0) >= 1000 else "~g")
-        if costs:
-            axis(tickvals=_cost_ticks(costs) or None)
+        costs = [cost for cost in d.numbers(d.chart.x, rows) if cost > 0] or [1.0]
+        low, times = min(costs), max(costs) / min(costs)
+        ticks = {float(f"{low * times ** (step / 3):.2g}") for step in range(4)}  # few enough for a phone
+        axis(type="log", tickformat="~s" if max(costs) >= 1000 else "~g", tickvals=sorted(ticks))
     elif not _is_numeric(column):
         names = list(dict.fromkeys(column.cells))
-        axis(tickvals=list(range(len(names))), ticktext=list(map(style.text, names)), tickangle=None)
+        axis(range=[-0.5, len(names) - 0.5], tickangle=None)
+        axis(tickvals=list(range(len(names))), ticktext=[style.text(name, 14) for name in names])
     elif rows and all(isinstance(column.values[row], int) for row in rows):
-        places = [d.place(row) for row in rows]
-        n = round(max(places) - min(places)) + 1
-        step = style.tick_step(n)
-        axis(dtick=step if step < n else None, nticks=8)
+        n = max(d.numbers(column.name, rows)) - min(d.numbers(column.name, rows)) + 1
+        axis(dtick=style.tick_step(n) if n <= 100 else None)  # else Plotly's own
 
 
 def _shades(d: _Drawing) -> None:
     """Shade the layers of which one is best, and the drop layers."""
-    rows = range(len(d.table.marks))
-    layers = {row: d.table.column("layer").values[row] for row in rows}
-    best: list[Any] = [layers[row] for row in rows if d.mark(row) in ("chosen", "enough", "candidate")]
-    drops: list[Any] = [layers[row] for row in rows if d.mark(row) == "drop"]
-    if any(d.mark(row) == "candidate" for row in rows):
+    marked = list(zip(d.table.column("layer").values, d.table.marks, strict=False))
+    best: list[Any] = [layer for layer, mark in marked if mark in ("chosen", "enough", "candidate")]
+    drops: list[Any] = [layer for layer, mark in marked if mark == "drop"]
+    if "candidate" in d.table.marks:
         style.shade(d.figure, best, style.CANDIDATE)
-        d.notes.append("Green: may be the best.")
+        d.notes.append("Green ground: may be the best.")
     if drops:
         style.shade(d.figure, drops, style.SHADE)
         what = f"{d.chart.drops.removesuffix(' layers')} {'from' if len(drops) > 1 else 'at'} layer {drops[0]}"
@@ -534,11 +564,10 @@ def _model_axis(d: _Drawing, curves: Sequence[_Curve], choice: Choice, level: fl
     pixels = {"yref": "paper", "ysizemode": "pixel", "yanchor": 0}
     for block in range(1, n + 1):
         stays = block in choice.blocks
-        outline = {"color": style.CHOSEN, "width": 1} if stays else {"color": style.FAINT, "width": 1, "dash": "dot"}
-        fill = style.CHOSEN if stays else style.TRANSPARENT
-        d.figure.add_shape(
-            type="rect", x0=block - 0.46, x1=block + 0.46, y0=-10, y1=-34, fillcolor=fill, line=outline, **pixels
-        )
+        colour, ends = style.CHOSEN if stays else style.FAINT, {"x0": block - 0.46, "x1": block + 0.46}
+        line = {"color": colour, "width": 1, "dash": "solid" if stays else "dot"}
+        fill = colour if stays else style.TRANSPARENT
+        d.figure.add_shape(type="rect", y0=-10, y1=-34, fillcolor=fill, line=line, **ends, **pixels)
         if block % step == 0:
             colour = style.PAPER if stays and not deep else style.FAINT
             d.write(str(block), block, -42 if deep else -22, colour=colour, yanchor="middle")
@@ -547,22 +576,21 @@ def _model_axis(d: _Drawing, curves: Sequence[_Curve], choice: Choice, level: fl
     is_cut = choice.blocks == tuple(range(1, last + 1)) and last < n
     if is_cut:
         line = {"color": style.INK, "width": 2.5}
-        d.figure.add_shape(type="line", x0=last + 0.5, x1=last + 0.5, y0=-4, y1=below - 2, line=line, **pixels)
+        d.figure.add_shape(type="line", x0=last + 0.5, x1=last + 0.5, y0=-4, y1=-38, line=line, **pixels)
         row = next((row for row in range(len(d.table)) if d.mark(row) == "chosen"), None)
-        worth = [
-            f"{style.text(curve.name)} {style.text(numbers.typeset(d.table.column(curve.line.column).cells[row]))}"
+        worth = " · ".join(
+            f"{curve.name} {numbers.typeset(d.table.column(curve.line.column).cells[row])}"
             for curve in curves
             if row in curve.rows and (curve.line.mark or curve.line is d.chart.lines[0])
-        ]
-        text = "<br>".join(["<b>cut here</b>", " · ".join(worth)])
-        side = _side(last, n)
+        )
+        side, text = _side(last, n), f"<b>cut here</b><br>{style.text(worth)}"
         d.write(text, last + 0.5, below, xanchor=side, align=side, yanchor="top")
     d.figure.update_layout(margin_b=(84 if is_cut else 46) + 16 * deep + 26 * (len(curves) > 1))
     if choice.candidates:
         first, end = choice.candidates[0], choice.candidates[-1]
         style.shade(d.figure, choice.candidates, style.CANDIDATE)
-        sure = f" ({in_percent(level, ' %')})" if level else ""
-        among = f"the best is one of these{sure}"
+        among = "the best is one of these" if end > first else "the best"
+        among += f" ({in_percent(level, ' %')})" if level else ""
         if end - first + 1 == len(choice.candidates):
             side = _side((first + end) / 2, n)
             at = {"left": first - 0.5, "center": (first + end) / 2, "right": end + 0.5}[side]
@@ -577,13 +605,10 @@ def _side(layer: float, n_blocks: int) -> str:
     return "left" if layer < n_blocks / 3 else "right" if layer > 2 * n_blocks / 3 else "center"
 
 
-# ---- words --------------------------------------------------------------------------------------------------
-
-
 def _texts(d: _Drawing, line: Line, rows: Sequence[int], name: str) -> list[str]:
     """Return the hover text of each row: the cells of the drawn columns."""
-    names = dict.fromkeys(filter(None, (d.chart.label, d.chart.x, line.column, line.seeds, *d.chart.hover)))
-    columns = [d.table.column(name) for name in names]
+    numbers_of = (d.chart.label, d.chart.x, d.chart.y, line.column, line.seeds, *d.chart.hover)
+    columns = [d.table.column(name) for name in dict.fromkeys(filter(None, numbers_of))]
     intervals = dict.fromkeys(filter(None, (line.interval, d.chart.x_interval)))
     columns += [d.table.column(name, interval=True) for name in intervals]
     cells = [(style.text(column.head), column.cells) for column in columns]
@@ -597,29 +622,15 @@ def _texts(d: _Drawing, line: Line, rows: Sequence[int], name: str) -> list[str]
 
 
 def _course(d: _Drawing, curves: Sequence[_Curve], quantity: Quantity) -> str:
-    """Summarise each curve: its chosen or best value and its last; for costs, name both axes."""
+    """Say where each curve begins and ends, and what is chosen; for costs, name both axes."""
     x = d.table.column(d.chart.x)
     if d.chart.kind == "cost":
         return f"{quantity.title} against {x.quantity.unit if x.quantity else x.head}."
-    pieces = [_piece(d, curve, quantity) for curve in curves]
-    if len(curves) > 1:
-        pieces = [f"{curve.name}: {piece}" for curve, piece in zip(curves, pieces, strict=True)]
-    return numbers.typeset_text(f"{quantity.title}{'.' if len(curves) > 1 else ':'} {'; '.join(pieces)}.")
-
-
-def _piece(d: _Drawing, curve: _Curve, quantity: Quantity) -> str:
-    """Return the number of the chosen row, of the best one where that chooses nothing, and of the last."""
-    x, column, rows = d.table.column(d.chart.x), d.table.column(curve.line.column), curve.rows
-    where = x.name.replace("_", " ") if d.is_layers else x.head
-    lowest = quantity.best == "lower"
-    chosen = next((row for row in rows if d.mark(row) == "chosen"), None)
-    if chosen is not None:
-        first, what = chosen, f" ({d.chart.chosen})"
-    elif quantity.split == "test" or curve.line.mark:  # what is highest on test is the luck of a maximum, too
-        first, what = rows[0], ""
-    else:
-        values = d.numbers(curve.line.column, rows)
-        first, what = rows[values.index((min if lowest else max)(values))], f" ({'lowest' if lowest else 'highest'})"
-    texts = {row: f"{column.cells[row] or 'no'} at {where} {x.cells[row]}" for row in (first, rows[-1])}
-    texts[first] += what
-    return ", ".join(texts.values())
+    where, pieces = x.name.replace("_", " ") if d.is_layers else x.head, []
+    for curve in curves:
+        cells = d.table.column(curve.line.column).cells
+        what = {row: f" ({d.chart.chosen})" for row in curve.rows if d.mark(row) == "chosen"}
+        rows = [row for row in curve.rows if row in (curve.rows[0], curve.rows[-1], *what)]
+        course = ", ".join(f"{cells[row] or 'no'} at {where} {x.cells[row]}{what.get(row, '')}" for row in rows)
+        pieces.append(f"{curve.name}: {course}" if len(curves) > 1 else course)
+    return f"{quantity.title}{'.' if len(curves) > 1 else ':'} {'; '.join(pieces)}."

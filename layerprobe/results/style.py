@@ -1,6 +1,7 @@
 """Colours, axes and the look that all figures share. Knows Plotly and depths, not what is drawn."""
 
 import html
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,12 +14,14 @@ SHADE, CANDIDATE, TRANSPARENT = "rgba(196,78,0,0.09)", "rgba(0,121,90,0.13)", "r
 INTERVAL, BAND = "rgba(0,105,168,0.26)", "rgba(0,105,168,0.12)"
 NEGATIVE = "#f6d5bd"
 SEQUENTIAL = ("#f5f8fb", "#cadcec", "#8db8d9", "#4189bf", "#0d5a96", "#062f57")
-FURTHER = (
-    ("#7d3c98", "rgba(125,60,152,0.15)", "dash"),
-    ("#7a5c00", "rgba(122,92,0,0.15)", "dashdot"),
-    ("#3f6b6b", "rgba(63,107,107,0.15)", "longdash"),
+STYLES = (
+    (MODEL, INTERVAL, "circle", "solid"),
+    (DROP, SHADE, "x", "dash"),
+    ("#7d3c98", "rgba(125,60,152,0.15)", "triangle-up", "dash"),
+    ("#7a5c00", "rgba(122,92,0,0.15)", "star", "dashdot"),
+    ("#3f6b6b", "rgba(63,107,107,0.15)", "hexagon", "longdash"),
 )
-"""Line, shade and dash of further references, in turn."""
+"""Colour, shade, symbol and dash of curves, in turn."""
 
 DARK = {
     INK: "#e7e9ec",
@@ -33,49 +36,41 @@ DARK = {
     CANDIDATE: "rgba(60,201,155,0.16)",
     INTERVAL: "rgba(86,180,233,0.30)",
     BAND: "rgba(86,180,233,0.14)",
-    FURTHER[0][0]: "#c99be0",
-    FURTHER[0][1]: "rgba(201,155,224,0.16)",
-    FURTHER[1][0]: "#d9bb55",
-    FURTHER[1][1]: "rgba(217,187,85,0.16)",
-    FURTHER[2][0]: "#8cc3c3",
-    FURTHER[2][1]: "rgba(140,195,195,0.16)",
+    STYLES[2][0]: "#c99be0",
+    STYLES[2][1]: "rgba(201,155,224,0.16)",
+    STYLES[3][0]: "#d9bb55",
+    STYLES[3][1]: "rgba(217,187,85,0.16)",
+    STYLES[4][0]: "#8cc3c3",
+    STYLES[4][1]: "rgba(140,195,195,0.16)",
     NEGATIVE: "#5a3420",
-    SEQUENTIAL[0]: "#1b2026",
-    SEQUENTIAL[1]: "#1d3a54",
-    SEQUENTIAL[2]: "#215f8f",
-    SEQUENTIAL[3]: "#3c8cc4",
-    SEQUENTIAL[4]: "#83bde6",
-    SEQUENTIAL[5]: "#dcefff",
+    **dict(zip(SEQUENTIAL, ("#1b2026", "#1d3a54", "#215f8f", "#3c8cc4", "#83bde6", "#dcefff"), strict=True)),
 }
 """What a dark page draws in place of each colour of the figures."""
-
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-"""By length, the longest first."""
-
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
-def text(name: str) -> str:
-    """Return a name as Plotly's text, which is HTML of a kind, and which is mathematics between dollar signs."""
-    return html.escape(name, quote=False).replace("$", "&#36;")
+def text(name: str, width: int = 10_000) -> str:
+    """Return a name as Plotly's text, which is HTML of a kind with mathematics between dollar signs, in lines."""
+    return "<br>".join(html.escape(line, quote=False).replace("$", "&#36;") for line in textwrap.wrap(name, width))
 
 
-def tick_step(n: int) -> int:
-    """Return the step between labelled numbers of an axis: few enough labels for a phone."""
-    return next(step for step in (1, 2, 4, 8, n) if n <= 14 * step)
+def tick_step(n: float) -> int:
+    """Return the step between labelled ones of n numbers on an axis: few enough labels for a phone."""
+    return next(step for step in (1, 2, 4, 8, 16, 32) if n <= 14 * step or step == 32)
 
 
-def layer_axis(figure: go.Figure, n_layers: int) -> None:
-    """Make the horizontal axis that of the model's layers."""
-    figure.update_xaxes(
-        title_text="Layer (blocks kept)", range=[-0.5, n_layers - 0.5], dtick=tick_step(n_layers), tick0=0
-    )
+def number_axis(axis: Any, title: str, n: int, *, narrow: bool = False) -> None:
+    """Make an axis that of the numbers below n, such as layers; narrow: on half of the width of a figure."""
+    axis.update(title_text=text(title), dtick=tick_step(2 * n - 4 if narrow else n), tick0=0, range=[-0.5, n - 0.5])
 
 
-def square_axis(axis: Any, title: str, n_layers: int) -> None:
-    """Make an axis that of the rows or columns of a map."""
-    axis.update(title_text=title, dtick=tick_step(n_layers), tick0=0, showgrid=False, range=[-0.5, n_layers - 0.5])
+def colour_scale(low: float, high: float) -> list[list[Any]]:
+    """Return the colours from low, which is 0 or negative, to high; negative values are of another hue."""
+    zero, steps = -low / (high - low), len(SEQUENTIAL) - 1
+    # 1 less a part, as Plotly refuses a scale that rounding ends just under 1
+    positive: list[list[Any]] = [[1 - (1 - zero) * (1 - i / steps), colour] for i, colour in enumerate(SEQUENTIAL)]
+    return [[0.0, NEGATIVE], *positive] if zero > 0 else positive
 
 
 def shade(figure: go.Figure, layers: Sequence[int], colour: str) -> None:
@@ -87,16 +82,10 @@ def shade(figure: go.Figure, layers: Sequence[int], colour: str) -> None:
 
 def styled(figure: go.Figure) -> go.Figure:
     """Return the figure in the colours and type of the report."""
-    axis = {
-        "gridcolor": GRID,
-        "linecolor": FAINT,
-        "tickcolor": FAINT,
-        "tickfont": {"color": FAINT},
-        "tickangle": 0,
-        "zeroline": False,
-        "automargin": True,
-        "title": {"font": {"size": 13}, "standoff": 10},
-    }
+    lines = {"gridcolor": GRID, "linecolor": FAINT, "tickcolor": FAINT, "zeroline": False, "automargin": True}
+    title = {"font": {"size": 13}, "standoff": 10}
+    axis = lines | {"tickfont": {"color": FAINT}, "tickangle": 0, "title": title}
+    below = {"x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom"}
     figure.update_xaxes(axis)
     figure.update_yaxes(axis)
     figure.update_layout(
@@ -106,15 +95,7 @@ def styled(figure: go.Figure) -> go.Figure:
         plot_bgcolor=PAPER,
         margin={"l": 48, "r": 12, "t": 46, "b": 44},
         hoverlabel={"bgcolor": PAPER, "bordercolor": FAINT, "font": {"color": INK, "family": FONT}, "align": "left"},
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": 0,
-            "yref": "container",
-            "yanchor": "bottom",
-            "bgcolor": TRANSPARENT,
-        },
+        legend=below | {"orientation": "h", "bgcolor": TRANSPARENT},
         modebar={"bgcolor": TRANSPARENT, "color": FAINT, "activecolor": INK},
         uirevision="result",
     )

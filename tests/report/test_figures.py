@@ -1,15 +1,16 @@
 """What figures draw: of charts the numbers of the table's columns, and of maps what no table declares."""
 
 import dataclasses
+import math
 import re
-from itertools import pairwise
+from itertools import combinations
 
 import pytest
 
 from layerprobe.report import comparison as pages
 from layerprobe.results import style
 from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.draw import HEIGHT, SIDES, WIDTH, drawn, placed_labels
+from layerprobe.results.draw import HEIGHT, WIDTH, drawn, have_labels
 from layerprobe.results.shown import make_page
 from layerprobe.results.table import Column, Table
 from layerprobe.results.values import Figure
@@ -52,7 +53,7 @@ def test_a_line_has_the_numbers_intervals_and_seeds_of_its_columns() -> None:
     assert set(across.y) == {72.0}, "a row without a layer is a line across"
     assert (floor.name, set(floor.y)) == ("guessing", {50.0})
     assert figure.plot.layout.yaxis.title.text == "Test Spearman × 100"
-    assert figure.finding == "Test Spearman × 100: 70.0 at layer 2 (to keep), 65.0 at layer 3."
+    assert figure.finding == "Test Spearman × 100: 60.0 at layer 0, 70.0 at layer 2 (to keep), 65.0 at layer 3."
     assert "95 % interval 58.0 to 63.0" in mean.hovertext[0].replace("\u00a0", " ")
 
 
@@ -82,14 +83,11 @@ def test_costs_are_on_a_logarithmic_axis_and_only_what_is_surely_beaten_is_faint
 @pytest.mark.parametrize("n", [1, 5, 40])
 def test_labels_stand_apart_from_each_other(n: int) -> None:
     points = [(10.0 ** (i / n), 70 + 3 * ((7 * i) % n) / n) for i in range(n)]
-    spots = []
-    for (x, y), side in zip(points, placed_labels(points), strict=True):
-        if side is not None:
-            right, up = (share * size for share, size in zip(SIDES[side], (WIDTH, HEIGHT), strict=True))
-            spots.append((x, y, right, up))
-    assert len(spots) >= min(n, 5)
-    if n == 5:
-        assert all(one[:2] != other[:2] for one, other in pairwise(spots))
+    labelled = [point for point, has_label in zip(points, have_labels(points), strict=True) if has_label]
+    assert len(labelled) >= min(n, 5)
+    for one, other in combinations(labelled, 2):
+        apart = (abs(math.log10(one[0] / other[0])) > 0.9 * WIDTH, abs(one[1] - other[1]) > 3 * 0.9 * HEIGHT)
+        assert any(apart), (one, other)
 
 
 def test_bars_have_the_colours_of_marks_and_names_are_places() -> None:
@@ -178,7 +176,7 @@ def test_another_measure_has_its_own_name(plain: Pair) -> None:
 
 @pytest.mark.parametrize("lowest", [0.2, 0.0, -1e-9, -0.02, -0.3, -1.0])
 def test_the_colour_scale_spans_0_to_1_exactly_and_rises(lowest: float) -> None:
-    places = [place for place, _ in pages._colour_scale(lowest)]
+    places = [place for place, _ in style.colour_scale(min(0.0, lowest), 1.0)]
     assert (places[0], places[-1]) == (0.0, 1.0)
     assert places == sorted(places)
 

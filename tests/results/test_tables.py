@@ -101,8 +101,8 @@ def test_a_chart_refuses_two_splits_and_two_units_on_one_axis() -> None:
         columns=(layer, column("a", points, "test"), column("b", points, "validation"), column("c", "ms", "test"))
     )
     assert Chart(lines=(Line("a"),)).quantity(table).title == "Test Spearman × 100"
-    for other, what in (("b", "split"), ("c", "unit")):
-        with pytest.raises(DataError, match=f"expected columns of one {what} on one axis, got a .*: draw a chart of"):
+    for other in ("b", "c"):
+        with pytest.raises(DataError, match=r"expected columns of one split and unit on one axis, got a \(Test"):
             Chart(lines=(Line("a"), Line(other))).quantity(table)
     with pytest.raises(DataError, match="expected one of the columns layer, a, b, c, got 'd'"):
         Chart(lines=(Line("d"),)).quantity(table)
