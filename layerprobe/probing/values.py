@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL, check_tolerance
-from layerprobe.context import duration
-from layerprobe.encoders.model import ModelDescription
+from layerprobe.encoders.model import ModelDescription, described
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import IN_MEMORY, RARE, from_json, parse_json, sealed, to_json, unsealed
 from layerprobe.interval import Interval
@@ -20,11 +19,11 @@ from layerprobe.metrics.names import metric_title, points
 from layerprobe.names import plural, quoted, short_name, some
 from layerprobe.probing.estimators import Fit
 from layerprobe.results.charts import Chart, Line
-from layerprobe.results.numbers import capitalised
-from layerprobe.results.shown import Shown, brief
+from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
+from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table, columns_of, interval_title
+from layerprobe.scoring.values import floor_columns
 from layerprobe.stats.paired import ItemInfluences, ScoredLayers
-from layerprobe.stats.sentences import best_sentence, score_of_best, weighted_sum_sentence
 from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor
 
 if TYPE_CHECKING:
@@ -291,11 +290,13 @@ class Probing(Shown):
         best_of = "On other items: of the best layer after its choice among all, of others by themselves."
         behind = "Points that the best layer is ahead at most, true of all layers together."
         lines = (Line(names[self.primary], interval="interval"),)
+        has_floor = floor is not None and floor.value
+        chart = Chart(lines=lines, name="layers", floor="floor" if has_floor else "", chosen="the best layer")
         return Table(
             columns=(
                 column("embedding", lambda row: row.name),
                 column("layer", shown=False, dtype="Int64"),
-                column("width", shown=len({row.width for row in rows}) > 1, dtype="Int64"),
+                column("width", shown=len({row.width for row in rows}) > 1, dtype="Int64", more=True),
                 primary,
                 column(
                     "interval",
@@ -306,10 +307,8 @@ class Probing(Shown):
                     interval=True,
                     over=over,
                 ),
-                column(
-                    "floor", lambda _: floor and floor.value, form=".2f", meaning=f"By {floor.by}." if floor else ""
-                ),
-                column("behind", form=".2f", title="at most behind", meaning=behind),
+                *floor_columns([floor] * len(rows)),
+                column("behind", form=".2f", title="at most behind", meaning=behind, more=True),
                 column(
                     "gain", lambda row: row.gain and row.gain.value, form="+.2f", meaning="Over the best single layer."
                 ),
@@ -319,13 +318,18 @@ class Probing(Shown):
                     title="of the gain",
                     form="+.2f",
                     interval=True,
+                    more=True,
                 ),
-                *further,
+                *(replace(metric, more=True) for metric in further),
                 column("flag", self._flag),
                 column("note", shown=False),
             ),
             title="Frozen layers",
-            charts=(Chart(lines=lines, name="layers", floor="floor" if floor else "", chosen="the best layer"),),
+            charts=(
+                Chart(
+                    lines=lines, name="layers", floor="floor" if floor and floor.value else "", chosen="the best layer"
+                ),
+            ),
             marks=tuple(map(self._mark, rows)),
         )
 
@@ -342,42 +346,57 @@ class Probing(Shown):
         return self.compared.flag(self.layers.index(row))
 
     @property
-    def sentence(self) -> str:
-        """Which layer to use, which may be as good, the smallest that will do, and whether their sum is better."""
-        compared, last = self.compared, self.layers[-1].layer if self.last is None else self.last
-        score = f"{self.best.metrics[self.primary]:.2f}" if compared is None else score_of_best(compared)
-        names = [layer.called for layer in self.layers]
-        of = f" of {last}" if self.best.called == str(self.best.layer) else ""
-        headline = f"Layer {self.best.called}{of} scores best: {metric_title(self.primary)} {score}"
-        statement = (
-            f"{headline}." if compared is None else best_sentence(compared, names, headline, metric=self.primary)
-        )
-        summed = left_out = ""
+    def conclusion(self) -> Conclusion:
+        """Which layer to use, or their sum, which may be as good, and the smallest that will do."""
+        compared, best, names = self.compared, self.best, [layer.called for layer in self.layers]
+        score = Fact(value=best.metrics[self.primary], unit="score")
+        facts = {"score": score} if compared is None else compared.facts("")
+        facts |= {"items": Fact(value=self.n_items, unit="count"), "time": Fact(value=self.seconds, unit="seconds")}
+        if self.n_groups is not None:
+            facts["groups"] = Fact(value=self.n_groups, unit="count")
+        checks = [] if compared is None else [*compared.checks(names, "")]
         if self.summed is not None and not self.on_floor:
-            summed = weighted_sum_sentence(self.summed.gain if self.summed.better else None)
-        if layers := [name for name in self.left_out if name != WEIGHTED_SUM]:
-            more = f", and {len(layers) - 1} more" if len(layers) > 1 else ""
-            left_out = f"{capitalised(layers[0])} is left out{more}: {self.left_out[layers[0]]}."
-        return " ".join(filter(None, (statement, summed, left_out)))
+            gain = self.summed.gain
+            gained = {} if gain is None else {"sum_gain": Fact.of(gain)}
+            checks.append(Check(name="weighted sum", passed=None if self.summed.better else True, facts=gained))
+            if self.summed.better:
+                facts = {"score": Fact(value=self.summed.metrics[self.primary], unit="score"), **gained, **facts}
+        is_sum = self.summed is not None and self.summed.better and not self.on_floor
+        left_out = tuple(name for name in self.left_out if name != WEIGHTED_SUM)
+        if left_out:
+            checks.append(Check(name="left out", passed=None, names={"layers": left_out}))
+        chosen = None if self.on_floor or is_sum or self.model is None else self.model.n_blocks
+        return Conclusion(
+            kind="probe",
+            case="floor" if self.on_floor else "sum" if is_sum else "best",
+            verdict=Verdict.UNDECIDED if compared is None else compared.verdict,
+            subject=(short_name(self.name), short_name(self.task)),
+            choice=None if chosen is None else Choice.upto(chosen, self.best_layer, self.candidates),
+            facts=facts,
+            names={
+                **({} if compared is None else compared.names(names)),
+                "layer": best.called,
+                "metric": f"{metric_title(self.primary)} x 100",
+                "method": self.method,
+            },
+            checks=tuple(checks),
+        )
 
     @property
-    def cost(self) -> str:
-        """The items, method, folds and time, in a sentence."""
-        items = f"{self.n_items:,} {plural(self.unit)}"
-        groups = "" if self.n_groups is None else f" in {self.n_groups:,} groups"
-        how = f"{self.settings.foldings} x {self.settings.folds} folds, " if self.folded else ""
-        return f"{items}{groups}, by {self.method}, {how}{duration(self.seconds)}."
+    def sources(self) -> dict[str, str]:
+        """The model, the targets, and how layers were scored."""
+        folds = f"{self.settings.foldings} x {self.settings.folds} folds" if self.folded else "none"
+        return {
+            **({"Embeddings": self.name} if self.model is None else described(self.model)),
+            "Targets": f"{self.task} ({self.kind}, {self.n_items:,} {plural(self.unit)})",
+            "Scored by": self.method,
+            "Folds": folds,
+        }
 
     @property
     def folded(self) -> bool:
         """Whether probes were fitted across folds."""
         return self.kind in ("scores", "classes", "labels")
-
-    @property
-    def summary(self) -> str:
-        """What it says, in one line."""
-        scores = brief([layer.metrics[self.primary] for layer in self.layers])
-        return f"{short_name(self.name)} on {short_name(self.task)}: {self.sentence} By layer: {scores}"
 
 
 def _digests(tensors: Mapping[str, NDArray[Any]]) -> dict[str, str]:

@@ -5,7 +5,6 @@ PAGES = {
     "Comparisons": "layerprobe.report.comparison:comparison_page",
     "SimilarityMap": "layerprobe.report.comparison:map_page",
     "Differences": "layerprobe.results.page:declared_page",
-    "Probing": "layerprobe.probing.page:probing_page",
 }
 """By the name of a result's class, or of what is not one result."""
 

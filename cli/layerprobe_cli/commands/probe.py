@@ -85,6 +85,5 @@ def probe(
     words = "export", embeddings.name, f"layer-{result.best_layer}", "--layer", result.best_layer
     return Done(
         result=result,
-        parts=(result.sentence, "", result.table, "", result.cost),
-        next=call.next(*words, without=o.EXTRACTION) if task and not result.on_floor else [],
+        steps=call.step("truncate", *words, without=o.EXTRACTION) if task and not result.on_floor else (),
     )
