@@ -10,12 +10,9 @@ from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, in_percent, listed, plural, told_apart
 from layerprobe.results.numbers import capitalised
-from layerprobe.stats.values import AgainstBest, Floor
 
 Ends = tuple[float, float]
 
-MANY = 8
-"""More names than these are counted in a sentence."""
 FEW = 2
 """Of so many that are ruled out, these are named, and not those that are left."""
 CLOSE = 0.4
@@ -95,18 +92,6 @@ def spans(layers: Sequence[int]) -> list[str]:
 
 
 # ---- scores and differences ------------------------------------------------------------------------------
-
-
-def with_interval(score: float, interval: Ends | None, level: float | None) -> str:
-    """Return a score with its interval, where that is known.
-
-    Examples:
-        >>> with_interval(71.2, (70.0, 72.5), 0.95)
-        '71.20 (95% 70.00 to 72.50)'
-    """
-    if interval is None or level is None:
-        return f"{score:.2f}"
-    return f"{score:.2f} ({in_percent(level)} {interval[0]:.2f} to {interval[1]:.2f})"
 
 
 def range_of(interval: Ends, level: float | None = None, *, digits: int = 2) -> str:
@@ -210,16 +195,6 @@ def against_last(layer: int, last: int, difference: Interval | None, metric: str
     return f"{whole}; that is inconclusive: only differences of {visible} are detectable here."
 
 
-def at_most(most: float, accepted: float, digits: int = 2) -> str:
-    """Return what a loss is at most, to as many digits as tell it from what is accepted.
-
-    Examples:
-        >>> at_most(0.42, 0.5), at_most(1.04, 1.0, 1)
-        ('at most 0.42', 'at most 1.04')
-    """
-    return f"at most {told_apart(most, accepted, digits)}"
-
-
 def drop_sentence(where: str, mean: float, interval: Ends | None, level: float, *, pairs: int) -> str:
     """Return how an objective's drop differs from that of its MLM twins, of so many pairs of models."""
     significant = interval is not None and not interval[0] <= 0 <= interval[1]
@@ -261,104 +236,6 @@ def not_trained_lines(signs: Mapping[tuple[int, int], str], n_runs: int, last: i
     if times > 1:
         lines.append(f"layer {last}, the full model, did not train in {times} runs: lower the learning rate")
     return lines
-
-
-def floor_sentence(floor: Floor | None) -> str:
-    """Return what a trivial answer scores; nothing where there is none, or it scores 0."""
-    return "" if floor is None or not floor.value else f"{capitalised(floor.by)} scores {floor.value:.2f}."
-
-
-def none_above_floor(floor: Floor, metric: str, best: str, score: str) -> str:
-    """Return that no layer beats a trivial answer: the one that is best, and its score with the interval."""
-    return f"No layer predicts better than {floor.by} ({metric_title(metric)} {floor.value:.2f}): {best} has {score}."
-
-
-def score_of_best(compared: AgainstBest) -> str:
-    """Return the best score with its interval."""
-    return with_interval(compared.scores[compared.best], compared.intervals[compared.best], compared.level)
-
-
-def best_sentence(
-    compared: AgainstBest,
-    names: Sequence[str],
-    headline: str,
-    *,
-    metric: str,
-    which: str = "",
-    what: str = "layer",
-    costs: Sequence[float] = (),
-    may_be: str = "",
-) -> str:
-    """Return which is best and how sure that is, which smaller one will do, and the floor; or that all are on it.
-
-    Args:
-        compared: The scores.
-        names: Of all of them, such as "5" or "small at layer 5".
-        headline: That it is best and what it scores, without a full stop.
-        metric: What is scored by.
-        which: How the best is called where none is above the floor, such as "layer 5, the highest,".
-        what: What one of them is.
-        costs: By which one is the smallest; by default the first is.
-        may_be: Those that may be the best, where that is shorter than their names one by one.
-    """
-    if compared.on_floor and compared.floor is not None:
-        which = which or f"{_name(names[compared.best], what)}, the highest,"
-        return none_above_floor(compared.floor, metric, which, score_of_best(compared))
-    parts = [
-        f"{headline}.",
-        rivals_sentence(compared, names, what, may_be),
-        smallest_sentence(compared, names, what, costs),
-        floor_sentence(compared.floor),
-    ]
-    return " ".join(filter(None, parts))
-
-
-def rivals_sentence(compared: AgainstBest, names: Sequence[str], what: str = "layer", shorter: str = "") -> str:
-    """Return which may be the best, and by how much the chosen one is behind that at most; nothing of a single one."""
-    best, level = compared.best, in_percent(compared.level)
-    if len(names) == 1:
-        return ""
-    if compared.candidates == (best,):
-        return f"It is the best {what} at {level} confidence."
-    may_be = [names[i] for i in compared.candidates]
-    ruled_out = [name for i, name in enumerate(names) if i not in compared.candidates]
-    most, of_best = at_most(compared.behind[best], compared.tolerance), "the best"
-    behind = f"{_name(names[best], what)} is {most} points behind"
-    if not ruled_out:
-        rivals = f"No {what} can be ruled out"
-    elif len(ruled_out) <= FEW < len(may_be):
-        rivals = f"Only {names_phrase(ruled_out, what)} can be ruled out at {level} confidence"
-    elif len(may_be) > MANY and not shorter:
-        rivals = f"At {level} confidence the best is one of {len(may_be)} of the {len(names)} {plural(what)}"
-    else:
-        rivals, of_best = f"At {level} confidence the best {what} is {shorter or listed(may_be, 'or')}", "it"
-    return f"{rivals}, and {behind} {of_best}."
-
-
-def smallest_sentence(
-    compared: AgainstBest, names: Sequence[str], what: str = "layer", costs: Sequence[float] = ()
-) -> str:
-    """Return the smallest that is enough, or that none smaller is; nothing where the best is the smallest."""
-    smallest, near = compared.smallest(costs), points(compared.tolerance)
-    if smallest not in (None, compared.best):
-        score = f"{compared.scores[smallest]:.2f}, {at_most(compared.behind[smallest], compared.tolerance)} behind"
-        name = capitalised(_name(names[smallest], what)) if names[smallest].isdigit() else names[smallest]
-        return f"{name} is the smallest shown to be within {near} of the best: {score}."
-    if compared.best == min(range(len(names)), key=costs.__getitem__ if costs else None):
-        return ""
-    return f"No {'smaller' if costs else 'earlier'} {what} is shown to be within {near} of it."
-
-
-def _name(name: str, what: str) -> str:
-    """Return what one is called in a sentence: of a number also what it is the number of."""
-    return f"{what} {name}" if name.isdigit() else name
-
-
-def names_phrase(names: Sequence[str], what: str) -> str:
-    """Return what some are called in a sentence."""
-    if not names[0].isdigit():
-        return listed(names)
-    return f"{what if len(names) == 1 else plural(what)} {listed(names)}"
 
 
 # ---- which layer to keep ---------------------------------------------------------------------------------
@@ -441,11 +318,3 @@ def missing_sentence(missing: float, tokens: tuple[int, int]) -> str:
 
 
 # ---- the weighted sum of layers --------------------------------------------------------------------------
-
-
-def weighted_sum_sentence(gain: Interval | None) -> str:
-    """Return whether the weighted sum of layers scores more than any single one; None where that is not shown."""
-    if gain is None:
-        return "The weighted sum is not shown to be better than a single layer."
-    low, high = gain.interval
-    return f"The weighted sum scores {gain.value:.1f} more ({low:.1f} to {high:.1f}), better than any single layer."
