@@ -325,11 +325,7 @@ class Probing(Shown):
                 column("note", shown=False),
             ),
             title="Frozen layers",
-            charts=(
-                Chart(
-                    lines=lines, name="layers", floor="floor" if floor and floor.value else "", chosen="the best layer"
-                ),
-            ),
+            charts=(chart,),
             marks=tuple(map(self._mark, rows)),
         )
 
