@@ -254,7 +254,20 @@ class PageCall(Call):
         """Write the page of a result if one was requested, and return where."""
         if self.report is None:
             return None
-        from layerprobe.results.shown import make_page
+        from layerprobe.results.shown import imported, make_page
+
+        if isinstance(done.result, Shown) and has_conclusion(done.result):
+            written: Path = imported("layerprobe.results.document").write_page(
+                done.result,
+                self.report,
+                plotly=self.plotly,
+                command=command(*sys.argv[1:]),
+                warnings=self.reported,
+                texts=self.with_texts,
+                beside=done.beside,
+                steps=done.steps,
+            )
+            return written
 
         about = dict(done.page)
         made = make_page(*about.pop("of", (done.result,)), **about)

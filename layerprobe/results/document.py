@@ -101,11 +101,11 @@ def render(
         *drawings[:1],
         section("rows", table.title, table_of(table)),
         _trust(conclusion, [warning for warning in warnings if not is_unreliable(warning)]),
-        explored,
         *(_beside(n, one, figures) for n, one in enumerate(beside, start=1)),
         section(
             "more",
             "See more",
+            explored,
             *(folded(heading, drawing) for heading, drawing in further),
             *(folded(detail.title, *places, table_of(detail)) for detail, places in details),
             folded("Where the numbers come from", definitions(made | {"Version": f"layerprobe {__version__}"})),
@@ -145,7 +145,7 @@ def document(
     # without white space, which is half of a matrix with one number per line
     study = json.dumps(json.loads(to_json(result)), ensure_ascii=False, separators=(",", ":"))
     plots = (f'"{figure.name}": {figure.plot.to_json(engine="json")}' for figure in figures)
-    scripts = (*(("explore.js",) if items else ()), "tables.js", "page.js")
+    scripts = (*(("explore.js",) if items else ()), "page.js")
     return Template(_asset("template.html")).substitute(
         title=without_folders(numbers.typeset_text(escape(f"{title} · layerprobe"))),
         style=_asset("style.css"),
@@ -183,7 +183,7 @@ def _top(conclusion: Conclusion, warnings: Sequence[str]) -> Markup:
     """Return what is read first: the answer, how certain it is, four numbers, and what to do."""
     overline = " · ".join(filter(None, ("layerprobe", words.subject(conclusion), words.cost(conclusion))))
     certainty = words.certainty(conclusion)
-    tiles = [element("p", element("b", number), " ", what) for number, what in words.tiles(conclusion)]
+    tiles = [element("p", element("b", number), " ", numbers.typeset(what)) for number, what in words.tiles(conclusion)]
     cards = []
     for step in conclusion.steps:
         name, text = words.step(step, conclusion)
@@ -206,23 +206,23 @@ def _top(conclusion: Conclusion, warnings: Sequence[str]) -> Markup:
 def _trust(conclusion: Conclusion, warnings: Sequence[str]) -> Markup | None:
     """Return a line for each check and each warning."""
     lines = [(check.passed, *words.line(check, conclusion)) for check in conclusion.checks]
-    signs = {True: ("passed", "✓", "passed: "), False: ("failed", "✗", "failed: "), None: ("open", "•", "")}
+    signs = {True: ("passed", "✓"), False: ("failed", "✗"), None: ("open", "•")}
     items = []
     for passed, line, rest in (*lines, *((None, warning, "") for warning in warnings)):
-        name, sign, spoken = signs[passed]
-        mark = element("span", sign, aria_hidden="true"), element("span", spoken, class_="spoken") if spoken else None
+        name, sign = signs[passed]
+        mark = element("span", sign, role="img", aria_label=name)
         items.append(
-            element("li", *mark, " ", element("b", line), element("small", rest) if rest else None, class_=name)
+            element("li", mark, " ", element("b", line), element("small", rest) if rest else None, class_=name)
         )
     return section("trust", "Can I trust it?", element("ul", *items)) if items else None
 
 
-def _explored(explored: Explored, texts: bool | None) -> tuple[Markup | None, str]:
-    """Return the section of single items, and the items, which are not shown where they would be too large."""
+def _explored(explored: Explored, texts: bool | None) -> tuple[Markup, str]:
+    """Return the fold of single items, and the items, which are not shown where they would be too large."""
     items, heading = packed(explored), f"Look at the {explored.units}"
     if not texts and len(items) > LARGEST:
-        return section("explore", heading, left_out(explored, len(items))), ""
-    return section("explore", heading, section_of(explored, len(items)), kind="explore"), items
+        return folded(heading, left_out(explored, len(items))), ""
+    return folded(heading, section_of(explored, len(items)), kind="explore"), items
 
 
 def _tables(result: Shown, figures: list[Figure]) -> list[tuple[Table, list[Markup]]]:
@@ -316,9 +316,9 @@ def section(name: str, heading: str, *parts: str | None, kind: str | None = None
     return element("section", element("h2", heading), *parts, id=name, class_=kind)
 
 
-def folded(summary: str, *parts: str | None) -> Markup:
+def folded(summary: str, *parts: str | None, kind: str | None = None) -> Markup:
     """Return what a reader can open and close."""
-    return element("details", element("summary", summary), *parts)
+    return element("details", element("summary", summary), *parts, class_=kind)
 
 
 def listed(items: Iterable[str]) -> Markup:

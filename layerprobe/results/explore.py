@@ -77,7 +77,7 @@ def page_data(explored: Explored) -> dict[str, Any]:
             {
                 "name": group.name,
                 "layers": [*group.layers],
-                "scores": [f"{score:.2f}" for score in group.scores],
+                "scores": [f"{score:.1f}" for score in group.scores],
                 "values": [[_short(value) for value in layer.tolist()] for layer in group.values],
                 "errors": [_whole(layer, explored.limit) for layer in group.errors],
                 "words": [[places[word] for word in layer] for layer in group.words],

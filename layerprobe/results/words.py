@@ -82,7 +82,7 @@ def line(check: Check, conclusion: Conclusion) -> tuple[str, str]:
     template = by_outcome[{True: "passed", False: "failed", None: "open"}[check.passed]]
     values = _values(conclusion) | _values(check)
     first, *rest = [template] if isinstance(template, str) else template
-    return _capital(_filled(first, values)), _filled(rest, values)
+    return _capital(_filled(first, values)), _capital(_filled(rest, values).lstrip(",;: "))
 
 
 def step(next_step: Step, conclusion: Conclusion) -> tuple[str, str]:

@@ -262,7 +262,7 @@ def test_the_explorer_lists_marks_filters_and_follows_the_keyboard(opened: Any) 
         page.locator("#items-words").fill("")
         page.locator("#layer-a").focus()
         page.keyboard.press("ArrowLeft")
-        until(page, "document.getElementById('chosen-a').textContent", "layer 1: Spearman 10.00")
+        until(page, "document.getElementById('chosen-a').textContent", "layer 1: Spearman 10.0")
         page.locator("#items-shown").select_option("neither")
         until(page, ROWS, 20)
         assert page.locator("#layer-a").get_attribute("aria-valuetext") == "layer 1"

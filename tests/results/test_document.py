@@ -40,9 +40,8 @@ def test_warnings_without_which_the_answer_misleads_stand_above_the_numbers() ->
 def test_a_check_has_a_sign_and_words_for_whether_it_passed() -> None:
     page = render(Cut(), plotly="cdn")
 
-    signs = re.findall(r'<li class="(\w+)"><span aria-hidden="true">(.)</span>', page)
+    signs = re.findall(r'<li class="(\w+)"><span role="img" aria-label="\1">(.)</span>', page)
     assert signs == [("passed", "✓"), ("failed", "✗"), ("open", "•")]
-    assert "failed: " in page
 
 
 def test_a_table_has_its_chances_as_bars_its_choice_marked_and_further_columns_behind_a_box() -> None:

@@ -6,9 +6,8 @@
   const darkColours = JSON.parse(text("dark"));
   const system = matchMedia("(prefers-color-scheme: dark)");
   const root = document.documentElement;
-  const isDark = () => !printing && (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
   const PAPER = 680; // pixels across a sheet of A4
-  let printing = false;
+  const printing = () => root.classList.contains("paper");
 
   // ---- figures ----
   // A deep copy in the page's colours: Plotly writes into what it is given.
@@ -18,43 +17,31 @@
     if (value === null || typeof value !== "object") return value;
     return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, recoloured(item, colours)]));
   };
-  const config = { displaylogo: false, displayModeBar: false, responsive: true, scrollZoom: false, showTips: false };
   // The sizes on paper are those of style.css; a browser does not resize figures to the sheet by itself.
-  const onPaper = (place) => {
-    if (place.classList.contains("map")) return { width: 520, height: 480 };
-    return { width: PAPER, height: place.classList.contains("tall") ? 560 : 340 };
-  };
+  const onPaper = (place) => (place.classList.contains("map") ? { width: 520, height: 480 } : { width: PAPER, height: 340 });
   const plot = (name, figure) => {
-    const place = at(`plot-${name}`), { data, layout } = recoloured(figure, isDark() ? darkColours : {});
-    Object.assign(layout, printing ? onPaper(place) : { autosize: true });
+    const place = at(`plot-${name}`), { data, layout } = recoloured(figure, system.matches && !printing() ? darkColours : {});
+    Object.assign(layout, printing() ? onPaper(place) : { autosize: true });
     layout.dragmode = false; // a finger on a figure scrolls the page
     for (const key of Object.keys(layout)) if (/^[xy]axis/.test(key)) layout[key].fixedrange = true;
-    return Plotly.react(place, data, layout, config);
+    return Plotly.react(place, data, layout, { displayModeBar: false, responsive: true, showTips: false });
   };
-  const drawIn = (part) => {
+  const draw = (part = document) => {
+    if (typeof Plotly === "undefined") return; // it is on its way
     for (const [name, figure] of Object.entries(figures)) {
       const place = at(`plot-${name}`);
       if (part.contains(place) && place.clientWidth) plot(name, figure); // what is folded is drawn once it opens
     }
+    dispatchEvent(new CustomEvent("coloured", { detail: { plot, unpacked, part } })); // for scripts that draw figures of their own
   };
-  const draw = () => {
-    if (typeof Plotly === "undefined") return; // it is on its way
-    drawIn(document);
-    dispatchEvent(new CustomEvent("coloured", { detail: { plot, unpacked } })); // for scripts that draw figures of their own
-  };
-  for (const fold of document.querySelectorAll("details")) fold.addEventListener("toggle", () => { if (fold.open) drawIn(fold); });
+  system.addEventListener("change", () => draw());
+  for (const fold of document.querySelectorAll("details")) fold.addEventListener("toggle", () => { if (fold.open) draw(fold); });
 
-  // ---- light and dark, and paper, which has everything: what is folded opens, and closes again after ----
-  at("theme").addEventListener("click", () => {
-    root.dataset.theme = isDark() ? "light" : "dark";
-    draw();
-  });
-  system.addEventListener("change", draw);
+  // ---- paper has everything: what is folded opens, and closes again after ----
   let closed = [];
   addEventListener("beforeprint", () => {
-    printing = true;
     root.classList.add("paper");
-    closed = [...document.querySelectorAll("details:not([open])")];
+    closed = [...document.querySelectorAll("details:not([open], .explore)")];
     for (const fold of closed) fold.open = true;
     for (const table of document.querySelectorAll(".scroll table")) {
       Object.assign(table.style, { width: "min-content", zoom: 1 });
@@ -63,7 +50,6 @@
     draw();
   });
   addEventListener("afterprint", () => {
-    printing = false;
     root.classList.remove("paper");
     for (const fold of closed) fold.open = false;
     for (const table of document.querySelectorAll(".scroll table")) table.style.zoom = 1;
@@ -82,7 +68,7 @@
     script.textContent = await unpacked(text("plotly"));
     document.head.append(script);
   };
-  plotly().then(draw, () => {
+  plotly().then(() => draw(), () => {
     const needed = fromNetwork ? "the network: they come from cdn.plot.ly" : "a browser of 2023 or later";
     const textContent = `The figures need ${needed}. Every number is in the tables below.`;
     document.querySelector("main").prepend(Object.assign(document.createElement("p"), { className: "missing", textContent }));
@@ -101,10 +87,10 @@
     frame.append(block, button);
   }
   for (const button of document.querySelectorAll("button[data-plot]")) {
-    const { plot: name, kind, filename } = button.dataset;
+    const { plot: name, kind: format, filename } = button.dataset;
     button.addEventListener("click", () => {
-      const { clientWidth: width, clientHeight: height } = at(`plot-${name}`);
-      Plotly.downloadImage(`plot-${name}`, { format: kind, filename, width, height, scale: kind === "png" ? 2 : 1 });
+      const { clientWidth: width, clientHeight: height } = at(`plot-${name}`); // a file is light, as paper is
+      Plotly.downloadImage(recoloured(figures[name], {}), { format, filename, width, height, scale: format === "png" ? 2 : 1 });
     });
   }
   const contents = {
@@ -118,6 +104,36 @@
       Object.assign(document.createElement("a"), { href: url, download: filename }).click();
       setTimeout(() => URL.revokeObjectURL(url), 10_000);
     });
+  }
+
+  // ---- tables sort ----
+  const cell = (row, column) => row.cells[column]?.textContent.replaceAll("−", "-").replaceAll(",", "").replace(/^[<>–≈ ]+/, "") ?? "";
+  const order = (a, b) => (parseFloat(a) - parseFloat(b)) || a.localeCompare(b, undefined, { numeric: true });
+  const sort = (table, head, column) => {
+    const next = { none: "descending", descending: "ascending", ascending: "none" }[head.ariaSort];
+    for (const other of table.tHead.rows[0].cells) if (other.ariaSort) other.ariaSort = "none";
+    head.ariaSort = next;
+    const rows = [...table.tBodies[0].rows];
+    rows.sort((a, b) => {
+      const [one, two] = [cell(a, column), cell(b, column)];
+      if (next === "none") return a.dataset.row - b.dataset.row;
+      if (!one || !two) return !one - !two; // what has no number comes last
+      return (next === "descending" ? -1 : 1) * order(one, two);
+    });
+    table.tBodies[0].append(...rows);
+  };
+  for (const scroll of document.querySelectorAll(".scroll:not(.models *)")) {
+    const [table] = scroll.children;
+    if (table.tBodies[0].rows.length < 2) continue;
+    [...table.tBodies[0].rows].forEach((row, place) => { row.dataset.row = place; });
+    [...table.tHead.rows[0].cells].forEach((head, column) => {
+      if (head.tagName !== "TH") return;
+      const button = Object.assign(document.createElement("button"), { type: "button", className: "sort", textContent: head.textContent });
+      button.addEventListener("click", () => sort(table, head, column));
+      head.replaceChildren(button);
+      head.ariaSort = "none";
+    });
+    scroll.removeAttribute("tabindex"); // its buttons take the focus, which scrolls it
   }
 
   // ---- old pages: the section in view is marked, and a link to a folded one opens it ----
