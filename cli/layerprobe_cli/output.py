@@ -28,10 +28,12 @@ LINE_EVERY = 30
 def print_json(value: Any) -> None:
     """Print a result as JSON, which is UTF-8 whatever the terminal has."""
     from layerprobe.files.serialisation import to_json
+    from layerprobe.results.shown import Shown
 
     ERRORS_AS_JSON.set(False)  # stdout has one value
+    text = value.to_json() if isinstance(value, Shown) else to_json(value)
     # of what commands a terminal, JSON lets C1 through
-    typer.echo(COMMANDS.sub(lambda match: f"\\u{ord(match[0]):04x}", to_json(value)).encode())
+    typer.echo(COMMANDS.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode())
 
 
 def fail(message: str, kind: str) -> None:

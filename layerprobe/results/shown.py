@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import to_json
+from layerprobe.files.serialisation import to_dict, to_json
 from layerprobe.registry import Registry
 from layerprobe.results import words
 from layerprobe.results.conclusion import Conclusion, Fact, Verdict
@@ -142,8 +142,12 @@ class Shown(abc.ABC):
         return self.table.to_pandas()
 
     def to_json(self) -> str:
-        """Return it as JSON; `layerprobe.save` writes it, and `layerprobe.load` reads it back."""
-        return to_json(self)
+        """Return it as JSON, with its conclusion; `layerprobe.load` reads it back."""
+        if not has_conclusion(self):
+            return to_json(self)
+        conclusion = self.conclusion
+        texts = {"headline": words.headline(conclusion), "certainty": words.certainty(conclusion)}
+        return to_json({**to_dict(self), "conclusion": texts | to_dict(conclusion)})
 
     def plot(self) -> go.Figure:
         """Return the first figure of its page.
