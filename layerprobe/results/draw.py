@@ -242,8 +242,8 @@ def _look(d: _Drawing, row: int, value: float, curve: _Curve) -> tuple[str, str,
     mark, usual = d.mark(row), style.DROP if d.chart.zero and value == 0 else curve.colour
     colour, symbol, note = MARKS.get(mark, (usual, "", ""))
     size = 5 if len(curve.rows) > 26 else 8  # many of them would touch
-    if curve.line.mark:
-        return colour, curve.line.mark, size + 2
+    if curve.line is not d.chart.lines[0]:
+        return (colour, curve.line.mark, size + 2) if curve.line.mark else (curve.colour, curve.symbol, size)
     if d.chart.by and mark != "drop":
         colour, symbol, note = curve.colour, "", note if mark == "chosen" else ""
     if note:
@@ -548,7 +548,7 @@ def _shades(d: _Drawing) -> None:
     drops: list[Any] = [layer for layer, mark in marked if mark == "drop"]
     if "candidate" in d.table.marks:
         style.shade(d.figure, best, style.CANDIDATE)
-        d.notes.append("Green ground: may be the best.")
+        d.notes.append(f"Green{' ground' if d.chart.kind == 'bars' else ''}: may be the best.")
     if drops:
         style.shade(d.figure, drops, style.SHADE)
         what = f"{d.chart.drops.removesuffix(' layers')} {'from' if len(drops) > 1 else 'at'} layer {drops[0]}"

@@ -10,14 +10,15 @@ import pytest
 from layerprobe.report import comparison as pages
 from layerprobe.results import style
 from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.draw import HEIGHT, WIDTH, drawn, have_labels
+from layerprobe.results.draw import HEIGHT, WIDTH, drawn, figures, have_labels
 from layerprobe.results.shown import make_page
 from layerprobe.results.table import Column, Table
 from layerprobe.results.values import Figure
 from layerprobe.similarity.measures.neighbours import MutualKNN
 from layerprobe.study.values import Finding
 
-from .conftest import FINDINGS, PAIRS, Pair, rendered
+from .conftest import FINDINGS, PAIRS, Pair
+from .test_shown import CASES
 
 POINTS = Quantity("Spearman × 100", "test", "higher")
 TABLE = Table(
@@ -110,36 +111,36 @@ def test_intervals_and_band_of_the_curve_are_those_of_the_comparison(measured: P
     assert tuple(interval.y) == (*errors.upper, *reversed(errors.lower))
 
 
-def test_the_search_draws_expected_scores_and_every_run(searched: Finding) -> None:
+def test_the_search_draws_gains_expected_scores_and_every_run(searched: Finding) -> None:
     finding = searched
-    figure = finding.plot()
-    dots, band, expected, *_ = figure.data
-    assert tuple(expected.y) == tuple(belief.mean for belief in finding.answer.layers)
-    lows, highs = zip(*(belief.interval for belief in finding.answer.layers), strict=True)
-    assert band.y == (*highs, *reversed(lows))
-    runs = sorted(finding.fine_tuned, key=lambda run: run.layer)
-    assert sorted(dots.y) == sorted(run.validation["spearman"] for run in runs)
-    assert max(range(13), key=expected.marker.size.__getitem__) == 9
-    assert [(shade.x0, shade.x1) for shade in figure.layout.shapes] == [(-0.5, 11.5), (11.5, 12.5)]
-    assert figure.layout.yaxis.title.text == "Validation Spearman × 100"
-    assert "test Spearman" in expected.hovertext[9]
+    by_name = {figure.name: figure.plot for figure in figures(finding)}
+    gains, whole = by_name["gain"].data[0], finding.answer.layers[12].mean
+    runs = {run.layer for run in finding.fine_tuned}
+    assert [layer for layer, gain in enumerate(gains.y) if gain is not None] == sorted(runs)
+    assert gains.y[9] == pytest.approx(finding.answer.layers[9].mean - whole)
+    dots, measured, inferred = by_name["expected"].data
+    means = [one if two is None else two for one, two in zip(measured.y, inferred.y, strict=True)]
+    assert means == [belief.mean for belief in finding.answer.layers]
+    assert sorted(dots.y) == sorted(run.validation["spearman"] for run in finding.fine_tuned)
+    assert max(range(13), key=measured.marker.size.__getitem__) == 9
+    assert by_name["expected"].layout.yaxis.title.text == "Validation Spearman × 100"
 
 
 def test_nothing_is_claimed_of_spoilt_scores() -> None:
     finding = FINDINGS["found as expected"]()
     spoilt = dataclasses.replace(finding, answer=dataclasses.replace(finding.answer, spoilt=3))
-    figure = spoilt.plot()
-    assert {trace.name for trace in figure.data if trace.showlegend is not False} == {"expected", "one run, all layers"}
-    assert not figure.layout.shapes
-    claiming, page = rendered(finding), rendered(spoilt)
-    for claim in ("may be the best", "Shade: ", "12 blocks kept"):
+    claiming, silent = (
+        "".join(f"{figure.reading} {figure.plot.to_json()}" for figure in figures(one) if "read" not in figure.name)
+        for one in (finding, spoilt)
+    )
+    for claim in ("may be the best", "the best is one of these"):
         assert claim in claiming
-        assert claim not in page
+        assert claim not in silent
 
 
 @pytest.mark.parametrize("kind", ["found", "found as expected"])
 def test_every_axis_of_scores_is_of_one_split(kind: str) -> None:
-    for figure in make_page(FINDINGS[kind]()).figures:
+    for figure in figures(FINDINGS[kind]()):
         titles = [axis.title.text or "" for axis in figure.plot.select_yaxes()]
         assert not any("alidation" in title and "est " in title for title in titles)
         if "× 100" in titles[0]:
@@ -186,13 +187,17 @@ def test_the_colour_scale_spans_0_to_1_exactly_and_rises(lowest: float) -> None:
 
 @pytest.mark.parametrize("kind", ["found in one run", "found as expected"])
 def test_every_colour_has_its_counterpart_on_a_dark_page(kind: str) -> None:
-    written = "".join(figure.plot.to_json() for figure in make_page(FINDINGS[kind]()).figures)
+    written = "".join(figure.plot.to_json() for figure in figures(FINDINGS[kind]()))
     colours = set(re.findall(r"\"(#[0-9a-fA-F]{3,8}|rgba?\([^)]*\))\"", written))
     assert colours - {style.TRANSPARENT} <= set(style.DARK)
 
 
 def test_names_are_text_and_not_markup_or_mathematics() -> None:
-    figures = make_page(FINDINGS["found hostile"]()).figures
-    names = {trace.name for each in figures for trace in each.plot.data if trace.name}
+    names = {
+        trace.name
+        for each in figures(CASES["found of several models, hostile"]())
+        for trace in each.plot.data
+        if trace.name
+    }
     assert not any("<" in name or "$" in name for name in names)
     assert any(name.startswith("evil/&lt;script&gt;") for name in names)

@@ -54,6 +54,13 @@ def test_points_of_another_split_are_diamonds_that_say_so_and_stand_on_the_same_
     assert "Diamond: once more, test." in figure.reading
 
 
+def test_only_the_first_line_has_the_colours_of_marks() -> None:
+    figure = drawn(replace(TABLE, marks=("drop", "candidate", *TABLE.marks[2:])), Chart(lines=(EXPECTED, Line("gain"))))
+    before = figure.plot.data[-1]
+    assert (set(before.marker.color), set(before.marker.size)) == ({style.STYLES[1][0]}, {8})
+    assert figure.reading.count("may be the best") == 1
+
+
 def test_the_line_at_0_is_named_and_what_lies_on_it_has_its_colour() -> None:
     figure = drawn(TABLE, Chart(lines=(EXPECTED,), zero="whole model"))
     (line,) = (shape for shape in figure.plot.layout.shapes if shape.type == "line")
