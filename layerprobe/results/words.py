@@ -99,8 +99,9 @@ def _of_case(conclusion: Conclusion, part: str) -> str:
     if isinstance(template, Mapping):
         template = template.get(conclusion.verdict, template.get("else", ""))
     text = _filled(template, _values(conclusion)).lstrip(",; ")
-    names = tuple(name for name in conclusion.names.values() if isinstance(name, str) and name)
-    return text if text.startswith(names) else _capital(text)
+    names = [name for name in conclusion.names.values() if isinstance(name, str) and name]
+    is_name = any(text.startswith(name) and not text[len(name) : len(name) + 1].isalnum() for name in names)
+    return text if is_name else _capital(text)
 
 
 def _capital(text: str) -> str:

@@ -63,7 +63,7 @@ class Prediction(Shown):
         prediction = self.drop.conclusion
         checks = list(prediction.checks)
         if len({drop.recommended_layer for drop in self.drops}) > 1:
-            others = tuple(drop.recommended_layer for drop in self.drops[1:])
+            others = tuple(sorted({drop.recommended_layer for drop in self.drops} - {self.recommended_layer}))
             checks.append(Check(name="other references", passed=False, names={"others": others}))
         if scored:
             items = {"items": Fact(value=scored[0], unit="count"), "available": Fact(value=scored[1], unit="count")}
@@ -243,15 +243,21 @@ class Finding(Shown):
         if self.floor is not None:
             facts["floor"] = Fact(value=self.floor.value, unit="score", split="validation")
         labels = (self.labels[self.place],) if self.others else ()
+        choice, names = searched.choice, dict(searched.names)
+        if self.others:  # the candidates are layers of all models
+            places = sum(len((one.among or one.answer).candidates) for one in self.models)
+            facts["places"] = Fact(value=places, unit="count")
+            choice = choice and replace(choice, candidates=())
+            names.pop("layers", None)
         return replace(
             searched,
             case=case,
             verdict=verdict,
             subject=(" and ".join(self.labels), self.task),
-            choice=None if case == "floor" else searched.choice,
+            choice=None if case == "floor" else choice,
             facts={name: facts[name] for name in (*FIRST, *facts) if facts.get(name) is not None},  # type: ignore[misc]
             names={
-                **searched.names,
+                **names,
                 "metric": f"{metric_title(self.primary)} x 100",
                 **({"trivial": self.floor.by} if self.floor else {}),
                 **({"label": labels[0], "models": self.labels} if labels else {}),
