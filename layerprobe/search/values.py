@@ -428,11 +428,12 @@ class SearchAnswer(Shown):
             numbers = {"score": Fact(value=best.mean, unit="score"), "spoilt": Fact(value=self.spoilt, unit="count")}
         case = "spoilt" if self.spoilt else "whole" if self.best_layer == self.n_blocks else "cut"
         is_open = self.candidates == layers
+        choice = Choice.upto(self.n_blocks, self.best_layer, () if is_open else self.candidates)
         return Conclusion(
             kind="find",
             case=case,
             verdict=self.verdict,
-            choice=Choice.upto(self.n_blocks, self.best_layer, () if is_open or self.spoilt else self.candidates),
+            choice=None if self.spoilt else choice,
             facts={name: fact for name, fact in numbers.items() if fact is not None},
             names={"metric": self.metric, "layer": self.best_layer, **({"layers": layers} if is_open else {})},
             checks=() if self.spoilt else tuple(self._checks()),

@@ -321,7 +321,6 @@ AGREE = 90.0
 """From this agreement without training on a size is worth a try."""
 FIRST = ("lost", "parameters", "speed", "agreement")
 """Facts in the order of tiles."""
-STAIRCASE = Chart(lines=(Line("agreement"),), name="sizes", x="left", chosen="the size that was chosen")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -495,6 +494,15 @@ class Shrunk(Shown):
         losses = [tried[row].loss if row in tried else None for row in rows]
         error = next((loss.error for loss in losses if loss and loss.error), None)
         lost = Quantity("points below the whole model", "test", "lower")
+        lines = (Line("agreement"), *((Line("loss", interval="loss_interval"),) if any(losses) else ()))
+        chart = Chart(
+            lines=lines,
+            name="sizes",
+            kind="staircase",
+            x="blocks",
+            limit=self.within,
+            chosen="the size that was chosen",
+        )
         agreement = Quantity("agreement × 100", "", "higher")
         column, of_size = columns_of(order.get(row) for row in rows), columns_of(tried.get(row) for row in rows)
         return Table(
@@ -524,7 +532,7 @@ class Shrunk(Shown):
             ),
             title="Size by size",
             marks=tuple("chosen" if row == self.smaller.blocks else None for row in rows),
-            charts=(STAIRCASE,),
+            charts=(chart,),
         )
 
     @property

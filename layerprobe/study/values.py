@@ -254,7 +254,7 @@ class Finding(Shown):
             case=case,
             verdict=verdict,
             subject=(" and ".join(self.labels), self.task),
-            choice=None if case == "floor" else choice,
+            choice=choice if is_claimed else None,
             facts={name: facts[name] for name in (*FIRST, *facts) if facts.get(name) is not None},  # type: ignore[misc]
             names={
                 **names,
