@@ -198,7 +198,8 @@ class PointsLost:
         items, seeds = items_needed(self.value, self.error, self.most, self.margin, self.failure)
         rounded = Fact(value=float(f"{items:.2g}"), unit="count")
         more = Fact(value=self.error.n_seeds + 1, unit="count")
-        return {**({"items": rounded} if items else {}), **({"seeds": more} if seeds else {})}
+        of_seeds = {"seeds" if items else "only_seeds": more} if seeds else {}
+        return {**({"items": rounded} if items else {}), **of_seeds}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
