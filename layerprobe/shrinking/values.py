@@ -412,7 +412,7 @@ class Shrunk(Shown):
             "within": Fact(value=self.within, unit="tolerance"),
             "texts": Fact(value=self.n_texts, unit="count"),
             "passes": Fact(value=self.protocol.epochs, unit="count"),
-            "seeds": Fact(value=len(self.seeds), unit="count"),
+            "n_seeds": Fact(value=len(self.seeds), unit="count"),
         }
         if small.speed is not None:
             facts["speed"] = Fact(value=small.speed, unit="times", interval=small.speed_range)
