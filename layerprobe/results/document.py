@@ -95,7 +95,11 @@ def render(
     further = zip((chart.heading or table.title for chart in table.charts[1:]), drawings[1:], strict=False)
     source = None if texts is False else items_of(result)
     explored, items = (None, "") if source is None else _explored(source, texts)
-    made = {**result.sources, "Command": element("code", command) if command else None}
+    made = {
+        "Versions": f"layerprobe {__version__}",
+        **result.sources,
+        "Command": element("code", command) if command else None,
+    }
     parts = (
         _top(conclusion, [warning for warning in warnings if is_unreliable(warning)]),
         *drawings[:1],
@@ -108,7 +112,7 @@ def render(
             explored,
             *(folded(heading, drawing) for heading, drawing in further),
             *(folded(detail.title, *places, table_of(detail)) for detail, places in details),
-            folded("Where the numbers come from", definitions(made | {"Version": f"layerprobe {__version__}"})),
+            folded("Where the numbers come from", definitions(made)),
         ),
         _downloads(table, f"layerprobe-{conclusion.kind}"),
     )
@@ -187,8 +191,9 @@ def _top(conclusion: Conclusion, warnings: Sequence[str]) -> Markup:
     cards = []
     for step in conclusion.steps:
         name, text = words.step(step, conclusion)
-        line = shlex.join(("layerprobe", *step.command))
-        block = element("pre", element("code", line), class_="commands")
+        line = map(shlex.quote, ("layerprobe", *step.command))
+        spaced = (part for word in line for part in (element("span", word), " "))
+        block = element("pre", element("code", *[*spaced][:-1]), class_="commands")
         cards.append(element("div", element("h2", name), element("p", text), block))
     bad = " bad" if conclusion.verdict is Verdict.FAILED else ""
     return element(
@@ -208,12 +213,13 @@ def _trust(conclusion: Conclusion, warnings: Sequence[str]) -> Markup | None:
     lines = [(check.passed, *words.line(check, conclusion)) for check in conclusion.checks]
     signs = {True: ("passed", "✓"), False: ("failed", "✗"), None: ("open", "•")}
     items = []
-    for passed, line, rest in (*lines, *((None, warning, "") for warning in warnings)):
+    for passed, line, rest in lines:
         name, sign = signs[passed]
         mark = element("span", sign, role="img", aria_label=name)
         items.append(
             element("li", mark, " ", element("b", line), element("small", rest) if rest else None, class_=name)
         )
+    items += [element("li", element("span", "!", role="img", aria_label="warning"), " ", text) for text in warnings]
     return section("trust", "Can I trust it?", element("ul", *items)) if items else None
 
 

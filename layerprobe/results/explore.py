@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 
 from layerprobe.results.items import Array, Explored
 from layerprobe.results.markup import Markup, element, join
+from layerprobe.results.numbers import number
 from layerprobe.results.style import styled
 from layerprobe.results.values import Page, Section
 
@@ -77,7 +78,7 @@ def page_data(explored: Explored) -> dict[str, Any]:
             {
                 "name": group.name,
                 "layers": [*group.layers],
-                "scores": [f"{score:.1f}" for score in group.scores],
+                "scores": [number(score, 1) for score in group.scores],
                 "values": [[_short(value) for value in layer.tolist()] for layer in group.values],
                 "errors": [_whole(layer, explored.limit) for layer in group.errors],
                 "words": [[places[word] for word in layer] for layer in group.words],

@@ -98,7 +98,7 @@ def _of_case(conclusion: Conclusion, part: str) -> str:
     template = of_kind[conclusion.case].get(part, of_kind.get(part, ""))
     if isinstance(template, Mapping):
         template = template.get(conclusion.verdict, template.get("else", ""))
-    text = _filled(template, _values(conclusion)).lstrip(",; ")
+    text = _filled(template, _values(conclusion)).lstrip(".,; ")
     names = [name for name in conclusion.names.values() if isinstance(name, str) and name]
     is_name = any(text.startswith(name) and not text[len(name) : len(name) + 1].isalnum() for name in names)
     return text if is_name else _capital(text)

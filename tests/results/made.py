@@ -65,6 +65,7 @@ class Cut(Shown):
     verdict_: Verdict = Verdict.PROBABLE
     case: str = "cut"
     warnings: tuple[str, ...] = ()
+    name: str = "rtd"
     more: int = 3
     """Columns that are shown only where all are asked for."""
     items: int = 0
@@ -85,7 +86,7 @@ class Cut(Shown):
             kind="find",
             case=self.case,
             verdict=self.verdict_,
-            subject=("rtd", "pairs.csv"),
+            subject=(self.name, "pairs.csv"),
             choice=Choice.upto(8, 5, (4, 5, 6, 7)),
             facts={
                 "gain": Fact(
@@ -134,7 +135,7 @@ class Cut(Shown):
 
     @property
     def sources(self) -> Mapping[str, str]:
-        return {"Model": "rtd, revision 4f1c2", "Data": "pairs.csv, digest 93ab…", "Seeds": "0 and 1"}
+        return {"Model": f"{self.name}, revision 4f1c2", "Data": "pairs.csv, digest 93ab…", "Seeds": "0 and 1"}
 
 
 def _layers(more: int) -> Table:

@@ -76,6 +76,37 @@ def test_items_are_left_out_where_they_are_large_or_not_wanted(monkeypatch: pyte
     assert 'id="items"' in render(Cut(items=20), texts=True, plotly="cdn")
 
 
+def test_names_cannot_add_elements_and_are_shown_as_they_are() -> None:
+    hostile = '</script><script>alert(1)</script><b onclick="x">&'
+    pages = [Page(render(Cut(name=name, items=20), command=name, plotly="cdn")) for name in (hostile, "harmless")]
+
+    assert [tag for tag, _ in pages[0].elements] == [tag for tag, _ in pages[1].elements]
+    assert pages[0].text.count(hostile) >= 2
+
+
+def test_nothing_is_loaded_but_plotly_where_that_is_wanted() -> None:
+    for plotly, sources in (("embedded", []), ("cdn", ["https://cdn.plot.ly"])):
+        elements = Page(render(Cut(), plotly=plotly)).elements  # type: ignore[arg-type]
+        loaded = [about.get(name) or "" for _, about in elements for name in ("src", "href", "action", "poster")]
+        assert [each[:19] for each in loaded if each and not each.startswith("data:")] == sources
+
+
+def test_a_page_has_one_sign_and_one_spelling() -> None:
+    page = render(Cut(warnings=("it fell by -0.5, or 3%, of R2 x 100",)), plotly="cdn")
+    body = re.sub(r"<(script|style|pre|code|title)\b.*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL)
+
+    assert not re.search(r"\d ?%(?![\w{(])", body), "a percentage has a space that does not break"
+    assert not re.search(r"(?<![\w.\-])-\d", body), "a minus is U+2212"
+    assert " x 100" not in body
+
+
+def test_a_page_is_written_whole_also_where_a_name_is_no_unicode(tmp_path: Path) -> None:
+    path = write_page(Cut(name="models/caf\udce9"), tmp_path / "new" / "page.html", plotly="cdn")
+
+    assert r"caf\udce9" in path.read_text(encoding="utf-8")
+    assert [entry.name for entry in path.parent.iterdir()] == ["page.html"]
+
+
 def test_another_source_of_plotly_is_refused() -> None:
     with pytest.raises(DataError, match="plotly is 'local', expected one of 'embedded', 'cdn'"):
         render(Cut(), plotly="local")  # type: ignore[arg-type]
