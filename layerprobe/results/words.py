@@ -94,8 +94,8 @@ def step(next_step: Step, conclusion: Conclusion) -> tuple[str, str]:
 
 def _of_case(conclusion: Conclusion, part: str) -> str:
     """Return a part of a case, which may be of the case alone or depend on the verdict."""
-    of_kind = _words()[conclusion.kind]
-    template = of_kind[conclusion.case].get(part, of_kind.get(part, ""))
+    of_kind, case = _words()[conclusion.kind], conclusion.case
+    template = (of_kind.get(case) or _words()["any"][case]).get(part, of_kind.get(part, ""))
     if isinstance(template, Mapping):
         template = template.get(conclusion.verdict, template.get("else", ""))
     text = _filled(template, _values(conclusion)).lstrip(".,; ")

@@ -466,10 +466,11 @@ class SearchAnswer(Shown):
             yield Check(name="enough", passed=True, facts={"enough": layer, "tolerance": tolerance, "level": level})
         if self.best_layer != self.n_blocks and last.runs:
             drop = Fact(value=1 - last.chance_within, unit="chance")
-            is_open = not self.drop_layers and drop.value > 1 - self.settings.level
-            passed = None if is_open else bool(self.drop_layers)
             about = {"drop": drop, "tolerance": tolerance, "level": level}
-            yield Check(name="last layers", passed=passed, facts=about, names={"dropped": self.drop_layers})
+            is_fine = not self.drop_layers and drop.value <= 1 - self.settings.level
+            passed = True if self.drop_layers or is_fine else None
+            name = "no drop" if is_fine else "last layers"
+            yield Check(name=name, passed=passed, facts=about, names={"dropped": self.drop_layers})
         if (doubt := self.doubt) is None or doubt.seed_error is None or self.decision.stop == "settled":
             return
         reach = NormalDist().inv_cdf((1 + self.settings.level) / 2)
