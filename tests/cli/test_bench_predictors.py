@@ -1,14 +1,16 @@
 """The table of predictors on the command line."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from layerprobe.lab.dropbench import strategies
 from layerprobe.lab.dropbench.bench import bench_predictors
+from layerprobe.lab.dropbench.results import Bench, Row, Statistic
 from layerprobe.lab.dropbench.zoo import read_kept_out, write_zoo
 from tests.lab.dropbench.zoos import DROPPING, RISING, known_zoo, recorded, zoo
-from tests.shown import assert_shows_itself
+from tests.results.contract import assert_keeps_contract
 
 from .conftest import Layerprobe
 
@@ -19,33 +21,31 @@ def zoo_file(tmp_path: Path) -> Path:
     return tmp_path / "zoo.json"
 
 
-def test_the_table_has_a_row_a_strategy(layerprobe: Layerprobe, zoo_file: Path, tmp_path: Path) -> None:
+def test_the_answer_is_the_best_rule_and_the_table_has_a_row_a_strategy(
+    layerprobe: Layerprobe, zoo_file: Path, tmp_path: Path
+) -> None:
     made = [recorded(f"m{k}", "ab"[k], (DROPPING, RISING)[k], seed=k, cka=RISING) for k in range(2)]
     write_zoo(zoo(*made), zoo_file)
-    out = layerprobe("lab", "bench", zoo_file, "--report", tmp_path / "bench.html").out
-    lines = out.splitlines()
+    done = layerprobe("lab", "bench", zoo_file)
+    lines = done.out.splitlines()
+    assert lines[0] == "No rule beats fixed fraction of depth"
     (found,) = (line for line in lines if line.startswith("find, 15% "))
-    assert found.split()[2:4] == ["training", "2"]
-    assert found.endswith("layerprobe.search")
-    assert any(line.startswith("last layer") and line.endswith("control: looks at no model") for line in lines)
-    assert any(line.startswith("sweep, 3 seeds ") and "  yes  " in line for line in lines), (
-        "expected a mark at seen seeds"
-    )
-    assert "fall of CKA, twin" in out
-    assert "more rules with --all" in out
-    assert "How each rule calls drops" not in out
+    assert found.split()[2] == "training"
+    assert found.endswith(" %       2")
+    assert any(line.startswith("last layer ") and " nothing " in line for line in lines)
+    assert "fall of CKA, twin" in done.out
+    assert " rows; all: --wide" in done.out
     assert sum(line.startswith("scan, falling") for line in lines) == 1
-    page = (tmp_path / "bench.html").read_text()
-    assert "Regret versus cost of each strategy, budget converged" in page
-    assert "find, 15\u00a0%" in page
+    assert "note: rules with parameters were tuned on the other families" in done.err
 
 
-def test_all_rules_are_printed_when_asked_for(layerprobe: Layerprobe, zoo_file: Path) -> None:
-    out = layerprobe("lab", "bench", zoo_file, "--all").out
-    assert "3 of 6 models drop; families: a, b, c, d; intervals redraw families" in out
-    *_, row = (line for line in out.splitlines() if line.startswith("plateau of CKA, twin"))
-    assert row.split()[4:6] == ["0", "0"]
-    assert "  0.67  " in row
+def test_all_strategies_are_printed_when_all_is_asked_for(layerprobe: Layerprobe, zoo_file: Path) -> None:
+    out = layerprobe("lab", "bench", zoo_file, "--wide").out
+    control = "control: looks at no model"
+    assert "  of 6 models drop" in out
+    assert "Intervals redraw families" in out
+    assert any(line.startswith("last layer ") and control in line for line in out.splitlines())
+    assert "tuned plateau of CKA" in out
 
 
 def test_json_is_the_bench(layerprobe: Layerprobe, zoo_file: Path) -> None:
@@ -57,12 +57,11 @@ def test_json_is_the_bench(layerprobe: Layerprobe, zoo_file: Path) -> None:
 
 def test_tuned_rules_on_models_of_ones_own(layerprobe: Layerprobe, zoo_file: Path) -> None:
     """What `predict` says is scored; the models of the test have no effective rank, so the rule calls nothing."""
-    out = layerprobe("lab", "bench", zoo_file, "--tuned", "--all").out
-    *_, row = (line for line in out.splitlines() if line.startswith("last layer"))
-    assert "The rules were tuned on the zoos that come with layerprobe." in out
-    assert "tuned on the other families" not in out
-    assert row.split()[2:4] == ["0", "0"]
-    assert "fall of effective rank" in out
+    done = layerprobe("lab", "bench", zoo_file, "--tuned")
+    assert "the rules were tuned on the zoos that come with layerprobe" in done.err
+    assert "tuned on the other families" not in done.err
+    (budget,) = layerprobe("lab", "bench", zoo_file, "--tuned", "--json").json["budgets"]
+    assert "fall of effective rank" in budget["left_out"]
 
 
 @pytest.mark.slow
@@ -72,15 +71,16 @@ def test_encoders_that_rules_were_tuned_on_can_be_left_out(
     assert "expected --searched with --unseen" in layerprobe("lab", "bench", "--unseen").err
     monkeypatch.setattr(strategies, "training_strategies", list)  # which take minutes
     all_of_them, unseen = (
-        layerprobe("lab", "bench", "--searched", *more, "--budget", "converged").out for more in ((), ("--unseen",))
+        layerprobe("lab", "bench", "--searched", *more, "--budget", "converged") for more in ((), ("--unseen",))
     )
-    said = "20 of these encoders are there, too, fine-tuned on other pairs: --unseen leaves them out."
-    assert said in all_of_them
-    assert "32 of 40 models drop" in all_of_them
-    assert "18 of 20 models drop; families: mlm, rtd; intervals redraw models" in unseen
-    assert "--unseen" not in unseen
+    note = "20 of these encoders are there, too, fine-tuned on other pairs: --unseen leaves them out"
+    assert note in all_of_them.err
+    assert "of 40 models drop" in all_of_them.out
+    assert "of 20 models drop" in unseen.out
+    assert "Intervals redraw models" in unseen.out
+    assert "--unseen" not in unseen.err
     for row, regret in (("last layer ", "7.07"), ("fall of InfoNCE ", "1.37")):  # as the README says
-        (line,) = (line for line in unseen.splitlines() if line.startswith(row) and " 20 " in line)
+        (line,) = (line for line in unseen.out.splitlines() if line.startswith(row))
         assert f" {regret} " in line
 
 
@@ -89,7 +89,25 @@ def test_tuned_rules_on_the_models_that_were_kept_out(layerprobe: Layerprobe) ->
     assert {name for budget in budgets for name in budget["truths"]} == {e.name for e in read_kept_out().entries}
 
 
-@pytest.mark.slow
-def test_the_table_shows_itself(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def bench() -> Bench:
     made = [recorded(f"m{k}", "ab"[k], (DROPPING, RISING)[k], seed=k, cka=RISING) for k in range(2)]
-    assert_shows_itself(bench_predictors(zoo(*made)), tmp_path)
+    return bench_predictors(zoo(*made), strategies=[strategies.find(0.05)], draws=20)
+
+
+def test_a_bench_keeps_the_contract(bench: Bench) -> None:
+    assert_keeps_contract(bench, is_read=False)
+
+
+def test_a_rule_that_is_no_better_than_looking_at_no_model_has_failed(bench: Bench) -> None:
+    (scores,) = bench.budgets
+    control = next(row for row in scores.strategies if row.name == "last layer")
+
+    def with_regret(value: float, upper: float) -> Bench:
+        mean = Statistic(value=value, lower=0.0, upper=upper)
+        rule = Row(kind="strategy", name="fall of CKA", values={**control.values, "needs": "readings", "mean": mean})
+        known = replace(control, values={**control.values, "mean": Statistic(value=5.0, lower=3.0, upper=7.0)})
+        return replace(bench, budgets=(replace(scores, rules=(), strategies=(rule, known)),))
+
+    for value, upper, verdict in ((1.0, 2.0, "decided"), (1.0, 4.0, "undecided"), (5.0, 6.0, "failed")):
+        assert with_regret(value, upper).verdict == verdict

@@ -15,7 +15,7 @@ MOST_WORDS = {"headline": 8, "sentence": 30}
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 
 
-def assert_keeps_contract(result: Shown, *, extra: int = 0, long_names: bool = False) -> None:
+def assert_keeps_contract(result: Shown, *, extra: int = 0, long_names: bool = False, is_read: bool = True) -> None:
     """Every number in the text of a result is one of its facts, its texts are short, and its charts have columns.
 
     A table may have some `extra` columns, as of several tasks; names that are long make long texts.
@@ -40,7 +40,7 @@ def assert_keeps_contract(result: Shown, *, extra: int = 0, long_names: bool = F
     wide = [line for line in lines if len(line) > terminal.WIDTH and not line.lstrip().startswith(commands)]
     assert long_names or not wide, wide
     assert headline in lines[0]
-    assert str(read_result(result.to_json())) == str(result), "it reads back as it was"
+    assert not is_read or str(read_result(result.to_json())) == str(result), "it reads back as it was"
 
 
 def texts(conclusion: Conclusion) -> Iterator[str]:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe.names import in_percent
 from layerprobe_cli.shell import Done, PageCall
-
-if TYPE_CHECKING:
-    from layerprobe.lab.dropbench.results import Bench
-    from layerprobe.results.table import Table
 
 
 def bench(
@@ -25,7 +19,6 @@ def bench(
     unseen: bool = False,
     budget: Annotated[list[str] | None, {"flags": ("--budget", "-b")}] = None,
     entry: Annotated[list[str] | None, {"flags": ("--entry", "-e"), "metavar": "PACKAGE:STRATEGY"}] = None,
-    everything: Annotated[bool, {"flags": ("--all",)}] = False,
     level: float = LEVEL,
 ) -> Done:
     """Score ways to find the best layer where it is known.
@@ -49,7 +42,6 @@ def bench(
         budget: Budget of fine-tuning; can be given again. By default all.
         entry: Also play a strategy of another package, a function of a Trial; can be given again. The rules of entry
             are in docs/results/dropbench-rules.md.
-        everything: Print all rules, and how each calls drops.
     """
     from layerprobe.lab.dropbench.bench import bench_predictors, tuned_rules, unfitted_rules
     from layerprobe.lab.dropbench.door import load_entry
@@ -69,42 +61,9 @@ def bench(
     rules = [*tuned_rules(), *unfitted_rules(models.entries)] if tuned else None
     result = bench_predictors(models, rules=rules, strategies=strategies, budgets=budget or ())
     n_known = len(models.entries) - len(read_searched(unseen=True).entries) if searched else 0
-    return Done(result=result, parts=[*_parts(result, tuned=tuned, n_known=n_known, everything=everything)])
-
-
-def _parts(result: Bench, *, tuned: bool, n_known: int, everything: bool) -> Iterator[Table | str]:
-    from layerprobe.lab.dropbench.results import rules_table, shown_strategies, strategies_table
-
-    for number, scores in enumerate(result.budgets):
-        yield f"{chr(10) if number else ''}Fine-tuning budget: {scores.budget}"
-        drops = sum(truth.drop for truth in scores.truths.values())
-        yield (
-            f"{drops} of {len(scores.truths)} models drop; families: {', '.join(result.families)}; "
-            f"intervals redraw {scores.clusters}"
-        )
-        listed = shown_strategies(scores, everything=everything)
-        yield from ("", strategies_table(listed))
-        if len(listed) < len(scores.strategies):
-            yield f"{len(scores.strategies) - len(listed)} more rules with --all."
-        if everything:
-            yield f"\n{rules_table(scores.rules).titled}"
-        for rule, reason in scores.left_out.items() if everything else ():
-            yield f"Left out: {rule}: {reason}"
-    parameters = "A rule with parameters was tuned on the other families."
+    notes = ["rules with parameters were tuned on the other families"]
     if tuned:
-        parameters = "The rules were tuned on the zoos that come with layerprobe."
+        notes = ["the rules were tuned on the zoos that come with layerprobe"]
     if n_known:
-        parameters += (
-            f" {n_known} of these encoders are there, too, fine-tuned on other pairs: --unseen leaves them out."
-        )
-    yield (
-        f"\nIntervals: {in_percent(result.level)}, of a bootstrap ({result.draws} draws). {parameters} Regret: points "
-        "below the best layer on the test items; crossed: below the layer that other seeds choose on other items; "
-        "held: chance that the stated set holds the best layer; enough: chance that the smallest layer said to be "
-        "within half a point of it is so; seen seeds: scored on seeds that it looked at."
-    )
-    if everything:
-        yield (
-            "Missing: models without what the rule reads, of which it calls no drop. Onset: mean error in layers where "
-            "there is a drop. Cost there: of fine-tuning the layer that is called and the last one."
-        )
+        notes += [f"{n_known} of these encoders are there, too, fine-tuned on other pairs: --unseen leaves them out"]
+    return Done(result=result, notes=notes)

@@ -11,12 +11,16 @@ from layerprobe.lab.dropbench.zoo import OTHER_SEED, ZooProvenance
 from layerprobe.prediction.values import Truth
 from layerprobe.readings.reading import CKA, cka_with
 from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.numbers import confidence
+from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, percent
 
+CHOSEN_ANEW = "best rule of the other families"
+"""The rule that is chosen for each family by the others: its scores are not those of the luckiest of many."""
 LEAST = 0.01
 """Where costs of nothing stand on the axis, which is logarithmic."""
+SEARCH = 0.2
+"""What a search costs at most, as a share of the paper's sweep, to be one of those that are compared with rules."""
 WORTH_PRINTING = (
     *("last layer", "fixed fraction of depth", "random layer", "plateau of CKA", "fall of CKA", "fall of InfoNCE"),
     *("fall of effective rank", "best layer by probe", "best layer by LogME"),
@@ -126,68 +130,145 @@ class Bench(Shown):
     budgets: tuple[BudgetScores, ...]
 
     @property
+    def main(self) -> BudgetScores:
+        """Under the budget that it concludes from: the last one, which is the longest of those that come with us."""
+        return self.budgets[-1]
+
+    @property
+    def conclusion(self) -> Conclusion:
+        """How far below the best layer the best rule is, compared with the best of those that look at no model."""
+        scores, truths = self.main, self.main.truths.values()
+        rule, control = best_rule(scores), best_control(scores)
+        counts = {
+            "models": len(truths),
+            "drops": sum(truth.drop for truth in truths),
+            "families": len(self.families),
+            "draws": self.draws,
+            "left": len(scores.left_out),
+        }
+        facts = {name: Fact(value=count, unit="count") for name, count in counts.items()}
+        names: dict[str, object] = {"clusters": scores.clusters, "budget": scores.budget}
+        checks = [Check(name="redrawn", passed=None)]
+        if scores.left_out:
+            checks.append(Check(name="rules left out", passed=None))
+        for row in scores.strategies:
+            if row.name == CHOSEN_ANEW:
+                passed = control is not None and row.mean.value < control.mean.value
+                checks.insert(0, Check(name="chosen anew", passed=passed, facts={"anew": self._regret(row)}))
+        searches = [row for row in scores.strategies if row.needs == "training" and row.cost.value <= SEARCH]
+        if searches:
+            search = min(searches, key=lambda row: row.mean.value)
+            facts = {"search": self._regret(search), "search cost": Fact(value=search.cost.value, unit="share")} | facts
+            names["search_name"] = search.name
+        if rule is None or control is None:
+            return Conclusion(kind="bench", case="scored", verdict=Verdict.DECIDED, facts=facts, names=names)
+        checks += [self._of_budget(budget) for budget in self.budgets[:-1]]
+        return Conclusion(
+            kind="bench",
+            case="rules",
+            verdict=verdict_of(rule, control),
+            facts={"regret": self._regret(rule), "control": self._regret(control)} | facts,
+            names={"rule": rule.name, "control_name": control.name} | names,
+            checks=tuple(checks),
+        )
+
+    def _regret(self, row: Row) -> Fact:
+        """Return the mean regret of a strategy with its bootstrap interval."""
+        return Fact(value=row.mean.value, interval=row.mean.interval, level=self.level, split="test", better="lower")
+
+    def _of_budget(self, scores: BudgetScores) -> Check:
+        """Return whether the best rule under a further budget is better than looking at no model."""
+        rule, control = best_rule(scores), best_control(scores)
+        if rule is None or control is None:
+            return Check(name="another budget", passed=None, names={"budget": scores.budget})
+        passed = {Verdict.DECIDED: True, Verdict.FAILED: False}.get(verdict_of(rule, control))
+        facts = {"regret": self._regret(rule), "control": self._regret(control)}
+        names = {"budget": scores.budget, "rule": rule.name, "control_name": control.name}
+        return Check(name="another budget", passed=passed, facts=facts, names=names)
+
+    @property
     def table(self) -> Table:
-        """A row a budget and strategy: its regret and cost."""
-        rows = [(scores.budget, strategy) for scores in self.budgets for strategy in scores.strategies]
-        whole = strategies_table([strategy for _, strategy in rows], "All strategies and rules")
-        return replace(whole, columns=(Column("budget", tuple(budget for budget, _ in rows)), *whole.columns))
+        """A row a budget and strategy: its regret and cost, with a chart of those worth printing under each budget."""
+        rows = [(scores, strategy) for scores in reversed(self.budgets) for strategy in scores.strategies]
+        printed = {scores.budget: {row.name for row in shown_strategies(scores)} for scores in self.budgets}
+        whole = strategies_table([strategy for _, strategy in rows])
+        budget = Column("budget", [scores.budget for scores, _ in rows], shown=len(self.budgets) > 1, more=True)
+        listed = [strategy.name in printed[scores.budget] for scores, strategy in rows]
+        axis = Column(
+            "axis",
+            [max(strategy.cost.value, LEAST) for _, strategy in rows],
+            title="cost",
+            form=".0%",
+            quantity=Quantity("cost of choosing, share of the paper’s sweep", best="lower"),
+            shown=False,
+        )
+        charts = (
+            Chart(
+                lines=(Line("regret", interval="regret_interval"),),
+                name=f"dropbench-{scores.budget}",
+                heading=f"Regret versus cost, budget {scores.budget}",
+                kind="cost",
+                x="axis",
+                by="needs",
+                label="strategy",
+                where=(("budget", scores.budget), ("listed", True)),
+            )
+            for scores in reversed(self.budgets)
+        )
+        best = best_rule(self.main)
+        return replace(
+            whole,
+            columns=(*whole.columns, budget, Column("listed", listed, shown=False), axis),
+            marks=tuple("chosen" if strategy is best else None for _, strategy in rows),
+            charts=tuple(charts),
+        )
 
     @property
-    def heading(self) -> str:
-        """What it is of."""
-        return "The cost of finding the best layer, and its regret"
+    def details(self) -> tuple[Table, ...]:
+        """How rules call drops, and which could not be scored, under each budget."""
+        tables = []
+        for scores in self.budgets:
+            tables.append(rules_table(scores.rules, f"How each rule calls drops, budget {scores.budget}"))
+            if scores.left_out:
+                columns = Column("rule", list(scores.left_out)), Column("why", list(scores.left_out.values()))
+                tables.append(Table(columns=columns, title=f"Left out, budget {scores.budget}"))
+        return tuple(tables)
 
     @property
-    def page(self) -> dict[str, Any]:
-        """What its page has besides its table, see `declared_page`."""
-        provenance, (first, *further) = self.provenance, [_with_chart(budget) for budget in self.budgets]
-        tables = zip(self.budgets, (replace(first, charts=()), *further), strict=True)
+    def sources(self) -> dict[str, str]:
+        """Where the models come from, and what intervals are of."""
+        zoo = self.provenance
         return {
-            "kind": "DropBench",
-            "lead": tuple(map(_lead, self.budgets)),
-            "first": first,
-            "account": (f"Families: {', '.join(self.families)}. Intervals: {confidence(self.level)}.",),
-            "sections": {
-                f"Regret versus cost of each strategy, budget {budget.budget}": (strategies,)
-                for budget, strategies in tables
-            },
-            "sources": {
-                "Models made by": provenance.command,
-                "Models": "; ".join(provenance.notes),
-                "Versions": ", ".join(f"{name} {version}" for name, version in provenance.versions.items()),
-                "Created": provenance.created,
-            },
+            "Models made by": zoo.command,
+            "Models": "; ".join(zoo.notes),
+            "Families": ", ".join(self.families),
+            "Versions": ", ".join(f"{name} {version}" for name, version in zoo.versions.items()),
+            "Created": zoo.created,
         }
 
-    @property
-    def summary(self) -> str:
-        """The result in one line."""
-        budgets = ", ".join(f"{len(budget.truths)} models under {budget.budget}" for budget in self.budgets)
-        return f"{len(self.families)} families: {budgets}"
+
+def best_rule(scores: BudgetScores) -> Row | None:
+    """Return that of the rules worth printing that looks at the model and has the lowest mean regret; None without."""
+    return _best(scores, "readings", "labels")
 
 
-def _lead(budget: BudgetScores) -> str:
-    truths = budget.truths.values()
-    return (
-        f"Budget {budget.budget}: {sum(truth.drop for truth in truths)} of {len(truths)} models drop; on average "
-        f"{sum(len(truth.best_layers) for truth in truths) / len(truths):.1f} layers may be the best one."
-    )
+def best_control(scores: BudgetScores) -> Row | None:
+    """Return that of the rules worth printing that looks at no model and has the lowest mean regret; None without."""
+    return _best(scores, "nothing")
 
 
-def _with_chart(budget: BudgetScores) -> Table:
-    """Return the strategies that are printed, with their chart of regret against cost."""
-    strategies = strategies_table(shown_strategies(budget))
-    costs = [max(float(cost), LEAST) for cost in strategies.column("cost").values]  # type: ignore[arg-type]
-    about = Quantity("cost of choosing, share of the paper’s sweep", best="lower")
-    chart = Chart(
-        lines=(Line("regret", interval="regret_interval"),),
-        name=f"dropbench-{budget.budget}",
-        kind="cost",
-        x="axis",
-        by="needs",
-    )
-    axis = Column("axis", costs, title="cost", form=".0%", quantity=about, shown=False)
-    return replace(strategies.with_columns(axis), charts=(chart,))
+def _best(scores: BudgetScores, *needs: Needs) -> Row | None:
+    looking = [row for row in shown_strategies(scores) if row.needs in needs]
+    return min(looking, key=lambda row: row.mean.value, default=None)
+
+
+def verdict_of(rule: Row, control: Row) -> Verdict:
+    """Return whether a rule is better than looking at no model, by intervals that do not overlap."""
+    if rule.mean.value >= control.mean.value:
+        return Verdict.FAILED
+    ends = rule.mean.interval, control.mean.interval
+    decided = None not in ends and rule.mean.upper < control.mean.lower
+    return Verdict.DECIDED if decided else Verdict.UNDECIDED
 
 
 def worth_printing(names: Iterable[str]) -> list[str]:
@@ -204,23 +285,23 @@ def worth_printing(names: Iterable[str]) -> list[str]:
     return printed
 
 
-def shown_strategies(budget: BudgetScores, *, everything: bool = False) -> list[Row]:
+def shown_strategies(budget: BudgetScores) -> list[Row]:
     """Return the strategies that train, and the rules to print beside them."""
     rules = [rule.name for rule in budget.rules]
-    hidden = set() if everything else set(rules) - set(worth_printing(rules))
+    hidden = set(rules) - set(worth_printing(rules))
     return [strategy for strategy in budget.strategies if strategy.name not in hidden]
 
 
 # ---- tables: a row a strategy or rule --------------------------------------------------------------------------------
 
 
-def strategies_table(strategies: Sequence[Row], title: str = "Strategies") -> Table:
+def strategies_table(strategies: Sequence[Row]) -> Table:
     """Return the regret and cost of strategies."""
     return _scores_table(
         strategies,
-        title,
-        "strategy:name needs models regret:mean* items:items_error seeds:seeds_error median ninth worst "
-        "crossed:regret* cost held:coverage set_size enough:sufficient seen source",
+        "Strategies",
+        "strategy:name needs regret:mean* cost models items:items_error seeds:seeds_error median ninth worst "
+        "crossed:regret* held:coverage set_size enough:sufficient seen source",
         models={"of": lambda row: len(row.outcomes), "form": ""},
         regret={
             "meaning": "Points below the best layer on the test items, the mean.",
@@ -239,13 +320,13 @@ def strategies_table(strategies: Sequence[Row], title: str = "Strategies") -> Ta
     )
 
 
-def rules_table(rules: Sequence[Row]) -> Table:
+def rules_table(rules: Sequence[Row], title: str) -> Table:
     """Return how each rule calls drops."""
     return _scores_table(
         rules,
-        "How each rule calls drops",
-        "rule:name labels:labelled parameters missing precision* recall* f1* onset:onset_error* regret:mean_regret* "
-        "median:median_regret* cost*",
+        title,
+        "rule:name precision* recall* onset:onset_error* f1* regret:mean_regret* median:median_regret* cost* "
+        "labels:labelled parameters missing",
         labels={"meaning": "Reads labels."},
         parameters={"meaning": "Tuned on other families; 0 for a rule that stands as it is."},
         missing={"meaning": "Models without what the rule reads; it calls no drop of them."},
@@ -253,8 +334,12 @@ def rules_table(rules: Sequence[Row]) -> Table:
         recall={"meaning": "Of the models that drop."},
         f1={"title": "F1"},
         onset={"meaning": "Mean error in layers where there is a drop; a missed one is behind the last layer."},
-        cost={"meaning": "Of fine-tuning the layer that is called and the last one."},
+        cost={"meaning": "Of fine-tuning the layer that is called and the last one.", "more": True},
     )
+
+
+FIRST = ("strategy", "needs", "models", "regret", "regret_interval", "cost", "rule", "precision", "recall", "onset")
+"""Columns that screens show unless all are asked for."""
 
 
 def _scores_table(rows: Sequence[Row], title: str, names: str, **about: dict[str, Any]) -> Table:
@@ -262,7 +347,7 @@ def _scores_table(rows: Sequence[Row], title: str, names: str, **about: dict[str
     columns = list[Column]()
     for place in names.split():
         name, _, number = place.removesuffix("*").partition(":")
-        options = {"title": name.replace("_", " "), **about.get(name, {})}
+        options = {"title": name.replace("_", " "), "more": name not in FIRST, **about.get(name, {})}
         cells = list(map(options.pop("of", attrgetter(number or name)), rows))
         values = [cell.value if isinstance(cell, Statistic) else cell for cell in cells]
         form = ".2f" if place.endswith("*") or any(isinstance(value, float) for value in values) else ""
@@ -270,5 +355,5 @@ def _scores_table(rows: Sequence[Row], title: str, names: str, **about: dict[str
         if place.endswith("*"):
             ends = [cell and cell.interval for cell in cells]
             about_ends: dict[str, Any] = {"title": f"{options['title']} interval", "form": ".2f", "interval": True}
-            columns.append(Column(f"{name}_interval", ends, **about_ends))
+            columns.append(Column(f"{name}_interval", ends, more=f"{name}_interval" not in FIRST, **about_ends))
     return Table(columns=tuple(columns), title=title)
