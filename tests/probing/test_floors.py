@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from layerprobe.probing.page import probing_page
 
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.probing import jackknife
-from layerprobe.probing.page import probing_page
 from layerprobe.probing.run import probe
 from layerprobe.probing.values import Probing
 from tests.probing.data import layered

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from layerprobe.profiling.page import profile_page
 from transformers import BertConfig, BertModel
 
 from layerprobe import context
@@ -26,7 +27,6 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import Protocol
 from layerprobe.profiling import run as measuring
-from layerprobe.profiling.page import profile_page
 from layerprobe.profiling.run import (
     count_flops,
     gauge_for,

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from layerprobe.shrinking.page import shrunk_page
 from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 
@@ -34,7 +35,6 @@ from layerprobe.metrics.scores import cosine_scores, spearman
 from layerprobe.scoring.score import score
 from layerprobe.shrinking import points_lost, removal
 from layerprobe.shrinking import run as shrinking
-from layerprobe.shrinking.page import shrunk_page
 from layerprobe.shrinking.run import plan_shrinking, shrink
 from layerprobe.shrinking.teacher import agreement
 from layerprobe.shrinking.values import PointsLost, Served, ShrinkSettings, Shrunk, SmallerVocabulary
