@@ -2,6 +2,7 @@
 
 A template is a text or a list of clauses; a clause that names a fact which a result lacks is left out. In a template,
 `{gain}` is the number in its unit, and behind a colon stands which part of it: see `_PARTS`. A noun counts it:
+`{gain shown}` is there only where its interval excludes 0, `{gain open}` where it does not; `{gain open:if}` is empty.
 `{runs:run}` is 1 run or 8 runs, `{left_out:layer}` is layer 2 or layers 2 and 5; of `by_sign` it is one of two words.
 """
 
@@ -123,6 +124,9 @@ def _filled(template: Template, values: Mapping[str, Any]) -> str:
 
 def _values(of: Conclusion | Check | Step) -> dict[str, Any]:
     values: dict[str, Any] = {name: _Written(fact) for name, fact in of.facts.items()}
+    for name, fact in of.facts.items():
+        low, high = fact.interval or (1.0, 1.0)
+        values[f"{name} {'open' if low <= 0 <= high else 'shown'}"] = _Written(fact)
     texts = {name: value for name, value in of.names.items() if value != ""}
     values |= {name: _Listed(value) if isinstance(value, tuple) else value for name, value in texts.items()}
     if isinstance(of, Conclusion) and of.choice is not None:
@@ -268,6 +272,7 @@ def _named(value: str) -> str:
 
 _PARTS: dict[str, Callable[[Fact], str]] = {
     "": text,
+    "if": lambda _: "",
     "+": lambda fact: text(fact, sign="+"),
     "abs": lambda fact: text(fact, abs(fact.value)),
     "low": lambda fact: text(fact, _ends(fact)[0]),

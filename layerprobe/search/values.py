@@ -412,7 +412,7 @@ class SearchAnswer(Shown):
         """Which layer to keep, what it is expected to score and to gain, and how certain that is."""
         best, layers = self.layers[self.best_layer], tuple(range(self.first_layer, len(self.layers)))
         numbers: dict[str, Fact | None] = {
-            **gain_of(best.gain, self.settings.level, "validation"),
+            "gain": self.fact_gain(best),
             "score": Fact(
                 value=best.mean, unit="score", split="validation", interval=best.interval, level=self.settings.level
             ),
@@ -443,6 +443,14 @@ class SearchAnswer(Shown):
     def metric(self) -> str:
         """What scores are in."""
         return "score" if self.unit == 1 else f"score x {1 / self.unit:g}"
+
+    def fact_gain(self, belief: LayerBelief) -> Fact | None:
+        """Return what a layer is expected to gain over the whole model; None where that is not known."""
+        if belief.gain is None:
+            return None
+        value, low, high = belief.gain
+        level = self.settings.level
+        return Fact(value=value, split="validation", interval=(low, high), level=level, better="higher")
 
     def fact_behind(self, belief: LayerBelief) -> Fact | None:
         """Return how far a layer is behind the best at most; None where that is not known."""
@@ -490,17 +498,3 @@ class SearchAnswer(Shown):
 
 LIKELY = 0.5
 """From this chance on the best guess is called probable."""
-
-
-def gain_of(
-    gain: tuple[float, float, float] | None, level: float, split: str, *, over: Interval | None = None
-) -> dict[str, Fact | None]:
-    """Return a gain over the whole model as a fact: `gain` where it has a sign, else `difference`."""
-    if over is not None:
-        fact = Fact.of(over, split=split, better="higher")
-    elif gain is not None:
-        fact = Fact(value=gain[0], split=split, interval=gain[1:], level=level, better="higher")
-    else:
-        return {}
-    low, high = fact.interval or (0.0, 0.0)
-    return {"gain" if low > 0 or high < 0 else "difference": fact}

@@ -18,7 +18,7 @@ from layerprobe.results.conclusion import Check, Conclusion, Fact, Step, Verdict
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table
 from layerprobe.scoring.values import LayerScores
-from layerprobe.search.values import SearchAnswer, gain_of, without_scans
+from layerprobe.search.values import SearchAnswer, without_scans
 from layerprobe.stats.paired import ScoredLayers
 from layerprobe.stats.values import Floor
 from layerprobe.study.tables import finding_table, models_table, prediction_table, references_table, runs_table
@@ -228,14 +228,14 @@ class Finding(Shown):
         is_claimed = case not in ("floor", "spoilt")
         facts: dict[str, Fact | None] = {}
         if is_claimed and self.against_last is not None:
-            facts = gain_of(None, 0.0, "test", over=self.against_last)
+            facts["gain"] = Fact.of(self.against_last, split="test", better="higher")
         elif is_claimed and best != self.last_layer:
-            facts = {name: searched.facts.get(name) for name in ("gain", "difference")}
+            facts["gain"] = searched.facts.get("gain")
         if self.tested is not None and is_claimed:
             facts["score"] = score_fact(self.tested)
         if best != self.last_layer and is_claimed:
             facts |= self._saved(best)
-        facts |= {name: fact for name, fact in searched.facts.items() if name not in (*facts, "gain", "difference")}
+        facts |= {name: fact for name, fact in searched.facts.items() if name not in (*facts, "gain")}
         facts["chance"] = Fact(value=answer.layers[best].chance_best, unit="chance")
         facts["seconds"] = Fact(value=self.seconds, unit="seconds") if self.seconds else None
         facts["share"] = Fact(value=self.answer.share if self.share is None else self.share, unit="share")
@@ -283,7 +283,7 @@ class Finding(Shown):
         if proof is not None:
             scores = {"score": by_layer.get(best), "whole": by_layer.get(self.last_layer)}
             passed = {"confirmed": True, "refuted": False, "undecided": None}[proof.verdict]
-            about = gain_of(None, 0.0, "test", over=proof)
+            about: dict[str, Fact | None] = {"gain": Fact.of(proof, split="test", better="higher")}
             about |= {name: score_fact(outcome) for name, outcome in scores.items() if outcome is not None}
             visible = {} if proof.sign else {"visible": Fact(value=proof.visible)}
             yield Check(name="test", passed=passed, facts=_known(about | visible))
@@ -372,7 +372,7 @@ class Finding(Shown):
         }
 
 
-FIRST = ("gain", "difference", "parameters", "speed", "behind", "score")
+FIRST = ("gain", "parameters", "speed", "behind", "score")
 """Facts in the order of tiles."""
 
 
