@@ -4,73 +4,63 @@ import csv
 import html
 import io
 import json
-import re
 from html.parser import HTMLParser
 from pathlib import Path
-from unittest.mock import patch
 
 import pandas as pd
 import plotly.graph_objects as go
 
 from layerprobe.files.serialisation import to_json
-from layerprobe.results.document import typeset, without_folders
+from layerprobe.results import terminal, words
+from layerprobe.results.document import render, table_of, typeset, without_folders
+from layerprobe.results.draw import figures
 from layerprobe.results.kept import read_result
-from layerprobe.results.page import render
-from layerprobe.results.parts import table_of
-from layerprobe.results.shown import Shown, make_page
+from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table
-from layerprobe.results.values import Page
 
 
-def assert_shows_itself(result: Shown, folder: Path, page: Page | None = None) -> None:
-    """A short line without numbers by the hundred, one table everywhere, the page's figure, and a file of it."""
-    page = page or make_page(result)
-    with patch("layerprobe.results.shown.make_page", return_value=page):  # drawing it takes as long as all else
-        _assert_shows(result, page, folder)
+def assert_shows_itself(result: Shown, folder: Path) -> str:
+    """A line, a terminal's text, one table everywhere, a page of it, its first figure, and a file; return the page."""
+    conclusion = result.conclusion
+    assert repr(result) == f"<{type(result).__name__}: {result.summary}>"
+    assert "\n" not in repr(result)
+    assert len(repr(result)) < 1500
+    assert str(result) == terminal.shown(result)
+    assert result.verdict is conclusion.verdict
+    assert result.facts == conclusion.facts
+
+    assert_one_table(result.table, folder)
+    assert result.table.text() in terminal.shown(result, width=None, wide=True), "all columns, where all are asked for"
+    pd.testing.assert_frame_equal(result.to_pandas(), result.table.to_pandas())
+
+    notebook = result._repr_html_()
+    assert typeset(html.escape(words.headline(conclusion))) in notebook
+    assert [column.head for column in result.table.first] in _Cells.of(notebook)
+
+    drawn = figures(result)
+    figure = result.plot()
+    assert isinstance(figure, go.Figure)
+    assert figure == drawn[0].plot
+    assert len(figure.data) > 0
+    assert all(len(each.finding) > 20 for each in drawn)
+    scripts = figure.to_html(full_html=False, include_plotlyjs="cdn").count("<script")
+    assert notebook.lower().count("<script") == scripts, "no name adds one"
+
+    page = result.save_html(folder / "shown.html", plotly="cdn").read_text(encoding="utf-8", errors="surrogateescape")
+    assert page == render(result, plotly="cdn")
+    compact = json.dumps(json.loads(to_json(result)), ensure_ascii=False, separators=(",", ":"))
+    assert json.loads(_script(page, "study")) == json.loads(without_folders(compact))
+    assert without_folders(result.table.csv()) == json.loads(_script(page, "table"))
+    assert f"<h1>{without_folders(typeset(html.escape(words.headline(conclusion))))}</h1>" in page
+    assert typeset(str(table_of(result.table))) in page, "the page shows the table that it offers"
+    assert [*json.loads(_script(page, "figures"))] == [f"figure-{n}" for n in range(1, len(drawn) + 1)]
+    assert read_result(to_json(result)) == result, "it reads back without its type"
+    return page
 
 
 def _script(text: str, name: str) -> str:
     """Return what a page carries under a name."""
     return text.partition(f'<script type="application/json" id="{name}">')[2].partition("</script>")[0]
-
-
-def _assert_shows(result: Shown, page: Page, folder: Path) -> None:
-    notes = "".join(f" Note: {note}." for note in getattr(result, "notes", ()))
-    assert repr(result) == str(result) == f"<{type(result).__name__}: {result.summary}{notes}>"
-    assert "\n" not in repr(result)
-    assert len(repr(result)) < 1500
-
-    assert_one_table(result.table, folder)
-    assert isinstance(page.table, Table)
-    assert list(result.table.data) == [name for name in page.table.data if name in result.table.data]
-    assert typeset(str(table_of(page.table))) in render(page, plotly="cdn"), "the page shows the table that it offers"
-    pd.testing.assert_frame_equal(result.to_pandas(), result.table.to_pandas())
-
-    shown = result._repr_html_()
-    (heads,) = re.findall(r"<thead>(.*?)</thead>", shown, re.DOTALL)
-    assert _Cells.of(heads)[0] == [column.head for column in result.table.shown]
-    assert shown.startswith(f"<p>{html.escape(result.summary)}</p>\n<table")
-    text, plot = shown.split('\n<div style="height', 1)
-    assert "<script" not in text.lower()
-    assert len(text) < 100_000
-    assert "plotly" in plot
-
-    figure = result.plot()
-    assert isinstance(figure, go.Figure)
-    assert figure == page.figures[0].plot
-    assert len(figure.data) > 0
-
-    path = result.save_html(folder / "shown.html", plotly="cdn")
-    text = path.read_text(encoding="utf-8", errors="surrogateescape")
-    compact = json.dumps(json.loads(to_json(page.result)), ensure_ascii=False, separators=(",", ":"))
-    assert json.loads(_script(text, "study")) == json.loads(without_folders(compact))
-    assert without_folders(page.table.csv()) == json.loads(_script(text, "table"))
-    assert read_result(to_json(result)) == result, "it reads back without its type"
-    assert typeset(html.escape(page.heading)) in text
-    assert 0 < len(page.heading) < 200 or "<" in page.heading
-    assert len({figure.name for figure in page.figures}) == len(page.figures)
-    assert "<noscript>" in text
-    assert all(len(each.finding) > 20 for each in page.figures)
 
 
 def assert_one_table(table: Table, folder: Path) -> None:
@@ -80,9 +70,8 @@ def assert_one_table(table: Table, folder: Path) -> None:
     written = table.text().splitlines()
     assert written[0].split() == " ".join(heads).split()
     assert [line.split() for line in written[2 : 2 + len(table)]] == [" ".join(line).split() for line in lines]
-    rows = _Cells.of(str(table_of(table)))
-    assert rows[0] == heads
-    assert [list(map(_plain, row)) for row in rows[1:]] == [list(map(_plain, line)) for line in lines]
+    rows = [list(map(_plain, row)) for row in _Cells.of(str(table_of(table)))]
+    assert rows == [list(map(_plain, row)) for row in (heads, *lines)]
 
     data, records = table.data, table.records()
     assert [list(record) for record in records] == [list(data)] * len(table)
@@ -124,7 +113,7 @@ def _from_csv(cell: str, value: object) -> object:
 
 
 def _plain(cell: str) -> str:
-    return cell.replace("−", "-").replace("\u00a0", " ").replace("–", "").strip()
+    return cell.replace("−", "-").replace("\u00a0", " ").removeprefix("≈ ").strip("– ")
 
 
 class _Cells(HTMLParser):

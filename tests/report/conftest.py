@@ -14,8 +14,8 @@ from layerprobe.encoders.model import ModelDescription
 from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, Protocol
 from layerprobe.interval import Interval
 from layerprobe.prediction.values import Decline, DropPrediction
-from layerprobe.results.page import render
-from layerprobe.results.shown import Shown, make_page
+from layerprobe.results.document import render
+from layerprobe.results.shown import Shown
 from layerprobe.scoring.values import LayerScores
 from layerprobe.search.plan import answer
 from layerprobe.search.values import Evidence, Score, SearchSettings
@@ -55,7 +55,7 @@ def over_seeds(values: Sequence[float], ends: tuple[float, float]) -> Interval |
 
 def rendered(result: Shown) -> str:
     """Return the page of a result as HTML, made once for each of the last dozen, which never change."""
-    _RENDERED[id(result)] = _RENDERED.pop(id(result), None) or (result, render(make_page(result)))
+    _RENDERED[id(result)] = _RENDERED.pop(id(result), None) or (result, render(result))
     if len(_RENDERED) > 12:
         del _RENDERED[next(iter(_RENDERED))]
     return _RENDERED[id(result)][1]
