@@ -26,7 +26,7 @@ BACKGROUNDS = """[...new Set(
 )]"""
 """The colours behind the page and behind every figure."""
 LIGHT, DARK = ["rgb(255, 255, 255)"], ["rgb(20, 23, 26)"]
-DRAWN = "[...document.querySelectorAll('.plot')].every(p => !p.clientWidth || p.querySelector('.main-svg'))"
+DRAWN = "[...document.querySelectorAll('.plot')].every(p => !p.checkVisibility() || p.querySelector('.main-svg'))"
 """Whether all figures that are not folded are drawn."""
 
 

@@ -16,12 +16,10 @@ import pytest
 import layerprobe as lp
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import from_json
-from layerprobe.results import explore
-from layerprobe.results.page import render
-from layerprobe.results.shown import make_page
+from layerprobe.results import document, explore
+from layerprobe.results.document import render
+from layerprobe.results.kept import read_result
 from layerprobe.scoring.score import score
-from layerprobe.scoring.values import Scores
 from layerprobe.tasks.explored import (
     ItemSource,
     LayerOutputs,
@@ -133,20 +131,19 @@ def test_the_map_turns_with_the_layers_and_says_what_it_shows() -> None:
 
 def test_texts_are_on_the_page_unless_they_are_refused_or_many(monkeypatch: pytest.MonkeyPatch) -> None:
     result = scores_with(source(task_of("sts", GOLD), NOISY))
-    page = make_page(result)
-    shown = render(explore.with_items(page), plotly="cdn")
+    shown = render(result, plotly="cdn")
     assert data_of(shown)["texts"][0][0] == SCRIPT
     assert SCRIPT[9:] not in shown
     assert "60 pairs from the test split of pairs.csv: " in shown
     assert "/data" not in shown
-    refused = render(explore.with_items(page, texts=False), plotly="cdn")
+    refused = render(result, plotly="cdn", texts=False)
     assert 'id="items"' not in refused
     assert "Look at the pairs" not in refused
-    monkeypatch.setattr(explore, "LARGEST", 100)
-    large = render(explore.with_items(page), plotly="cdn")
+    monkeypatch.setattr(document, "LARGEST", 100)
+    large = render(result, plotly="cdn")
     assert 'id="items"' not in large
     assert "They are left out; --with-texts shows them." in large
-    assert 'id="items"' in render(explore.with_items(page, texts=True), plotly="cdn")
+    assert 'id="items"' in render(result, plotly="cdn", texts=True)
 
 
 def test_of_many_items_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,12 +158,12 @@ def test_of_many_items_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_items_stay_in_memory() -> None:
     result = scores_with(source(task_of("sts", GOLD), NOISY))
     assert "item_source" not in result.to_json()
-    assert from_json(Scores, result.to_json()) == result
+    assert read_result(result.to_json()) == result
     assert pickle.loads(pickle.dumps(result)).item_source is None  # noqa: S301
     assert copy.copy(result).item_source is result.item_source
     with pytest.raises(DataError, match="expected a Scores that was computed here from a task"):
-        from_json(Scores, result.to_json()).explore()
-    assert make_page(from_json(Scores, result.to_json())).items == ""
+        read_result(result.to_json()).explore()
+    assert 'id="items"' not in render(read_result(result.to_json()), plotly="cdn")
 
 
 def test_a_notebook_has_the_page_in_a_frame() -> None:
@@ -207,17 +204,15 @@ def test_a_search_shows_its_runs_beside_the_untrained_model(tiny: Model) -> None
     for (outputs, _), score_of in zip(tuned.outputs(), tuned.scores, strict=True):
         assert 100 * KINDS["sts"].score(outputs, task.test.gold)["spearman"] == pytest.approx(score_of)
     assert list(before.scores) == pytest.approx(list(finding.untrained))
-    assert (
-        "before fine-tuning"
-        in data_of(render(explore.with_items(make_page(finding)), plotly="cdn"))["groups"][1]["name"]
-    )
+    assert "before fine-tuning" in data_of(render(finding, plotly="cdn"))["groups"][1]["name"]
 
 
 def test_a_comparison_on_a_task_shows_its_test_items(tiny: Model) -> None:
     comparison = lp.compare(tiny, dataclasses.replace(tiny, random_init=3), toy_task_of("sts"))
-    data = data_of(render(explore.with_items(make_page(comparison)), plotly="cdn"))
-    assert len(data["groups"]) == 2
-    assert len(data["gold"]) == len(toy_task_of("sts").test)
+    explored = explore.items_of(comparison)
+    assert explored is not None
+    assert len(explored.groups) == 2
+    assert len(explored.gold) == len(toy_task_of("sts").test)
     assert lp.compare(tiny, tiny, toy_task_of("sts").texts()).item_source is None  # type: ignore[union-attr]
 
 
@@ -242,6 +237,8 @@ ROWS = "document.querySelectorAll('#items-table tbody tr').length"
 
 def test_the_explorer_lists_marks_filters_and_follows_the_keyboard(opened: Any) -> None:
     with opened(source(task_of("sts", GOLD), NOISY)) as page:
+        assert page.evaluate(ROWS) == 0  # it is folded, and starts where it opens
+        page.locator(".explore > summary").click()
         until(page, ROWS, 20)
         assert (
             "Only A wrong: 60, only B wrong: 0, both wrong: 0 of 60 pairs." in page.locator("#items-found").inner_text()
@@ -278,6 +275,7 @@ def test_the_explorer_fits_a_phone_and_can_be_read(opened: Any) -> None:
     outputs = [np.random.default_rng(i).dirichlet(np.ones(3), N) for i in range(3)]
     phone = {"width": 390, "height": 844}
     with opened(source(task, outputs, n_groups=2), viewport=phone, is_mobile=True, has_touch=True) as page:
+        page.locator(".explore > summary").click()
         until(page, "document.querySelectorAll('#plot-items-b .heatmaplayer image').length", 1)
         assert page.evaluate("document.documentElement.scrollWidth") == 390
         counts = "[...document.querySelectorAll('#plot-items-b .heatmap-label')].map(one => Number(one.textContent))"

@@ -159,7 +159,7 @@
   };
   addEventListener("coloured", async ({ detail }) => {
     plot = detail.plot;
-    if (!detail.part.contains(at("items-table")) || !at("plot-items-a").clientWidth) return; // folded
+    if (!detail.part.contains(at("items-table")) || !at("items-table").checkVisibility()) return; // folded
     redraw?.();
     if (started) return;
     started = true;

@@ -30,7 +30,7 @@
     if (typeof Plotly === "undefined") return; // it is on its way
     for (const [name, figure] of Object.entries(figures)) {
       const place = at(`plot-${name}`);
-      if (part.contains(place) && place.clientWidth) plot(name, figure); // what is folded is drawn once it opens
+      if (part.contains(place) && place.checkVisibility()) plot(name, figure); // what is folded is drawn once it opens
     }
     dispatchEvent(new CustomEvent("coloured", { detail: { plot, unpacked, part } })); // for scripts that draw figures of their own
   };
