@@ -164,11 +164,21 @@ def shown(
         below: Last lines, such as where the page is.
     """
     conclusion = result.conclusion if steps is None else replace(result.conclusion, steps=tuple(steps))
+    answer, last = _answer(conclusion, width, colour), [*below, words.cost(conclusion)]
+    if width is None or len("    ".join(last)) <= width:
+        last = ["    ".join(filter(None, last))]
+    n_checks = len(conclusion.checks) if wide else CHECKS - answer.count("\n")
     parts = [
-        "\n".join((_answer(conclusion, width, colour), *_strip(conclusion.choice))),
-        "\n".join((*_facts(conclusion, width), *_checks(conclusion, width, every=wide))),
+        "\n".join(
+            (
+                answer,
+                *_strip(conclusion.choice),
+                *_facts(conclusion, width),
+                *_checks(conclusion, width, n_checks, every=wide),
+            )
+        ),
         _rows(result.table, width, wide=wide, colour=colour),
-        "\n".join((*_steps(conclusion, width, colour), *below, *filter(None, (words.cost(conclusion),)))),
+        "\n".join((*_steps(conclusion, width, colour), *filter(None, last))),
     ]
     text = "\n\n".join(filter(None, parts)).replace("\u00a0", " ")
     try:
@@ -209,10 +219,10 @@ def _facts(conclusion: Conclusion, width: int | None) -> Iterator[str]:
         yield f"\n{indent}".join([f"  {number:<{room}}  {(lines or [''])[0]}", *lines[1:]])
 
 
-def _checks(conclusion: Conclusion, width: int | None, *, every: bool) -> Iterator[str]:
-    """Yield every check, or the first `CHECKS` that are not passed, those that failed before those that are open."""
+def _checks(conclusion: Conclusion, width: int | None, most: int, *, every: bool) -> Iterator[str]:
+    """Yield every check, or at most so many that are not passed, those that failed before those that are open."""
     doubts = sorted((check for check in conclusion.checks if not check.passed), key=lambda check: check.passed is None)
-    for check in conclusion.checks if every else doubts[:CHECKS]:
+    for check in conclusion.checks if every else doubts[:most]:
         line, _ = words.line(check, conclusion)
         mark = {True: "✓", False: "✗", None: "·"}[check.passed]
         lines = textwrap.wrap(line, max(NARROWEST, width - 4)) if width else [line]
@@ -226,7 +236,10 @@ def _steps(conclusion: Conclusion, width: int | None, colour: bool) -> Iterator[
         command = shlex.join(("layerprobe", *step.command))
         start = f"{title:<{room}}    "
         if width is not None and len(start) + len(command) > width:
-            command = "\n" + wrapped(f"  {command}", width)
+            lines = textwrap.wrap(
+                command, width - 2, initial_indent=start, break_long_words=False, break_on_hyphens=False
+            )
+            command = " \\\n    ".join(lines)[len(start) :]
         yield _styled(f"{start}{command}".rstrip(), "1", colour and not number)
 
 

@@ -25,7 +25,7 @@ noticeably improve the choice; seeds: all layers that may be the best have all t
 exceed it."""
 
 KEEP = "the layer to keep"
-FLAGGED = {"keep": "chosen", "will do": "enough", "may be best": "candidate", "drop": "drop"}
+FLAGGED = {"keep": "chosen", "best guess": "chosen", "will do": "enough", "may be best": "candidate", "drop": "drop"}
 """How rows with a flag are marked."""
 EXPECTED_CHART = Chart(
     lines=(Line("expected", interval="expected_interval", run="runs", joined=False),),
@@ -319,11 +319,11 @@ class SearchAnswer(Shown):
     # ---- as a table -------------------------------------------------------------------------------------
 
     def flag(self, layer: int) -> str:
-        """Return what follows for a layer: keep, will do, may be best or drop; empty for the others."""
+        """Return what follows for a layer: keep or best guess, will do, may be best, whole model, drop; else empty."""
         if self.spoilt:
             return ""
         if layer == self.best_layer:
-            return "keep"
+            return "best guess" if self.verdict == Verdict.UNDECIDED else "keep"
         if layer == self.smallest_sufficient:
             return "will do"
         if layer in self.candidates:

@@ -340,7 +340,7 @@ class Finding(Shown):
         return self.answer.drop_layers
 
     def flag(self, layer: int) -> str:
-        """Return what follows for a layer: keep, will do, may be best or drop; empty for the others."""
+        """Return what follows for a layer, as of `SearchAnswer`; empty where no layer is above the floor."""
         return "" if self.on_floor else self.answer.flag(layer)
 
     @property
