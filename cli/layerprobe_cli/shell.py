@@ -254,7 +254,8 @@ class PageCall(Call):
         """Write the page of a result if one was requested, and return where."""
         if self.report is None:
             return None
-        from layerprobe.results.shown import imported, make_page
+        from layerprobe.results.shown import make_page
+        from layerprobe.results.table import imported
 
         if isinstance(done.result, Shown) and has_conclusion(done.result):
             written: Path = imported("layerprobe.results.document").write_page(

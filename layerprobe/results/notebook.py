@@ -19,9 +19,12 @@ COLOURS = {
 def shown(result: Shown) -> Markup:
     """Return the answer, how certain it is, four numbers, the first figure, and the first columns of the table."""
     conclusion = result.conclusion
-    colour = COLOURS.get(conclusion.verdict, "#00966f")
-    pill = f"border: 1.5px solid {colour}; border-radius: 1em; padding: 0.1em 0.8em; font-weight: 600"
-    box = "background: rgba(128, 128, 128, 0.12); border-radius: 8px; padding: 0.5em 0.9em"
+    frame = (
+        f"display: inline-block; border: 1.5px solid {COLOURS.get(conclusion.verdict, '#00966f')}; border-radius: 1em"
+    )
+    pill = f"{frame}; margin-top: 0.3em; padding: 0.1em 0.8em; font-weight: 600"
+    row = "display: flex; flex-wrap: wrap; gap: 0.6em; max-width: 60em; margin-bottom: 0.8em"
+    box = "flex: 1; min-width: 9em; background: rgba(128, 128, 128, 0.12); border-radius: 8px; padding: 0.5em 0.9em"
     tiles = (
         element("div", element("div", number, style="font-size: 1.5em; font-weight: 650"), what, style=box)
         for number, what in words.tiles(conclusion)
@@ -31,7 +34,7 @@ def shown(result: Shown) -> Markup:
         element("div", words.headline(conclusion), style="font-size: 1.9em; font-weight: 700; line-height: 1.3"),
         element("span", certainty, style=pill) if certainty else None,
         element("p", words.sentence(conclusion), style="font-size: 1.1em; max-width: 62ch; margin: 0.7em 0"),
-        element("div", *tiles, style="display: flex; flex-wrap: wrap; gap: 0.6em; margin-bottom: 0.8em"),
+        element("div", *tiles, style=row),
     )
     return join(Markup(numbers.typeset_text(body)), _figure(result), *_table(result.table))
 
@@ -40,7 +43,8 @@ def _figure(result: Shown) -> Markup | None:
     """Return the first figure, which loads Plotly from the network; None without one, or without plotly."""
     if not len(result.table) or not result.table.charts or importlib.util.find_spec("plotly") is None:
         return None
-    return Markup(result.plot().to_html(full_html=False, include_plotlyjs="cdn"))
+    about = {"full_html": False, "include_plotlyjs": "cdn", "default_width": "60em", "default_height": "27em"}
+    return Markup(result.plot().to_html(**about))
 
 
 def _table(table: Table) -> Iterator[Markup]:
