@@ -61,8 +61,9 @@ class ModelDescription:
 def described(*models: ModelDescription) -> dict[str, str]:
     """Return what models are, in a line each: name, revision, architecture, size, and how they were read."""
     lines = [
-        f"{model.name} (revision {model.revision}): {model.architecture}, {model.n_blocks} blocks, {model.hidden_size} "
-        f"features, {model.parameters[-1]:,} parameters, {model.dtype}, norm {model.norm}"
+        f"{model.name} ({f'from {model.source}, ' if model.source else ''}revision {model.revision}): "
+        f"{model.architecture}, {model.n_blocks} blocks, {model.hidden_size} features, {model.parameters[-1]:,} "
+        f"parameters, {model.dtype}, norm {model.norm}"
         for model in models
     ]
     return {f"Model {number}" if len(lines) > 1 else "Model": line for number, line in enumerate(lines, start=1)}

@@ -482,7 +482,7 @@ class TuningResult(Shown):
     def conclusion(self) -> Conclusion:
         """Which layer is best by validation, what it scores on test, and which others may be as good."""
         models, tasks = (tuple(dict.fromkeys(names)) for names in zip(*self._names, strict=True))
-        counts = {"runs": len(self.scored), "failed": len(self.failures), "curves": len(self.curves)}
+        counts = {"runs": len(self.runs), "failed": len(self.failures), "curves": len(self.curves)}
         facts = {name: Fact(value=value, unit="count") for name, value in counts.items() if value}
         failed = (Check(name="runs failed", passed=False),) if self.failures else ()
         scan = (Check(name="scan", passed=None),) if self.scan else ()

@@ -17,7 +17,7 @@ from importlib.resources import files
 from typing import Any
 
 from layerprobe.context import duration
-from layerprobe.names import MANY_TIMES, counted, in_percent, listed, plural, told_apart
+from layerprobe.names import MANY_TIMES, in_percent, listed, plural, told_apart
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Step
 from layerprobe.results.table import chance, millions
 
@@ -100,9 +100,9 @@ def _of_case(conclusion: Conclusion, part: str) -> str:
     if isinstance(template, Mapping):
         template = template.get(conclusion.verdict, template.get("else", ""))
     text = _filled(template, _values(conclusion)).lstrip(".,; ")
-    names = [name for name in conclusion.names.values() if isinstance(name, str) and name]
-    is_name = any(text.startswith(name) and not text[len(name) : len(name) + 1].isalnum() for name in names)
-    return text if is_name else _capital(text)
+    first = template if isinstance(template, str) else next(iter(template), "")
+    name = conclusion.names.get(first.partition("}")[0].removeprefix("{"))
+    return text if isinstance(name, str) else _capital(text)
 
 
 def _capital(text: str) -> str:
@@ -185,7 +185,8 @@ class _Written:
             return _PARTS[spec](self.fact)
         if spec in (signs := _words()["by_sign"]):
             return str(signs[spec][self.fact.value < 0])
-        return counted(round(self.fact.value), spec)
+        number = text(self.fact)
+        return f"{number} {spec if number == '1' else plural(spec)}"
 
 
 def text(fact: Fact, value: float | None = None, *, sign: str = "") -> str:

@@ -97,7 +97,7 @@ class AgainstBest:
     def names(self, names: Sequence[object]) -> dict[str, object]:
         """Return what the best one is called, which may be the best, and what a trivial answer is, for templates."""
         best, candidates = names[self.best], tuple(names[i] for i in self.candidates)
-        few = candidates if 1 < len(candidates) < len(names) else ()
+        few = candidates if candidates != (best,) and len(candidates) < len(names) else ()
         every = tuple(names) if 1 < len(candidates) == len(names) else ()
         trivial = "" if self.floor is None or not self.floor.value else self.floor.by
         return {"layer": best, "candidates": few, "every": every, "trivial": trivial}

@@ -324,6 +324,11 @@ class Finding(Shown):
             yield Step(name="export", command=("export", self.weights.directory, f"layer-{layer}"))
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What gave no score, and why."""
+        return self.failures
+
+    @property
     def seconds(self) -> float:
         """Of training, all runs of all models together."""
         runs = (run for finding in self.models for run in finding.fine_tuned)

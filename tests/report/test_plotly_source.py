@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
-from layerprobe.errors import DataError
-from layerprobe.results.document import CDN
-from layerprobe.results.page import render, write_page
-from layerprobe.results.shown import PlotlySource, make_page
+from layerprobe.results.document import CDN, render, write_page
+from layerprobe.results.shown import PlotlySource
 from layerprobe.study.values import Finding
 from tests.few import few
 
@@ -23,7 +21,7 @@ SOURCES: tuple[PlotlySource, ...] = ("embedded", "cdn")
 
 @pytest.mark.parametrize("kind", few(FINDINGS, lambda kind: kind in USUAL))
 def test_a_page_that_carries_plotly_has_at_most_5_mb_and_one_that_does_not_200_kb(kind: str, tmp_path: Path) -> None:
-    page = make_page(FINDINGS[kind]())
+    page = FINDINGS[kind]()
     sizes = [write_page(page, tmp_path / source, plotly=source).stat().st_size for source in SOURCES]
     # the errors of every pair of 25 layers have 160 KB by themselves; the hostile names are long and everywhere
     large = kind in ("25 layers", "found hostile")
@@ -32,7 +30,7 @@ def test_a_page_that_carries_plotly_has_at_most_5_mb_and_one_that_does_not_200_k
 
 
 def test_the_only_thing_loaded_is_the_same_plotly_by_its_hash(any_finding: Finding) -> None:
-    page = Page(render(make_page(any_finding), plotly="cdn"))
+    page = Page(render(any_finding, plotly="cdn"))
     (loaded,) = [attributes for tag, attributes in page.elements if tag != "a" and attributes.get("src")]
     assert loaded["src"] == f"{CDN}/plotly-{get_plotlyjs_version()}.min.js"
     assert loaded["crossorigin"] == "anonymous"
@@ -43,7 +41,7 @@ def test_the_only_thing_loaded_is_the_same_plotly_by_its_hash(any_finding: Findi
 def test_the_policy_of_a_page_names_the_cdn_for_scripts_alone(searched: Finding) -> None:
     policies = {}
     for source in SOURCES:
-        page = Page(render(make_page(searched), plotly=source))
+        page = Page(render(searched, plotly=source))
         (policy,) = [
             each["content"] for each in page.all("meta") if each.get("http-equiv") == "Content-Security-Policy"
         ]
@@ -54,12 +52,7 @@ def test_the_policy_of_a_page_names_the_cdn_for_scripts_alone(searched: Finding)
 
 
 def test_figures_and_data_are_those_of_the_page_that_carries_plotly(searched: Finding) -> None:
-    pages = [Page(render(make_page(searched), plotly=source)) for source in SOURCES]
+    pages = [Page(render(searched, plotly=source)) for source in SOURCES]
     for name in ("study", "table", "figures", "dark"):
         first, second = (json.loads(page.data(name)) for page in pages)
         assert first == second
-
-
-def test_another_source_is_refused(searched: Finding) -> None:
-    with pytest.raises(DataError, match="plotly is 'local', expected one of 'embedded', 'cdn'"):
-        render(make_page(searched), plotly="local")  # type: ignore[arg-type]

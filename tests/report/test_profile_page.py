@@ -1,4 +1,4 @@
-"""The page of profiles as text: complete, escaped, and scored by studies of the same model alone."""
+"""What is said of profiles: complete, escaped, and scored by findings of the same model alone."""
 
 import csv
 import dataclasses
@@ -11,9 +11,10 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.profiling.run import check_findings, scores_of, side_by_side
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles
+from layerprobe.results.conclusion import Verdict
+from layerprobe.results.document import render
+from layerprobe.results.draw import figures
 from layerprobe.results.numbers import significant
-from layerprobe.results.page import render
-from layerprobe.results.shown import make_page as profile_page
 from layerprobe.stats.values import pareto_front
 from layerprobe.study.values import Finding
 from tests.shown import assert_shows_itself
@@ -81,23 +82,26 @@ def test_models_of_one_short_name_are_told_apart() -> None:
     assert (models.name, list(dict.fromkeys(models.cells))) == ("model", ["old/bert", "new/bert"])
 
 
-def test_every_figure_has_a_place_and_words(both: list[Profile], finding: Finding) -> None:
-    for findings, names in (([], []), ([finding], ["score-latency", "score-size"])):
-        page = profile_page(side_by_side(both, findings))
-        assert [each.name for each in page.figures] == ["latency", *names, "throughput"]
-        assert all(len(each.finding) > 30 for each in page.figures)
-
-
-def test_scores_stand_beside_costs(finding: Finding) -> None:
-    page = profile_page(side_by_side([profile()], [finding]))
-    assert "TMFT Spearman" in Page(render(page)).text
-    (figure,) = (each for each in page.figures if each.name == "score-latency")
-    points, scores = figure.plot.data[0], {each.layer: each.mean for each in finding.outcomes}
+def test_scores_stand_beside_costs(both: list[Profile], finding: Finding) -> None:
+    names = [figure.name for figure in figures(side_by_side(both))]
+    assert names == ["latency", "lengths", "throughput"]
+    drawn = {figure.name: figure.plot for figure in figures(side_by_side(both, [finding]))}
+    assert list(drawn) == ["latency", "lengths", "score-latency", "score-size", "throughput"]
+    points, scores = drawn["score-latency"].data[0], {each.layer: each.mean for each in finding.outcomes}
     assert list(points.y) == list(scores.values())
     beaten = {layer for layer, opacity in zip(scores, points.marker.opacity, strict=True) if opacity < 1}
     assert 12 in beaten, "its interval is below that of layer 9, and its times are above those of layer 9"
     assert 9 not in beaten
-    assert figure.plot.layout.xaxis.type == "log"
+    assert drawn["score-latency"].layout.xaxis.type == "log"
+
+
+def test_a_ratio_that_may_be_1_is_no_answer(both: list[Profile]) -> None:
+    alone, same = both[0], side_by_side([both[0], profile("google-bert/bert-base-cased")])
+    assert alone.verdict is Verdict.DECIDED
+    assert alone.summary == "Layer 6 is 1.9× as fast (1.4× to 2.5× over 5 rounds)"
+    assert same.verdict is Verdict.UNDECIDED
+    assert "times" not in same.summary
+    assert same.summary == "They are about as fast (Not decided: 0.8× to 1.3× over 5 rounds)"
 
 
 @pytest.fixture
@@ -108,13 +112,13 @@ def paraphrase(finding: Finding) -> Finding:
 
 
 def test_scores_have_the_metric_of_the_finding(paraphrase: Finding) -> None:
-    shown = profile_page(side_by_side([profile()], [paraphrase]))
-    text = Page(render(shown)).text
-    assert "TMFT F1" in text
-    assert "Spearman" not in render(shown).split("<script>")[0]
-    figures = {figure.name: figure.plot for figure in shown.figures}
+    shown = side_by_side([profile()], [paraphrase])
+    page = render(shown, plotly="cdn")
+    assert "TMFT F1" in Page(page).text
+    assert "Spearman" not in page.split("<script>")[0]
+    drawn = {figure.name: figure.plot for figure in figures(shown)}
     for name in ("score-latency", "score-size"):
-        assert figures[name].layout.yaxis.title.text == "Test F1 × 100"
+        assert drawn[name].layout.yaxis.title.text == "Test F1 × 100"
     rows = list(csv.DictReader(io.StringIO(shown.table.csv())))
     assert {(row["metric"], row["tmft_mean"] != "") for row in rows} == {("f1", True), ("", False)}
     assert "TMFT F1" in shown.table.text()
@@ -135,10 +139,8 @@ def test_models_side_by_side_show_themselves(both: list[Profile], finding: Findi
 def test_names_cannot_add_elements(both: list[Profile]) -> None:
     hostile = dataclasses.replace(profile(HOSTILE), hardware=HOSTILE, warnings=(HOSTILE,))
     harmless = dataclasses.replace(profile(), warnings=("a warning",))
-    read = Page(render(profile_page(side_by_side([hostile, both[1]]))))
-    assert [tag for tag, _ in read.elements] == [
-        tag for tag, _ in Page(render(profile_page(side_by_side([harmless, both[1]])))).elements
-    ]
+    read, safe = (Page(render(side_by_side([one, both[1]]), plotly="cdn")) for one in (hostile, harmless))
+    assert [tag for tag, _ in read.elements] == [tag for tag, _ in safe.elements]
     assert HOSTILE in read.text
 
 

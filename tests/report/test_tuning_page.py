@@ -1,4 +1,4 @@
-"""The page of fine-tuned models as text: complete and escaped, of one model on one task and of several."""
+"""What is said of fine-tuned models, of one model on one task and of several."""
 
 import dataclasses
 
@@ -7,8 +7,10 @@ import pytest
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outcomes import compared, outcomes
 from layerprobe.finetuning.values import FineTuningRun, TuningResult
-from layerprobe.results.draw import DODGE
-from layerprobe.results.page import declared_page, render
+from layerprobe.results import words
+from layerprobe.results.conclusion import Verdict
+from layerprobe.results.document import render
+from layerprobe.results.draw import DODGE, figures
 from layerprobe.results.style import text
 from layerprobe.stats.values import AgainstBest, Floor
 from tests.finetuning.test_differences import run_of
@@ -50,12 +52,17 @@ RESULT = result(
 )
 
 
-def test_a_finding_comes_first() -> None:
-    page = Page(render(declared_page(RESULT)))
-    finding = "a on stsb: Layer 2 is best by validation: test Spearman 80.00. Layers have different seeds, so"
-    places = [page.text.index(part) for part in (finding, "6 of 7 runs finished", "the loss became <nan>")]
-    assert places == sorted(places)
+def test_what_failed_is_counted_and_says_why() -> None:
     assert RESULT.failures == ("org/a on stsb, layer 2, seed 1: the loss became <nan>",)
+    text = Page(render(RESULT)).text
+    assert "1 run of the 7 failed" in text
+    assert "layer 2, seed 1: the loss became <nan>" in text
+
+
+def said(result: TuningResult) -> tuple[str, str, str]:
+    """Return the headline, how certain it is, and the sentence."""
+    about = result.conclusion
+    return words.headline(about), words.certainty(about), words.sentence(about)
 
 
 def test_what_is_said_of_layers_that_are_compared() -> None:
@@ -70,33 +77,36 @@ def test_what_is_said_of_layers_that_are_compared() -> None:
     )
     scores = {1: (70.0, 71.0, 70.4), 2: (70.3, 71.2, 70.6), 3: (50.0, 50.5, 50.2)}
     alone = result(rows("org/a", "stsb", scores), against=against)
-    page = Page(render(declared_page(alone)))
-    assert "Layer 2 is best by validation" in page.text
-    assert (
-        "est Spearman 70.70 (95\u00a0% 69.56 to 71.84), 20.47 above layer 3. At 95\u00a0% "
-        "confidence the best layer is 1 or 2, and layer 2 is at most 0.40 points behind it. Layer 1 is the smallest "
-        "shown to be within 1 point of the best: 70.47, at most 0.80 behind."
-    ) in page.text
+    assert said(alone) == (
+        "Layer 2 is best by validation",
+        "At most 0.4 points behind the best, which is 1 or 2",
+        "On test it scores 70.7, 20.5 above layer 3.",
+    )
+    assert alone.facts["score"].interval == pytest.approx((69.56, 71.84), abs=0.01)
+    (enough,) = (check for check in alone.conclusion.checks if check.name == "enough")
+    assert words.line(enough, alone.conclusion)[0] == ("Layer 1 is the smallest within 1 point of the best (95 % sure)")
     assert [*alone.table.data["flag"]] == ["may be best, smallest sufficient", "best by validation", None]
 
 
-def test_validation_chooses_and_test_is_shown() -> None:
+def test_validation_chooses_and_test_says_that_another_layer_is_better() -> None:
     runs = [run_of(1, 0, 90.0, 60.0), run_of(1, 1, 90.2, 60.0), run_of(2, 0, 70.0, 80.0), run_of(2, 1, 70.2, 80.0)]
-    found = result(runs, against=compared(runs, outcomes(runs)))
-    assert found.best_layer == 2
-    assert (
-        "Layer 2 is best by validation: test Spearman 70.10 (95% 68.83 to 71.37). At 95% confidence the best layer is "
-        "1, and layer 2 is at most 20.00 points behind it."
-    ) in found.sentence
-    assert found.table.data["flag"] == ("may be best, smallest sufficient", "best by validation")
+    tuned = result(runs, against=compared(runs, outcomes(runs)))
+    assert tuned.best_layer == 2
+    assert tuned.verdict is Verdict.UNDECIDED
+    assert said(tuned) == (
+        "Layer 2 is best by validation",
+        "Not decided: the best may be 1, at most 20.0 points better",
+        "On test it scores 70.1.",
+    )
+    assert tuned.table.data["flag"] == ("may be best, smallest sufficient", "best by validation")
 
 
 def test_a_layer_on_the_floor_is_not_recommended() -> None:
     floor = Floor(value=69.9, by="always naming the largest class")
     low = result(rows("org/a", "stsb", {1: (60.0, 61.0), 2: (70.0, 71.0)}), floor=floor)
-    said = "No layer predicts better than always naming the largest class (Spearman 69.90): layer 2, the best by"
-    assert low.sentence.startswith(said)
-    assert "Best layer" not in declared_page(low).heading
+    assert low.verdict is Verdict.FAILED
+    assert low.summary == "No layer beats a trivial answer (70.5 at best; always naming the largest class scores 69.9)"
+    assert low.conclusion.choice is None
     assert low.table.data["floor"] == (69.9, 69.9)
     assert low.table.marks == (None, None)
     assert from_json(TuningResult, to_json(low)) == low
@@ -105,14 +115,12 @@ def test_a_layer_on_the_floor_is_not_recommended() -> None:
 def test_other_blocks_are_named() -> None:
     first = rows("org/a", "stsb", {2: (70.0, 71.0)})
     others = [dataclasses.replace(run, blocks=(1, 3), test={"spearman": 60.0}) for run in first]
-    found = result(first + others)
-    assert found.table.data["kept"] == ("2", "blocks 1, 3")
-    assert found.sentence.startswith("Layer 2 is best by validation: test Spearman 70.50")
-    assert "10.50 above blocks 1, 3" in found.sentence
-
-
-def test_what_users_named_is_escaped() -> None:
-    assert HOSTILE not in render(declared_page(RESULT)).split("<script")[0]
+    both = result(first + others)
+    assert both.table.data["kept"] == ("2", "blocks 1, 3")
+    assert said(both)[0] == "Layer 2 is best by validation"
+    assert words.tiles(both.conclusion)[1] == ("+10.5", "points over blocks 1, 3 on test")
+    swapped = [dataclasses.replace(run, validation={"spearman": 90.0}) for run in others]
+    assert said(result(first + swapped))[::2] == ("Blocks 1, 3 are best by validation", "On test they score 60.0.")
 
 
 def test_the_table_has_every_run() -> None:
@@ -125,7 +133,7 @@ def test_the_table_has_every_run() -> None:
 
 
 def test_a_curve_has_every_seed_and_the_mean_with_its_interval() -> None:
-    figure = next(each for each in declared_page(RESULT).figures if each.name == "task-1").plot
+    figure = next(each for each in figures(RESULT) if each.name == "task-1").plot
     seeds, means = figure.data[:2]
     assert list(seeds.y) == [70.0, 71.0, 80.0]
     assert all(layer - 0.1 < x < layer + 0.5 for x, layer in zip(seeds.x, (1, 1, 2), strict=True))

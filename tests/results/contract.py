@@ -12,11 +12,12 @@ from layerprobe.results.shown import Shown
 
 MOST_WORDS = {"headline": 8, "sentence": 30}
 """Six and 25, and some more where a model's name or several clauses stand in them."""
+_UNFINISHED = re.compile(r"^[.,;: ]|  |\.\.| [.,;]|\bnan\b|\binf\b|None|\( |[,;:] ?$")
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 
 
 def assert_keeps_contract(result: Shown, *, extra: int = 0, long_names: bool = False, is_read: bool = True) -> None:
-    """Every number in the text of a result is one of its facts, its texts are short, and its charts have columns.
+    """The texts of a result are short and whole, every number in one is a fact of it, and its charts have columns.
 
     A table may have some `extra` columns, as of several tasks; names that are long make long texts.
     """
@@ -25,6 +26,7 @@ def assert_keeps_contract(result: Shown, *, extra: int = 0, long_names: bool = F
     for text in texts(conclusion):
         for number in _NUMBER.findall(text):
             assert number in allowed, f"{number} in {text!r} is no fact of {type(result).__name__}"
+        assert not _UNFINISHED.search(text), text
     headline, sentence = words.headline(conclusion), words.sentence(conclusion)
     if not long_names:
         assert 1 <= len(headline.split()) <= MOST_WORDS["headline"], headline

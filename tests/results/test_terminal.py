@@ -87,3 +87,12 @@ def test_a_clause_whose_fact_is_missing_is_left_out() -> None:
     conclusion = Conclusion(kind="find", case="cut", verdict=Verdict.DECIDED, facts={"gain": Fact(value=-0.04)})
 
     assert words.tiles(conclusion) == [("+0.0", "points over the whole model")]
+
+
+def test_a_headline_begins_with_a_capital_unless_a_name_begins_it() -> None:
+    about = {"kind": "score", "verdict": Verdict.DECIDED, "facts": {"score": Fact(value=70.0, unit="score")}}
+    models = Conclusion(case="models", names={"label": "bert", "layer": 3}, **about)  # type: ignore[arg-type]
+    best = Conclusion(case="best", names={"layer": 3, "last": "layer 3", "label": "l"}, **about)  # type: ignore[arg-type]
+
+    assert words.headline(models) == "bert scores best, at layer 3"
+    assert words.headline(best) == "Layer 3 scores best"
