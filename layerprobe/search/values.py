@@ -332,7 +332,7 @@ class SearchAnswer(Shown):
             return "whole model"
         return "drop" if layer in self.drop_layers else ""
 
-    def columns(self, quantity: Quantity | None = None) -> tuple[Column, ...]:
+    def columns(self, quantity: Quantity) -> tuple[Column, ...]:
         """Return what is known by layer, empty for those that are left out, and of spoilt scores without claims."""
         column = columns_of(of_layers(range(self.first_layer, len(self.layers)), self.layers))
         title, within = interval_title(self.settings.level), f"within {self.settings.tolerance:g}"
@@ -340,7 +340,7 @@ class SearchAnswer(Shown):
         behind += "encoders."
         over = "for new items and new seeds"
         meaning = "Predicted score of the truncated model over new items and seeds."
-        gain = Quantity("points over the whole model", quantity.split if quantity else "", "higher")
+        gain = Quantity("points over the whole model", quantity.split, quantity.best)
         columns = (
             column("expected", attrgetter("mean"), form=".1f", meaning=meaning, quantity=quantity),
             column("runs", form=lambda count: str(count or ""), meaning="Of truncated models.", more=True),
@@ -398,45 +398,56 @@ class SearchAnswer(Shown):
     @property
     def verdict(self) -> Verdict:
         """How much is known of the layer to keep."""
+        return self.verdict_among(len(self.candidates))
+
+    def verdict_among(self, candidates: int) -> Verdict:
+        """Return how much is known of the layer to keep, where so many layers, of all models, may be the best."""
         if self.spoilt:
             return Verdict.FAILED
-        is_near = self.layers[self.best_layer].chance_within >= self.settings.level
+        best = self.layers[self.best_layer]
+        is_near = best.chance_within >= self.settings.level
         if is_near and self.best_layer == self.n_blocks and self.smallest_sufficient in (None, self.n_blocks):
             return Verdict.NOTHING_TO_DO
-        if len(self.candidates) == 1:
+        if candidates == 1:
             return Verdict.DECIDED
-        return Verdict.PROBABLE if is_near or self.chance >= LIKELY else Verdict.UNDECIDED
+        return Verdict.PROBABLE if is_near or best.chance_best >= LIKELY else Verdict.UNDECIDED
 
     @property
     def conclusion(self) -> Conclusion:
         """Which layer to keep, what it is expected to score and to gain, and how certain that is."""
         best, layers = self.layers[self.best_layer], tuple(range(self.first_layer, len(self.layers)))
-        numbers: dict[str, Fact | None] = {
-            "gain": self.fact_gain(best),
-            "score": Fact(
-                value=best.mean, unit="score", split="validation", interval=best.interval, level=self.settings.level
-            ),
-            "behind": self.fact_behind(best),
-            "chance": Fact(value=self.chance, unit="chance"),
+        case = {0: "embeddings", self.n_blocks: "whole"}.get(self.best_layer, "cut")
+        better: Literal["higher", "lower"] = "higher" if self.higher_is_better else "lower"
+        metric = self.metric if self.higher_is_better else f"{self.metric} (lower is better)"
+        names: dict[str, object] = {"metric": metric, "layer": self.best_layer}
+        if self.spoilt:
+            numbers = {"score": Fact(value=best.mean, unit="score"), "spoilt": Fact(value=self.spoilt, unit="count")}
+            return Conclusion(kind="find", case="spoilt", verdict=self.verdict, facts=numbers, names=names)
+        measured: dict[str, Any] = {"split": "validation", "level": self.settings.level}
+        facts = {
+            "score": Fact(value=best.mean, unit="score", interval=best.interval, better=better, **measured),
+            "chance": Fact(value=best.chance_best, unit="chance"),
             "near": Fact(value=best.chance_within, unit="chance"),
             "level": Fact(value=self.settings.level, unit="level"),
             "tolerance": Fact(value=self.settings.tolerance, unit="tolerance"),
             "share": Fact(value=self.share, unit="share"),
             "runs": Fact(value=sum(belief.runs + belief.failed for belief in self.layers), unit="count"),
         }
-        if self.spoilt:
-            numbers = {"score": Fact(value=best.mean, unit="score"), "spoilt": Fact(value=self.spoilt, unit="count")}
-        case = "spoilt" if self.spoilt else "whole" if self.best_layer == self.n_blocks else "cut"
+        if best.behind:
+            least, ends = self.settings.tolerance, (0.0, best.behind)
+            facts["behind"] = Fact(value=best.behind, interval=ends, least=least, better="lower", **measured)
+        if best.gain is not None and best.runs and case != "whole":
+            facts["gain"] = Fact(value=best.gain[0], interval=best.gain[1:], better=better, **measured)
         is_open = self.candidates == layers
         choice = Choice.upto(self.n_blocks, self.best_layer, () if is_open else self.candidates)
         return Conclusion(
             kind="find",
             case=case,
             verdict=self.verdict,
-            choice=None if self.spoilt else choice,
-            facts={name: fact for name, fact in numbers.items() if fact is not None},
-            names={"metric": self.metric, "layer": self.best_layer, **({"layers": layers} if is_open else {})},
-            checks=() if self.spoilt else tuple(self._checks()),
+            choice=choice,
+            facts={name: facts[name] for name in (*FIRST, *facts) if name in facts},
+            names={**names, "layers": layers} if is_open else names,
+            checks=tuple(self._checks()),
         )
 
     @property
@@ -444,57 +455,43 @@ class SearchAnswer(Shown):
         """What scores are in."""
         return "score" if self.unit == 1 else f"score x {1 / self.unit:g}"
 
-    def fact_gain(self, belief: LayerBelief) -> Fact | None:
-        """Return what a layer is expected to gain over the whole model; None where that is not known."""
-        if belief.gain is None:
-            return None
-        value, low, high = belief.gain
-        level = self.settings.level
-        return Fact(value=value, split="validation", interval=(low, high), level=level, better="higher")
-
-    def fact_behind(self, belief: LayerBelief) -> Fact | None:
-        """Return how far a layer is behind the best at most; None where that is not known."""
-        if belief.behind is None:
-            return None
-        ends, least = (0.0, belief.behind), self.settings.tolerance
-        return Fact(value=belief.behind, split="validation", interval=ends, level=self.settings.level, least=least)
-
     def _checks(self) -> Iterator[Check]:
         """Yield whether every layer was run, which smaller one will do, whether the last ones drop, what is open."""
-        tolerance = Fact(value=self.settings.tolerance, unit="tolerance")
-        level, last = Fact(value=self.settings.level, unit="level"), self.layers[-1]
-        beliefs = self.layers[self.first_layer :]
+        beliefs, last = self.layers[self.first_layer :], self.layers[-1]
         inferred = tuple(belief.layer for belief in beliefs if not belief.runs and not belief.failed)
         failed = tuple(belief.layer for belief in beliefs if not belief.runs and belief.failed)
         yield Check(name="layers run", passed=None if inferred else True, names={"inferred": inferred})
         if failed:
             yield Check(name="layers failed", passed=False, names={"layers": failed})
         if self.smallest_sufficient not in (None, self.best_layer):
-            layer = Fact(value=self.smallest_sufficient, unit="layer")
-            yield Check(name="enough", passed=True, facts={"enough": layer, "tolerance": tolerance, "level": level})
+            yield Check(name="enough", passed=True, names={"enough": self.smallest_sufficient})
         if self.best_layer != self.n_blocks and last.runs:
             drop = Fact(value=1 - last.chance_within, unit="chance")
-            about = {"drop": drop, "tolerance": tolerance, "level": level}
             is_fine = not self.drop_layers and drop.value <= 1 - self.settings.level
             passed = True if self.drop_layers or is_fine else None
             name = "no drop" if is_fine else "last layers"
-            yield Check(name=name, passed=passed, facts=about, names={"dropped": self.drop_layers})
-        if (doubt := self.doubt) is None or doubt.seed_error is None or self.decision.stop == "settled":
+            yield Check(name=name, passed=passed, facts={"drop": drop}, names={"dropped": self.drop_layers})
+        stop = self.decision.stop
+        if (doubt := self.doubt) is not None and doubt.seed_error is not None and stop != "settled":
+            yield from self._rival(doubt, doubt.seed_error)
+        yield Check(name=f"search {stop or 'goes on'}", passed=True if stop == "settled" else None)
+
+    def _rival(self, doubt: Doubt, seed_error: float) -> Iterator[Check]:
+        """Yield that the best layer is not told apart from another one, and what would tell."""
+        reach, tolerance = NormalDist().inv_cdf((1 + self.settings.level) / 2), self.settings.tolerance
+        value, half = abs(doubt.difference), reach * math.hypot(doubt.item_error, seed_error)
+        if value > tolerance + half:
             return
-        reach = NormalDist().inv_cdf((1 + self.settings.level) / 2)
-        half = reach * math.hypot(doubt.item_error, doubt.seed_error)
-        ends = (doubt.difference - half, doubt.difference + half)
-        difference = Fact(value=abs(doubt.difference), interval=ends, level=self.settings.level)
-        if abs(doubt.difference) > self.settings.tolerance + half:
-            return
-        facts = {"difference": difference, "tolerance": tolerance}
-        if doubt.items_needed is not None and reach * doubt.item_error > self.settings.tolerance:
+        facts = {"difference": Fact(value=value, interval=(value - half, value + half), level=self.settings.level)}
+        if doubt.items_needed is not None and reach * doubt.item_error > tolerance:
             facts["items"] = Fact(value=float(f"{doubt.items_needed:.1e}"), unit="count")
-        if self.decision.stop != "gain" and reach * doubt.seed_error > self.settings.tolerance:
-            facts["seeds"] = Fact(value=reach * doubt.seed_error)
+        if self.decision.stop != "gain" and reach * seed_error > tolerance:
+            facts["seeds"] = Fact(value=reach * seed_error)
         rivals = tuple(sorted((self.best_layer, doubt.rival)))
         yield Check(name="rival", passed=None, facts=facts, names={"rivals": rivals})
 
 
+FIRST = ("gain", "parameters", "speed", "behind", "score")
+"""Facts in the order of tiles."""
 LIKELY = 0.5
 """From this chance on the best guess is called probable."""

@@ -14,7 +14,6 @@ from layerprobe.metrics.names import metric_title, points
 from layerprobe.prediction.values import PLATEAU
 from layerprobe.results import numbers
 from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.conclusion import Verdict
 from layerprobe.results.shown import of_layers
 from layerprobe.results.table import Column, Table, chance, columns_of, interval_title, layer_columns, stacked
 from layerprobe.scoring.values import floor_columns
@@ -145,11 +144,13 @@ def models_table(finding: Finding) -> Table:
 def _flag_among(finding: Finding, one: Finding, layer: int) -> str | None:
     """Return what follows for a layer of one of several models: keep, will do, may be best or best of its model."""
     answer, best_of_its_model = one.among or one.answer, layer == one.best_layer
+    if finding.on_floor or answer.spoilt:
+        return "best of its model" if best_of_its_model and one is not finding else None
     if best_of_its_model and one is finding:
-        return None if answer.spoilt else "best guess" if answer.verdict == Verdict.UNDECIDED else "keep"
-    if layer == answer.smallest_sufficient and not answer.spoilt:
+        return one.flag(layer)
+    if layer == answer.smallest_sufficient:
         return "will do"
-    if layer in answer.candidates and not answer.spoilt:
+    if layer in answer.candidates:
         return "may be best"
     return "best of its model" if best_of_its_model else None
 

@@ -1,6 +1,6 @@
 """What is predicted of a model before training, and what was found by it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,11 +14,11 @@ from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import distinct_names
 from layerprobe.prediction.values import DropPrediction
-from layerprobe.results.conclusion import Check, Conclusion, Fact, Step, Verdict
+from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Step, Verdict
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table
 from layerprobe.scoring.values import LayerScores
-from layerprobe.search.values import SearchAnswer, without_scans
+from layerprobe.search.values import FIRST, SearchAnswer, without_scans
 from layerprobe.stats.paired import ScoredLayers
 from layerprobe.stats.values import Floor
 from layerprobe.study.tables import finding_table, models_table, prediction_table, references_table, runs_table
@@ -217,64 +217,74 @@ class Finding(Shown):
         return self.floor is not None and not self.answer.spoilt and self.floor.unbeaten(best.interval)
 
     @property
+    def is_refuted(self) -> bool:
+        """Whether the whole model scores higher on test than the layer that validation chose."""
+        return self.against_last is not None and self.against_last.verdict == "refuted"
+
+    @property
+    def places(self) -> int:
+        """How many layers, of all models, may be the best."""
+        return sum(len((one.among or one.answer).candidates) for one in self.models)
+
+    @property
+    def verdict(self) -> Verdict:
+        """How much is known of the layer to keep, among those of all models."""
+        is_bad = self.on_floor or self.is_refuted
+        return Verdict.FAILED if is_bad else (self.among or self.answer).verdict_among(self.places)
+
+    @property
     def conclusion(self) -> Conclusion:
         """Which layer to keep of which model, what it gains on test, and how certain that is."""
-        answer, searched, best = self.among or self.answer, self.answer.conclusion, self.best_layer
-        case, verdict = searched.case, answer.verdict
-        if self.on_floor:
-            case, verdict = "floor", Verdict.FAILED
-        elif self.against_last is not None and self.against_last.verdict == "refuted":
-            case, verdict = "refuted", Verdict.FAILED
+        answer = self.among or self.answer
+        searched, choice = answer.conclusion, answer.conclusion.choice
+        case = "floor" if self.on_floor else "refuted" if self.is_refuted else searched.case
+        facts, names = dict(searched.facts), {**searched.names, "metric": f"{metric_title(self.primary)} x 100"}
+        if case in ("floor", "refuted"):  # of a layer that is not to be kept, no more is said
+            facts = {name: facts[name] for name in ("score", "level", "tolerance")}
+            choice = None if case == "floor" else Choice.upto(self.last_layer, self.last_layer)
         is_claimed = case not in ("floor", "spoilt")
-        facts: dict[str, Fact | None] = {}
+        if is_claimed and self.tested is not None:
+            facts["score"] = score_fact(self.tested)
         if is_claimed and self.against_last is not None:
             facts["gain"] = Fact.of(self.against_last, split="test", better="higher")
-        elif is_claimed and best != self.last_layer:
-            facts["gain"] = searched.facts.get("gain")
-        if self.tested is not None and is_claimed:
-            facts["score"] = score_fact(self.tested)
-        if best != self.last_layer and is_claimed:
-            facts |= self._saved(best)
-        facts |= {name: fact for name, fact in searched.facts.items() if name not in (*facts, "gain")}
-        facts["chance"] = Fact(value=answer.layers[best].chance_best, unit="chance")
-        facts["seconds"] = Fact(value=self.seconds, unit="seconds") if self.seconds else None
+        if case in ("cut", "embeddings"):
+            facts |= self._saved(self.best_layer)
+        if self.seconds:
+            facts["seconds"] = Fact(value=self.seconds, unit="seconds")
         facts["share"] = Fact(value=self.answer.share if self.share is None else self.share, unit="share")
         facts["runs"] = Fact(value=sum(len(one.fine_tuned) for one in self.models), unit="count")
         if self.floor is not None:
             facts["floor"] = Fact(value=self.floor.value, unit="score", split="validation")
-        labels = (self.labels[self.place],) if self.others else ()
-        choice, names = searched.choice, dict(searched.names)
+            names["trivial"] = self.floor.by
         if self.others:  # the candidates are layers of all models
-            places = sum(len((one.among or one.answer).candidates) for one in self.models)
-            facts["places"] = Fact(value=places, unit="count")
+            names = {name: value for name, value in names.items() if name != "layers"}
+            names |= {"label": self.labels[self.place], "models": self.labels}
             choice = choice and replace(choice, candidates=())
-            names.pop("layers", None)
+            if case not in ("floor", "refuted", "spoilt"):
+                facts["places"] = Fact(value=self.places, unit="count")
         return replace(
             searched,
             case=case,
-            verdict=verdict,
+            verdict=self.verdict,
             subject=(" and ".join(self.labels), self.task),
-            choice=choice if is_claimed else None,
-            facts={name: facts[name] for name in (*FIRST, *facts) if facts.get(name) is not None},  # type: ignore[misc]
-            names={
-                **names,
-                "metric": f"{metric_title(self.primary)} x 100",
-                **({"trivial": self.floor.by} if self.floor else {}),
-                **({"label": labels[0], "models": self.labels} if labels else {}),
-            },
+            choice=choice,
+            facts={name: facts[name] for name in (*FIRST, *facts) if name in facts},
+            names=names,
             checks=tuple(self._checks()) if is_claimed else (),
             steps=tuple(self._steps()) if is_claimed else (),
         )
 
-    def _saved(self, layer: int) -> dict[str, Fact | None]:
+    def _saved(self, layer: int) -> dict[str, Fact]:
         """Return what truncating at a layer saves: parameters and time."""
         size, whole, speed = self.model.parameters[layer], self.model.parameters[-1], self.speed(layer)
-        return {
+        facts = {
             "parameters": Fact(value=size / whole - 1, unit="share", better="lower"),
             "size": Fact(value=size, unit="parameters"),
             "whole_size": Fact(value=whole, unit="parameters"),
-            "speed": speed and Fact(value=speed[0], unit="times", interval=speed[1:], better="higher"),
         }
+        if speed is not None:
+            facts["speed"] = Fact(value=speed[0], unit="times", interval=speed[1:], better="higher")
+        return facts
 
     def _checks(self) -> Iterator[Check]:
         """Yield what the test split, the prediction, scores without fine-tuning, the final model and runs say."""
@@ -283,19 +293,20 @@ class Finding(Shown):
         if proof is not None:
             scores = {"score": by_layer.get(best), "whole": by_layer.get(self.last_layer)}
             passed = {"confirmed": True, "refuted": False, "undecided": None}[proof.verdict]
-            about: dict[str, Fact | None] = {"gain": Fact.of(proof, split="test", better="higher")}
+            about = {"gain": Fact.of(proof, split="test", better="higher")}
             about |= {name: score_fact(outcome) for name, outcome in scores.items() if outcome is not None}
-            visible = {} if proof.sign else {"visible": Fact(value=proof.visible)}
-            yield Check(name="test", passed=passed, facts=_known(about | visible))
+            about |= {} if proof.sign else {"visible": Fact(value=proof.visible)}
+            yield Check(name="test", passed=passed, facts=about)
         elif best != self.last_layer:
             yield Check(name="not tested", passed=None)
         if prediction is not None:
             expected, beliefs = prediction.recommended_layer, self.answer.layers
-            behind = Fact(value=beliefs[best].mean - beliefs[expected].mean)
-            passed = True if expected in self.answer.candidates else False if beliefs[expected].runs else None
-            layer = Fact(value=expected, unit="layer")
-            yield Check(name="prediction", passed=passed, facts={"expected": layer, "lower": behind})
-        yield from self.answer.conclusion.checks
+            candidates = (self.among or self.answer).candidates
+            lower = Fact(value=beliefs[best].mean - beliefs[expected].mean)
+            is_compared = beliefs[expected].runs and beliefs[best].runs
+            passed = True if expected in candidates else False if is_compared else None
+            yield Check(name="prediction", passed=passed, facts={"lower": lower}, names={"expected": expected})
+        yield from self._of_several() if self.others else self.answer.conclusion.checks
         if self.floor is not None and self.floor.value:
             floor = Fact(value=self.floor.value, unit="score", split="validation")
             yield Check(name="floor", passed=True, facts={"floor": floor}, names={"trivial": self.floor.by})
@@ -317,9 +328,21 @@ class Finding(Shown):
             }
             yield Check(name="final", passed=None, facts=learnt)
 
+    def _of_several(self) -> Iterator[Check]:
+        """Yield which model has the best layer, what is known of its layers, and which of all is enough."""
+        answer = self.among or self.answer
+        elsewhere = any((one.among or one.answer).candidates for one in self.others)
+        chance = Fact(value=sum(belief.chance_best for belief in answer.layers), unit="chance")
+        yield Check(name="model", passed=None if elsewhere else True, facts={"has_best": chance})
+        yield from (check for check in answer.conclusion.checks if check.name not in ("enough", "rival"))
+        for label, one in zip(self.labels, self.models, strict=True):
+            enough = (one.among or one.answer).smallest_sufficient
+            if enough is not None and (one is not self or enough != self.best_layer):
+                yield Check(name="enough", passed=True, names={"enough": enough, "label": label})
+
     def _steps(self) -> Iterator[Step]:
         """Yield how to write the model to keep, where its weights are there."""
-        if self.weights.kept and self.best_layer != self.last_layer:
+        if self.weights.kept and self.best_layer != self.last_layer and not self.is_refuted:
             layer = str(self.best_layer)
             yield Step(name="export", command=("export", self.weights.directory, f"layer-{layer}"))
 
@@ -346,7 +369,12 @@ class Finding(Shown):
 
     def flag(self, layer: int) -> str:
         """Return what follows for a layer, as of `SearchAnswer`; empty where no layer is above the floor."""
-        return "" if self.on_floor else self.answer.flag(layer)
+        if self.on_floor:
+            return ""
+        if self.is_refuted and layer in (self.best_layer, self.last_layer):
+            return "keep" if layer == self.last_layer else "best on validation"
+        flag = self.answer.flag(layer)
+        return "best guess" if flag == "keep" and self.verdict is Verdict.UNDECIDED else flag
 
     @property
     def fine_tuned(self) -> tuple[FineTuningRun, ...]:
@@ -377,16 +405,8 @@ class Finding(Shown):
         }
 
 
-FIRST = ("gain", "parameters", "speed", "behind", "score")
-"""Facts in the order of tiles."""
-
-
 def score_fact(outcome: LayerOutcome) -> Fact:
     """Return the test score of a layer with its interval."""
     if outcome.error is None:
         return Fact(value=outcome.mean, unit="score", split="test")
     return Fact.of(outcome.error, "score", "test")
-
-
-def _known(facts: Mapping[str, Fact | None]) -> dict[str, Fact]:
-    return {name: fact for name, fact in facts.items() if fact is not None}

@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
+from layerprobe.results import words
+from layerprobe.results.conclusion import Choice, Verdict
 from layerprobe.search.plan import answer
 from layerprobe.search.posterior import posterior
-from layerprobe.search.values import Evidence, Score, SearchAnswer, SearchSettings
+from layerprobe.search.values import Doubt, Evidence, Score, SearchAnswer, SearchSettings, StopReason
 from tests.search.worlds import search, world
 
 
@@ -82,7 +84,7 @@ def test_what_runs_share_is_not_known_from_one_of_each(layers: tuple[int, ...]) 
     )
     if answered.doubt is not None:
         assert (answered.doubt.item_error, answered.doubt.items_needed) == (0, None)
-    assert "over items" not in answered.sentence
+    assert not [check for check in answered.conclusion.checks if "items" in check.facts]
 
 
 def test_a_layer_without_a_run_is_no_rival() -> None:
@@ -102,33 +104,75 @@ def test_there_is_no_answer_without_a_score() -> None:
         answer(Evidence(n_blocks=6))
 
 
-# ---- words ----------------------------------------------------------------------------------------------
+# ---- what it says ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("best", "within", "candidates", "sufficient", "verdict", "said"),
+    ("best", "chance", "within", "candidates", "sufficient", "verdict", "said", "sure"),
     [
-        (5, 0.5, (4, 5, 6), None, "undecided", "Layer 5 of 8 is the best guess, with a chance of 62%"),
-        (5, 0.96, (4, 5, 6), 5, "within the tolerance", "Keep layer 5 of 8, within 0.5 points of the best"),
-        (5, 0.96, (5,), 5, "decided", "Keep layer 5 of 8"),
-        (8, 0.96, (7, 8), 8, "nothing to cut", "Keep all 8 layers"),
-        (8, 0.96, (7, 8), 6, "within the tolerance", "Keep all 8 layers, within 0.5 points of the best"),
+        (5, 0.42, 0.5, (4, 5, 6), None, Verdict.UNDECIDED, "Best guess: 5 of 8 blocks", "Not decided: 42 % the best"),
+        (5, 0.62, 0.5, (4, 5, 6), None, Verdict.PROBABLE, "Keep 5 of 8 blocks", "Probably: 62 % the best, 95 % sure"),
+        (5, 0.42, 0.96, (4, 5, 6), 5, Verdict.PROBABLE, "Keep 5 of 8 blocks", "Probably: 42 % the best"),
+        (5, 0.97, 0.96, (5,), 5, Verdict.DECIDED, "Keep 5 of 8 blocks", "97 % sure that it is"),
+        (8, 0.62, 0.96, (7, 8), 8, Verdict.NOTHING_TO_DO, "Keep the whole model", "96 % within 0.5 points of the best"),
+        (8, 0.62, 0.96, (7, 8), 6, Verdict.PROBABLE, "Keep the whole model", "Probably: 62 % the best"),
+        (8, 0.42, 0.5, (*range(9),), None, Verdict.UNDECIDED, "Best guess: the whole model", "Not decided: 42 %"),
+        (0, 0.97, 0.96, (0,), 0, Verdict.DECIDED, "Keep the embeddings alone", "97 % sure that it is"),
+        (0, 0.42, 0.5, (0, 1), None, Verdict.UNDECIDED, "Best guess: the embeddings alone", "Not decided: 42 %"),
     ],
 )
 def test_a_headline_says_what_is_known(
     result: SearchAnswer,
     best: int,
+    chance: float,
     within: float,
     candidates: tuple[int, ...],
     sufficient: int | None,
-    verdict: str,
+    verdict: Verdict,
     said: str,
+    sure: str,
 ) -> None:
-    layers = tuple(replace(each, chance_within=within) for each in result.layers)
-    answered = replace(result, best_layer=best, chance=0.62, layers=layers, candidates=candidates)
-    answered = replace(answered, smallest_sufficient=sufficient)
-    assert (answered.verdict, answered.kept) == (verdict, said)
-    assert replace(answered, spoilt=3).verdict == "undecided"
+    layers = tuple(replace(each, chance_within=within, chance_best=chance) for each in result.layers)
+    answered = replace(result, best_layer=best, layers=layers, candidates=candidates, smallest_sufficient=sufficient)
+    conclusion = answered.conclusion
+    assert (answered.verdict, words.headline(conclusion)) == (verdict, said)
+    assert words.certainty(conclusion).startswith(sure)
+    assert conclusion.choice == Choice.upto(8, best, candidates if len(candidates) < 9 else ())
+    enough = [check.names["enough"] for check in conclusion.checks if check.name == "enough"]
+    assert enough == ([sufficient] if sufficient not in (None, best) else [])
+
+
+def test_of_spoilt_scores_nothing_is_claimed(result: SearchAnswer) -> None:
+    conclusion = replace(result, spoilt=3).conclusion
+    assert (conclusion.verdict, conclusion.case, conclusion.choice) == (Verdict.FAILED, "spoilt", None)
+    assert set(conclusion.facts) == {"score", "spoilt"}
+    assert conclusion.facts["score"].interval is None
+    assert (conclusion.checks, conclusion.steps) == ((), ())
+    assert (words.headline(conclusion), words.certainty(conclusion)) == (
+        "Nothing is claimed",
+        "3 examples in two splits",
+    )
+
+
+def test_more_seeds_are_advised_only_where_they_would_help(result: SearchAnswer) -> None:
+    """Two layers differ by less than their error, of which most is over seeds."""
+    doubt = Doubt(rival=4, difference=-0.4, item_error=0.1, seed_error=1.0, items_needed=900)
+    stops: dict[StopReason | None, tuple[str, ...]] = {
+        "budget": ("rival", "search budget"),
+        "gain": ("rival", "search gain"),
+        None: ("rival", "search goes on"),
+        "settled": ("search settled",),
+    }
+    for stop, names in stops.items():
+        answered = replace(result, doubt=doubt, decision=replace(result.decision, stop=stop))
+        checks = answered.conclusion.checks[-len(names) :]
+        assert tuple(check.name for check in checks) == names
+        if stop != "settled":
+            line, besides = words.line(checks[0], answered.conclusion)
+            assert line.endswith(" differ by 0.4 ± 2.0")
+            assert ("ore seeds would tell" in besides) == (stop != "gain")
+            assert "items" not in checks[0].facts, "those that are there would do"
+            assert checks[0].facts["difference"].interval == pytest.approx((0.4 - 1.97, 0.4 + 1.97), abs=0.01)
 
 
 # ---- what cannot be -------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from layerprobe.search.plan import answer, next_run
 from layerprobe.search.posterior import layer_steps
 from layerprobe.search.values import Evidence, Score, SearchAnswer, SearchSettings
 from layerprobe.stats.crossed import item_covariance, least_variance, pooled_covariance
-from tests.shown import assert_shows_itself
+from tests.results.contract import assert_keeps_contract
 
 N_BLOCKS, N_ITEMS = 6, 120
 CURVE = np.array([0.55, 0.6, 0.74, 0.8, 0.81, 0.78, 0.7])
@@ -188,8 +188,11 @@ def test_decisions_are_the_same_in_any_unit_and_direction(
     assert all(
         low <= mean <= high for mean, (low, high) in ((belief.mean, belief.interval) for belief in answered.layers)
     )
-    assert ("Lower scores are better." in answered.sentence) == (scale < 0)
-    assert ("A point is a score of" in answered.sentence) == (answered.unit != 0.01)
+    facts, metric = answered.conclusion.facts, str(answered.conclusion.names["metric"])
+    assert ("(lower is better)" in metric) == (scale < 0)
+    assert (f"score x {1 / answered.unit:g}" in metric) == (answered.unit != 1)
+    if "gain" in expected.conclusion.facts:
+        assert math.copysign(1, facts["gain"].value) == math.copysign(1, scale)
 
 
 def test_the_first_score_says_what_a_point_is_and_the_file_keeps_it(tmp_path: Path) -> None:
@@ -220,11 +223,12 @@ def test_the_answer_is_a_result_as_all_others(tmp_path: Path, *, higher: bool) -
     while run := search.ask():
         search.tell(*run, right(*run) if higher else 5 * (1 - right(*run)))
     answered = search.answer()
-    assert_shows_itself(answered, tmp_path)
+    assert_keeps_contract(answered)
     assert lp.load(lp.save(answered, tmp_path / "answer.json")) == answered
     assert list(answered.to_pandas().kept.to_numpy().nonzero()[0]) == [answered.best_layer]
-    (quantity,) = {column.quantity for column in answered.table.columns if column.quantity}
-    assert (quantity.unit, quantity.best) == (("score × 100", "higher") if higher else ("score × 10", "lower"))
+    quantities = {column.quantity.unit: column.quantity.best for column in answered.table.columns if column.quantity}
+    unit, best = ("score x 100", "higher") if higher else ("score x 10", "lower")
+    assert quantities == {unit: best, "points over the whole model": best}
 
 
 # ---- the file -------------------------------------------------------------------------------------------

@@ -111,14 +111,6 @@ def test_each_layer_of_a_small_model_has_a_second_run_where_the_first_failed() -
     assert asked == [(0, 0), (1, 0), (2, 0), (1, 1)]
 
 
-def test_a_run_that_failed_is_not_told_as_none() -> None:
-    known = answer(Evidence(n_blocks=6, scores=runs_of((3, 68.0), (4, None))))
-    assert replace(known, candidates=(2, 3, 4)).sureness.endswith(
-        "; layers 0, 1, 2, 5 and 6 were not run, but inferred from the others"
-        "; the run of layer 4 failed, and its score is inferred from the others."
-    )
-
-
 @pytest.mark.parametrize(("n_blocks", "seeds", "jobs"), [(2, 1, 4), (3, 1, 5), (2, 2, 8)])
 def test_more_at_a_time_than_there_are_runs_wait(n_blocks: int, seeds: int, jobs: int) -> None:
     runs = LayerSearch(n_blocks=n_blocks, seeds=seeds).ask(jobs)

@@ -1,80 +1,230 @@
-"""What was found, in words, and how it compares with what was expected."""
+"""What a finding says: its case and verdict, its facts and checks, and how it compares with what was expected."""
 
-import dataclasses
-import re
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from layerprobe.stats.sentences import against_last
+from layerprobe.results import words
+from layerprobe.results.conclusion import Check, Choice, Verdict
+from layerprobe.search.values import SearchAnswer
+from layerprobe.stats.values import Floor
 from layerprobe.study.values import Finding
-from tests.report.conftest import found, pair, rendered
+from tests.report.conftest import FINDINGS, found, pair
+from tests.results.contract import assert_keeps_contract
+
+COSTS = {"seconds", "share", "runs"}
 
 
 @pytest.fixture(scope="module")
 def searched() -> Finding:
-    """Of 12 blocks: layer 9 is the best, 7 and 8 may be, and 10 to 12 drop, as was expected."""
+    """Of 12 blocks: layer 9 is the best guess, and 12 drops, as was expected."""
     return found(pair())
 
 
-GUESSED = "Layer 9 of 12 is the best guess, with a chance of 77%"
+def check_of(finding: Finding, name: str) -> Check | None:
+    return next((check for check in finding.conclusion.checks if check.name == name), None)
+
+
+def line_of(finding: Finding, name: str) -> tuple[str, str]:
+    check = check_of(finding, name)
+    assert check is not None
+    return words.line(check, finding.conclusion)
+
+
+def refuted(finding: Finding) -> Finding:
+    proof = finding.against_last
+    assert proof is not None
+    low, high = proof.interval
+    return replace(finding, against_last=replace(proof, value=-proof.value, interval=(-high, -low)))
+
+
+def several(*among: SearchAnswer) -> Finding:
+    """Models of one and the same search, of which the last one is kept, with what is known among all."""
+    *others, best = (replace(FINDINGS["found"](), among=answer) for answer in among)
+    best = replace(best, model=replace(best.model, name="org/best"))
+    return replace(best, others=tuple(others), place=len(others), share=0.1)
 
 
 # ---- what was found -------------------------------------------------------------------------------------
 
 
-def test_the_answer_says_what_is_saved(searched: Finding) -> None:
-    finding, parameters = searched, searched.model.parameters
-    assert finding.saved(9) == 1 - parameters[9] / parameters[12]
-    assert finding.speed(9) == pytest.approx((0.9 / 0.6, 1.4, 1.6))
-    assert finding.kept == (
-        "Layer 9 of 12 is the best guess, with a chance of 77%: 78.1 (Spearman x 100 on test), 7.5 points above the "
-        "full model (95% interval 5.4 to 9.6), a fifth smaller, 1.5 times as fast [1.4 to 1.6]."
-    )
-    assert finding.sentence == " ".join((finding.kept, finding.certainty, finding.spent, finding.doubt))
+def test_the_answer_says_what_is_gained_on_test_and_saved(searched: Finding) -> None:
+    conclusion, parameters = searched.conclusion, searched.model.parameters
+    assert [*conclusion.facts][:5] == ["gain", "parameters", "speed", "behind", "score"]
+    assert {conclusion.facts[name].split for name in ("gain", "score")} == {"test"}
+    assert (conclusion.facts["gain"].value, conclusion.facts["gain"].interval) == (7.5, (5.4, 9.6))
+    assert conclusion.facts["parameters"].value == parameters[9] / parameters[12] - 1
+    assert conclusion.facts["speed"].value == pytest.approx(0.9 / 0.6)
+    assert conclusion.choice == Choice.upto(12, 9, searched.answer.candidates)
+    assert line_of(searched, "test")[1] == "+7.5 points, 95 % 5.4 to 9.6, over 1,379 items and 2 seeds"
     for unmeasured in ((), ((),) * 13):
-        assert dataclasses.replace(finding, rounds_by_layer=unmeasured).kept.endswith(", a fifth smaller.")
+        assert "speed" not in replace(searched, rounds_by_layer=unmeasured).facts
+    untested = replace(searched, against_last=None)
+    assert untested.facts["gain"].split == "validation"
+    assert (check_of(untested, "test"), check_of(searched, "not tested")) == (None, None)
+    assert check_of(untested, "not tested") is not None
 
 
-def test_the_heading_is_the_start_and_the_rest_is_the_promise(searched: Finding) -> None:
-    assert searched.heading == GUESSED
-    assert searched.rest == f"{searched.promise}. {searched.certainty}"
+def test_of_one_seed_the_interval_is_over_items_only(searched: Finding) -> None:
+    assert searched.against_last
+    one = replace(searched, against_last=replace(searched.against_last, seeds_error=None, n_seeds=1))
+    assert line_of(one, "test")[1].endswith(", over 1,379 items")
 
 
-@pytest.mark.parametrize(("level", "percent"), [(0.999, "99.9"), (0.975, "97.5"), (0.9999, "99.99")])
+@pytest.mark.parametrize(("level", "percent"), [(0.999, "99.9 %"), (0.975, "97.5 %"), (0.9999, "99.99 %")])
 def test_a_level_is_not_rounded(searched: Finding, level: float, percent: str) -> None:
-    finding, proof = searched, searched.against_last
+    proof = searched.against_last
     assert proof
-    settings = dataclasses.replace(finding.answer.settings, level=level)
-    finding = dataclasses.replace(
-        finding,
-        answer=dataclasses.replace(finding.answer, settings=settings),
-        against_last=dataclasses.replace(proof, level=level),
-    )
-    told = finding.proof_sentence, finding.kept, finding.certainty, finding.drop_sentence
-    assert [sentence for sentence in told if f"{percent}% " not in sentence] == []
-    page = rendered(finding)
-    assert f"{percent}\u00a0% interval" in page
-    assert f"{percent}\u00a0% sure" in page
-    assert not re.search(r"\b(100|98)\W?% (interval|sure)", " ".join((*told, page)))
+    settings = replace(searched.answer.settings, level=level)
+    answer = replace(searched.answer, settings=settings)
+    finding = replace(searched, answer=answer, against_last=replace(proof, level=level))
+    tiles = dict(words.tiles(finding.conclusion))
+    for text in (words.certainty(finding.conclusion), tiles["+7.5"], str(finding), line_of(finding, "last layers")[0]):
+        assert percent in text
+    assert_keeps_contract(finding)
 
 
-def test_what_was_not_tested_is_not_called_proof(searched: Finding) -> None:
-    finding = searched
-    assert finding.against_last
-    assert finding.proof_sentence == against_last(9, 12, finding.against_last, "spearman")
-    untested = dataclasses.replace(finding, against_last=None)
-    assert untested.proof_sentence == "Layer 9 was not compared with the last layer, 12, on the test split."
+def test_the_last_layers_drop_or_do_not_or_that_is_open(searched: Finding) -> None:
+    assert found(pair(), peak=11).drop_layers == (12,)
+    assert line_of(searched, "last layers")[0] == "Scores drop at layer 12: 95 % sure, by more than 0.5 points"
+    *others, last = replace(searched.answer, worse=()).layers
+    for within, name, passed in ((0.04, "last layers", None), (0.5, "last layers", None), (0.96, "no drop", True)):
+        layers = (*others, replace(last, chance_within=within))
+        check = check_of(replace(searched, answer=replace(searched.answer, worse=(), layers=layers)), name)
+        assert check is not None
+        assert check.passed is passed
+    without_run = (*others, replace(last, runs=0))
+    finding = replace(searched, answer=replace(searched.answer, worse=(), layers=without_run))
+    assert check_of(finding, "last layers") is None, "a layer without a run is not said to drop"
 
 
-def test_one_layer_drops() -> None:
-    finding = found(pair(), peak=11)
-    assert finding.drop_layers == (12,)
-    assert "drop at layer 12: 95% sure that it is more than" in finding.drop_sentence
+# ---- what is not to be kept -----------------------------------------------------------------------------
+
+
+def test_what_the_test_split_refutes_is_not_to_be_taken(searched: Finding) -> None:
+    finding = replace(refuted(searched), weights=replace(searched.weights, kept=True))
+    conclusion = finding.conclusion
+    assert (conclusion.case, conclusion.verdict) == ("refuted", Verdict.FAILED)
+    assert words.headline(conclusion) == "The whole model scores higher"
+    assert words.certainty(conclusion) == "-7.5 points with layer 9, 95 % -9.6 to -5.4"
+    assert set(conclusion.facts) == {"gain", "score", "level", "tolerance", *COSTS}
+    assert conclusion.choice == Choice.upto(12, 12)
+    assert conclusion.steps == ()
+    check = check_of(finding, "test")
+    assert check is not None
+    assert check.passed is False
+    assert (finding.flag(9), finding.flag(12)) == ("best on validation", "keep")
+    assert_keeps_contract(finding)
+
+
+def test_on_the_floor_nothing_is_kept(searched: Finding) -> None:
+    finding = replace(refuted(searched), floor=Floor(value=99.0, by="always naming the largest class"))
+    conclusion = finding.conclusion
+    assert (conclusion.case, conclusion.verdict) == ("floor", Verdict.FAILED)
+    assert words.headline(conclusion) == "No layer beats a trivial answer"
+    assert set(conclusion.facts) == {"score", "floor", "level", "tolerance", *COSTS}
+    assert conclusion.facts["score"].split == conclusion.facts["floor"].split == "validation"
+    assert (conclusion.choice, conclusion.checks, conclusion.steps) == (None, (), ())
+    assert set(finding.table.data["flag"]) == {None}
+    assert_keeps_contract(finding)
+
+
+def test_of_spoilt_scores_nothing_is_claimed(searched: Finding) -> None:
+    finding = replace(searched, answer=replace(searched.answer, spoilt=3), against_last=None)
+    conclusion = finding.conclusion
+    assert (conclusion.case, conclusion.verdict) == ("spoilt", Verdict.FAILED)
+    assert set(conclusion.facts) == {"score", "spoilt", *COSTS}
+    assert (conclusion.choice, conclusion.checks, conclusion.steps) == (None, (), ())
+    assert_keeps_contract(finding)
+
+
+def test_a_model_of_one_block_may_keep_its_embeddings_alone() -> None:
+    before = pair(n_blocks=1, reference_blocks=1, drop=(1,), recommended=0)
+    finding = found(before, tuned=((0, 0), (1, 0)), peak=0, tested=False)
+    assert (finding.conclusion.case, finding.conclusion.choice) == ("embeddings", Choice.upto(1, 0, (0,)))
+    assert words.headline(finding.conclusion) == "Keep the embeddings alone"
+    whole = found(before, tuned=((0, 0), (1, 0), (1, 1)), peak=1)
+    assert words.headline(whole.conclusion) == "Keep the whole model"
+    assert not {"gain", "parameters"} & {*whole.facts}
+    for one in (finding, whole):
+        assert_keeps_contract(one)
+
+
+# ---- of several models ----------------------------------------------------------------------------------
+
+
+def test_of_several_models_never_keep_is_said_of_what_is_undecided() -> None:
+    """By itself the model has one candidate; among all of them another model may have the best layer."""
+    answer = replace(FINDINGS["found"]().answer, candidates=(9,))
+    layers = [replace(belief, chance_best=0.0, chance_within=0.5) for belief in answer.layers]
+    layers[9] = replace(layers[9], chance_best=0.42)
+    own = replace(answer, layers=tuple(layers), smallest_sufficient=None, chance=0.9)
+    finding = several(replace(own, candidates=(3, 4)), own)
+    conclusion = finding.conclusion
+    assert conclusion.verdict is Verdict.UNDECIDED
+    assert words.headline(conclusion) == "Best guess: 9 of 12 blocks, org/best"
+    assert words.certainty(conclusion) == "Not decided: 42 % the best; 3 layers of 2 models may be"
+    assert "best guess" in finding.table.data["flag"]
+    assert "keep" not in finding.table.data["flag"]
+    assert conclusion.choice == Choice.upto(12, 9), "candidates of one model are not those of all"
+    check = check_of(finding, "model")
+    assert check is not None
+    assert (check.passed, check.facts["has_best"].value) == (None, pytest.approx(0.42))
+    assert check_of(finding, "rival") is None
+    alone = several(replace(own, candidates=()), own)
+    assert alone.conclusion.verdict is Verdict.DECIDED
+    check = check_of(alone, "model")
+    assert check is not None
+    assert check.passed is True
+    for one in (finding, alone):
+        assert_keeps_contract(one)
+
+
+def test_the_smallest_that_is_enough_may_be_of_another_model() -> None:
+    own = replace(FINDINGS["found"]().answer, smallest_sufficient=None)
+    finding = several(replace(own, smallest_sufficient=3), own)
+    check = check_of(finding, "enough")
+    assert check is not None
+    assert check.names == {"enough": 3, "label": "electra-base-discriminator"}
+    assert check_of(several(own, replace(own, smallest_sufficient=9)), "enough") is None, "it is the one to keep"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        refuted,
+        lambda one: replace(one, floor=Floor(value=99.0, by="always naming the largest class")),
+        lambda one: replace(one, answer=replace(one.answer, spoilt=3), among=replace(one.among, spoilt=3)),
+    ],
+    ids=["refuted", "floor", "spoilt"],
+)
+def test_of_several_models_none_is_kept_that_failed(change: Callable[[Finding], Finding]) -> None:
+    own = FINDINGS["found"]().answer
+    finding = change(several(own, own))
+    assert finding.verdict is Verdict.FAILED
+    flags = zip(finding.table.data["layer"], finding.table.data["flag"], strict=True)
+    assert (9, "keep") not in flags
+    assert_keeps_contract(finding)
 
 
 # ---- what was expected ----------------------------------------------------------------------------------
 
 
-def test_without_a_prediction_nothing_is_said_of_it(searched: Finding) -> None:
-    assert searched.expectation.startswith("Predicted before training: layer 9 first, layers 10 to 12 flagged.")
-    assert dataclasses.replace(searched, prediction=None).expectation == ""
+def test_a_prediction_is_right_wrong_or_not_tested(searched: Finding) -> None:
+    assert searched.prediction is not None
+    assert check_of(replace(searched, prediction=None), "prediction") is None
+    answer = replace(searched.answer, candidates=(9,))
+    for expected, candidates, passed in ((9, (9,), True), (5, (5, 9), True), (8, (9,), False), (5, (9,), None)):
+        prediction = replace(searched.prediction, recommended_layer=expected)
+        finding = replace(searched, prediction=prediction, answer=replace(answer, candidates=candidates))
+        check = check_of(finding, "prediction")
+        assert check is not None
+        assert check.passed is passed, expected
+    *_, last = layers = [*answer.layers]
+    layers[9] = replace(layers[9], runs=0)
+    unseen = replace(searched, answer=replace(answer, layers=tuple(layers)))
+    prediction = replace(searched.prediction, recommended_layer=last.layer)
+    check = check_of(replace(unseen, prediction=prediction), "prediction")
+    assert check is not None
+    assert check.passed is None, "a layer is not called worse than one without a run"

@@ -110,14 +110,15 @@ def following(finding: Finding, shrinking: Sequence[Step]) -> Iterator[Step]:
     conclusion, words = finding.conclusion, sys.argv[1:]
     if conclusion.case in ("floor", "spoilt"):
         return
-    if finding.best_layer < finding.last_layer:
+    is_cut = finding.best_layer < finding.last_layer and not finding.is_refuted
+    if is_cut:
         yield from conclusion.steps or [Step(name="final", command=(*words, "--final"))]
     else:
         yield from shrinking
         if finding.final is not None:
             yield from conclusion.steps
             return
-    if finding.best_layer < finding.last_layer and finding.against_last is None and not finding.others:
+    if is_cut and finding.against_last is None and not finding.others:
         seeds = Fact(value=SEEDS_OF_TEST, unit="count")
         command = (*words, "--against-last", str(SEEDS_OF_TEST))
         yield Step(name="test", command=command, facts={"seeds": seeds})
