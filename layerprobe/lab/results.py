@@ -1,9 +1,9 @@
-"""What a recipe gave: a row for each model, step, task and layer, what was added and moved, and its page."""
+"""What a recipe gave: a row for each model, step, task and layer, and what was added and moved."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -13,16 +13,17 @@ from layerprobe.lab.dropbench.truth import ObjectiveEffect, effects_table, truth
 from layerprobe.lab.dropbench.zoo import Zoo
 from layerprobe.lab.pretraining.values import Adaptation, Pretraining
 from layerprobe.lab.recipe import AdaptStep, Recipe
-from layerprobe.metrics.names import bounded, metric_title, points
-from layerprobe.names import counted, in_percent, listed, short_name
-from layerprobe.results import numbers
+from layerprobe.metrics.names import metric_title, points
+from layerprobe.names import counted, short_name
 from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.shown import Shown, clauses
+from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
+from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of, interval_title, millions
-from layerprobe.stats.sentences import drawn_anew, drawn_anew_in_all, drop_sentence, gain_in_brackets
+from layerprobe.stats.sentences import drawn_anew_in_all
 
-LISTED = 4
-"""A sentence names so many layers one by one, and counts more of them."""
+PASSED = {1: True, -1: False, 0: None}
+"""Whether a difference of a sign is a gain; None where it is not significant."""
+VERDICTS = {True: Verdict.DECIDED, False: Verdict.FAILED, None: Verdict.UNDECIDED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,23 +126,27 @@ class Average:
         return tuple(sorted((member for member in self.members if member.weight), key=lambda chosen: -chosen.weight))
 
     @property
-    def sentence(self) -> str:
-        """The gain of the average with its interval and cost, as a sentence."""
-        title, single = metric_title(self.primary), self.single
-        alone = fmean(single.test)
+    def check(self) -> Check:
+        """Whether it gains over the best single one, on test."""
+        names = {
+            "model": self.model,
+            "task": self.task,
+            "metric": metric_title(self.primary),
+            "single": self.single.label,
+        }
         if len(self.used) == 1:
-            return (
-                f"{self.model}: on the validation split nothing scores higher than {self.used[0].label} alone, "
-                f"{alone:.2f} on test ({title} x 100)."
-            )
-        members = ", ".join(f"{member.label} ({member.weight:.2f})" for member in self.used)
-        score = fmean(self.test[self.primary])
-        return (
-            f"{self.model}: the average of {members} scores {score:.2f} on test, {score - alone:+.2f} {title} x 100 "
-            f"compared with {single.label}, the best single one by validation {gain_in_brackets(self.gain)} It runs "
-            f"{self.blocks} blocks and has {self.parameters / 1e6:.1f} M parameters, against {single.layer} and "
-            f"{single.parameters / 1e6:.1f} M."
-        )
+            return Check(name="not averaged", passed=None, names=names)
+        gain = Fact(value=fmean(self.test[self.primary]) - fmean(self.single.test), split="test")
+        passed = None
+        if self.gain is not None:
+            gain, passed = Fact.of(self.gain, split="test"), PASSED[self.gain.sign]
+        facts = {
+            "average": gain,
+            "score": Fact(value=fmean(self.test[self.primary]), unit="score", split="test"),
+            "blocks": Fact(value=self.blocks, unit="count"),
+            "of_single": Fact(value=self.single.layer, unit="count"),
+        }
+        return Check(name="average", passed=passed, facts=facts, names=names)
 
     @property
     def table(self) -> Table:
@@ -222,17 +227,18 @@ class RecipeResult(Shown):
         cut = columns_of(moved.get((row.model, row.outcome.layer)) if not row.alone else None for row in rows)
         metrics = {row.outcome.primary for row in rows}
         one = points(min(metrics), "test") if len(metrics) == 1 else Quantity("score × 100", "test", "higher")
-        ends = interval_title(self.level)
+        ends, several = interval_title(self.level), len({row.model for row in rows}) > 1
+        places = dict.fromkeys((row.task, row.budget) for row in rows)
         columns = [
-            column("model"),
+            column("model", more=not several),
             column("step", lambda row: row.step + (", without the steps before it" if row.alone else "")),
             column("task", shown=False),
-            column("budget"),
+            column("budget", more=True),
             outcome("layer", meaning="Blocks kept."),
-            outcome("parameters", form=millions),
-            outcome("metric", lambda outcome: outcome.primary, form=metric_title),
+            outcome("parameters", form=millions, more=True),
+            outcome("metric", lambda outcome: outcome.primary, form=metric_title, more=True),
             outcome("test", lambda o: o.mean, form=".2f", meaning="Mean over seeds, x 100.", quantity=one),
-            outcome("std", form=".2f", meaning="Standard deviation over seeds."),
+            outcome("std", form=".2f", meaning="Standard deviation over seeds.", more=True),
             outcome(
                 "interval",
                 title=ends,
@@ -240,16 +246,16 @@ class RecipeResult(Shown):
                 interval=True,
                 over=drawn_anew_in_all(row.outcome.error for row in rows if row.outcome.error) or "over new seeds",
             ),
-            outcome("seeds", lambda outcome: len(outcome.seeds), meaning="Runs."),
+            outcome("seeds", lambda outcome: len(outcome.seeds), meaning="Runs.", more=True),
             outcome("seed_numbers", lambda outcome: outcome.seeds, shown=False),
-            outcome("scores", title="by seed", form=".2f"),
+            outcome("scores", title="by seed", form=".2f", more=True),
             outcome("validation", lambda outcome: outcome.validation[outcome.primary], shown=False),
+            added("added", lambda effect: effect.value, form="+.2f", meaning="By the steps before."),
+            added(
+                "added_interval", lambda e: e.interval, title=f"added, {ends}", form="+.2f", interval=True, more=True
+            ),
+            cut("cka", lambda one: one.value, title="CKA with before", form=".3f", more=True),
         ]
-        if any(row.added for row in rows):
-            columns.append(added("added", lambda effect: effect.value, form="+.2f", meaning="By the steps before."))
-            columns.append(added("added_interval", lambda e: e.interval, title=ends, form="+.2f", interval=True))
-        if moved:
-            columns.append(cut("cka", lambda one: one.value, title="CKA with before", form=".3f"))
         return Table(
             columns=tuple(columns),
             title="Scores by layer",
@@ -262,135 +268,125 @@ class RecipeResult(Shown):
                     where=(("task", task), ("budget", budget)),
                     chosen="best by validation",
                 )
-                for number, (task, budget) in enumerate(dict.fromkeys((row.task, row.budget) for row in rows))
+                for number, (task, budget) in enumerate(reversed(places))
             ),
         )
 
-    # ---- sentences -------------------------------------------------------------------------------------------------
+    # ---- what it says ----------------------------------------------------------------------------------------------
 
     @property
-    def sentences(self) -> tuple[str, ...]:
-        """What objectives change, what the first steps add, how far layers moved, and what averages gain."""
-        several = len(self.recipe.tasks) > 1
-        drops = [effect for effect in self.effects if not effect.size]
+    def conclusion(self) -> Conclusion:
+        """What an objective changes, what the steps before add, or what an average gains; else which layer is best."""
+        answers = [*self._effects(), *self._added(), *(average.check for average in self.averages)]
+        counts = {
+            "runs": sum(len(row.outcome.seeds) for row in self.rows),
+            "models": len(self.recipe.everything),
+            "curves": len(self.last),
+        }
+        facts = {name: Fact(value=count, unit="count") for name, count in counts.items()}
+        case, verdict, names = "several", Verdict.DECIDED, dict[str, object]()
+        if answers:
+            first = answers.pop(0)
+            case, verdict = first.name, VERDICTS[first.passed]
+            facts, names = {**first.facts, **facts}, {**first.names}
+        elif len(self.last) == 1:
+            best = best_by_validation([row.outcome for row in self.last[0]])
+            case, names = "best", {"layer": best.layer, "metric": f"{metric_title(best.primary)} x 100"}
+            score = Fact(value=best.mean, unit="score", split="test")
+            facts = {"score": score if best.error is None else Fact.of(best.error, "score", "test"), **facts}
+        failed = (Check(name="model failed", passed=False, names=failure) for failure in self.failures)
+        return Conclusion(
+            kind="recipe",
+            case=case,
+            verdict=verdict,
+            subject=(self.recipe.name,),
+            facts=facts,
+            names=names,
+            checks=(*failed, *answers, *self._moved(), *self._adapted()),
+        )
+
+    def _effects(self) -> Iterator[Check]:
+        """Yield how the drop of each objective differs from that of masked language modelling, over all sizes."""
+        for effect in self.effects:
+            if not effect.size:
+                ends = effect.interval
+                difference = Fact(value=effect.mean, interval=ends, level=None if ends is None else self.level)
+                facts = {
+                    "difference": difference,
+                    "drop": Fact(value=fmean(effect.values)),
+                    "twin": Fact(value=fmean(effect.twins)),
+                    "pairs": Fact(value=len(effect.values), unit="count"),
+                }
+                decided = effect.difference is not None and effect.difference.sign != 0
+                names = {"objective": effect.family, "task": effect.task, "budget": effect.budget}
+                yield Check(name="objective", passed=True if decided else None, facts=facts, names=names)
+
+    def _added(self) -> Iterator[Check]:
+        """Yield what the steps before a task add to each model, at the layer that is best by validation."""
+        labels = [step.label if isinstance(step, AdaptStep) else step.task.step for step in self.recipe.before]
+        for rows in self.last:
+            layer = best_by_validation([row.outcome for row in rows]).layer
+            row = next(row for row in rows if row.outcome.layer == layer)
+            if row.added is None:
+                continue
+            facts = {
+                "added": Fact.of(row.added, split="test"),
+                "score": Fact(value=row.outcome.mean, unit="score", split="test"),
+                "alone": Fact(value=row.outcome.mean - row.added.value, unit="score", split="test"),
+            }
+            names = {
+                "before": ", then ".join(labels),
+                "model": short_name(row.model),
+                "task": row.task,
+                "layer": layer,
+                "metric": f"{metric_title(row.outcome.primary)} x 100",
+            }
+            yield Check(name="added", passed=PASSED[row.added.sign], facts=facts, names=names)
+
+    def _moved(self) -> Iterator[Check]:
+        """Yield how similar the last layer kept of each model is to itself before, where a training moved it most."""
+        last = {(one.model, one.after, one.kept): one for one in self.cka if one.after and one.other is None}
+        for model in dict.fromkeys(one.model for one in last.values()):
+            one = min((one for one in last.values() if one.model == model), key=lambda one: one.value)
+            level = None if one.interval is None else self.level
+            cka = Fact(value=one.value, unit="similarity", interval=one.interval, level=level)
+            names = {"model": short_name(model), "layer": one.layer, "after": one.after}
+            yield Check(name="moved", passed=None, facts={"cka": cka}, names=names)
+
+    def _adapted(self) -> Iterator[Check]:
+        """Yield the held-out losses of each adaptation."""
+        for model, done in self.adaptations.items():
+            for one in done:
+                said = one.conclusion
+                passed = said.verdict is Verdict.DECIDED
+                yield Check(name="adapted", passed=passed, facts=said.facts, names={"model": short_name(model)})
+
+    @property
+    def details(self) -> tuple[Table, ...]:
+        """Drops and what objectives change, CKA, averages, adaptations and pretrainings, of those that there are."""
         return (
-            *(
-                drop_sentence(
-                    f"{effect.family}, {effect.budget}{f', {effect.task}' if several else ''}",
-                    effect.mean,
-                    effect.interval,
-                    self.level,
-                    pairs=len(effect.values),
-                )
-                for effect in drops
-            ),
-            *(adaptation.sentence for done in self.adaptations.values() for adaptation in done),
-            *filter(None, map(self.added_sentence, self.last)),
-            *filter(None, (self.cka_sentence(model.name) for model in self.recipe.everything)),
-            *(average.sentence for average in self.averages),
+            *(() if self.zoo is None else (drops_table(self.zoo),)),
+            *((effects_table(self.effects, self.level),) if self.effects else ()),
+            *((self.cka_table,) if self.cka else ()),
+            *(average.table for average in self.averages),
+            *(one.table for done in self.adaptations.values() for one in done),
+            *((pretrainings_table(self.pretrainings),) if self.pretrainings else ()),
         )
 
-    def added_sentence(self, rows: Sequence[RecipeRow]) -> str:
-        """Return what the steps before the task add to one model, in words; empty where that is not known.
-
-        A few layers are named one by one with the interval of each; of more only those whose joint interval (Bonferroni
-        over the layers) excludes 0, with that.
-        """
-        effects = [(row, row.added) for row in rows if row.added is not None]
-        if not effects:
-            return ""
-        first, primary = effects[0][0], effects[0][0].outcome.primary
-        steps = ", then ".join(
-            step.label if isinstance(step, AdaptStep) else step.task.step for step in self.recipe.before
+    @property
+    def sources(self) -> dict[str, str]:
+        """How models were fine-tuned, on what, and versions."""
+        budgets = "; ".join(
+            f"{name}: {counted(how.epochs, 'epoch')}, peak learning rate {how.learning_rate:g}, batches of "
+            f"{how.batch_size}"
+            for name, how in self.recipe.budgets.items()
         )
-        what = f"{short_name(first.model)}: {steps} first adds"
-        unit = f"{metric_title(primary)} x 100 on {first.task}"
-        joint = 1 - (1 - self.level) / len(effects)
-        alone = len(effects) <= LISTED
-        stated = [(row, effect if alone else _jointly(effect, joint, primary)) for row, effect in effects]
-        named = [(row, effect) for row, effect in stated if alone or effect.sign]
-        if not named:
-            return f"{what} nothing significant at any of {len(effects)} layers ({unit})."
-        texts = [f"{effect.value:+.2f} {_ends(effect.interval)} at layer {row.outcome.layer}" for row, effect in named]
-        seeds = counted(len(first.outcome.seeds), "seed")
-        seeds += " after one adaptation" if self.recipe.of(AdaptStep) else ""
-        together = "" if len(effects) <= LISTED else f" for all {len(effects)} layers together"
-        about = f"{in_percent(self.level)} intervals{together} {drawn_anew(effects[0][1])}"
-        return f"{what} {', '.join(texts)} ({unit}, {about}, {seeds})."
-
-    def cka_sentence(self, model: str) -> str:
-        """Return how far the last layer kept of a model is from what it was, in words; empty without CKA."""
-        of = [one for one in self.cka if one.model == model and one.after and one.other is None]
-        last = {(one.after, one.kept): one for one in of}  # the last one of each training is its last layer
-        texts = [
-            f"{one.value:.2f}{f' {_ends(one.interval)}' if one.interval else ''} at layer {one.layer} after {one.after}"
-            for one in last.values()
-        ]
-        if len(texts) > LISTED:
-            values = dict(zip((one.value for one in last.values()), texts, strict=True))
-            texts = [f"from {values[min(values)]}", f"to {values[max(values)]}"]
-        return f"{short_name(model)}: CKA of the last layer kept with before: {', '.join(texts)}." if texts else ""
-
-    @property
-    def heading(self) -> str:
-        """The first sentence in a few words, or which layer is best."""
-        if self.sentences:
-            return clauses(self.sentences[0])[0]
-        best = [(rows[0].model, best_by_validation([row.outcome for row in rows]).layer) for rows in self.last]
-        return f"Best by validation: {listed([f'layer {layer} of {short_name(model)}' for model, layer in best])}"
-
-    @property
-    def parts(self) -> tuple[Table | str, ...]:
-        """What a terminal shows: sentences, the table, averages, and what failed."""
-        failed = (f"failed: {failure['model']}: {failure['reason']}" for failure in self.failures)
-        tables = (part for average in self.averages for part in ("", average.table.titled))
-        said = (*self.sentences, "") if self.sentences else ()
-        return (*said, self.table, *tables, *failed)
-
-    @property
-    def summary(self) -> str:
-        """The result in one line."""
-        runs = sum(len(row.outcome.seeds) for row in self.rows)
-        return f"{self.recipe.name}: {counted(runs, 'run')} of {counted(len(self.recipe.everything), 'model')}"
-
-    # ---- page ------------------------------------------------------------------------------------------------------
-
-    @property
-    def page(self) -> dict[str, Any]:
-        """What its page has besides its table, see `declared_page`."""
-        recipe, effects = self.recipe, self.effects
-        best = [(rows[0], best_by_validation([row.outcome for row in rows])) for rows in self.last]
         return {
-            "kind": "recipe",
-            "about": recipe.name,
-            "lead": self.sentences,
-            "facts": (
-                counted(len(recipe.everything), "model"),
-                *(
-                    f"{short_name(row.model)} on {row.task}: {numbers.number(of.mean)} at layer {of.layer}"
-                    for row, of in best[:LISTED]
-                ),
-            ),
-            "fatal": tuple(f"{failure['model']} is left out: {failure['reason']}" for failure in self.failures),
-            "account": self.notes,
-            "sections": {
-                "Does the last layer drop?": () if self.zoo is None else (drops_table(self.zoo),),
-                "What the objective changes": (effects_table(effects, self.level),) if effects else (),
-                "CKA before and after": (self.cka_table,) if self.cka else (),
-                "Averages": tuple(average.table for average in self.averages),
-                "Adaptation": tuple(one.table for done in self.adaptations.values() for one in done),
-                "Pretraining": (pretrainings_table(self.pretrainings),) if self.pretrainings else (),
-            },
-            "sources": {
-                "Budgets": "; ".join(
-                    f"{name}: {counted(how.epochs, 'epoch')}, peak learning rate {how.learning_rate:g},"
-                    f" batches of {how.batch_size}"
-                    for name, how in recipe.budgets.items()
-                ),
-                "Computed on": self.computed_on,
-                "Versions": ", ".join(f"{name} {version}" for name, version in self.versions.items()),
-                "Created": self.created,
-            },
+            "Tasks": "; ".join(self.notes),
+            "Budgets": budgets,
+            "Computed on": self.computed_on,
+            "Versions": ", ".join(f"{name} {version}" for name, version in self.versions.items()),
+            "Created": self.created,
         }
 
     @property
@@ -421,10 +417,6 @@ class RecipeResult(Shown):
         )
 
 
-def _ends(ends: tuple[float, float]) -> str:
-    return f"[{ends[0]:.2f}, {ends[1]:.2f}]"
-
-
 def _after(one: RecipeCKA) -> str:
     if not one.after:
         return "before"
@@ -451,7 +443,7 @@ def drops_table(zoo: Zoo) -> Table:
             ),
             true("drop"),
         ),
-        title="Drops",
+        title="Does the last layer drop?",
         marks=tuple("drop" if true.drop else None for _, _, true in rows),
         charts=tuple(_drop_charts(rows)),
     )
@@ -483,11 +475,5 @@ def pretrainings_table(pretrainings: dict[str, Pretraining]) -> Table:
             column("seconds", form=".0f"),
             *(Column(name, tuple(losses.get(name) for losses in last), form=".3f") for name in names),
         ),
-        title="What was measured",
+        title="Pretraining",
     )
-
-
-def _jointly(effect: Interval, level: float, metric: str) -> Interval:
-    """Return a difference of scores at another level of confidence, inside what it can be."""
-    wider = effect.at(level)
-    return replace(wider, interval=bounded(metric, wider.interval, difference=True))

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outcomes import run_items
 from layerprobe.finetuning.saved import MODEL
 from layerprobe.finetuning.tuning import finetune
+from layerprobe.finetuning.values import best_by_validation
 from layerprobe.lab.pretraining.run import adapt
 from layerprobe.lab.recipe import AverageStep, Recipe, RecipeModel
 from layerprobe.lab.results import RecipeResult, RecipeRow
@@ -27,7 +29,7 @@ from layerprobe.stats.crossed import crossed
 from layerprobe.tasks.loading import load_corpus, load_settings
 from tests.lab.recipes import ADAPTATION, FAST, adaptation, chain, numbers, task, whole_chain, words
 from tests.models import given, save_tiny
-from tests.shown import assert_shows_itself
+from tests.results.contract import assert_keeps_contract
 
 
 def stored(recipe: Recipe) -> list[tuple[int, int]]:
@@ -89,9 +91,15 @@ def test_what_is_added_is_the_paired_difference_over_seeds(whole: RecipeResult, 
         differences = [by_hand["pairs"][layer, s] - by_hand["direct"][layer, s] for s in (0, 1)]
         psi = np.stack([by_hand["influences"][layer, s] for s in (0, 1)])
         assert row.added == crossed(differences, psi, level=0.95, metric="spearman", unit="pair")
-    (told,) = (line for line in whole.sentences if " first adds " in line)
-    assert told.count(" at layer ") == 2
-    assert told.endswith("95% intervals over new pairs and new seeds, 2 seeds after one adaptation).")
+    best = best_by_validation([row.outcome for row in rows_of(whole, PAIRS)])
+    conclusion, added = whole.conclusion, next(row.added for row in rows_of(whole, PAIRS) if row.outcome is best)
+    assert added is not None
+    assert (conclusion.case, conclusion.names["layer"]) == ("added", best.layer)
+    assert (conclusion.facts["added"].value, conclusion.facts["added"].interval) == (added.value, added.interval)
+    assert conclusion.facts["added"].over == ("24 pairs", "2 seeds")
+    assert conclusion.facts["alone"].value == pytest.approx(
+        statistics.fmean(scores(rows_of(whole, PAIRS, alone=True))[best.layer])
+    )
 
 
 @pytest.mark.slow
@@ -112,9 +120,16 @@ def test_a_reference_of_another_depth_is_met_at_the_depth_of_the_whole_model(
     assert [one.other_layer for one in of if one.kept == 1] == [0, 2]
 
 
-def test_it_shows_itself_and_reads_back(whole: RecipeResult, tmp_path: Path) -> None:
+def test_it_shows_itself_and_reads_back(whole: RecipeResult) -> None:
     assert from_json(RecipeResult, to_json(whole)) == whole
-    assert_shows_itself(whole, tmp_path)
+    assert_keeps_contract(whole, long_names=True)
+
+
+def test_an_adaptation_whose_loss_does_not_fall_has_failed(whole: RecipeResult) -> None:
+    ((done,),) = whole.adaptations.values()
+    assert_keeps_contract(done, is_read=False)
+    assert done.verdict == "decided"
+    assert dataclasses.replace(done, metrics=done.metrics[::-1]).verdict == "failed"
 
 
 @pytest.mark.slow
@@ -176,7 +191,18 @@ def test_averages_are_of_each_model_and_task(model: Path, data: Path, tmp_path: 
 
 def test_one_seed_has_an_interval_over_items_alone(model: Path, data: Path, tmp_path: Path) -> None:
     result = run_recipe(chain(model, data, tmp_path, words(data), seeds=(4,)))
-    assert "over new pairs only, as there is one seed, 1 seed)" in result.sentences[0]
+    assert result.facts["added"].over == ("24 pairs",)
+
+
+@pytest.mark.parametrize(("value", "verdict"), [(3.0, "decided"), (-3.0, "failed"), (0.5, "undecided")])
+def test_training_first_that_costs_points_has_failed(whole: RecipeResult, value: float, verdict: str) -> None:
+    def moved(row: RecipeRow) -> RecipeRow:
+        if row.added is None:
+            return row
+        added = dataclasses.replace(row.added, value=value, interval=(value - 1, value + 1))
+        return dataclasses.replace(row, added=added)
+
+    assert dataclasses.replace(whole, rows=tuple(map(moved, whole.rows))).verdict == verdict
 
 
 def test_the_command(layerprobe: Any, model: Path, data: Path, tmp_path: Path) -> None:

@@ -19,9 +19,10 @@ from layerprobe.lab.dropbench.zoo import read_zoo
 from layerprobe.lab.recipe import Recipe, RecipeModel, RecipeTask
 from layerprobe.lab.results import RecipeResult
 from layerprobe.lab.run import plan_recipe, run_recipe
-from layerprobe.results.page import declared_page, render
+from layerprobe.results.document import render
 from layerprobe.tasks.values import TaskSettings
 from tests.lab.recipes import SMALL, chain, study
+from tests.results.contract import assert_keeps_contract
 
 
 def entries(result: RecipeResult) -> tuple[Any, ...]:
@@ -53,13 +54,29 @@ def test_files_read_back(result: RecipeResult, folder: Path) -> None:
     assert len(bench_predictors(read_zoo(folder / "zoo.json"), strategies=(), draws=5).budgets) == 2
 
 
-def test_sentences_answer_for_every_objective_and_budget(result: RecipeResult) -> None:
-    assert len(result.sentences) == 4
-    assert result.sentences[0].startswith("rtd, gentle: ")
-    assert result.sentences[0].endswith(", 2 pairs).")
-    page = render(declared_page(result))
-    assert "models drop." in page
+def test_every_objective_is_compared_with_its_twin_under_every_budget(result: RecipeResult) -> None:
+    assert_keeps_contract(result, long_names=True)
+    conclusion = result.conclusion
+    assert (conclusion.case, conclusion.names["objective"], conclusion.names["budget"]) == (
+        "objective",
+        "rtd",
+        "gentle",
+    )
+    others = [(check.names["objective"], check.names["budget"]) for check in conclusion.checks]
+    assert others == [("rtd", "fast"), ("random", "gentle"), ("random", "fast")]
+    assert conclusion.facts["difference"].value == result.effects[0].mean
+    assert conclusion.facts["pairs"].value == 2
+    page = render(result)
+    assert "Does the last layer drop?" in page
     assert "Differences from the MLM twin" in page
+
+
+def test_a_pretraining_whose_loss_does_not_fall_has_failed(result: RecipeResult) -> None:
+    for done in result.pretrainings.values():
+        assert_keeps_contract(done, is_read=False)
+    done = result.pretrainings["s-rtd-seed1"]
+    assert dataclasses.replace(done, metrics=done.metrics[::-1]).verdict == "failed"
+    assert result.pretrainings["s-random-seed0"].conclusion.case == "untrained"
 
 
 def test_a_second_time_nothing_is_made(result: RecipeResult, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +206,7 @@ def test_every_model_and_task_becomes_an_entry(tmp_path: Path) -> None:
         np.testing.assert_allclose(np.array(tuned.epochs).max(axis=2), tuned.validation)
         assert len(tuned.halves) == 2
     assert {(each.task, len(each.values)) for each in result.effects} == {("words", 2), ("pairs.csv", 2)}
-    assert result.sentences[1].startswith("rtd, fast, pairs.csv: ")
+    assert result.conclusion.checks[0].names == {"objective": "rtd", "task": "pairs.csv", "budget": "fast"}
 
 
 @pytest.mark.slow

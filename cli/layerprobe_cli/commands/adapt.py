@@ -55,4 +55,4 @@ def adapt(
         checkpoint_every=checkpoint_every,
         overwrite=overwrite,
     )
-    return Done(result=adaptation, parts=[adaptation.table], warnings=adaptation.warnings, files={"Folder": out})
+    return Done(result=adaptation, files={"Folder": out})

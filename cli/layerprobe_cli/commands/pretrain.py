@@ -108,8 +108,7 @@ def pretrain(
         out, texts, **settings, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every, overwrite=overwrite
     )
     generator = out / "generator"
-    folder = f"{out}{f', generator: {generator}' if generator.is_dir() else ''}"
-    return Done(result=pretraining, parts=[pretraining.table] if pretraining.metrics else [], files={"Folder": folder})
+    return Done(result=pretraining, files={"Folder": out} | ({"Generator": generator} if generator.is_dir() else {}))
 
 
 def _texts(corpus: list[str], column: str | None) -> TextFile | Literal["language"]:

@@ -11,10 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from layerprobe.context import duration
-from layerprobe.encoders.model import ModelDescription
+from layerprobe.encoders.model import ModelDescription, described
 from layerprobe.errors import DataError
+from layerprobe.files.serialisation import to_dict
 from layerprobe.registry import Registry
+from layerprobe.results.charts import Chart, Line, Quantity
+from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
+from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table, columns_of
 from layerprobe.training.values import StepMetrics, check_protocol, masking_in_range
 
@@ -203,8 +206,20 @@ class PretrainingProtocol:
         return self.size.scaled(self.generator_size) if self.has_generator else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pretraining:
+def _made_by(training: Pretraining | Adaptation) -> dict[str, str]:
+    """Return the settings of a training, where and by which versions it was made."""
+    settings = to_dict(training.protocol).items()
+    return {
+        "Settings": ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings),
+        "Seed": str(training.seed),
+        "Computed on": training.computed_on,
+        "Versions": ", ".join(f"{name} {version}" for name, version in training.versions.items()),
+        "Created": training.created,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Pretraining(Shown):
     """A pretrained small encoder: its settings and its metrics during training."""
 
     protocol: PretrainingProtocol
@@ -246,18 +261,54 @@ class Pretraining:
     """What a user of the model should know, in plain words."""
 
     @property
+    def conclusion(self) -> Conclusion:
+        """Whether the first of its losses on held-out sequences fell."""
+        counts = {"tokens": self.n_tokens, "rate": round(self.tokens_per_second), "texts": self.n_texts}
+        facts = {
+            "encoder": Fact(value=self.encoder_parameters, unit="parameters"),
+            **{name: Fact(value=count, unit="count") for name, count in counts.items()},
+            "steps": Fact(value=self.protocol.steps if self.metrics else 0, unit="count"),
+            "seconds": Fact(value=self.seconds, unit="seconds"),
+        }
+        losses = [loss for step in self.metrics if (loss := step.held_out.get(self.losses[0])) is not None]
+        if losses:
+            first, last = (Fact(value=loss, unit="number", better="lower") for loss in (losses[0], losses[-1]))
+            facts = {"loss": last, "first": first} | facts
+        return Conclusion(
+            kind="pretrain",
+            case="pretrained" if losses else "untrained",
+            verdict=Verdict.FAILED if losses and losses[-1] >= losses[0] else Verdict.DECIDED,
+            subject=(self.protocol.objective, self.corpus),
+            facts=facts,
+            names={"objective": self.protocol.objective, "about": OBJECTIVES[self.protocol.objective].about},
+        )
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """Names of the losses of the held-out sequences; none where nothing is trained."""
+        return tuple(name for name in self.metrics[-1].held_out if name.endswith("loss")) if self.metrics else ()
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The corpus, settings and versions."""
+        return {"Corpus": f"{self.corpus} (sha256 {self.corpus_digest})"} | _made_by(self)
+
+    @property
     def table(self) -> Table:
         """A row an evaluation: losses and rates of the held-out sequences; empty where nothing is trained."""
         column, names = columns_of(self.metrics), self.metrics[-1].held_out if self.metrics else ()
-        rates = (column(name, lambda step, name=name: step.held_out.get(name), form=".4f") for name in names)
-        return Table(
-            columns=(column("step"), *rates),
-            title="Pretraining",
-            notes=(
-                f"\n{self.protocol.steps:,} steps, {self.n_tokens:,} tokens, {self.tokens_per_second:,.0f} tokens/s, "
-                f"{duration(self.seconds)} on {self.computed_on}",
-            ),
+        rates = (
+            column(
+                name,
+                lambda step, name=name: step.held_out.get(name),
+                form=".4f",
+                quantity=Quantity("nats, held-out sequences", best="lower") if name in self.losses else None,
+                more=place > 2,
+            )
+            for place, name in enumerate(names)
         )
+        chart = Chart(lines=tuple(map(Line, self.losses)), name="pretraining", x="step")
+        return Table(columns=(column("step"), *rates), title="Pretraining", charts=(chart,) if self.losses else ())
 
 
 # ---- adaptation: masked language modelling of a model that is there ----------------------------------------------
@@ -305,8 +356,8 @@ class AdaptationProtocol:
         check_protocol(self, checks, example="text")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adaptation:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Adaptation(Shown):
     """A model after continued masked-language-model pretraining on your own texts, and its losses."""
 
     model: ModelDescription
@@ -346,13 +397,41 @@ class Adaptation:
         return tuple(loss for step in self.metrics if (loss := step.held_out["mlm_loss"]) is not None)
 
     @property
+    def conclusion(self) -> Conclusion:
+        """Whether the loss on held-out texts fell."""
+        first, last = self.losses[0], self.losses[-1]
+        return Conclusion(
+            kind="adapt",
+            case="adapted",
+            verdict=Verdict.DECIDED if last < first else Verdict.FAILED,
+            subject=(self.model.name, self.texts),
+            facts={
+                "loss": Fact(value=last, unit="number", split="held-out texts", better="lower"),
+                "first": Fact(value=first, unit="number", split="held-out texts", better="lower"),
+                "accuracy": Fact(value=self.metrics[-1].held_out["mlm_accuracy"] or 0.0, unit="share"),
+                "texts": Fact(value=self.n_texts, unit="count"),
+                "held_out": Fact(value=self.n_held_out, unit="count"),
+                "tokens": Fact(value=self.n_held_out_tokens, unit="count"),
+                "steps": Fact(value=self.steps, unit="count"),
+                "seconds": Fact(value=self.seconds, unit="seconds"),
+            },
+            checks=(Check(name="fresh head", passed=None),) if self.head == "fresh" else (),
+        )
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The model, the texts, settings and versions."""
+        return described(self.model) | _made_by(self) | {"Texts": self.texts}
+
+    @property
     def table(self) -> Table:
-        """One row per evaluation: loss and accuracy on masked tokens; below, what the model was trained on."""
+        """One row per evaluation: loss and accuracy on masked tokens."""
         column, loss = columns_of(self.metrics), columns_of(self.losses)
+        nats = Quantity("nats per masked token", best="lower")
         return Table(
             columns=(
                 column("step"),
-                loss("held_out_loss", float, title="held-out loss", form=".4f"),
+                loss("held_out_loss", float, title="held-out loss", form=".4f", quantity=nats),
                 loss("perplexity", lambda loss: math.exp(min(loss, 100)), form=".1f"),
                 column(
                     "held_out_accuracy",
@@ -360,17 +439,14 @@ class Adaptation:
                     title="accuracy",
                     form=lambda share: f"{100 * share:.1f} %",
                 ),
-                column("train_loss", lambda step: step.train.get("mlm_loss"), title="training loss", form=".4f"),
+                column(
+                    "train_loss",
+                    lambda step: step.train.get("mlm_loss"),
+                    title="training loss",
+                    form=".4f",
+                    quantity=nats,
+                ),
             ),
             title=f"Adaptation to {self.texts}",
-            notes=(
-                f"{self.n_held_out_tokens:,} masked tokens of {self.n_held_out:,} held-out texts; "
-                f"{self.n_texts:,} texts to train on, {self.seconds:.0f} s",
-            ),
+            charts=(Chart(lines=(Line("held_out_loss"), Line("train_loss")), name="adaptation", x="step"),),
         )
-
-    @property
-    def sentence(self) -> str:
-        """How the held-out loss changed, as a sentence."""
-        first, last = self.losses[0], self.losses[-1]
-        return f"Adaptation: {self.steps} steps, held-out loss {first:.3f} to {last:.3f}"

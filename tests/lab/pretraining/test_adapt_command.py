@@ -27,12 +27,13 @@ def test_the_folder_is_a_model_of_every_other_command(
     done = layerprobe("lab", "adapt", folder, "--texts", texts, "--out", out, *QUICK, "--evaluate-every", "2")
     assert done.code == 0, done.err
     lines = done.out.splitlines()
-    assert lines[0].split("  ")[0] == "step"
-    assert [line.split()[0] for line in lines[2:5]] == ["0", "2", "4"]
-    assert lines[-1] == f"Folder: {out}"
+    assert lines[0].startswith("Loss falls from ")
+    assert [line.split()[0] for line in lines if line.startswith("   ")] == ["0", "2", "4"]
+    assert f"Folder: {out}" in lines
     assert "warning: the checkpoint lacks 6 weights of the head" in done.err
     again = layerprobe("lab", "adapt", folder, "--texts", texts, "--out", out, *QUICK, "--json")
-    assert again.json == unsealed(json.loads((out / "adaptation.json").read_text()))[0]
+    record = {name: value for name, value in again.json.items() if name != "conclusion"}
+    assert record == unsealed(json.loads((out / "adaptation.json").read_text()))[0]
     plain = tmp_path / "plain.txt"
     plain.write_text("\n".join(TEXTS))
     found = layerprobe("compare", folder, out, "--texts", plain, "--json").json["comparisons"][0]
