@@ -186,7 +186,7 @@ def image(figure: go.Figure, kind: str) -> bytes:
 def _top(conclusion: Conclusion, warnings: Sequence[str]) -> Markup:
     """Return what is read first: the answer, how certain it is, four numbers, and what to do."""
     overline = " · ".join(filter(None, ("layerprobe", words.subject(conclusion), words.cost(conclusion))))
-    certainty = words.certainty(conclusion)
+    certainty, sentence = words.certainty(conclusion), words.sentence(conclusion)
     tiles = [element("p", element("b", number), " ", numbers.typeset(what)) for number, what in words.tiles(conclusion)]
     cards = []
     for step in conclusion.steps:
@@ -201,7 +201,7 @@ def _top(conclusion: Conclusion, warnings: Sequence[str]) -> Markup:
         element("p", overline, class_="overline"),
         element("h1", words.headline(conclusion)),
         element("p", certainty, class_=f"pill {conclusion.verdict.name.lower()}") if certainty else None,
-        element("p", words.sentence(conclusion), class_="sentence"),
+        element("p", sentence, class_="sentence") if sentence else None,
         element("aside", element("h2", "Warnings"), listed(warnings), class_="warnings") if warnings else None,
         element("div", *tiles, class_=f"tiles{bad}") if tiles else None,
         element("div", *cards, class_="cards") if cards else None,
