@@ -75,7 +75,7 @@ def reproduce(
         seeds=listed,
         options=Model(device=device, cache_dir=cache_dir),
     )
-    return Done(result=done, parts=[done.table.titled])
+    return Done(result=done)
 
 
 def _in_place(models: str | None) -> dict[str, str] | None:

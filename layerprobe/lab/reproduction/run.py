@@ -1,6 +1,6 @@
 """Reproduces an experiment of the paper beside its figures; finished runs are loaded, not repeated."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
@@ -15,6 +15,7 @@ from layerprobe.finetuning.tuning import PAPER_SEEDS
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.lab.recipe import AdaptStep, Recipe, RecipeTask, load_recipe
 from layerprobe.lab.reproduction.paper import (
+    FIRST_STEPS,
     Before,
     Experiment,
     FirstSteps,
@@ -22,16 +23,18 @@ from layerprobe.lab.reproduction.paper import (
     PaperScores,
     experiment,
     millions,
-    not_run,
     notes_on,
     run_models,
     run_name,
     trained,
 )
 from layerprobe.lab.run import plan_recipe, run_recipe
-from layerprobe.metrics.names import metric_title
+from layerprobe.metrics.names import metric_title, points
 from layerprobe.prediction.rules import plateau_rule
-from layerprobe.results.table import Column, Table, columns_of, interval_title
+from layerprobe.results.charts import Chart, Line, Quantity
+from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
+from layerprobe.results.shown import Shown
+from layerprobe.results.table import Table, columns_of, interval_title
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.stats.values import pareto_front, seed_scores
 from layerprobe.tasks.kind import KINDS
@@ -52,8 +55,8 @@ ReproducedScore = dict[str, Any]
 deviations of our seeds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reproduction:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Reproduction(Shown):
     """A reproduced experiment."""
 
     experiment: str
@@ -67,71 +70,121 @@ class Reproduction:
     """In place of scores, where the experiment shows CKA."""
     front: dict[Literal["paper", "ours"], tuple[tuple[str, int], ...]]
     """Models and layers that no other beats in parameters and primary test score, where the experiment shows that."""
-    sentence: str
-    """How near it is to the paper."""
     notes: tuple[str, ...]
     """What was chosen or replaced here."""
     level: float
     """Of the intervals."""
 
     @property
-    def table(self) -> Table:
-        """One row per score by the primary metric, or per pair and layer; below, how close they are to the paper."""
-        what = "CKA" if self.pairs else f"{metric_title(self.primary)} x 100"
-        fronts = {
-            f"No other is both smaller and better, by {'the paper' if whose == 'paper' else 'ours'}": (
-                ", ".join(f"{model} at layer {layer}" for model, layer in points) or "nothing"
-            )
-            for whose, points in self.front.items()
-        }
-        return Table(
-            columns=self._pair_columns if self.pairs else self._score_columns,
-            title=f"{what} on {self.task}; paper: {self.source} of arXiv 2402.13130",
-            notes=(
-                f"\n{self.sentence}",
-                *(f"{what}: {points}" for what, points in fronts.items()),
-                *not_run(score["before"] for score in self.scores if score["ours"] is None),
-                *(f"note: {note}" for note in self.notes),
-            ),
+    def conclusion(self) -> Conclusion:
+        """How many of our test scores are near the paper's, or how many pairs bear out its claim."""
+        tested = [score for score in self.scores if _is_tested(score, self.primary) and score["difference"] is not None]
+        judged = [score["deviations"] for score in tested if score["deviations"] is not None]
+        right = sum(abs(deviation) <= NEAR for deviation in judged)
+        case, n = "scores" if judged else "one seed" if tested else "no figure", len(judged)
+        if self.pairs:
+            case, right, n = "pairs", sum(pair.bears_out for pair in self.pairs), len(self.pairs)
+        facts = {"right": Fact(value=right, unit="count"), "all": Fact(value=n, unit="count")}
+        names: dict[str, object] = {}
+        if tested:
+            farthest = max(tested, key=lambda score: abs(score["difference"]))
+            facts |= {
+                "difference": Fact(value=farthest["difference"], split="test"),
+                "near": Fact(value=NEAR, unit="tolerance"),
+            }
+            names = {name: farthest[name] for name in ("model", "layer")} | {"before": farthest["before"] or ""}
+        return Conclusion(
+            kind="reproduce",
+            case=case,
+            verdict=_verdict(right, n),
+            subject=(self.experiment, self.task, self.source),
+            facts=facts,
+            names=names,
+            checks=tuple(self._checks()),
         )
 
+    def _checks(self) -> Iterator[Check]:
+        """Yield what was not run, and which models no other beats."""
+        for before in dict.fromkeys(score["before"] for score in self.scores if score["ours"] is None):
+            if before:
+                yield Check(name="step not run", passed=False, names={"step": before, "option": FIRST_STEPS[before]})
+        for whose, best in self.front.items():
+            listing = ", ".join(f"{model} at layer {layer}" for model, layer in best) or "nothing"
+            yield Check(name="front", passed=None, names={"whose": FRONTS[whose], "points": listing})
+
     @property
-    def _score_columns(self) -> tuple[Column, ...]:
+    def sources(self) -> dict[str, str]:
+        """The paper, and what was chosen or replaced."""
+        return {"Paper": f"{self.source} of arXiv 2402.13130", "Task": self.task, "Models": "; ".join(self.notes)}
+
+    @property
+    def table(self) -> Table:
+        """One row per score by the primary metric, or per pair and layer."""
+        return self._pairs_table if self.pairs else self._scores_table
+
+    @property
+    def _scores_table(self) -> Table:
         scores = [score for score in self.scores if score["metric"] == self.primary]
         column, ours = columns_of(scores), columns_of(score["ours"] for score in scores)
-        return (
-            column("model", lambda score: run_name(score["model"], score["runs_model"], score["random_init"])),
-            column("layer", itemgetter("layer")),
-            column("how", lambda score: trained(score["before"])),
-            column("split", itemgetter("split")),
-            column("paper", itemgetter("paper"), form=".2f"),
-            ours("ours", lambda ours: ours.mean, form=".2f"),
-            ours("std", form=".2f"),
-            ours("interval", title=interval_title(self.level), form=".2f", interval=True),
-            column("difference", itemgetter("difference"), form="+.2f"),
-            column("deviations", itemgetter("deviations"), title="in std", form="+.1f"),
-            ours("by_seed", lambda ours: ours.values, form=".2f"),
-            column("state", lambda score: None if score["ours"] else "not run"),
+        one_step, metric = len({score["before"] for score in scores}) == 1, points(self.primary, "test")
+        return Table(
+            columns=(
+                column("model", lambda score: run_name(score["model"], score["runs_model"], score["random_init"])),
+                column("layer", itemgetter("layer")),
+                column("how", lambda score: trained(score["before"]), more=one_step),
+                column("split", itemgetter("split"), more=True),
+                column("paper", itemgetter("paper"), form=".2f", quantity=metric),
+                ours("ours", lambda ours: ours.mean, form=".2f", quantity=metric),
+                ours("std", form=".2f", more=True),
+                ours("interval", title=interval_title(self.level), form=".2f", interval=True, more=not one_step),
+                column("difference", itemgetter("difference"), form="+.2f"),
+                column("deviations", itemgetter("deviations"), title="in std", form="+.1f", more=True),
+                ours("by_seed", lambda ours: ours.values, form=".2f", more=True),
+                column("state", lambda score: None if score["ours"] else "not run", more=True),
+            ),
+            title=f"{metric_title(self.primary)} x 100 on {self.task}",
+            charts=(
+                Chart(
+                    lines=(Line("ours", interval="interval"), Line("paper", joined=False, mark="diamond")),
+                    name="scores",
+                    by="model how",
+                    where=(("split", "test"),),
+                ),
+            ),
         )
 
     @property
-    def _pair_columns(self) -> tuple[Column, ...]:
+    def _pairs_table(self) -> Table:
         column = columns_of((pair, layer) for pair in self.pairs for layer in range(len(pair.curve)))
-        return (
-            column("pair", lambda row: row[0].names, title="model and reference"),
-            column("layer", lambda row: row[1]),
-            column("cka", lambda row: row[0].curve[row[1]], title="CKA", form=".4f"),
-            column(
-                "interval",
-                lambda row: (row[0].lower[row[1]], row[0].upper[row[1]]),
-                title=interval_title(self.level),
-                form=".4f",
-                interval=True,
+        return Table(
+            columns=(
+                column("pair", lambda row: row[0].names, title="model and reference"),
+                column("layer", lambda row: row[1]),
+                column("cka", lambda row: row[0].curve[row[1]], title="CKA", form=".4f", quantity=Quantity("CKA")),
+                column(
+                    "interval",
+                    lambda row: (row[0].lower[row[1]], row[0].upper[row[1]]),
+                    title=interval_title(self.level),
+                    form=".4f",
+                    interval=True,
+                ),
+                column("biased", lambda row: row[0].biased[row[1]], title="biased CKA", form=".4f", more=True),
+                column("flag", lambda row: "drop" if row[1] in row[0].drop_layers else None),
+                column("paper", lambda row: _paper_score(*row), title="paper's Spearman", form=".2f"),
             ),
-            column("biased", lambda row: row[0].biased[row[1]], title="biased CKA", form=".4f"),
-            column("flag", lambda row: "drop" if row[1] in row[0].drop_layers else None),
-            column("paper", lambda row: _paper_score(*row), title="paper's Spearman", form=".2f"),
+            title=f"CKA on {self.task}",
+            charts=(Chart(lines=(Line("cka", interval="interval"),), name="cka", by="pair", band=True),),
         )
+
+
+FRONTS = {"paper": "the paper", "ours": "ours"}
+
+
+def _verdict(right: int, n: int) -> Verdict:
+    """Return whether all of some figures are as the paper's; failed where fewer than half are."""
+    if not n:
+        return Verdict.UNDECIDED
+    return Verdict.DECIDED if right == n else Verdict.FAILED if 2 * right < n else Verdict.UNDECIDED
 
 
 def reproduce(
@@ -159,14 +212,12 @@ def reproduce(
     pairs: tuple[Pair, ...] = ()
     if chosen.pairs:
         pairs = _compared(chosen, run, loaded, options=options)
-        sentence = f"{sum(pair.bears_out for pair in pairs)} of {len(pairs)} pairs bear out the paper's claim."
     else:
         settings = {"tasks": (RecipeTask(settings=task),), "seeds": tuple(seeds), "options": options}
         steps: dict[Before | None, Sequence[str]] = {None: ()}
         steps |= {before: files for before, files in data.items() if files}
         recipes = {before: _recipe(name, before, run, files, settings) for before, files in steps.items()}
         scores = _fine_tuned(chosen, run, {before: one for before, one in recipes.items() if one}, loaded)
-        sentence = nearness([score for score in scores if _is_tested(score, loaded.primary)])
     return Reproduction(
         experiment=name,
         source=chosen.source,
@@ -175,7 +226,6 @@ def reproduce(
         scores=scores,
         pairs=pairs,
         front=_front(scores, loaded.primary) if chosen.shows == "front" else {},
-        sentence=sentence,
         notes=notes_on(chosen, run),
         level=current().level,
     )
@@ -255,21 +305,6 @@ def reproduced_score(
         "difference": difference,
         "deviations": None if difference is None or ours is None or not ours.std else difference / ours.std,
     }
-
-
-def nearness(scores: Sequence[ReproducedScore]) -> str:
-    """Say how close our scores are to the paper's."""
-    compared = [score for score in scores if score["difference"] is not None]
-    if not compared:
-        return "The paper gives no figure to compare with."
-    farthest = max(compared, key=lambda score: abs(score["difference"]))
-    after = f" after {farthest['before']}" if farthest["before"] else ""
-    far = f"the farthest is {farthest['model']} at layer {farthest['layer']}{after}, by {farthest['difference']:+.2f}"
-    deviations = [score["deviations"] for score in compared if score["deviations"] is not None]
-    if not deviations:
-        return f"With one seed, or equal ones, no difference can be judged; {far}."
-    near = sum(abs(deviation) <= NEAR for deviation in deviations)
-    return f"{near} of {len(deviations)} test scores lie within {NEAR:g} standard deviations of our seeds; {far}."
 
 
 def _front(

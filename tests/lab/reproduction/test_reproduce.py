@@ -22,19 +22,12 @@ from layerprobe.lab.reproduction.paper import (
     plan_experiment,
     run_models,
 )
-from layerprobe.lab.reproduction.run import (
-    FILES,
-    RECIPES,
-    ReproducedScore,
-    Reproduction,
-    nearness,
-    reproduce,
-    reproduced_score,
-)
+from layerprobe.lab.reproduction.run import FILES, RECIPES, ReproducedScore, Reproduction, reproduce, reproduced_score
 from layerprobe.stats.values import seed_scores
 from layerprobe.tasks.values import TaskSettings
 from tests.cli.conftest import Layerprobe, layerprobe, pairs_file  # noqa: F401
 from tests.models import save_tiny
+from tests.results.contract import assert_keeps_contract
 
 ELECTRA = "google/electra-base-discriminator"
 BERT = "google-bert/bert-base-cased"
@@ -201,15 +194,23 @@ def reproduced(test: tuple[float, ...], paper: float | None) -> ReproducedScore:
 def test_a_difference_is_judged_by_the_deviation_of_our_seeds() -> None:
     near, far = reproduced((74.0, 75.0, 76.0), 76.9), reproduced((74.0, 75.0, 76.0), 77.1)
     assert (far["ours"].mean, far["ours"].std, far["deviations"]) == (75.0, 1.0, pytest.approx(-2.1))
-    assert nearness([near, far]) == (
-        "1 of 2 test scores lie within 2 standard deviations of our seeds; "
-        f"the farthest is {ELECTRA} at layer 3, by -2.10."
-    )
+    both = reproduction(near, far)
+    assert_keeps_contract(both, is_read=False)
+    assert (both.facts["right"].value, both.facts["all"].value) == (1, 2)
+    assert both.facts["difference"].value == pytest.approx(-2.1)
+    assert (both.conclusion.names["model"], both.conclusion.names["layer"]) == (ELECTRA, 3)
+    verdicts = [reproduction(*scores).verdict for scores in ((near,), (near, far), (near, far, far))]
+    assert verdicts == ["decided", "undecided", "failed"]
 
 
 def test_one_seed_is_not_judged() -> None:
-    assert nearness([reproduced((74.0,), 75.0)]).startswith("With one seed, or equal ones, no difference")
-    assert nearness([reproduced((74.0, 75.0), None)]) == "The paper gives no figure to compare with."
+    for score, case in ((reproduced((74.0,), 75.0), "one seed"), (reproduced((74.0, 75.0), None), "no figure")):
+        assert (reproduction(score).conclusion.case, reproduction(score).verdict) == (case, "undecided")
+
+
+def reproduction(*scores: ReproducedScore) -> Reproduction:
+    about: dict[str, Any] = {"experiment": "table2", "source": "Table 2", "task": "stsb", "notes": (), "level": 0.95}
+    return Reproduction(primary="spearman", scores=scores, pairs=(), front={}, **about)
 
 
 # ---- each runs on tiny models -----------------------------------------------------------------------------
@@ -234,9 +235,9 @@ def test_table_1_runs_tmft_alone_and_names_the_rest(
         ("domain adaptation", 7, 79.9, True),
     ]
     shown = layerprobe(*arguments)
-    assert "Not run: word similarity, then TMFT; give the data with --words FOLDER." in shown.out
-    assert "Not run: domain adaptation, then TMFT; give the data with --corpus FILE." in shown.out
-    assert any("76.71" in line and line.endswith("not run") for line in shown.out.splitlines())
+    assert "Not run: word similarity first; give its data with --words FOLDER" in shown.out
+    assert "Not run: domain adaptation first; give its data with --corpus FILE" in shown.out
+    assert any(line.endswith(" 76.71") for line in shown.out.splitlines()), "a row without a score of ours"
 
 
 @pytest.fixture
@@ -287,10 +288,9 @@ def test_table_1_runs_its_chains_by_the_protocols_of_the_paper(
 
     # only one of them, and nothing is done again
     shown = layerprobe(*arguments, "--words", words)
-    row = next(line for line in shown.out.splitlines() if "word similarity, then TMFT" in line and " test " in line)
     figures = [f"{after_words['paper']:.2f}", f"{after_words['ours']['mean']:.2f}"]
-    assert figures == row.split(" test ")[1].split()[:2]
-    assert "give the data with --corpus FILE" in shown.out
+    assert " ".join(figures) in " ".join(shown.out.split())
+    assert "give its data with --corpus FILE" in shown.out
     assert "--words FOLDER" not in shown.out
 
 
@@ -334,9 +334,9 @@ def test_a_language_says_seeds_interval_and_how_far(
         low, high = ours["interval"]
         assert low <= ours["mean"] <= high
         assert len(ours["values"]) == 2
-    text = layerprobe(*arguments).out
-    assert done["sentence"] in text
-    assert f"{tiny} was run in place of {model}" in text
+    shown = layerprobe(*arguments)
+    assert done["conclusion"]["headline"] in shown.out
+    assert f"{tiny} was run in place of {model}" in shown.err
 
 
 @pytest.mark.slow
@@ -349,7 +349,7 @@ def test_random_weights_are_others_than_the_trained_ones(
     random = layerprobe("lab", "reproduce", "random", *common).json
     trained = layerprobe("lab", "reproduce", "table2", *common).json
     assert [score["random_init"] for score in random["scores"]] == [0] * 6
-    assert random["sentence"] == "The paper gives no figure to compare with."
+    assert random["conclusion"]["headline"] == "The paper gives no figure"
     of_random, of_trained = (
         {score["layer"]: score["ours"]["mean"] for score in done["scores"] if score["split"] == "validation"}
         for done in (random, {"scores": [s for s in trained["scores"] if s["metric"] == "spearman"]})
@@ -366,7 +366,8 @@ def test_the_front_is_that_of_what_was_run(layerprobe: Layerprobe, pairs_file: P
     front = layerprobe(*arguments, "--json").json["front"]
     assert front["paper"] == [["google/bert_uncased_L-2_H-128_A-2", 2], [ELECTRA, 3]]
     assert front["ours"]
-    assert "by the paper: google/bert_uncased_L-2_H-128_A-2 at layer 2" in layerprobe(*arguments).out
+    text = " ".join(layerprobe(*arguments).out.split())
+    assert "by the paper: google/bert_uncased_L-2_H-128_A-2 at layer 2" in text
 
 
 def test_figure_3_compares_curves_with_the_paper_s_scores(
@@ -385,8 +386,7 @@ def test_figure_3_compares_curves_with_the_paper_s_scores(
         low <= value <= high for low, value, high in zip(pair["lower"], pair["curve"], pair["upper"], strict=True)
     )
     text = layerprobe(*arguments).out
-    assert done["sentence"] == f"{int(bool(pair['drop_layers']))} of 1 pairs bear out the paper's claim."
-    assert done["sentence"] in text
+    assert text.startswith(f"The claim holds for {int(bool(pair['drop_layers']))} of 1 pair")
     assert "78.14" in text
 
 
@@ -403,6 +403,7 @@ def test_intervals_have_the_level_that_is_asked_for(pairs_file: Path, tiny: str,
     assert score["ours"] == seed_scores((74.0, 75.0, 76.0), 0.8, metric="spearman")
     for each in (narrow, dataclasses.replace(narrow, pairs=(), scores=(score,))):
         assert [column.title for column in each.table.columns if column.interval] == ["80 % interval"]
+        assert_keeps_contract(each, is_read=False, long_names=True)
     assert from_json(Reproduction, to_json(done)) == done
 
 
