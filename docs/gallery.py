@@ -4,9 +4,8 @@ from pathlib import Path
 
 from layerprobe.comparison.values import Comparisons
 from layerprobe.files.serialisation import from_dict, parse_json
-from layerprobe.report.comparison import comparison_page
+from layerprobe.results.document import write_page
 from layerprobe.results.kept import load, save
-from layerprobe.results.page import write_page
 
 GALLERY = Path(__file__).parent / "gallery"
 
@@ -15,7 +14,8 @@ def main() -> None:
     """Write a page for each result."""
     save(load(GALLERY / "finding.json"), GALLERY / "finding.html")
     measured = parse_json((GALLERY / "compare.json").read_text(encoding="utf-8"))
-    write_page(comparison_page(*(from_dict(Comparisons, each) for each in measured)), GALLERY / "compare.html")
+    first, *others = (from_dict(Comparisons, each) for each in measured)
+    write_page(first, GALLERY / "compare.html", beside=others)
 
 
 if __name__ == "__main__":

@@ -70,6 +70,8 @@ class Done:
     """The same with what each does; by default those of the result."""
     beside: Sequence[Shown] = ()
     """Further results, printed below it and shown on its page."""
+    details: bool = False
+    """Whether the tables behind it are printed, too."""
     files: Mapping[str, object] = dataclasses.field(default_factory=dict)
     """What was written, by what it is."""
     failed: str = ""
@@ -214,6 +216,7 @@ class Call:
         about: dict[str, Any] = {
             "width": room if self.wide else min(WIDTH, room or WIDTH),
             "wide": self.wide,
+            "details": done.details,
             "colour": sys.stdout.isatty() and not os.environ.get("NO_COLOR"),
             "encoding": sys.stdout.encoding or "ascii",
         }

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +16,13 @@ from layerprobe.interval import Interval
 from layerprobe.metrics.names import METRICS, bounded, metric_title, points, split_title
 from layerprobe.names import counted, distinct_names, in_percent, plural
 from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.shown import Shown, brief
+from layerprobe.results.conclusion import Conclusion, Fact, Verdict
+from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of
+from layerprobe.results.words import spans
 from layerprobe.stats.crossed import common_variance, errors_known, item_covariance, item_units, least_variance
 from layerprobe.stats.links import Links
 from layerprobe.stats.paired import ScoredLayers
-from layerprobe.stats.sentences import differences_sentence, spans
 
 Array = NDArray[np.float64]
 
@@ -60,16 +60,52 @@ class Differences(Shown):
         return tuple(second - first for first, second in self.scores)
 
     @property
-    def sentence(self) -> str:
-        """Which layers differ, by how much, and how certain that is."""
-        return differences_sentence(
-            *self.results, self.layers, self.values, self.errors, metric=self.primary, level=self.level
+    def conclusion(self) -> Conclusion:
+        """At which layers the second result scores higher or lower, and where the difference is largest."""
+        signs = [error.sign if error else 0 for error in self.errors]
+        higher, lower = (
+            tuple(layer for layer, sign in zip(self.layers, signs, strict=True) if sign == of) for of in (1, -1)
+        )
+        is_known = any(self.errors)
+        case = "both" if higher and lower else "higher" if higher else "lower" if lower else "same"
+        largest = max(range(len(self.layers)), key=lambda i: abs(self.values[i]))
+        error, (first, second) = self.errors[largest], self.scores[largest]
+        split = "" if self.split == "all" else self.split
+        difference = Fact(value=self.values[largest], split=split)
+        if error is not None:
+            difference = replace(difference, interval=error.interval, level=self.level)
+        facts = {
+            "largest": difference,
+            "before": Fact(value=first, unit="score", split=split),
+            "after": Fact(value=second, unit="score", split=split),
+            "differing": Fact(value=len(higher) + len(lower), unit="count"),
+            "compared": Fact(value=len(self.layers), unit="count"),
+        }
+        if is_known:
+            facts["level"] = Fact(value=self.level, unit="level")
+        if self.n_items is not None:
+            facts["items"] = Fact(value=self.n_items, unit="count")
+        return Conclusion(
+            kind="differences",
+            case=case if is_known else "unknown",
+            verdict=Verdict.DECIDED if higher or lower else Verdict.UNDECIDED,
+            subject=(" and ".join(self.results), self.task),
+            facts=facts,
+            names={
+                "first": self.results[0],
+                "second": self.results[1],
+                "higher": higher,
+                "lower": lower,
+                "layer": self.layers[largest],
+                "unit": plural(self.unit),
+                "metric": f"{metric_title(self.primary)} x 100",
+            },
         )
 
     @property
-    def summary(self) -> str:
-        """What it says, in one line."""
-        return f"{self.task}: {self.sentence} By layer: {brief(self.values, '+.2f')}"
+    def sources(self) -> dict[str, str]:
+        """The task, and what errors are of."""
+        return {"Task": self.task, "Errors": "; ".join(self.notes)}
 
     @property
     def table(self) -> Table:
@@ -102,11 +138,6 @@ class Differences(Shown):
                 Chart(lines=(Line("first"), Line("second")), name="scores"),
             ),
         )
-
-    @property
-    def page(self) -> dict[str, Any]:
-        """What its page has besides its table, see `declared_page`."""
-        return {"kind": "differences of two results", "about": self.task, "account": self.notes}
 
 
 def compare_results(first: object, second: object, *, names: tuple[str, str] | None = None) -> Differences:

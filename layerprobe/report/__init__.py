@@ -1,11 +1,6 @@
 """Findings, comparisons, predictions, scores and runs as figures, each as one HTML page."""
 
-PAGES = {
-    "Comparison": "layerprobe.report.comparison:comparison_page",
-    "Comparisons": "layerprobe.report.comparison:comparison_page",
-    "SimilarityMap": "layerprobe.report.comparison:map_page",
-    "Differences": "layerprobe.results.page:declared_page",
-}
+PAGES = {}
 """By the name of a result's class, or of what is not one result."""
 
 RESULTS = {

@@ -111,7 +111,7 @@ def render(
             "See more",
             explored,
             *(folded(heading, drawing) for heading, drawing in further),
-            *(folded(detail.title, *places, table_of(detail)) for detail, places in details),
+            *(folded(detail.title, *places, _written(detail)) for detail, places in details),
             folded("Where the numbers come from", definitions(made)),
         ),
         _downloads(table, f"layerprobe-{conclusion.kind}"),
@@ -243,10 +243,15 @@ def _tables(result: Shown, figures: list[Figure]) -> list[tuple[Table, list[Mark
     return tables
 
 
+def _written(table: Table) -> Markup | None:
+    """Return a table; None for one that is drawn as a map, with a row a cell."""
+    return None if any(chart.kind == "map" for chart in table.charts) else table_of(table)
+
+
 def _beside(number: int, result: Shown, figures: list[Figure]) -> Markup | None:
     """Return the section of a further result: its figures and tables."""
     (table, places), *details = _tables(result, figures)
-    rest = (folded(detail.title, *of_detail, table_of(detail)) for detail, of_detail in details)
+    rest = (folded(detail.title, *of_detail, _written(detail)) for detail, of_detail in details)
     return section(f"beside-{number}", words.headline(result.conclusion), *places, table_of(table), *rest)
 
 

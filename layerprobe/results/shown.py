@@ -114,8 +114,7 @@ class Shown(abc.ABC):
         return None
 
     def __repr__(self) -> str:
-        notes = "".join(f" Note: {note}." for note in getattr(self, "notes", ()))
-        return f"<{type(self).__name__}: {self.summary}{notes}>"
+        return f"<{type(self).__name__}: {self.summary}>"
 
     def _repr_html_(self) -> str:
         if has_conclusion(self):

@@ -150,6 +150,7 @@ def shown(
     colour: bool = False,
     encoding: str = "utf-8",
     steps: Sequence[Step] | None = None,
+    details: bool = False,
     below: Sequence[str] = (),
 ) -> str:
     """Return what a terminal shows of a result.
@@ -161,6 +162,7 @@ def shown(
         colour: Whether escape codes make the answer bold and the chosen row green.
         encoding: Of the terminal; signs that it lacks are replaced.
         steps: What to do next, instead of what the result says.
+        details: Whether its further tables are shown, too.
         below: Last lines, such as where the page is.
     """
     conclusion = result.conclusion if steps is None else replace(result.conclusion, steps=tuple(steps))
@@ -178,6 +180,7 @@ def shown(
             )
         ),
         _rows(result.table, width, wide=wide, colour=colour),
+        *(f"{one.title}\n\n{_rows(one, width, wide=wide, colour=colour)}" for one in result.details if details),
         "\n".join((*_steps(conclusion, width, colour), *filter(None, last))),
     ]
     text = "\n\n".join(filter(None, parts)).replace("\u00a0", " ")
@@ -248,11 +251,13 @@ def _steps(conclusion: Conclusion, width: int | None, colour: bool) -> Iterator[
 
 def _rows(table: Table, width: int | None, *, wide: bool, colour: bool) -> str:
     """Return the first columns, with a bar for the interval of the first chart; all of them where it is wide."""
+    chart = table.charts[0] if table.charts else None
     if not len(table):
         return ""
     if wide:
         return fitted(table, width)
-    chart = table.charts[0] if table.charts else None
+    if chart is not None and chart.kind == "map":
+        return fitted(_square(table, chart), width)
     rows = len(table)
     for name, value in chart.where if chart is not None else ():
         table = table.where(name, value)
@@ -266,6 +271,16 @@ def _rows(table: Table, width: int | None, *, wide: bool, colour: bool) -> str:
     if len(table) < rows:
         legend = (*legend, f"{len(table)} of {rows} rows; all: --wide")
     return _grid(replace(table, columns=tuple(columns), notes=legend), width, colour=colour)
+
+
+def _square(table: Table, chart: Chart) -> Table:
+    """Return the numbers of a map as rows and columns."""
+    numbers, y, x = (table.column(name) for name in (chart.lines[0].column, chart.y, chart.x))
+    cells = dict(zip(zip(y.values, x.values, strict=True), numbers.values, strict=True))
+    rows = list(dict.fromkeys(y.values))
+    columns = (Column(str(at), [cells[row, at] for row in rows], form=numbers.form) for at in dict.fromkeys(x.values))
+    notes = (f"{numbers.head}; rows: {y.head}, columns: {x.head}",)
+    return Table(columns=(Column(y.name, rows), *columns), notes=notes)
 
 
 def _legend(table: Table, chart: Chart) -> str:

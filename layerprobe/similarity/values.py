@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, Ty
 from layerprobe.checks import check_choice
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE, to_dict
-from layerprobe.results.shown import Shown, of_cells, of_layers
+from layerprobe.results.charts import Chart, Line, Quantity
+from layerprobe.results.conclusion import Conclusion, Fact, Verdict
+from layerprobe.results.shown import Shown, of_layers
 from layerprobe.results.table import Column, Form, Table, interval_title
 from layerprobe.similarity.registry import MEASURES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
@@ -222,40 +222,75 @@ class SimilarityMap(Shown):
         return rows, columns
 
     @property
-    def summary(self) -> str:
-        """The result in one line."""
-        layers, columns = self.layers
-        values = [self.values[i][j] for i in layers for j in columns]
-        lowest, highest = min(values), max(values)
-        n_rows, n_columns = self.shape
-        spread = f"{lowest:.2f} to {highest:.2f}, {self.n_samples} samples"
-        return f"{self.measure.title} of {n_rows} by {n_columns} layers, {spread}"
+    def conclusion(self) -> Conclusion:
+        """Which layers are the most and the least similar."""
+        (low, *least), (high, *most) = (end((self.values[i][j], i, j) for i, j in self.cells) for end in (min, max))
+        ends, errors = None, self.uncertainty
+        if errors is not None:
+            ends = errors.lower[most[0]][most[1]], errors.upper[most[0]][most[1]]
+        highest = Fact(value=high, unit="similarity", interval=ends, level=None if errors is None else errors.level)
+        return Conclusion(
+            kind="compare",
+            case="map",
+            verdict=Verdict.DECIDED,
+            facts={
+                "highest": highest,
+                "lowest": Fact(value=low, unit="similarity"),
+                "texts": Fact(value=self.n_samples, unit="count"),
+            },
+            names={
+                "measure": self.measure.title[:1].upper() + self.measure.title[1:],
+                "items": "samples",
+                "row": most[0],
+                "column": most[1],
+                "low_row": least[0],
+                "low_column": least[1],
+            },
+        )
+
+    @property
+    def cells(self) -> list[tuple[int, int]]:
+        """The pairs of layers that are not left out."""
+        rows, columns = self.layers
+        return [(i, j) for i in rows for j in columns]
 
     @property
     def table(self) -> Table:
-        """A row a layer of the model, a column a layer of the reference."""
-        return self._square(self.values, "Map")
+        """A row a pair of layers: the similarity with its interval."""
+        return self.between("the first", "the second")
+
+    def between(self, model: str, reference: str) -> Table:
+        """Return the pairs of layers with names of the two, drawn as a map."""
+        cells, errors, name = self.cells, self.uncertainty, self.measure.short_name
+        ends = [errors and (errors.lower[i][j], errors.upper[i][j]) for i, j in cells]
+        values = [self.values[i][j] for i, j in cells]
+        interval = interval_title(errors.level) if errors else "interval"
+        line = Line("value", interval="value" if errors else "")
+        return Table(
+            title=f"All pairs of layers: {model} and {reference}",
+            columns=(
+                Column("layer", [i for i, _ in cells], f"layer of {model}"),
+                Column("reference_layer", [j for _, j in cells], f"layer of {reference}"),
+                Column("value", values, name, ".3f", quantity=Quantity(self.measure.title)),
+                Column("value", ends, interval, ".3f", interval=True, over="over new texts"),
+            ),
+            charts=(
+                Chart(
+                    lines=(line,), name="map", kind="map", x="reference_layer", y="layer", chosen="pairs of the curve"
+                ),
+            ),
+        )
 
     @property
-    def half_widths(self) -> Table | None:
-        """Half of each interval, as `table` has the values; None without intervals."""
-        if (errors := self.uncertainty) is None:
-            return None
-        ends = zip(errors.lower, errors.upper, strict=True)
-        halves = [[(high - low) / 2 for low, high in zip(*rows, strict=True)] for rows in ends]
-        return self._square(halves, f"Half-widths of the {interval_title(errors.level)}s")
-
-    def _square(self, values: Sequence[Sequence[float]], title: str) -> Table:
-        columns = zip(*of_cells(self.layers, values), strict=True)
-        others = (Column(str(layer), column, form=".4f") for layer, column in enumerate(columns))
-        return Table(columns=(Column("layer", range(len(values))), *others), title=title)
+    def sources(self) -> dict[str, str]:
+        """The measure and the texts."""
+        return {"Similarity": "; ".join(self.measure.conventions), "Samples": f"{self.n_samples}"}
 
     @property
     def pairs(self) -> Table:
         """A row a pair of layers that are not left out, with the same columns whatever was measured, for files."""
-        rows, columns = self.layers
-        cells = [(i, j) for i in rows for j in columns]
-        n, settings, errors = len(cells), to_dict(self.measure), self.uncertainty
+        cells, settings, errors = self.cells, to_dict(self.measure), self.uncertainty
+        n = len(cells)
         sigma = self.sigma_squared or tuple([None] * n_layers for n_layers in self.shape)
         matrices = {
             "value": self.values,

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, in_percent, listed, plural, told_apart
-from layerprobe.results.numbers import capitalised
 
 Ends = tuple[float, float]
 
@@ -129,41 +128,6 @@ def error_sources(error: Interval) -> str:
     if CLOSE < share < 1 - CLOSE:
         return f"{over}, about as much of the error from {items} as from {seeds}"
     return f"{over}, most of the error from {items if share > CLOSE else seeds}"
-
-
-def differences_sentence(
-    first: str,
-    second: str,
-    layers: Sequence[int],
-    values: Sequence[float],
-    errors: Sequence[Interval | None],
-    *,
-    metric: str,
-    level: float,
-) -> str:
-    """Return at which layers the second of two results scores higher or lower than the first, x 100.
-
-    Errors hold at the level for all layers together; one is None where nothing is known of it.
-    """
-    largest = max(range(len(layers)), key=lambda i: abs(values[i]))
-    error = errors[largest]
-    ends = "" if error is None else f" ({range_of(error.interval)})"
-    most = f"layer {layers[largest]}, {metric_title(metric)} {values[largest]:+.2f}{ends}"
-    if not any(errors):
-        return f"Scores of {second} less those of {first}: the largest difference is at {most}; its error is not known."
-    together = f"{in_percent(level)} for all layers together"
-    of = f" scores of {second} than of {first}"
-    signs = [error.sign if error else 0 for error in errors]
-    rest, differ = signs.count(0), list[str]()
-    for sign, word in ((1, "higher"), (-1, "lower")):
-        if at := [layer for layer, of_layer in zip(layers, signs, strict=True) if of_layer == sign]:
-            differ.append(f"{word}{'' if differ else of} at layer{'s' * (len(at) > 1)} {listed(spans(at))}")
-    if not differ:
-        among = "at the one layer" if rest == 1 else f"at any of {rest} layers"
-        return f"No significant difference between {first} and {second} {among} ({together}); the largest is at {most}."
-    where = f"the other {counted(rest, 'layer') if rest > 1 else 'layer'}"
-    others = f" No significant difference at {where}." if rest else ""
-    return f"{capitalised(', '.join(differ))} ({together}); the largest difference is at {most}.{others}"
 
 
 def gain_in_brackets(gain: Interval | None) -> str:

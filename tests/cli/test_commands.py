@@ -259,25 +259,27 @@ def test_a_model_against_its_random_twin(layerprobe: Layerprobe, pair: Pair, pai
 
 def test_compare_prints_curve_and_map(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
     def printed(*options: str) -> list[str]:
-        return layerprobe("compare", *pair, "-t", pairs_file, *options).out.partition("\nNext:")[0].splitlines()
+        return layerprobe("compare", *pair, "-t", pairs_file, *options).out.splitlines()
 
     curve = printed()
-    assert curve[-1].startswith("Similarity: debiased linear CKA, ")
-    assert curve[0].split()[:6] == ["layer", "other", "layer", "similarity", "95", "%"]
-    assert len(curve) == 2 + 4 + 1
-    value, low, _, high, band_low, _, band_high = (float(cell) for cell in curve[-2].replace("to", "0").split()[2:9])
+    assert "fall" in curve[0]
+    assert curve[-1] == "  debiased linear CKA with the reference; bars: 95 % interval"
+    assert curve[-6].split()[:2] == ["layer", "similarity"]
+    wide = printed("--wide")
+    value, low, _, high, band_low, _, band_high = (float(cell) for cell in wide[-2].replace("to", "0").split()[2:9])
     assert band_low < low < value < high < band_high
-    without = printed("--no-intervals")
-    assert [line.split()[:3] for line in without] == [line.split()[:3] for line in curve]
-    assert without[0].split()[-1] == "similarity"
+    assert [line.split()[:2] for line in curve[-5:-1]] == [[line.split()[0], line.split()[2]] for line in wide[-5:-1]]
+    assert "without intervals" in printed("--no-intervals")[0]
     whole = printed("--map")
-    assert whole[0].startswith("debiased linear CKA with ")
-    assert float(whole[3].split()[1]) == float(curve[2].split()[2])
-    assert whole[8] == "Half-widths of the 95 % intervals"
-    assert len(whole) == 2 * (3 + 4 + 1) - 1
+    (start,) = (place for place, line in enumerate(whole) if line.startswith("All pairs of layers: electra and bert"))
+    assert whole[start + 2].split() == ["layer", "0", "1", "2", "3"]
+    assert float(whole[start + 4].split()[1]) == float(curve[-5].split()[1])
+    assert "CKA; rows: layer of electra, columns: layer of bert" in whole
+    assert "Diagnostics of the layers" in whole
     others = [shutil.copytree(pair[1], tmp_path / name / "bert") for name in ("old", "new")]
     maps = layerprobe("compare", pair[0], *others, "-t", pairs_file, "--map", "--no-intervals").out.splitlines()
-    assert [line.split(" (")[0].rpartition(" ")[2] for line in maps if "columns" in line] == ["old/bert", "new/bert"]
+    titles = [line for line in maps if line.startswith("All pairs of layers")]
+    assert [title[-8:] for title in titles] == ["old/bert", "new/bert"]
 
 
 def test_a_few_texts_that_decide_are_told_beside_the_numbers(
@@ -296,8 +298,9 @@ def test_compare_several_models(layerprobe: Layerprobe, pair: Pair, pairs_file: 
     model, reference = pair
     options = ("--reference-random-init", "1", "-t", pairs_file, "--parquet", tmp_path / "map.parquet")
     lines = layerprobe("compare", model, model, reference, *options).out.splitlines()
-    assert [line.split()[0] for line in lines[2:10]] == [model.name] * 4 + [reference.name] * 4
-    assert "difference to the first" in lines[0]
+    assert lines[0].startswith("Perhaps closest to electra (random init 1) at the last layer")
+    assert [line.split()[0] for line in lines[-8:]] == [model.name] * 4 + [reference.name] * 4
+    assert "less the first" in lines[-9]
     table = pd.read_parquet(tmp_path / "map.parquet")
     assert len(table) == 2 * 2 * 4 * 4
     assert table.normalize.value_counts().to_dict() == {"raw": 32, "zscore": 32}
@@ -306,13 +309,14 @@ def test_compare_several_models(layerprobe: Layerprobe, pair: Pair, pairs_file: 
 
 
 def test_compare_a_model_alone(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
-    lines = layerprobe("compare", pair[0], "-t", pairs_file).out.splitlines()
-    assert [line.split()[:2] for line in lines[2:6]] == [["0", "0"], ["1", "0"], ["2", "1"], ["3", "2"]]
+    lines = layerprobe("compare", pair[0], "-t", pairs_file, "--wide").out.splitlines()
+    assert "change the embeddings most" in lines[0]
+    assert [line.split()[:2] for line in lines[-5:-1]] == [["0", "0"], ["1", "0"], ["2", "1"], ["3", "2"]]
 
 
 def test_compare_by_other_measures(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     options = ("-t", pairs_file, "--measure", "mutual-knn", "--neighbours", "3", "--normalize", "zscore")
-    assert "Similarity: mutual kNN (k = 3) of z-scored features, " in layerprobe("compare", *pair, *options).out
+    assert "  mutual kNN (k = 3) of z-scored features with the " in layerprobe("compare", *pair, *options).out
     for wrong in (("--kernel", "rbf"), ("--estimator", "biased"), ("--map", "--json")):
         assert layerprobe("compare", *pair, *options, *wrong).code == 2
     assert layerprobe("compare", *pair, "-t", pairs_file, "--neighbours", "3").code == 2

@@ -117,7 +117,23 @@ def test_layers_in_common_are_compared_and_others_named() -> None:
     differences = compare_results(result(right), result(right[:2]), names=("long", "short"))
     assert differences.layers == (0, 1)
     assert differences.notes[-1] == "layers of long alone are left out: 2, 3"
-    assert "No significant difference between long and short at any of 2 layers" in differences.sentence
+    assert differences.summary == "No layer differs significantly (Not decided at 95 %, all layers together)"
+
+
+def test_headlines_name_the_layers_that_differ() -> None:
+    right = (np.random.default_rng(2).random((LAYERS, 1, N)) < 0.5).astype(float)
+    other = right.copy()
+    other[1:3] = 1.0
+    compared = compare_results(result(right), result(other), names=("before", "after"))
+    assert compared.summary == "after scores higher at layers 1 and 2 (95 % sure, all layers together)"
+    assert compare_results(result(other), result(right), names=("before", "after")).summary.startswith(
+        "after scores lower at layers 1 and 2 "
+    )
+    other[0] = 0.0
+    mixed = compare_results(result(right), result(other), names=("before", "after"))
+    assert mixed.summary.startswith("after: higher at layers 1 and 2, lower at 0 ")
+    unknown = dataclasses.replace(mixed, errors=(None,) * LAYERS)
+    assert unknown.summary == "The errors are not known"
 
 
 def changed(made: Result, **changes: object) -> Result:

@@ -7,17 +7,15 @@ from itertools import combinations
 
 import pytest
 
-from layerprobe.report import comparison as pages
 from layerprobe.results import style
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.draw import HEIGHT, WIDTH, drawn, figures, have_labels
-from layerprobe.results.shown import make_page
 from layerprobe.results.table import Column, Table
 from layerprobe.results.values import Figure
 from layerprobe.similarity.measures.neighbours import MutualKNN
 from layerprobe.study.values import Finding
 
-from .conftest import FINDINGS, PAIRS, Pair
+from .conftest import FINDINGS, Pair
 from .test_shown import CASES
 
 POINTS = Quantity("Spearman × 100", "test", "higher")
@@ -103,7 +101,7 @@ def test_bars_have_the_colours_of_marks_and_names_are_places() -> None:
 
 
 def test_intervals_and_band_of_the_curve_are_those_of_the_comparison(measured: Pair) -> None:
-    figure = make_page(measured.comparison).first
+    figure = figures(measured.comparison)[0]
     errors = measured.comparison.curve.uncertainty
     assert errors
     band, interval, *_ = figure.plot.data
@@ -151,35 +149,23 @@ def test_every_axis_of_scores_is_of_one_split(kind: str) -> None:
 
 
 def test_maps_share_one_scale_and_have_the_models_layers_as_rows(measured: Pair) -> None:
-    raw, other = pages.both_normalizations(measured.comparison, ("the model", "the reference"))
+    comparison = measured.comparison
+    _, raw, other = figures(comparison)
     first, second = raw.plot.data[0], other.plot.data[0]
-    assert (raw.plot.layout.title.text, other.plot.layout.title.text) == ("Raw features", "Z-scored features")
+    assert [each.plot.layout.yaxis.title.text for each in (raw, other)] == ["Layer of rtd"] * 2
     assert (first.zmin, first.zmax, first.colorscale) == (second.zmin, second.zmax, second.colorscale)
-    assert [tuple(row) for row in first.z] == list(measured.comparison.map.values)
-    errors = measured.comparison.map.uncertainty
-    assert errors
-    expected = (errors.lower, errors.upper, errors.standard_errors)
-    assert tuple(first.customdata[3][5]) == tuple(matrix[3][5] for matrix in expected)
-    shallow = PAIRS["shallow reference"]().comparison
-    (only,) = pages.both_normalizations(shallow, ("the model", "the reference"))
-    heat, compared = only.plot.data
-    assert (len(heat.z), len(heat.z[0])) == (13, 7)
-    assert tuple(compared.x) == shallow.curve.reference_layers
+    cells = dict(zip(zip(first.y, first.x, strict=True), first.z, strict=True))
+    assert cells[3, 5] == comparison.map.values[3][5]
+    assert dict(zip(zip(second.y, second.x, strict=True), second.z, strict=True))[3, 5] > cells[3, 5]
+    dots = {place for place, dot in zip(cells, first.text, strict=True) if dot}
+    assert dots == set(enumerate(comparison.curve.reference_layers))
 
 
 def test_another_measure_has_its_own_name(plain: Pair) -> None:
     changed = dataclasses.replace(plain.comparison.map, measure=MutualKNN(neighbours=10))
-    page = make_page(dataclasses.replace(plain.comparison, map=changed))
-    figures = {each.name: each.plot for each in page.figures}
-    assert figures["curve-0"].layout.yaxis.title.text == "Mutual kNN (k = 10) with the reference"
-    assert figures["map-0"].data[0].colorbar.title.text == "mutual kNN"
-
-
-@pytest.mark.parametrize("lowest", [0.2, 0.0, -1e-9, -0.02, -0.3, -1.0])
-def test_the_colour_scale_spans_0_to_1_exactly_and_rises(lowest: float) -> None:
-    places = [place for place, _ in style.colour_scale(min(0.0, lowest), 1.0)]
-    assert (places[0], places[-1]) == (0.0, 1.0)
-    assert places == sorted(places)
+    curve, of_pairs = figures(dataclasses.replace(plain.comparison, map=changed))
+    assert curve.plot.layout.yaxis.title.text == "Mutual kNN (k = 10) with the reference"
+    assert of_pairs.plot.data[0].colorbar.title.text == "Mutual kNN (k = 10)"
 
 
 # ---- all ------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from plotly.offline import get_plotlyjs
 from layerprobe.comparison.values import Comparisons
 from layerprobe.errors import LayerProbeError
 from layerprobe.files.serialisation import from_json, to_dict
-from layerprobe.report.comparison import compared_models
 from layerprobe.results import document
 from layerprobe.results.draw import figures
 from layerprobe.results.markup import element, escape, script_json
@@ -115,22 +114,26 @@ LITERALS |= {"sts", "spearman", "cosine", "text", "budget"}
 # ---- intervals, diagnostics, further references --------------------------------------------------------
 
 
-def test_groups_are_told_where_they_are_the_units(measured: Pair) -> None:
+def test_sources_say_every_convention(measured: Pair) -> None:
     errors = measured.comparison.map.uncertainty
     assert errors
     errors = dataclasses.replace(errors, method="influence of each group", n_groups=40)
-    text = Page(rendered(with_map(measured, uncertainty=errors).comparisons)).text
-    assert "intervals from the influence of each group, 40 groups;" in text
+    sources = with_map(measured, uncertainty=errors).comparisons.sources
+    assert sources["Similarity"] == (
+        "linear kernel; debiased HSIC (Song et al. 2012); raw features; intervals from the influence of each group; "
+        "40 groups"
+    )
+    assert sources["Layers"] == "each layer with the reference's layer of the same index"
+    rsa = with_map(measured, measure=RSA(normalize="zscore"), uncertainty=None).comparisons.sources
+    assert rsa["Similarity"] == "RSA of z-scored features; standardised features; no intervals"
+    kernel = dataclasses.replace(measured.comparison, map=rbf(measured.comparison.map, 0.5)).sources["Similarity"]
+    assert "σ = 0.5 × the root of the median" in kernel
+    assert "the median over 2048 texts" in kernel
 
 
 def with_map(pair: Pair, **changes: object) -> Pair:
     changed = dataclasses.replace(pair.comparison.map, **changes)  # type: ignore[arg-type]
     return dataclasses.replace(pair, comparison=dataclasses.replace(pair.comparison, map=changed))
-
-
-def test_another_measure_than_cka_is_told(plain: Pair) -> None:
-    text = Page(rendered(with_map(plain, measure=RSA()).comparisons)).text
-    assert "RSA; raw features; 2552 texts; no intervals; same-index alignment" in text
 
 
 def test_nothing_is_said_of_a_reference_where_there_is_none() -> None:
@@ -158,14 +161,6 @@ def test_the_table_of_layers_says_what_the_search_knows(searched: Finding) -> No
     text = Page(rendered(searched)).text
     assert "keepparametersCKAInfoNCEuntrained testexpectedruns95\u00a0% intervalgain" in text
     assert [column.head for column in searched.table.first] == ["keep", "expected", "gain", "95 %", "best", " "]
-
-
-def test_an_rbf_kernel_says_its_bandwidth(plain: Pair) -> None:
-    comparison = dataclasses.replace(plain.comparison, map=rbf(plain.comparison.map, 0.5))
-    text = Page(rendered(comparison)).text
-    assert "σ = 0.5 × the root of the median" in text
-    assert "the median over 2048 texts" in text
-    assert "Debiased RBF CKA (bandwidth x 0.5) at the last layer" in text
 
 
 def test_the_report_is_written_whole_and_alone(searched: Finding, tmp_path: Path) -> None:
@@ -213,8 +208,7 @@ def test_labels_are_short_and_distinct(names: tuple[str, ...], expected: tuple[s
     first = plain.comparison
     described = [dataclasses.replace(first.model, name=name) for name in names]
     pairs = (dataclasses.replace(first, model=described[0], reference=other) for other in described[1:])
-    compared = compared_models([Comparisons(comparisons=tuple(pairs))])
-    assert (compared.model, *compared.references) == expected
+    assert Comparisons(comparisons=tuple(pairs)).labels == list(expected)
 
 
 def test_what_was_not_tested_has_no_verdict(searched: Finding) -> None:

@@ -25,19 +25,16 @@ from layerprobe.interval import Interval
 from layerprobe.names import short_name
 from layerprobe.profiling.run import side_by_side
 from layerprobe.readings.reading import LayerCurve
-from layerprobe.report.comparison import comparison_page
 from layerprobe.results.conclusion import Choice, Conclusion, Verdict
 from layerprobe.results.document import render
 from layerprobe.results.draw import figures
 from layerprobe.results.kept import read_result
-from layerprobe.results.page import render as render_page
 from layerprobe.results.shown import Shown, has_conclusion
 from layerprobe.results.table import Table
 from layerprobe.scoring.score import across_tasks
 from layerprobe.scoring.values import LayerOfModel, LayerScores, Scores, TaskScores, Way, Ways
 from layerprobe.search.ask import LayerSearch
 from layerprobe.search.values import SearchAnswer
-from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.stats.values import AgainstBest
 from layerprobe.study.values import Finding, Prediction
 from tests.models import HIDDEN, N_BLOCKS, given, save_tiny
@@ -303,13 +300,6 @@ def test_every_kind_of_result_is_tested_and_stays_a_value() -> None:
         assert "__slots__" in vars(kind), kind
 
 
-def test_a_curve_of_13_layers_is_in_the_line_and_one_of_25_is_not() -> None:
-    said = repr(PAIRS["plain"]().comparison)
-    assert said.startswith("<Comparison: electra-base-discriminator with bert-base-cased, ")
-    assert len([float(number) for number in said.removesuffix(">").split(": ")[-1].split()]) == 13
-    assert "…" in repr(PAIRS["25 layers"]().comparison)
-
-
 def test_embeddings_name_their_sizes_and_not_their_texts(tmp_path: Path) -> None:
     texts = ["a b", "c d", "e f", "a b"]
     made = extract(given(str(save_tiny("bert", tmp_path / "model")), Model(cache_dir=tmp_path / "cache")), texts)
@@ -358,39 +348,6 @@ def test_a_result_without_a_figure_has_nothing_to_plot() -> None:
 
 
 # ---- what pages say ---------------------------------------------------------------------------------------
-
-
-def test_several_measures_and_references_are_on_one_page() -> None:
-    comparisons = Comparisons(comparisons=prediction().comparisons)
-    rsa = Comparisons(
-        comparisons=tuple(
-            dataclasses.replace(each, map=dataclasses.replace(each.map, measure=RSA(), sigma_squared=None))
-            for each in comparisons.comparisons
-        )
-    )
-    page = comparison_page(comparisons, rsa)
-    references = len(comparisons.comparisons)
-    assert references > 1
-    assert [each.name for each in page.figures] == [
-        *("curve-0", "curve-1"),
-        *(f"map-{number}" for number in range(2 * references)),
-    ]
-    scales = {(each.plot.data[0].zmin, each.plot.data[0].zmax) for each in page.figures if each.kind == "plot map"}
-    assert len(scales) == 1
-    read = Page(render_page(page))
-    assert "is closest to" in page.lead[0]
-    assert len(json.loads(read.data("study"))) == 2
-    table = json.loads(read.data("table")).splitlines()
-    assert len(table) == 1 + 2 * sum(each.model.n_layers for each in comparisons.comparisons)
-    heads = [column.head for column in page.table.shown]
-    assert heads[:3] == ["measure", "reference", "layer"]
-    assert set(page.table.data["measure"]) == {"debiased linear CKA", RSA().title}
-
-
-def test_comparisons_of_other_models_have_no_page_together() -> None:
-    first, other = PAIRS["plain"]().comparison, PAIRS["hostile"]().comparison
-    with pytest.raises(DataError, match="expected comparisons of the same models by different measures"):
-        comparison_page(first, other)
 
 
 NAMED = [kind for kind in CASES if "hostile" in kind and "drop" not in kind]

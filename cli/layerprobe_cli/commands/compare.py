@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe.encoders.model import Model
-from layerprobe.names import distinct_names, plural
-from layerprobe.results.table import FILES, Table, stacked
+from layerprobe.results.table import FILES, stacked
 from layerprobe_cli import options as o
 from layerprobe_cli.derive import names_of, usage
 from layerprobe_cli.shell import Done, PageCall, below, file_to_write
-
-if TYPE_CHECKING:
-    from layerprobe.comparison.values import Comparisons
 
 Compared = Annotated[
     Model,
@@ -48,9 +44,9 @@ def compare(
 ) -> Done:
     """Compare models, or two saved results, layer by layer.
 
-    Models are compared by CKA or another measure on the same texts. Prints one value a layer with its interval; where
-    there are several others, also how their values differ. The page of --report shows all models and measures side by
-    side, with their maps.
+    Models are compared by CKA or another measure on the same texts. Prints whether similarity falls in the last layers,
+    and one value a layer with its interval; where there are several others, also which one is closest. The page of
+    --report shows all models and measures, with their maps.
 
     Two files that `score`, `probe`, `finetune` or `find` printed with --json, of one kind, task and metric, are
     compared by their scores: the difference at each layer, with its interval over the items that both share.
@@ -65,7 +61,7 @@ def compare(
         neighbours: Nearest neighbours that count, of measures by these. By default 10.
         reference_random_init: Fresh random weights for the reference.
         intervals: Intervals and tests, or values alone in less time and memory.
-        show_map: Print every layer against every layer.
+        show_map: Also print every layer against every layer, and diagnostics of the layers.
         parquet: Also write every pair of layers to this Parquet file.
         fail_below: Exit with code 3 if a layer is less similar than this.
     """
@@ -101,18 +97,18 @@ def compare(
         shown = item_source(data, (tested, *bases), source.split)
         measured[0] = dataclasses.replace(measured[0], item_source=shown)
     warnings = [warning for embeddings in (tested, *bases) for warning in embeddings.warnings]
-    warnings += [warning for result in measured for comparison in result.comparisons for warning in comparison.warnings]
+    warnings += [warning for result in measured for warning in result.warnings]
     if parquet is not None:
         stacked([result.pairs for result in measured]).save(parquet)
     curves = [comparison.curve.values for result in measured for comparison in result.comparisons]
     least, layer = min((values[layer], layer) for values in curves for layer in tested.layers)
-    table = stacked([result.table for result in measured], by=("measure", "reference"))
+    first, *others = measured
     return Done(
-        result=measured,
-        parts=[*_maps(measured)] if show_map else [table],
-        as_json=measured[0] if len(measured) == 1 else measured,
+        result=first,
+        beside=others,
+        details=show_map,
+        as_json=measured if others else None,
         warnings=warnings,
-        page={"of": measured, "show_map": show_map},
         failed=below(fail_below, least, f"the least similarity, at layer {layer}, is {{}}", 4),
     )
 
@@ -136,15 +132,3 @@ def _results(call: PageCall, words: Sequence[str]) -> Done:
 
 _OF_RESULTS = {"name", "others", "level", "json", "quiet", "report", "plotly", "with_texts", "traceback"}
 """Parameters that say something of two saved results."""
-
-
-def _maps(measured: Sequence[Comparisons]) -> Iterator[Table | str]:
-    """Yield every map with what it is of, and half of its intervals, with an empty line between them."""
-    comparisons = [comparison for result in measured for comparison in result.comparisons]
-    names = distinct_names([comparison.reference.name for comparison in comparisons])
-    for number, (name, comparison) in enumerate(zip(names, comparisons, strict=True)):
-        drawn, before = comparison.map, "\n" if number else ""
-        yield f"{before}{drawn.measure.title} with {name} (columns), {drawn.n_samples} {plural(comparison.unit)}"
-        yield drawn.table
-        if (halves := drawn.half_widths) is not None:
-            yield from (f"\n{halves.title}", halves)
