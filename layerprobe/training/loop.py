@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from layerprobe.context import report
-from layerprobe.encoders.batching import token_batches
+from layerprobe.encoders.batching import TokenizedTexts, collate, token_batches
 from layerprobe.errors import DataError, TrainingError
 from layerprobe.files.serialisation import from_dict
 from layerprobe.rng import plain_torch, restore_rng, rng_states, seeded, without_autocast
 from layerprobe.training.artifact import SavedStep, SavedSteps
-from layerprobe.training.masking import Corpus, MaskedBatch, Objective, epoch_batches, rates_of
+from layerprobe.training.masking import MaskedBatch, Objective, epoch_batches, rates_of
 from layerprobe.training.values import StepMetrics
 
 logger = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Trainer:
     def __init__(
         self,
         objective: Objective,
-        corpus: Corpus,
+        corpus: TokenizedTexts,
         protocol: Any,
         *,
         total_steps: int,
@@ -100,7 +100,7 @@ class Trainer:
     ) -> None:
         self.objective, self.corpus, self.protocol, self.seed = objective, corpus, protocol, seed
         self.total_steps = total_steps
-        self.rows, self.held_out = rows, held_out
+        self.rows, self.held_out, self.lengths = rows, held_out, np.diff(corpus.ends)
         self.device, self.precision = device, precision
         self.steps_per_epoch = steps_per_epoch(len(rows), protocol.batch_size, protocol.accumulation)
         self.parameters = {name: p for name, p in objective.named_parameters() if p.requires_grad}
@@ -156,7 +156,8 @@ class Trainer:
 
     def masked_batch(self, rows: Any, rng: torch.Generator) -> MaskedBatch:
         """Return the texts `rows` with some tokens masked, on the CPU."""
-        return self.objective.masking.mask(*self.corpus.padded(rows), rng)
+        batch = collate(self.corpus, rows)
+        return self.objective.masking.mask(batch["input_ids"], batch["attention_mask"], rng)
 
     def losses_of(self, batch: MaskedBatch) -> dict[str, Tensor]:
         """Return the summed loss of every part, none where no position carries loss: the mean of nothing is NaN."""
@@ -184,7 +185,7 @@ class Trainer:
         epoch, within = divmod(self.step, self.steps_per_epoch)
         if epoch != self.epoch:
             size = self.protocol.batch_size
-            self.batches = epoch_batches(self.rows, self.corpus.lengths, batch_size=size, seed=self.seed, epoch=epoch)
+            self.batches = epoch_batches(self.rows, self.lengths, batch_size=size, seed=self.seed, epoch=epoch)
             self.epoch = epoch
         first = within * self.protocol.accumulation
         return self.batches[first : first + self.protocol.accumulation]
@@ -194,7 +195,7 @@ class Trainer:
     def _mask_held_out(self, *, same_length: bool) -> list[MaskedBatch]:
         """Mask the held-out texts once, so that every evaluation is on the same positions."""
         rng = torch.Generator().manual_seed(self.seed)
-        lengths = self.corpus.lengths[self.held_out].tolist()
+        lengths = self.lengths[self.held_out].tolist()
         batches = token_batches(lengths, budget=EVALUATION_BATCH_TOKENS, same_length=same_length)
         masked = [self.masked_batch(self.held_out[rows], rng) for rows in batches]
         masked = [batch for batch in masked if len(batch.targets)]

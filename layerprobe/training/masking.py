@@ -34,57 +34,23 @@ CHUNK = 20_000
 WINDOW = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Corpus:
-    """Texts as token ids, one behind the other: millions of them fit into memory."""
-
-    ids: NDArray[np.int32]
-    """(token,): those of all texts."""
-    ends: NDArray[np.int64]
-    """(text + 1,): text i is `ids[ends[i]:ends[i + 1]]`."""
-    pad_id: int
-    padding_side: str
-    """left or right."""
-    n_cut: int
-    """Texts that were longer than the maximum length."""
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """Tokens of every text."""
-        return np.diff(self.ends)
-
-    def __len__(self) -> int:
-        return len(self.ends) - 1
-
-    def padded(self, rows: Sequence[int] | NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Return the ids of the texts `rows`, padded to the longest, and 1 for ids and 0 for padding."""
-        width = max(int(self.ends[row + 1] - self.ends[row]) for row in rows)
-        ids = np.full((len(rows), width), self.pad_id, dtype=np.int64)
-        mask = np.zeros((len(rows), width), dtype=np.int64)
-        for i, row in enumerate(rows):
-            text = self.ids[self.ends[row] : self.ends[row + 1]]
-            place = slice(width - len(text), None) if self.padding_side == "left" else slice(len(text))
-            ids[i, place], mask[i, place] = text, 1
-        return torch.from_numpy(ids), torch.from_numpy(mask)
-
-
-def tokenize_corpus(tokenize: Callable[[list[str]], Prepared], texts: Sequence[str]) -> Corpus:
-    """Return `texts` as token ids; what `tokenize` raises is passed on."""
-    parts, lengths, n_cut = [np.zeros(0, dtype=np.int32)], [0], 0
-    padding, side = 0, "right"
-    for start in range(0, len(texts), CHUNK):
+def tokenize_corpus(tokenize: Callable[[list[str]], Prepared], texts: Sequence[str]) -> TokenizedTexts:
+    """Return `texts` as token ids without types; what `tokenize` raises is passed on."""
+    parts: list[TokenizedTexts] = []
+    for start in range(0, max(1, len(texts)), CHUNK):
         tokenized = tokenize(list(texts[start : start + CHUNK]))
         assert isinstance(tokenized, TokenizedTexts)
-        parts.append(tokenized.ids)
-        lengths += tokenized.lengths
-        n_cut += tokenized.n_truncated
-        padding, side = tokenized.pad_id, tokenized.padding_side
+        parts.append(replace(tokenized, types=None))
         report("tokenizing", min(start + CHUNK, len(texts)), len(texts))
-    ends = np.cumsum(lengths, dtype=np.int64)
-    return Corpus(ids=np.concatenate(parts), ends=ends, pad_id=padding, padding_side=side, n_cut=n_cut)
+    return replace(
+        parts[0],
+        ids=np.concatenate([part.ids for part in parts]),
+        ends=np.cumsum([0, *itertools.chain.from_iterable(part.lengths for part in parts)], dtype=np.int64),
+        n_truncated=sum(part.n_truncated for part in parts),
+    )
 
 
-def pack(corpus: Corpus, *, max_length: int, n_leading: int) -> Corpus:
+def pack(corpus: TokenizedTexts, *, max_length: int, n_leading: int) -> TokenizedTexts:
     """Return the texts of `corpus` joined to sequences of at most `max_length` tokens, in their order.
 
     [CLS] a [SEP], [CLS] b [SEP] become [CLS] a [SEP] b [SEP]: no text is cut in two, and a text that does not fit

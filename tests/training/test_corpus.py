@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerprobe.encoders.batching import collate
+from layerprobe.encoders.batching import TokenizedTexts, collate
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.errors import DataError
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.loading import load_corpus
 from layerprobe.training import masking as module
-from layerprobe.training.masking import Corpus, epoch_batches, hold_out, pack, tokenize_corpus
+from layerprobe.training.masking import epoch_batches, hold_out, pack, tokenize_corpus
 from tests.models import TEXTS
 
 WINDOW = 50
@@ -26,14 +26,14 @@ def test_padded_texts_are_those_of_the_encoder(encoder: Encoder, monkeypatch: py
     monkeypatch.setattr(module, "CHUNK", 2)
     corpus = tokenize_corpus(partial(encoder.tokenize, max_length=8), TEXTS)
     tokens = encoder.tokenize(TEXTS, max_length=8)
-    assert (len(corpus), corpus.n_cut) == (len(TEXTS), tokens.n_truncated)
-    assert corpus.n_cut > 0
-    assert corpus.lengths.tolist() == tokens.lengths
+    assert (len(corpus), corpus.n_truncated) == (len(TEXTS), tokens.n_truncated)
+    assert corpus.n_truncated > 0
+    assert corpus.lengths == tokens.lengths
     for rows in ([0], [3, 0, 1], list(range(len(TEXTS)))):
-        ids, mask = corpus.padded(rows)
-        expected = collate(tokens, rows)
-        np.testing.assert_array_equal(ids, expected["input_ids"])
-        np.testing.assert_array_equal(mask, expected["attention_mask"])
+        batch, expected = collate(corpus, rows), collate(tokens, rows)
+        assert batch.keys() == {"input_ids", "attention_mask"}
+        for name, values in batch.items():
+            np.testing.assert_array_equal(values, expected[name])
 
 
 @given(n=st.integers(2, 300), share=st.floats(0.001, 0.999), seed=st.integers(0, 9))
@@ -115,12 +115,14 @@ def test_no_files_and_missing_files(tmp_path: Path) -> None:
 def test_packed_texts_keep_their_order_and_lose_their_first_tokens(lengths: list[int], max_length: int) -> None:
     """Each text is 1, its number, ..., 2; a sequence is one 1 and whole texts without theirs."""
     texts = [[1, *[10 + i] * (n - 2), 2] for i, n in enumerate(lengths)]
-    corpus = Corpus(
+    corpus = TokenizedTexts(
         ids=np.concatenate(texts).astype(np.int32),
+        types=None,
         ends=np.cumsum([0, *lengths]),
         pad_id=0,
+        pad_type=0,
         padding_side="right",
-        n_cut=0,
+        n_truncated=0,
     )
     packed = pack(corpus, max_length=max_length, n_leading=1)
     sequences = [packed.ids[a:b].tolist() for a, b in zip(packed.ends[:-1], packed.ends[1:], strict=True)]

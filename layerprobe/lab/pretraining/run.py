@@ -19,7 +19,7 @@ from transformers import ElectraModel, PreTrainedModel
 from layerprobe.checks import check_seeds
 from layerprobe.embedded.language import Language
 from layerprobe.embedded.pair import LANGUAGE_SEED
-from layerprobe.encoders.batching import tokenize
+from layerprobe.encoders.batching import TokenizedTexts, tokenize
 from layerprobe.encoders.device import autocast_dtype, computed_on, resolve_device
 from layerprobe.encoders.encoder import Encoder, save_checkpoint
 from layerprobe.encoders.first_use import load
@@ -54,7 +54,6 @@ from layerprobe.tasks.values import TextFile
 from layerprobe.training.artifact import ModelFolder, SavedStep, SavedSteps, as_block, model_card
 from layerprobe.training.loop import Trainer, steps_per_epoch, train
 from layerprobe.training.masking import (
-    Corpus,
     MaskedLanguageModelling,
     Masking,
     check_masked_lm,
@@ -266,7 +265,8 @@ def prepare(
         `n_texts`, `n_held_out` and `warnings`.
     """
     corpus = tokenize_corpus(partial(tokenize, tokenizer, max_length=protocol.max_length, token_types=False), texts)
-    warnings = [f"{corpus.n_cut:,} texts were cut at {protocol.max_length} tokens"] if corpus.n_cut else []
+    n_cut = corpus.n_truncated
+    warnings = [f"{n_cut:,} texts were cut at {protocol.max_length} tokens"] if n_cut else []
     if protocol.packed:
         corpus = pack(corpus, max_length=protocol.max_length, n_leading=1)
     n_held_out = protocol.held_out if endless else max(1, min(protocol.held_out, len(corpus) // 10))
@@ -351,8 +351,8 @@ def adapt(
             )
         if copies := len(file.texts) - len(distinct):
             warnings.append(f"{copies:,} copies of texts were left out")
-        if corpus.n_cut:
-            warnings.append(f"{corpus.n_cut:,} texts were cut at {encoder.limit(protocol.max_length)} tokens")
+        if n_cut := corpus.n_truncated:
+            warnings.append(f"{n_cut:,} texts were cut at {encoder.limit(protocol.max_length)} tokens")
         if not encoder.padding_invariant:
             warnings.append("padding changes the states of this architecture, and batches were padded in training")
 
@@ -393,7 +393,7 @@ def adapt(
 
 
 def trainer(
-    encoder: Encoder, head: PreTrainedModel, corpus: Corpus, protocol: AdaptationProtocol, *, seed: int
+    encoder: Encoder, head: PreTrainedModel, corpus: TokenizedTexts, protocol: AdaptationProtocol, *, seed: int
 ) -> Trainer:
     """Return a trainer that has not started; it trains the model under `head` in place."""
     tokenizer = encoder.tokenizer

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from layerprobe.encoders.batching import TokenizedTexts, collate
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.lab.pretraining.run import trainer
 from layerprobe.lab.pretraining.values import AdaptationProtocol
 from layerprobe.training.loop import Trainer
-from layerprobe.training.masking import Corpus, Masking, logits_at, tokenize_corpus, with_masked_lm_head
+from layerprobe.training.masking import Masking, logits_at, tokenize_corpus, with_masked_lm_head
 from tests.models import VOCABULARY, save_tiny, tiny_tokenizer
 
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -27,19 +28,21 @@ def rng_of(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def run_on(encoder: Encoder, corpus: Corpus, **changes: Any) -> Trainer:
+def run_on(encoder: Encoder, corpus: TokenizedTexts, **changes: Any) -> Trainer:
     checkpoint = resolve(encoder.description.name)
     protocol = AdaptationProtocol(**{"validation_share": 0.5, **changes})
     return trainer(encoder, with_masked_lm_head(checkpoint, encoder, seed=0)[0], corpus, protocol, seed=0)
 
 
-def corpus_of(texts: list[list[int]], *, side: str = "right") -> Corpus:
-    return Corpus(
+def corpus_of(texts: list[list[int]], *, side: str = "right", pad_id: int = PAD) -> TokenizedTexts:
+    return TokenizedTexts(
         ids=np.concatenate(texts).astype(np.int32),
+        types=None,
         ends=np.cumsum([0, *map(len, texts)]),
-        pad_id=PAD,
+        pad_id=pad_id,
+        pad_type=0,
         padding_side=side,
-        n_cut=0,
+        n_truncated=0,
     )
 
 
@@ -69,7 +72,7 @@ def test_special_tokens_and_padding_are_never_masked(encoder: Encoder, side: str
     texts = [[CLS, 5, 6, 7, 8, 9, 10, SEP], [CLS, 11, UNK, 12, SEP], [CLS, 13, SEP], [CLS, 5, MASK, 6, SEP]]
     run = run_on(encoder, corpus_of(texts, side=side), masking_rate=1.0)
     batch = run.masked_batch(range(4), rng_of(0))
-    ids, attention = run.corpus.padded(range(4))
+    ids, attention = collate(run.corpus, range(4)).values()
     assert attention.sum(dim=1).tolist() == [8, 5, 3, 5]
     assert (attention[1].tolist()[-3:] == [1, 1, 1]) == (side == "left")
     assert torch.equal(batch.selected, ids >= 5), "every ordinary token and nothing else"
@@ -79,10 +82,7 @@ def test_special_tokens_and_padding_are_never_masked(encoder: Encoder, side: str
 
 
 def test_padding_that_is_no_special_token_is_never_masked(encoder: Encoder) -> None:
-    corpus = corpus_of([[CLS, 5, 6, 7, 8, SEP], [CLS, 9, SEP]])
-    run = run_on(
-        encoder, Corpus(ids=corpus.ids, ends=corpus.ends, pad_id=20, padding_side="right", n_cut=0), masking_rate=1.0
-    )
+    run = run_on(encoder, corpus_of([[CLS, 5, 6, 7, 8, SEP], [CLS, 9, SEP]], pad_id=20), masking_rate=1.0)
     selected = run.masked_batch([0, 1], rng_of(0)).selected
     assert selected.tolist() == [[False, True, True, True, True, False], [False, True, False, False, False, False]]
 
@@ -101,7 +101,7 @@ def test_the_loss_is_that_of_transformers(with_head: Path) -> None:
     corpus = tokenize_corpus(partial(encoder.tokenize, max_length=64), ["a b c d e f g", "h i j", "k l m n o p"])
     run = run_on(encoder, corpus, masking_rate=0.5)
     batch = run.masked_batch([0, 1, 2], rng_of(4))
-    ids, attention = corpus.padded([0, 1, 2])
+    ids, attention = collate(corpus, [0, 1, 2]).values()
     labels = ids.masked_fill(~batch.selected, -100)
     with torch.inference_mode():
         model = run.objective.model
