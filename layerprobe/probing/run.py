@@ -203,7 +203,7 @@ def probe(
     foldings: int = FOLDINGS,
     scoring: str | Callable[[Any, Any, Any], float] | None = None,
     tolerance: float = TOLERANCE,
-    random_state: Any = 0,
+    random_state: int = 0,
     n_jobs: int | None = None,
     weighted_sum: bool | None = None,
 ) -> Probing:
@@ -228,7 +228,7 @@ def probe(
             scorer of scikit-learn, by name or as a callable of (estimator, rows, targets). It is computed once for all
             items, by folding; its interval comes from leaving items out. By default the first metric of the targets.
         tolerance: Points of score x 100 that you accept to lose for fewer layers.
-        random_state: Seed of the folds, or a `RandomState`; None for other ones each time.
+        random_state: Seed of the folds.
         n_jobs: Layers that are probed at a time, by threads; -1 for one a core.
         weighted_sum: Whether a learned weighted sum of the layers is compared, where probes are fitted; by default
             where all layers have at most 2^30 numbers, since they are read many times for it.
@@ -249,7 +249,7 @@ def probe(
         folds=FOLDS if splits is not None else int(cv),
         foldings=foldings,
         tolerance=tolerance,
-        seed=seed_of(random_state),
+        seed=random_state,
     )
     if n_jobs == 0 or not isinstance(n_jobs, Integral | None):
         raise DataError(f"expected n_jobs as a number of threads, or -1 for one a core, got {quoted(n_jobs)}")
@@ -275,20 +275,6 @@ def probe(
         "n_groups": None if numbers is None else int(numbers.max()) + 1,
     }
     return probe_layers(layers, problem, about, **how)
-
-
-def seed_of(random_state: Any) -> int:
-    """Return the number that a seed of scikit-learn stands for."""
-    if isinstance(random_state, Integral):
-        return int(random_state)
-    from sklearn.utils import check_random_state
-
-    try:
-        return int(check_random_state(random_state).randint(2**31 - 1))
-    except ValueError as error:
-        raise DataError(
-            f"expected random_state as a whole number, None or a RandomState, got {quoted(random_state)}"
-        ) from error
 
 
 def probe_layers(
