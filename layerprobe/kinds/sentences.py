@@ -100,12 +100,6 @@ PARAPHRASE = Kind(
 )
 
 
-def _relation(cell: str, place: str) -> str:
-    """Return the label in a cell; SNLI writes - where annotators did not agree on one."""
-    label = label_cell(cell)
-    return "" if label == "-" else label
-
-
 ENTAILMENT = Kind(
     name="entailment",
     view="layerprobe.tasks.explored:class_view",
@@ -118,7 +112,7 @@ ENTAILMENT = Kind(
     zero_shot="probe",
     probe="layerprobe.scoring.probes:LOGISTIC",
     one_target=True,
-    read_label=_relation,
+    read_label=lambda cell, place: "" if cell.strip() == "-" else label_cell(cell),  # of SNLI, without agreement
     detects=lambda cells: True,  # what paraphrase and sts leave
     averages="probabilities",
     floors=lambda items: class_floors(items.gold),

@@ -48,7 +48,7 @@ from layerprobe.tasks.values import Items, Task, TaskSettings, TextFile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSource:
-    """What the loader of a kind makes a task of."""
+    """What the loader of a kind, which the settings name, makes a task of."""
 
     data: Mapping[str, object]
     """By split, train first: files, names of data sets, or what is in memory. Splits that are not there are found or
@@ -238,7 +238,7 @@ def _loaded(source: TaskSource) -> Task:
     elif settings.score_range is not None:
         raise TaskError(f"expected no score range for {kind}, got {settings.score_range}")
     else:
-        task = loader(source)
+        task = loader(replace(source, settings=replace(settings, kind=kind)))
     task = replace(task, keep_overlaps=settings.keep_overlaps)
     task = with_counts(without_overlaps(task, ratios=source.ratios, seed=settings.split_seed))
     return replace(task, warnings=(*task.warnings, *_primary_warnings(task)))

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from layerprobe.errors import DataError, TaskError
 from layerprobe.files.inputs import BYTES, open_regular, read_document
 from layerprobe.files.serialisation import parse_json
-from layerprobe.metrics.scores import Influences, mean_influences
+from layerprobe.metrics.scores import mean_influences
 from layerprobe.names import counted
 from layerprobe.stats.floors import NO_ANSWER, Floor
 from layerprobe.tasks.cells import TableLog, UnusableRowError
@@ -158,11 +158,6 @@ def answer_scores(outputs: Array, gold: Questions, threshold: float) -> dict[str
     return {name: float(np.mean(values)) for name, values in _by_question(outputs, gold, threshold).items()}
 
 
-def answer_influences(outputs: Array, gold: Questions, threshold: float) -> Influences:
-    """Return the influences of questions on F1 and exact match; the threshold counts as given."""
-    return {name: mean_influences(values) for name, values in _by_question(outputs, gold, threshold).items()}
-
-
 def answer_floors(items: Any) -> dict[str, Floor]:
     """Return the scores of answering no question: the share of `Questions` without an answer."""
     value = 100 * float(np.mean([() in right for right in _right_words(items)]))
@@ -270,7 +265,8 @@ QUESTION_ANSWERING = Kind(
     columns={"question": ("question",), "context": ("context",), "answers": ("answers",)},
     metrics=("f1", "exact match"),
     score=answer_scores,
-    influences=answer_influences,
+    # the threshold counts as given
+    influences=lambda *outputs: {name: mean_influences(values) for name, values in _by_question(*outputs).items()},
     threshold=answer_threshold,
     loss="layerprobe.kinds.answers.loss:AnswerSpan",
     zero_shot="own",

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from layerprobe.encoders.batching import Batch, TokenizedTexts
 from layerprobe.encoders.device import float64_device
-from layerprobe.encoders.encoder import Encoder, reads_token_types
+from layerprobe.encoders.encoder import Encoder, check_known, reads_token_types
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import Resolved
@@ -178,13 +178,11 @@ def windowed(
             for at in range(0, len(cut), CHUNK)
         ]
     ids, token_types, offsets, null, pairs = zip(*(row for part in parts for row in part), strict=True)
-    largest = max((int(tokens.max()) for tokens in ids), default=0)
-    vocabulary = getattr(encoder.model.config, "vocab_size", np.inf)
-    if largest >= vocabulary:
-        raise DataError(f"the tokenizer gives token {largest} where the model knows {vocabulary} tokens")
+    flat = np.concatenate(ids)
+    check_known(encoder.model, flat)
     return Windows(
         texts=TokenizedTexts(
-            ids=np.concatenate(ids),
+            ids=flat,
             types=np.concatenate(token_types) if types and token_types[0] is not None else None,
             ends=np.cumsum([0, *map(len, ids)], dtype=np.int64),
             pad_id=tokenizer.pad_token_id or 0,
@@ -320,25 +318,23 @@ def answer_probe(checkpoint: Resolved, task: Task, *, split: Split) -> LayerScor
     validation = cast(Questions, task.validation)
     chosen = split == "validation" or not all(validation.answers)
     names: list[Split] = ["train", "validation", split] if chosen else ["train", split]
-    windows = {name: _windowed(encoder, cast(Questions, task.split(name)), checkpoint) for name in dict.fromkeys(names)}
-    spans = [(part, cast(Questions, task.split(name)).spans) for name, part in windows.items()]
+    items = {name: cast(Questions, task.split(name)).prompted(checkpoint.prompt) for name in dict.fromkeys(names)}
+    windows = {
+        name: windowed(encoder, part.questions, part.contexts, max_length=checkpoint.max_length)
+        for name, part in items.items()
+    }
+    spans = [(windows[name], part.spans) for name, part in items.items()]
     if warning := cut_questions_warning(spans, encoder.limit(checkpoint.max_length)):
         logger.warning("%s", warning)
-    weights = _fitted(encoder, windows["train"], cast(Questions, task.train), options)
+    weights = _fitted(encoder, windows["train"], items["train"], options)
     outputs = {name: _spans(encoder, windows[name], weights, options) for name in dict.fromkeys(names[1:])}
-    gold = cast(Questions, task.split(split)).gold
     by_layer = []
     for layer, of_layer in enumerate(outputs[split]):
         threshold = answer_threshold(outputs["validation"][layer], validation) if chosen else ALWAYS
-        by_layer.append(evaluate_outputs(task.kind, of_layer, gold, threshold=threshold))
+        by_layer.append(evaluate_outputs(task.kind, of_layer, items[split], threshold=threshold))
     scores = layer_scores(task, split, "probe", by_layer, first_layer=0)
     store.save_result(KEPT, key, scores)
     return scores
-
-
-def _windowed(encoder: Encoder, items: Questions, model: Resolved) -> Windows:
-    items = items.prompted(model.prompt) if model.prompt else items
-    return windowed(encoder, items.questions, items.contexts, max_length=model.max_length)
 
 
 @torch.inference_mode()

@@ -145,13 +145,6 @@ def listed_scores(outputs: NDArray[np.float64], gold: Sequence[Mapping[int, floa
     return {metric: math.fsum(values) / len(values) for metric, values in by_query.items()}
 
 
-def listed_influences(
-    outputs: NDArray[np.float64], gold: Sequence[Mapping[int, float]]
-) -> dict[str, NDArray[np.float64]]:
-    """Return the influences of queries on `listed_scores`, which are means over them."""
-    return {metric: mean_influences(values) for metric, values in listed_metrics(outputs, gold).items()}
-
-
 def ndcg(ranks: Ranks, gains: NDArray[np.float64], cutoff: int = CUTOFF) -> float:
     """Return the normalised discounted cumulative gain of the first `cutoff` documents, 0 .. 1.
 
@@ -306,7 +299,7 @@ RETRIEVAL = Kind(
     labelled=False,
     metrics=RETRIEVAL_METRICS,
     score=listed_scores,
-    influences=listed_influences,
+    influences=lambda *outputs: {name: mean_influences(values) for name, values in listed_metrics(*outputs).items()},
     loss="layerprobe.kinds.retrieval.loss:MultipleNegatives",
     zero_shot="own",
     untrained="layerprobe.kinds.retrieval.loss:untrained_retrieval",

@@ -403,26 +403,25 @@ def _items(
         examples = [tuple((document,) for document, _ in documents) for documents in relevant.values()]
     else:
         examples = [tuple(tuple(place[text] for text in example) for example in trained[query]) for query in queries]
-    themselves = [(query, query) not in gains and _finds_itself(query, source) for query in queries]
+    # the document with the id of a query is that query where it has its text: queries can be whole documents or titles
+    own = [
+        place[query]
+        if query in place
+        and (query, query) not in gains
+        and _words(source.queries[query]) in _words(source.documents[query])
+        else -1
+        for query in queries
+    ]
     return RetrievalItems(
         queries=tuple(source.queries[query] for query in queries),
         documents=tuple(source.documents[document] for document in order),
         relevance=tuple(map(tuple, relevant.values())),
         trained=tuple(examples),
-        own=tuple(place[query] if itself else -1 for query, itself in zip(queries, themselves, strict=True)),
+        own=tuple(own),
         query_prompt=prompts[0],
         document_prompt=prompts[1],
         ids=tuple(queries),
     )
-
-
-def _finds_itself(query: str, source: Collection) -> bool:
-    """Return whether the document with the id of a query is the query itself.
-
-    Its text then has that of the query in it: queries can be whole documents or their titles. An equal id alone says
-    nothing: both can be numbered from 0.
-    """
-    return query in source.documents and _words(source.queries[query]) in _words(source.documents[query])
 
 
 def _words(text: str) -> str:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import check_extra
 from layerprobe.errors import TaskError
-from layerprobe.metrics.scores import Influences, mean_influences
+from layerprobe.metrics.scores import mean_influences
 from layerprobe.names import counted
 from layerprobe.tasks.cells import TableLog, UnusableRowError
 from layerprobe.tasks.examples import Cells
@@ -174,11 +174,6 @@ def summary_scores(outputs: Array, gold: SummaryItems) -> dict[str, float]:
     return {name: float(values.mean()) for name, values in document_scores(outputs, gold).items()}
 
 
-def summary_influences(outputs: Array, gold: SummaryItems) -> Influences:
-    """Return the influences of documents on `summary_scores`."""
-    return {name: mean_influences(values) for name, values in document_scores(outputs, gold).items()}
-
-
 def document_scores(outputs: Array, gold: SummaryItems) -> dict[str, Array]:
     """Return ROUGE by document, 0 .. 1, of the sentences with the highest outputs."""
     scores = [rouge(chosen, summary) for chosen, summary in zip(gold.chosen(outputs), gold.summaries, strict=True)]
@@ -288,7 +283,7 @@ SUMMARIZATION = Kind(
     labelled=False,
     metrics=(PRIMARY, *(name for name in ROUGE if name != PRIMARY)),
     score=summary_scores,
-    influences=summary_influences,
+    influences=lambda *outputs: {name: mean_influences(values) for name, values in document_scores(*outputs).items()},
     loss="layerprobe.kinds.summaries.loss:SentenceScorer",
     zero_shot="own",
     untrained="layerprobe.kinds.summaries.loss:central_sentences",

@@ -6,7 +6,7 @@ sentences: Erkan and Radev 2004 (LexRank, JAIR 22), whose degree is the mean cos
 and Tam 2004 (Information Processing and Management 40).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, cast, get_args
 
@@ -166,15 +166,9 @@ def _outputs(
 
 def central(values: NDArray[np.float32], rows: Rows, items: SummaryItems, by: Centrality = "degree") -> Array:
     """Return how central the sentences of all documents are, of (text, width) embeddings; see `centrality`."""
-    values = values[rows(items.sentences)]
-
-    def documents() -> Iterator[Array]:
-        start = 0
-        for sentences in items.documents:
-            yield centrality(values[start : start + len(sentences)], by)
-            start += len(sentences)
-
-    return items.arranged(np.concatenate(list(documents())))
+    ends = np.cumsum([len(sentences) for sentences in items.documents])
+    documents = np.split(values[rows(items.sentences)], ends[:-1])
+    return items.arranged(np.concatenate([centrality(document, by) for document in documents]))
 
 
 def _sentences(embeddings: Embeddings, layer: int, items: SummaryItems) -> NDArray[np.float32]:

@@ -23,7 +23,6 @@ from layerprobe.metrics.scores import Influences, macro_f1, ratio_influences
 from layerprobe.stats.floors import NO_ENTITY, Floor, class_floors, zero_floors
 from layerprobe.tasks.explored import ItemView, ReadOutputs, counts_of
 from layerprobe.tasks.kind import Kind
-from layerprobe.tasks.loading import TaskSource
 from layerprobe.tasks.values import Items, Task
 
 Array = NDArray[np.float64]
@@ -257,14 +256,6 @@ def has_bio_tags(path: Path) -> bool:
     return begun and not (may_be_table and not all(BIO.fullmatch(cell.split(",")[0]) for cell in cells))
 
 
-def load_entities(source: TaskSource) -> Task:
-    """Load sentences with BIO tags."""
-    from layerprobe.kinds.tokens.loading import load_tagged
-
-    get_entities()
-    return load_tagged(source, ENTITIES)
-
-
 ENTITIES = Kind(
     name="entities",
     view="layerprobe.kinds.tokens.kind:tagged_view",
@@ -282,7 +273,7 @@ ENTITIES = Kind(
     read_label=bio_tag,
     items="layerprobe.kinds.tokens.kind:TaggedSentences",
     item="sentence",
-    loader="layerprobe.kinds.tokens.kind:load_entities",
+    loader="layerprobe.kinds.tokens.loading:load_tagged",
     recognises=has_bio_tags,
     averages="probabilities",
     floors=entity_floors,
@@ -303,13 +294,6 @@ def has_tags(path: Path) -> bool:
     return bool(cells) and not may_be_table and not any(cell.startswith(("B-", "I-")) for cell in cells)
 
 
-def load_tags(source: TaskSource) -> Task:
-    """Load sentences with a tag a word; TaskError as `load_tagged`."""
-    from layerprobe.kinds.tokens.loading import load_tagged
-
-    return load_tagged(source, TAGS)
-
-
 TAGS = Kind(
     name="tags",
     view="layerprobe.kinds.tokens.kind:tagged_view",
@@ -326,7 +310,7 @@ TAGS = Kind(
     columns={"words": WORD_NAMES, "tags": TAG_COLUMNS},
     items="layerprobe.kinds.tokens.kind:TaggedSentences",
     item="sentence",
-    loader="layerprobe.kinds.tokens.kind:load_tags",
+    loader="layerprobe.kinds.tokens.loading:load_tagged",
     recognises=has_tags,
     averages="probabilities",
     floors=lambda items: class_floors(items.word_tags),

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from layerprobe.errors import DataError, TaskError, option
-from layerprobe.kinds.tokens.kind import WORD_NAMES, TaggedSentences
+from layerprobe.kinds.tokens.kind import ENTITIES, WORD_NAMES, TaggedSentences, get_entities
 from layerprobe.names import counted
 from layerprobe.tasks.cells import UnusableRowError, class_names, spelled_alike
 from layerprobe.tasks.columns import Columns, declared_columns, plain_name
 from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.formats import Format
-from layerprobe.tasks.kind import Kind
+from layerprobe.tasks.kind import KINDS, Kind
 from layerprobe.tasks.loading import TaskSource, load_rows
 from layerprobe.tasks.sources import data_files
 from layerprobe.tasks.splitting import SPLITS
@@ -41,12 +41,15 @@ Tagged = tuple[tuple[str, ...], tuple[str, ...]]
 """The words of a sentence and their tags."""
 
 
-def load_tagged(source: TaskSource, kind: Kind) -> Task:
+def load_tagged(source: TaskSource) -> Task:
     """Load sentences with a tag for every word, in three splits.
 
     Files have a word and its tag a line, as of CoNLL, the tag in the last column where nobody says otherwise; or a
     row a sentence, with a list of words and one of tags. They are found and split as tables are.
     """
+    kind = KINDS[str(source.settings.kind)]
+    if kind is ENTITIES:
+        get_entities()  # which needs a package
     several: list[str] = []
 
     def columns_of(table: Table) -> tuple[Table, Sequence[int]]:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from layerprobe.kinds.answers.kind import (
     ALWAYS,
+    QUESTION_ANSWERING,
     Answer,
     Questions,
-    answer_influences,
     answer_scores,
     answer_threshold,
     answer_words,
@@ -126,7 +126,8 @@ def test_where_all_have_an_answer_all_are_answered() -> None:
 
 def test_influences_are_those_of_leaving_out() -> None:
     outputs, gold = some_questions(12)
-    found = answer_influences(outputs, gold, 1.0)
+    assert QUESTION_ANSWERING.influences is not None
+    found = QUESTION_ANSWERING.influences(outputs, gold, 1.0)
     for metric, influences in found.items():
 
         def score(rows: np.ndarray, metric: str = metric) -> float:

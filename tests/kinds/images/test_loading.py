@@ -16,7 +16,7 @@ from layerprobe.errors import DataError, TaskError
 from layerprobe.files.images import ImageItem, decoded, prompted, readable_as
 from layerprobe.kinds.images import recognises
 from layerprobe.tasks.loading import load_task, load_texts
-from tests.images import digit_folder, digits
+from tests.images import digit_folder, digits, item_of
 
 
 def png(image: Image.Image, **options: object) -> bytes:
@@ -223,7 +223,7 @@ def test_whole_numbers_have_the_range_of_their_format() -> None:
 
 
 def test_an_image_that_changed_is_refused(tmp_path: Path) -> None:
-    item = ImageItem.of_file(next(digit_folder(tmp_path, 1).rglob("*.png")))
+    item = item_of(next(digit_folder(tmp_path, 1).rglob("*.png")))
     assert item.file is not None
     item.file.write_bytes(png(Image.new("L", (4, 4))))
     with pytest.raises(DataError, match="has changed since it was listed"):
