@@ -1,5 +1,6 @@
 """Digits as image files and tiny vision models, made on the spot."""
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from transformers import (
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
+from layerprobe.files.images import ImageItem
 from tests.models import HIDDEN, N_BLOCKS, VOCABULARY, tiny_tokenizer
 
 SIDE, PATCH = 8, 4
@@ -50,6 +52,11 @@ def digits(n: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the first `n` digits of scikit-learn, (image, row, column) of 0 .. 255, and what they are."""
     data = load_digits()
     return (data.images[:n] * 255 / 16).round().astype(np.uint8), data.target[:n]
+
+
+def item_of(file: Path) -> ImageItem:
+    """Return the item of an image file."""
+    return ImageItem(hashlib.sha256(file.read_bytes()).hexdigest(), place=str(file), file=file)
 
 
 def digit_folder(folder: Path, n: int = 40, *, classes: Sequence[int] = range(10), first: int = 0) -> Path:

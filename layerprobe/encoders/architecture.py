@@ -179,17 +179,11 @@ def _follows_depth(config: PreTrainedConfig, name: str) -> bool:
     config_class: Any = type(config)
     try:
         for depth in (count_blocks(config), count_blocks(config) + 1):
-            if len(getattr(_default(config_class, depth), name)) != depth:
+            if len(getattr(config_class(num_hidden_layers=depth), name)) != depth:
                 return False
     except Exception:  # configurations raise anything
         return False
     return True
-
-
-@functools.lru_cache(maxsize=64)
-def _default(config_class: Any, depth: int) -> Any:
-    """Return a configuration of so many blocks, all else at its default."""
-    return config_class(num_hidden_layers=depth)
 
 
 def _of_blocks(value: Any, blocks: Sequence[int], n_blocks: int) -> Any:
@@ -258,7 +252,10 @@ def count_parameters(config: PreTrainedConfig, *, trust_remote_code: bool = Fals
     check_supported(config)
     with torch.device("meta"):
         model = empty_model(copy.deepcopy(config), trust_remote_code=trust_remote_code)
-        sizes = _block_sizes(model, count_blocks(config))
+        sizes = [0] * count_blocks(config)  # they stay 0 where all blocks share their weights
+        for name in block_lists(model, len(sizes)):
+            blocks = model.get_submodule(name).children()
+            sizes = [n + sum(p.numel() for p in block.parameters()) for n, block in zip(sizes, blocks, strict=True)]
         if len(sizes) == 1:  # it may be shared by all blocks
             with contextlib.suppress(Exception):  # models that do not run without a block
                 less = empty_model(next(truncated_configs(config, 0)), trust_remote_code=trust_remote_code)
@@ -319,12 +316,3 @@ def block_lists(model: nn.Module, n_blocks: int) -> list[str]:
             seen.update(blocks.modules())
             names.append(name)
     return names
-
-
-def _block_sizes(model: PreTrainedModel, n_blocks: int) -> list[int]:
-    """Return the parameters of every block; zeros where all blocks share their weights."""
-    sizes = [0] * n_blocks
-    for name in block_lists(model, n_blocks):
-        blocks = model.get_submodule(name).children()
-        sizes = [n + sum(p.numel() for p in block.parameters()) for n, block in zip(sizes, blocks, strict=True)]
-    return sizes

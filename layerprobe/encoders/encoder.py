@@ -171,16 +171,19 @@ def reads_token_types(model: PreTrainedModel) -> bool:
 
 
 @contextlib.contextmanager
-def float32_attention(model: PreTrainedModel) -> Iterator[str]:
-    """Switch a model to float32 attention for a while, which flash attention cannot do; yield its usual attention."""
+def float32_attention(model: PreTrainedModel, *, plain: bool = False) -> Iterator[str]:
+    """Switch a model to float32 attention for a while, which flash attention cannot do; yield its usual attention.
+
+    Plain: to attention that is written out as products and a softmax, whatever it has.
+    """
     kind = model.config._attn_implementation
-    flash = "flash" in (kind or "")
-    if flash:
+    switch = plain or "flash" in (kind or "")
+    if switch:
         model.set_attn_implementation("eager")
     try:
         yield kind
     finally:
-        if flash:
+        if switch:
             model.set_attn_implementation(kind)
 
 
@@ -215,9 +218,14 @@ class TruncatedEncoder(nn.Module):
         self.layers = tuple(range(layer + 1)) if every else (layer,)
         self.name = encoder.description.name
         self.stack = encoder.stack
-        model = _truncated(encoder, layer) if layer else _without_blocks(encoder)
-        self.reads_input_of_block = model is None
-        model = model or _truncated(encoder, 1)
+        self.reads_input_of_block = False
+        try:
+            model = _truncated(encoder, layer)
+        except Exception:  # whatever goes wrong without a block where a first one was taken for granted
+            if layer:
+                raise
+            self.reads_input_of_block = True
+            model = _truncated(encoder, 1)
         self.model = model if share else copy.deepcopy(model)
         self.parameters_without_pooler = encoder.description.parameters[layer]
 
@@ -307,14 +315,6 @@ def _truncated(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
             reason = f"has {count} weights, where its embeddings and blocks have {expected}"
             problems.append(refusal(name, f"a model of {n_blocks} blocks {reason}"))
         raise problems[0]
-
-
-def _without_blocks(encoder: Encoder) -> PreTrainedModel | None:
-    """Return a model without any block, or None where that cannot be built or does not run."""
-    try:
-        return _truncated(encoder, 0)
-    except Exception:  # whatever goes wrong where a first block was taken for granted
-        return None
 
 
 @torch.no_grad()  # not in inference mode: what the model keeps of a pass is trained with

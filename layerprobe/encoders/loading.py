@@ -494,7 +494,9 @@ def _by_recipe(
         tokenizer.model_max_length = recipe.max_length  # as sentence-transformers does
     if end_token or (end_token is None and causal and configured is None):
         tokenizer, end = with_end_token(tokenizer)
-    promises = {} if settings is None else {key: _field(settings, key) for key in ("add_bos_token", "add_eos_token")}
+    promises: dict[str, Any] = {}
+    with contextlib.suppress(FileNotFoundError, ValueError):  # loading reports a garbled file
+        promises = {} if settings is None else json.loads(settings.read_bytes())
     return tokenizer, replace(recipe, end_token=end, lacking=lacking_tokens(tokenizer, promises))
 
 
@@ -861,13 +863,6 @@ def folder_digest(folder: Path) -> str:
         for file in sorted(folder.glob(pattern)):
             total.update(bytes.fromhex(known_sha256(file)))
     return f"sha256:{total.hexdigest()[:32]}"
-
-
-def _field(file: Path, name: str) -> Any:
-    """Return a field of a JSON file; None where there is none, or the file is garbled, which loading reports."""
-    with contextlib.suppress(FileNotFoundError, ValueError, AttributeError):
-        return json.loads(file.read_bytes()).get(name)
-    return None
 
 
 # ---- errors ----------------------------------------------------------------------------------------------

@@ -94,23 +94,12 @@ def inside(root: Path, path: Path) -> Path:
     return path
 
 
-def folder_bytes(folder: Path) -> int:
-    """Return the size of the files in a folder, 0 where there is none."""
-    size = 0
-    if folder.is_dir():
-        for path in folder.iterdir():
-            # A temporary file of a process that is writing may be gone by now.
-            with contextlib.suppress(FileNotFoundError):
-                size += path.stat().st_size
-    return size
-
-
 def tree_bytes(folder: Path) -> int:
     """Return the size of all files below a folder, without following links; 0 where there is none."""
     size = 0
     for name, _, files in os.walk(folder):
         for file in files:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError):  # as of a temporary file of a process that is writing
                 size += os.lstat(os.path.join(name, file)).st_size  # noqa: PTH118 - of any name
     return size
 

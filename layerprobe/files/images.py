@@ -77,15 +77,6 @@ class ImageItem(str):
         return f"<ImageItem {self.place}>"
 
     @classmethod
-    def of_file(cls, file: Path, *, caption: str | None = None) -> Self:
-        """Return the item of a file.
-
-        Raises:
-            DataError: If it cannot be read.
-        """
-        return cls(hashlib.sha256(_bytes_of(file)).hexdigest(), place=str(file), file=file, caption=caption)
-
-    @classmethod
     def of_bytes(cls, data: bytes | memoryview, *, place: str, caption: str | None = None) -> Self:
         """Return the item of the bytes of a file."""
         return cls(hashlib.sha256(data).hexdigest(), place=place, data=data, caption=caption)

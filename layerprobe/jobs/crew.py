@@ -320,7 +320,7 @@ class _Queue(Generic[J, A]):
         """Without those that are done or lost."""
         self._later: collections.deque[tuple[float, J]] = collections.deque()
         """Jobs that could not be done, and from when on they are tried again."""
-        self._lost: collections.Counter[J] = collections.Counter()
+        self._ended: collections.Counter[J] = collections.Counter()
         self._waited_for: set[J] = set()
 
     def admitted(self) -> Iterator[tuple[J, A]]:
@@ -365,18 +365,14 @@ class _Queue(Generic[J, A]):
                 self._later.append((time.monotonic() + PAUSE, job))
             elif kind == "unfit":  # it is not the job's fault
                 self._jobs.append(job)
-            elif kind == "ended" and self._is_begun_again(job):
+            elif kind == "ended" and self._ended[job] < self.crew.tries - 1:
+                self._ended[job] += 1
+                self._jobs.append(job)
                 code = f" (exit code {value})" if isinstance(value, int) else ""
                 logger.warning("%s ended%s: its run is begun again", worker.name, code)
             else:
                 self.left -= 1
                 yield job, value if kind in ("answer", "failed") else _lost(kind, value)
-
-    def _is_begun_again(self, job: J) -> bool:
-        self._lost[job] += 1
-        if again := self._lost[job] < self.crew.tries:
-            self._jobs.append(job)
-        return again
 
 
 def _lost(kind: str, value: Any) -> LostWorkerError:

@@ -153,11 +153,6 @@ def stored_file(name: str, data: bytes, *, n_cut: int = 0) -> StoredFile:
     return StoredFile(name=name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest(), n_cut=n_cut)
 
 
-def entry_bytes(key: StoreKey, *, n_rows: int, n_layers: int, width: int) -> int:
-    """Return what an entry takes on disk when it is complete, but for headers of some kilobytes."""
-    return n_rows * (n_layers * width * (2 if key.store_dtype == "float16" else 4) + SAMPLE_BYTES)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """One entry: its key, its shape and its finished files.

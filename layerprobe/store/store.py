@@ -24,7 +24,6 @@ from platformdirs import user_cache_path
 from layerprobe.errors import DamagedStoreError, DataError, FormatError, StoreError, another_folder, option
 from layerprobe.files.atomic import (
     TEMPORARY,
-    folder_bytes,
     from_home,
     inside,
     locked,
@@ -39,11 +38,11 @@ from layerprobe.files.inputs import read_document
 from layerprobe.files.serialisation import CHECKSUM, from_dict, parse_json
 from layerprobe.store.manifest import (
     MANIFEST,
+    SAMPLE_BYTES,
     SAMPLES,
     Manifest,
     StoredFile,
     StoreKey,
-    entry_bytes,
     is_fingerprint,
     read_manifest,
     sample_ids,
@@ -112,7 +111,7 @@ def entry_of(directory: Path) -> Entry:
     size, modified, manifest = 0, 0.0, None
     try:
         modified = directory.stat().st_mtime
-        size = folder_bytes(directory)
+        size = tree_bytes(directory)
         manifest = read_manifest(directory)
         if manifest is not None and manifest.complete:
             opened(directory, manifest, checksums=False)
@@ -225,10 +224,11 @@ class Store:
         """Return the bytes that are still to be written for an entry of a key, and those that are free for them."""
         directory = self._directory(key.fingerprint)
         with store_errors("read", self.root):
-            size = folder_bytes(directory)
+            size = tree_bytes(directory)
             existing = next(folder for folder in (self.root, *self.root.absolute().parents) if folder.exists())
             free = shutil.disk_usage(existing).free
-        return max(0, entry_bytes(key, n_rows=n_rows, n_layers=n_layers, width=width) - size), free
+        row_bytes = n_layers * width * (2 if key.store_dtype == "float16" else 4) + SAMPLE_BYTES
+        return max(0, n_rows * row_bytes - size), free  # headers of some kilobytes aside
 
     def entries(self) -> list[Entry]:
         """Return the entries of the store, the latest first."""

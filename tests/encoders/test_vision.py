@@ -15,14 +15,25 @@ from layerprobe.encoders.vision import PreparedImages
 from layerprobe.errors import DataError, ModelError, UnsupportedArchitectureError
 from layerprobe.extraction.check import examine
 from layerprobe.files.images import ImageItem
-from tests.images import PATCH, SIDE, SIZES, VISION, build_vision, digit_folder, processor, save_towers, save_vision
+from tests.images import (
+    PATCH,
+    SIDE,
+    SIZES,
+    VISION,
+    build_vision,
+    digit_folder,
+    item_of,
+    processor,
+    save_towers,
+    save_vision,
+)
 from tests.models import N_BLOCKS, TEXTS, save_tiny
 
 N_PATCHES = (SIDE // PATCH) ** 2
 
 
 def items(folder: Path, n: int = 6) -> tuple[ImageItem, ...]:
-    return tuple(map(ImageItem.of_file, sorted(digit_folder(folder, n).rglob("*.png"))))
+    return tuple(map(item_of, sorted(digit_folder(folder, n).rglob("*.png"))))
 
 
 @pytest.mark.parametrize("name", VISION)

@@ -21,7 +21,7 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.tasks.loading import load_task, load_texts
-from tests.images import digit_folder, save_towers, save_vision
+from tests.images import digit_folder, item_of, save_towers, save_vision
 from tests.models import N_BLOCKS, given, save_tiny
 
 
@@ -62,7 +62,7 @@ def test_an_image_encoder_against_a_text_encoder_on_captioned_images(vit: str, t
     images, texts = (extract(given(model, options(tmp_path)), data.texts) for model in (vit, bert))
     alone = extract(given(bert, options(tmp_path)), [row.partition(",")[2] for row in rows])
     np.testing.assert_array_equal(texts.layer(1), alone.layer(1))  # of the captions
-    pictures = extract(given(vit, options(tmp_path)), [ImageItem.of_file(file) for file in files])
+    pictures = extract(given(vit, options(tmp_path)), [item_of(file) for file in files])
     np.testing.assert_allclose(images.layer(1), pictures.layer(1), rtol=1e-6)
     comparison = compare(images, texts, measure=CKA(), device="cpu")
     assert comparison.map.n_samples == 20

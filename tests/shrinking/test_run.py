@@ -23,7 +23,6 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract
-from layerprobe.files.images import ImageItem
 from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning import saved, tuning
 from layerprobe.finetuning.saved import MODEL
@@ -42,7 +41,7 @@ from layerprobe.stats.crossed import crossed
 from layerprobe.tasks.values import Task
 from tests.encoders import vocabularies
 from tests.few import few
-from tests.images import digit_folder, save_vision
+from tests.images import digit_folder, item_of, save_vision
 from tests.models import save_tiny, store_as, stored_bytes
 from tests.shown import assert_shows_itself
 from tests.toy_task import toy_task_of
@@ -239,7 +238,7 @@ def test_the_fastest_way_to_run_it(folder: str) -> None:
 
 
 def test_ways_to_run_a_model_of_images_are_no_such(tmp_path: Path) -> None:
-    images = [ImageItem.of_file(path) for path in sorted(digit_folder(tmp_path / "digits", n=60).rglob("*.png"))]
+    images = [item_of(path) for path in sorted(digit_folder(tmp_path / "digits", n=60).rglob("*.png"))]
     with pytest.raises(DataError, match="expected a model of texts on a CPU to measure backends"):
         shrink(save_vision("vit", tmp_path / "model"), images, **options({"size": 1, "front": True}))
 

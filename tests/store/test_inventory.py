@@ -190,7 +190,7 @@ def unreadable(store, texts, fill, monkeypatch):
         return scandir(path, *rest)
 
     monkeypatch.setattr(os, "scandir", refusing)
-    monkeypatch.setattr("layerprobe.store.store.folder_bytes", lambda path: sum(1 for _ in os.scandir(path)))
+    monkeypatch.setattr("layerprobe.store.store.tree_bytes", lambda path: sum(1 for _ in os.scandir(path)))
     monkeypatch.setattr("layerprobe.store.store.shutil.rmtree", lambda path: [*os.scandir(path), path.rename("gone")])
     return mine.directory, theirs
 

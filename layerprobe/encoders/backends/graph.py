@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from layerprobe.encoders.backends.backend import Engine
 from layerprobe.encoders.batching import Batch, collate, pool
 from layerprobe.encoders.device import LIBRARIES
-from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder
+from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, float32_attention
 from layerprobe.encoders.failures import first_sentence, is_out_of_memory
 from layerprobe.encoders.loading import Resolved
 from layerprobe.encoders.model import Pooling
@@ -82,7 +82,7 @@ def exported(encoder: Encoder, pooling: Pooling | Tokens, *, plain: bool = False
     """
     batch = probes(encoder)[0]
     any_size = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    with torch.no_grad(), quiet_export(), plain_attention(encoder) if plain else contextlib.nullcontext():
+    with torch.no_grad(), quiet_export(), float32_attention(encoder.model, plain=plain):
         return torch.export.export(
             PooledLayers(encoder, pooling).train(False),
             (),
@@ -90,17 +90,6 @@ def exported(encoder: Encoder, pooling: Pooling | Tokens, *, plain: bool = False
             dynamic_shapes=dict.fromkeys(batch, any_size),
             strict=False,  # hooks, which tell the layers, run as they are
         )
-
-
-@contextlib.contextmanager
-def plain_attention(encoder: Encoder) -> Iterator[None]:
-    """Have an encoder compute attention written out as products and a softmax."""
-    before = encoder.model.config._attn_implementation
-    encoder.model.set_attn_implementation(PLAIN)
-    try:
-        yield
-    finally:
-        encoder.model.set_attn_implementation(before)
 
 
 def probes(encoder: Encoder, *, max_length: int | None = None) -> list[Batch]:
