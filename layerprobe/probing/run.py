@@ -245,11 +245,13 @@ def probe(
 
     cv = FOLDS if cv is None else cv
     splits = None if isinstance(cv, Integral) else cv
+    if not isinstance(random_state, Integral):
+        raise DataError(f"expected random_state as a whole number, got {quoted(random_state)}")
     settings = ProbeSettings(
         folds=FOLDS if splits is not None else int(cv),
         foldings=foldings,
         tolerance=tolerance,
-        seed=random_state,
+        seed=int(random_state),
     )
     if n_jobs == 0 or not isinstance(n_jobs, Integral | None):
         raise DataError(f"expected n_jobs as a number of threads, or -1 for one a core, got {quoted(n_jobs)}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.checks import LEVEL, as_declared, check_tolerance
+from layerprobe.checks import LEVEL, check_tolerance
 from layerprobe.encoders.model import ModelDescription, described
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import IN_MEMORY, RARE, from_json, parse_json, sealed, to_json, unsealed
@@ -66,7 +66,6 @@ class ProbeSettings:
     """Seed of the folds."""
 
     def __post_init__(self) -> None:
-        as_declared(self)
         if not 3 <= self.folds <= MOST_FOLDS:
             raise DataError(f"expected 3 to {MOST_FOLDS} folds, of which one chooses penalties, got {self.folds}")
         if self.foldings < 1 or self.seed < 0:

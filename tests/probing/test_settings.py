@@ -176,7 +176,7 @@ def test_other_scorers_are_one_line(targets: Any, scoring: Any, message: str) ->
 def test_seeds_are_whole_numbers() -> None:
     assert probed(random_state=3).settings.seed == 3
     for wrong in ("x", None, np.random.RandomState(1)):
-        with pytest.raises(DataError, match=r"expected seed as a whole number, got"):
+        with pytest.raises(DataError, match="expected random_state as a whole number, got"):
             probed(random_state=wrong)
 
 
