@@ -1,17 +1,18 @@
 """Settings of every call that need not be passed, and the progress that it reports to them."""
 
 import contextlib
-import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from html import escape
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from layerprobe.checks import LEVEL, check_level
+
+T = TypeVar("T")
 
 Progress = Callable[[str, float, float], None]
 """Called with what is being done, how much of it is done, and how much there is."""
@@ -21,27 +22,24 @@ def silent(task: str, done: float, total: float) -> None:
     """Report nothing."""
 
 
-def stage_of(task: str) -> str:
-    """Return a task without numbers and loss: "TMFT layer 3 seed 0" moves on within one stage."""
-    return re.sub(r" loss .*| \d+(?= |$)", "", task)
-
-
 def pace(clock: Callable[[], float] = time.monotonic) -> Callable[[str, float, float], tuple[float, str]]:
-    """Return what turns reports into the share of a stage that is done, which never falls, and the time left, in words.
+    """Return what turns reports into the share of the whole work that is done, which never falls, and a line of it.
 
-    A stage that was done begins again. The time is that of the rest as fast as its reports so far; empty where there is
-    no speed yet.
+    The time left is that of the rest as fast as what was reported so far.
     """
-    stages: dict[str, tuple[float, float, float]] = {}
+    began, first, highest = clock(), 0.0, -1.0
 
     def at(task: str, done: float, total: float) -> tuple[float, str]:
-        stage, now, share = stage_of(task), clock(), min(done / total, 1.0) if total else 1.0
-        if stages.get(stage, (0, 0, 1))[2] >= 1:
-            stages[stage] = now, share, share
-        began, first, highest = stages[stage]
-        stages[stage] = began, first, (share := max(share, highest))
-        left = (now - began) * (1 - share) / (share - first) if share > first else 0.0
-        return share, f"about {duration(left)} left" if left else ""
+        nonlocal began, first, highest
+        share = min(done / total, 1.0) if total else 0.0
+        if highest < 0:
+            began, first = clock(), share
+        highest = max(highest, share)
+        line = f"{task}: {100 * highest:.0f} %"
+        if first < highest < 1:
+            left = (clock() - began) * (1 - highest) / (highest - first)
+            line += f", about {duration(left)} left"
+        return highest, line
 
     return at
 
@@ -66,10 +64,9 @@ class NotebookBar:
         shell = _notebook()
         if shell is None:
             return
-        share, left = self._pace(task, done, total)
+        share, line = self._pace(task, done, total)
         if self._display is not None and time.monotonic() - self._changed < REFRESHED:
             return
-        line = ", ".join(filter(None, (f"{task}: {share:.0%}", left)))
         bar = f'<progress value="{share:g}" style="width: 16em"></progress> {escape(line)}'
         self._show(shell, {"text/html": bar, "text/plain": line})
 
@@ -180,9 +177,21 @@ def part(*, start: float, share: float, whole: float) -> contextlib.AbstractCont
     outer = current().progress
 
     def scaled(task: str, done: float, total: float) -> None:
-        outer(task, start + share * done / total, whole)
+        outer(task, start + share * (min(done / total, 1.0) if total else 0.0), whole)
 
     return settings(progress=scaled)
+
+
+EMBEDDED = 0.7
+"""Share of the time that items take to be embedded, where layers are then compared, scored or probed."""
+
+
+def equal_parts(items: Iterable[T]) -> Iterator[T]:
+    """Yield items one after another; what is reported of each counts as an equal part of the whole."""
+    items = tuple(items)
+    for number, item in enumerate(items):
+        with part(start=number, share=1, whole=len(items)):
+            yield item
 
 
 @contextlib.contextmanager

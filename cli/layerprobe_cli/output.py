@@ -104,57 +104,41 @@ def width_of(stream: TextIO | None) -> int | None:
 
 @contextlib.contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[Progress]:
-    """Show bars with an estimate on stderr once there is progress, or where that is no terminal a line now and then."""
-    from layerprobe.context import pace, silent, stage_of
+    """Show on stderr what is being done, the share of the command that is done, and the time left.
 
-    if quiet or sys.stderr is None or not sys.stderr.isatty():
-        yield silent if quiet else _lines()
+    A bar, or where stderr is no terminal, a line every half minute.
+    """
+    from layerprobe.context import pace, silent
+
+    if quiet or sys.stderr is None:
+        yield silent
         return
+    at, last = pace(), time.monotonic()
+    bars: Any = None
+
+    def report(task: str, done: float, total: float) -> None:
+        nonlocal bars, last
+        share, line = at(task, done, total)
+        if sys.stderr.isatty():
+            bars = bars or stack.enter_context(_bar())
+            bars.update(bars.task_ids[0], description=printable(line), completed=share)
+        elif time.monotonic() - last >= LINE_EVERY:
+            last = time.monotonic()
+            say(line)
+
     with contextlib.ExitStack() as stack:
-        bar_ids: dict[str, Any] = {}
-        bars: Any = None
-        at = pace()
-
-        def report(task: str, done: float, total: float) -> None:
-            nonlocal bars
-            bars = bars or stack.enter_context(_bars())
-            stage = stage_of(task)
-            if stage not in bar_ids:
-                bar_ids[stage] = bars.add_task(printable(task), total=1.0)
-            bars.update(bar_ids[stage], description=printable(task), completed=at(task, done, total)[0])
-
         yield report
 
 
-def _bars() -> Any:
-    from rich import progress
+def _bar() -> Any:
     from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.table import Column
 
-    columns = (
-        progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(),
-        progress.TaskProgressColumn(),
-        progress.TimeElapsedColumn(),
-        progress.TimeRemainingColumn(),
-    )
-    return progress.Progress(*columns, console=Console(stderr=True), transient=True)
-
-
-def _lines() -> Progress:
-    """Return a progress callback that prints a line on stderr every half minute."""
-    from layerprobe.context import duration, pace
-
-    began = last = time.monotonic()
-    at = pace()
-
-    def report(task: str, done: float, total: float) -> None:
-        nonlocal last
-        now, (share, left) = time.monotonic(), at(task, done, total)
-        if now - last >= LINE_EVERY:
-            last = now
-            say(", ".join(filter(None, (f"{task}: {share:.0%} after {duration(now - began)}", left))))
-
-    return report
+    text = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
+    bar = Progress(BarColumn(bar_width=20), text, console=Console(stderr=True), transient=True)
+    bar.add_task("", total=1.0)
+    return bar
 
 
 # ---- what the library logs -------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from layerprobe.comparison.arrays import SUFFIXES, as_layers
 from layerprobe.comparison.differences import Differences, compare_results
 from layerprobe.comparison.values import Comparison, Comparisons
-from layerprobe.context import current, part
+from layerprobe.context import EMBEDDED, current, equal_parts, part
 from layerprobe.encoders.device import float64_device, resolve_device
 from layerprobe.encoders.loading import ModelLike, resolve_all
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
@@ -107,8 +107,10 @@ def compare(
     texts = tuple(texts) if isinstance(texts, Iterator) else texts
     models = [cast(ModelLike, model), cast(ModelLike, reference)]
     first, second = resolve_all(models, items=readable_as(distinct_texts(texts)))
-    embedded = extract(first, texts), extract(second, texts)
-    result = compare_all(embedded[0], [embedded[1]], device=device or first.asked.device, **of_both, **how)
+    with part(start=0, share=EMBEDDED, whole=1):
+        embedded = [extract(one, texts) for one in equal_parts((first, second))]
+    with part(start=EMBEDDED, share=1 - EMBEDDED, whole=1):
+        result = compare_all(embedded[0], embedded[1:], device=device or first.asked.device, **of_both, **how)
     compared = _with_warnings(result.comparisons[0], *embedded)
     return dataclasses.replace(compared, item_source=item_source(texts, embedded))
 
@@ -333,20 +335,18 @@ def _estimates(
 ) -> Sequence[CKAEstimate | MeasureEstimate]:
     """Return an estimate a reference, and for CKA then one a reference of the other normalization."""
     if not isinstance(measure, CKA):
-        estimates = []
-        for number, reference in enumerate(references):
-            with part(start=number, share=1, whole=len(references)):
-                estimate = measure_layers(
-                    _layers(model),
-                    _layers(reference),
-                    measure,
-                    level=level,
-                    groups=groups,
-                    model_name=model.model.name,
-                    reference_name=reference.model.name,
-                )
-            estimates.append(estimate)
-        return estimates
+        return [
+            measure_layers(
+                _layers(model),
+                _layers(reference),
+                measure,
+                level=level,
+                groups=groups,
+                model_name=model.model.name,
+                reference_name=reference.model.name,
+            )
+            for reference in equal_parts(references)
+        ]
     # A model against itself is read once.
     others = [reference for reference in references if reference.fingerprint != model.fingerprint]
     position = {reference.fingerprint: number + 1 for number, reference in enumerate(others)}

@@ -56,10 +56,9 @@ def truncation_errors(encoder: Encoder, states: list[Tensor], batch: Batch) -> d
     NaN where states are not finite.
     """
     mask, errors = batch["attention_mask"].bool(), {}
+    report("checking layers", 0, 1)  # a moment of whatever is being done
     for layer, expected in enumerate(states):
-        report("checking layers", layer, len(states))
         errors[layer] = difference(TruncatedEncoder(encoder, layer, share=True)(batch), expected, mask)
-    report("checking layers", len(states), len(states))
     return errors
 
 

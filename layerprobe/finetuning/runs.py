@@ -234,8 +234,10 @@ def log_reading(checkpoint: Resolved, encoder: Encoder, task: Task, protocol: Pr
         logger.info(shorter, short_name(checkpoint.label), usual, limit, option("max_length", str(usual)))
 
 
-def runs_plan(sets: Sequence[RunSet], jobs: Mapping[RunJob, float], *, unit: str = "runs") -> Plan[RunJob, Runs]:
-    """Return a plan of runs of some sets for `RunWorker`s; the jobs come with what they cost."""
+def runs_plan(
+    sets: Sequence[RunSet], jobs: Mapping[RunJob, float], *, unit: str = "runs", whole: float = 0.0
+) -> Plan[RunJob, Runs]:
+    """Return a plan of runs of some sets for `RunWorker`s; the jobs come with what they cost, all `whole` at most."""
     for runs in sets:
         runs.keep_origin()
-    return Plan(jobs=jobs, done=lambda job: sets[job.of].read(job), label=lambda job: job.label, unit=unit)
+    return Plan(jobs=jobs, done=lambda job: sets[job.of].read(job), label=lambda job: job.label, unit=unit, whole=whole)

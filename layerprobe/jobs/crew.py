@@ -39,6 +39,8 @@ class Plan(Generic[J, A]):
     """What a process does that is at a job, such as: fine-tunes layer 3 with seed 0."""
     unit: str = "jobs"
     """What progress counts."""
+    whole: float = 0.0
+    """What all cost at most, where further ones are added while some are done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +270,7 @@ def execute(
                 yield job, answer
             if not queue.left:
                 break
-            whole = sum(plan.jobs.values())
+            whole = max(plan.whole, sum(plan.jobs.values()))
             crew.hire(queue.left if queue else 0)  # where none waits, no further worker is of use
             for worker in crew.workers:
                 if worker.ready and not worker.jobs and (taken := queue.take()):

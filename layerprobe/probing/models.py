@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.comparison.arrays import Layer, Rows
-from layerprobe.context import part
+from layerprobe.context import EMBEDDED, part
 from layerprobe.encoders.loading import resolve
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract_items, left_out_layers
@@ -24,9 +24,6 @@ from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Items, Task, TextSplit
-
-EMBEDDED = 0.7
-"""Of the progress."""
 
 
 def probe_model(model: Any, task: Task, *, settings: ProbeSettings, splits: Any, scoring: Any, **how: Any) -> Probing:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.checks import check_choice
-from layerprobe.context import current, report, settings
+from layerprobe.context import EMBEDDED, current, equal_parts, part, report, settings
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
@@ -80,7 +80,7 @@ def probed(
         with naming_layer(layer, embeddings):
             gold = np.array(examples.targets)
             by_layer.append(evaluate_outputs(task.kind, outputs, gold, primary=task.primary))
-        report(f"probing {embeddings.model.name}", layer + 1, embeddings.n_layers)
+        report(f"probing {embeddings.model.name}", EMBEDDED + (1 - EMBEDDED) * (layer + 1) / embeddings.n_layers, 1)
     scores = layer_scores(task, split, "probe", by_layer, embeddings.first_layer, embeddings.collapsed)
     embeddings.store.save_result(probe.kept, key, scores)
     return scores
@@ -101,7 +101,9 @@ def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None)
         scores: LayerScores = score_untrained(checkpoint, task, split=split)
         return replace(scores, floor=floor), extract_split(checkpoint, task, split)
     fit = kind.fitted_on
-    scored, *fitted = (extract_split(checkpoint, task, name) for name in (split, *(() if fit is None else (fit,))))
+    with part(start=0, share=EMBEDDED if fit else 1, whole=1):
+        names = (split, *(() if fit is None else (fit,)))
+        scored, *fitted = [extract_split(checkpoint, task, name) for name in equal_parts(names)]
     scores = zero_shot(scored, task, split=split, fitted=fitted[0] if fitted else None)
     return replace(scores, floor=floor), scored
 

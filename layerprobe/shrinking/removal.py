@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.context import part, report
+from layerprobe.context import report
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.batching import Batch, Prepared, collate, read_by_model, tokenize
 from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH, float32_attention
@@ -61,8 +61,7 @@ def kept_order(whole: SharedModel, texts: Sequence[str]) -> tuple[Removal, ...]:
     key = digest([REMOVALS_VERSION, model.identity, *read, texts])
     removals = store.load_result("removals", key, cast(Any, tuple[Removal, ...]))
     if removals is None:
-        with part(start=0, share=1, whole=10):
-            removals = removal_order(whole, texts)
+        removals = removal_order(whole, texts)
         store.save_result("removals", key, removals)
     return cast(tuple[Removal, ...], removals)
 

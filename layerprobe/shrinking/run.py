@@ -142,15 +142,17 @@ def shrink(
     if isinstance(target, tuple):
         work.kept = {len(target): target}
     else:
-        removals = work.order()
+        with part(start=1, share=1, whole=10):
+            removals = work.order()
         work.kept = {len(removal.kept): removal.kept for removal in removals}
         if work.vocabulary is not None:
             work.kept[work.n_blocks] = work.every_block
-    with part(start=1, share=9, whole=10):
+    with part(start=2, share=5, whole=10):
         chosen = _sought(work) if target is None else len(target) if isinstance(target, tuple) else target
-        if chosen not in work.kept:
-            sizes = ", ".join(map(str, sorted(work.kept)))
-            raise DataError(f"expected a number of blocks that a model can be made of, {sizes}, got {chosen}")
+    if chosen not in work.kept:
+        sizes = ", ".join(map(str, sorted(work.kept)))
+        raise DataError(f"expected a number of blocks that a model can be made of, {sizes}, got {chosen}")
+    with part(start=7 if target is None else 2, share=3 if target is None else 8, whole=10):
         best = work.measured(chosen, "test", work.seeds)
         front = tuple(work.ways(chosen)) if settings.front else ()
     tried = [best if k == chosen else smaller for k, smaller in sorted({**work.tried, chosen: best}.items())]
@@ -494,7 +496,8 @@ class _Work:
 
     def measured(self, k: int, split: str, seeds: Sequence[int]) -> Smaller:
         """Return the model of `k` blocks with its loss on a split of the task, and on test with its speed, too."""
-        made = self.trained(k, seeds)
+        with part(start=0, share=1, whole=2):
+            made = self.trained(k, seeds)
         models = [self.model_of(run.directory, k) for run in made]
         ways = [(model, embedder(model, dense=weight)) for model, weight in models]
         alike = [run.test for run in made]
@@ -503,7 +506,8 @@ class _Work:
             vectors = [embed(tokenized(model, held_out.texts)).astype(np.float64) for model, embed in ways]
             alike = [evaluate_outputs(TEACHER.name, embeddings, held_out.gold).metrics for embeddings in vectors]
         compared, on_task, speed = self.compared, None, None
-        as_it_is, tuned = (None, None) if compared is None else compared.losses(ways, seeds, split)
+        with part(start=1, share=1, whole=2):
+            as_it_is, tuned = (None, None) if compared is None else compared.losses(ways, seeds, split)
         losses = {"chosen_by": tuned or as_it_is}
         if split == "test":
             losses = {"chosen_by": self.tried[k].chosen_by if k in self.tried else None}
@@ -600,12 +604,14 @@ def _sought(work: _Work) -> int:
     Where that holds for none that was tried, the largest.
     """
     low, high = 0, max(work.kept) + 1
+    most = high.bit_length()
     while high - low > 1:
         k = (low + high) // 2
         if k not in work.kept:
             low = k
             continue
-        work.tried[k] = work.measured(k, "validation", work.seeds[:1])
+        with part(start=len(work.tried), share=1, whole=most):
+            work.tried[k] = work.measured(k, "validation", work.seeds[:1])
         loss = work.tried[k].chosen_by
         lost = "" if loss is None else f"{loss.value:.2f}"
         logger.info("%d of %d blocks: %s points lost on the validation split", k, work.n_blocks, lost)

@@ -7,10 +7,9 @@ loaded where they are finished, and their scores told.
 from __future__ import annotations
 
 import bisect
-import contextlib
 import functools
 import logging
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from statistics import median
@@ -22,8 +21,7 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import Seeds, check_count, one_layer
 from layerprobe.comparison.compare import compare_all
-from layerprobe.context import current, report
-from layerprobe.context import settings as with_settings
+from layerprobe.context import current, equal_parts, part
 from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.device import resolve_device
@@ -84,6 +82,8 @@ SMALL_VALIDATION = 1000
 MOST_JOBS = 4
 """Runs at a time where it is not said how many."""
 LOOKED_AT = 512  # examples of each split, whose texts are embedded before anything is trained
+READ = 0.1
+"""What that and the readings take, as a share of the time of the runs."""
 SPEED_TEXTS, SPEED_BATCH_TOKENS = 128, 2048
 
 
@@ -167,29 +167,36 @@ def find(
     local = "here" if at_a_time == 1 else "processes"
     machines = workers_of(agreements[0][1].asked, *sorted(folders), count=at_a_time, ray=ray, local=local)
     import_ahead(RunWorker.__module__, machines)  # beside the readings
-    runs, folds = _Runs(machines), search_folds(task, settings, checkpoints, cross_validation)
-    tuned = [
-        _ModelRuns(
-            SharedModel(checkpoint, items=task.readable, workers=machines),
-            folds,
-            task,
-            agreed_protocol,
-            references=references,
-            start=first,
-            save_models=save_models,
-            runs=runs,
-            cost=cost,
-        )
-        for (agreed_protocol, checkpoint), cost in zip(
-            agreements, block_costs([checkpoint for _, checkpoint in agreements]), strict=True
-        )
-    ]
+    folds = search_folds(task, settings, checkpoints, cross_validation)
+    costs = block_costs([checkpoint for _, checkpoint in agreements])
+    blocks = [count_blocks(checkpoint.config) for _, checkpoint in agreements]
+    of_whole = max(cost * (n + 1) for cost, n in zip(costs, blocks, strict=True))
+    searched = sum(cost * settings.block_steps(n) for cost, n in zip(costs, blocks, strict=True))
+    searched += 2 * against_last * of_whole
+    whole = (1 + READ) * searched + final * of_whole
+    runs = _Runs(machines, whole=searched)
+    with part(start=0, share=READ * searched, whole=whole):
+        tuned = [
+            _ModelRuns(
+                SharedModel(checkpoint, items=task.readable, workers=machines),
+                folds,
+                task,
+                agreed_protocol,
+                references=references,
+                start=first,
+                save_models=save_models,
+                runs=runs,
+                cost=cost,
+            )
+            for (agreed_protocol, checkpoint), cost in equal_parts(zip(agreements, costs, strict=True))
+        ]
     parts = tuple((len(fold.validation), links_of(fold.validation)) for fold in tuned[0].folds)
     search = LayerSearch.of(SearchState(models=tuple(one.begun for one in tuned), settings=settings, folds=parts))
-    with runs, _progress(tuned, settings, against_last):
+    with runs, part(start=READ * searched, share=searched, whole=whole):
         _search(search, tuned, runs, at_a_time, against_last=against_last)
         found, best = _found(search, tuned, against_last=against_last)
-    return best.with_final(found) if final else found
+    with part(start=(1 + READ) * searched, share=final * of_whole, whole=whole):
+        return best.with_final(found) if final else found
 
 
 def _predicted(
@@ -267,8 +274,8 @@ def block_costs(checkpoints: Sequence[Resolved]) -> list[float]:
 class _Runs:
     """Makes the runs of one or several models with shared worker processes."""
 
-    def __init__(self, workers: Workers) -> None:
-        self.workers = workers
+    def __init__(self, workers: Workers, *, whole: float) -> None:
+        self.workers, self.whole = workers, whole
         self.sets: list[RunSet] = []
         self.requested: dict[RunJob, float] = {}
         """What runs cost; further ones are added while they are made."""
@@ -284,7 +291,7 @@ class _Runs:
         self.crew.close()
 
     def _outcomes(self) -> Generator[tuple[RunJob, Runs | LayerProbeError], None, None]:
-        yield from execute(runs_plan(self.sets, self.requested), self.crew)
+        yield from execute(runs_plan(self.sets, self.requested, whole=self.whole), self.crew)
 
     def outcome(self, job: RunJob) -> Runs | LayerProbeError:
         """Return the finished or loaded run, or its failure."""
@@ -323,17 +330,6 @@ def _search(
         ended = min(ends, key=ends.__getitem__)
         now = ends.pop(ended)
         tuned[ended.model].tell(search, ended)
-
-
-@contextlib.contextmanager
-def _progress(tuned: Sequence[_ModelRuns], settings: SearchSettings, against_last: int) -> Iterator[None]:
-    """Let runs count as parts of the budget and of what the comparison with the last layer costs at most."""
-    whole = sum(one.begun.block_cost * settings.block_steps(one.n_blocks) for one in tuned)
-    whole += 2 * against_last * max(one.begun.block_cost * (one.n_blocks + 1) for one in tuned)
-    outer = current().progress
-    with with_settings(progress=lambda task, done, _: outer(task, min(done, whole), whole)):
-        yield
-        report("runs", whole, whole)
 
 
 class _ModelRuns:

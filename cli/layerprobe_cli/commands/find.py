@@ -60,6 +60,7 @@ def find(
     others, source = given
     task = o.load(source)
 
+    from layerprobe.context import part
     from layerprobe.study.find import plan_find
 
     if others and other_blocks is not None:
@@ -81,7 +82,8 @@ def find(
     planned = {name: value for name, value in settings.items() if name not in ("jobs", "ray")}
     call.estimate(plan_find(checkpoints, task, goes_on=not dry_run, further=further, **planned), dry_run=dry_run)
     references = reference.specs(model)
-    finding = lp.find(checkpoints, task, reference=references, **settings, save_models=save_models)
+    with part(start=0, share=1, whole=1 if other_blocks is None else 2):
+        finding = lp.find(checkpoints, task, reference=references, **settings, save_models=save_models)
     beside: list[TuningResult] = []
     notes: list[str] = []
     if other_blocks == FOUND and finding.best_layer in (0, count_blocks(checkpoint.config)):
@@ -91,7 +93,9 @@ def find(
             checkpoint, task, finding.best_layer if other_blocks == FOUND else other_blocks
         )
         protocol = settings["protocol"]
-        beside.append(lp.finetune(checkpoint, task, len(first), blocks=further_blocks, seeds=seeds, protocol=protocol))
+        with part(start=1, share=1, whole=2):
+            tuned = lp.finetune(checkpoint, task, len(first), blocks=further_blocks, seeds=seeds, protocol=protocol)
+        beside.append(tuned)
     assert source is not None  # or no task had been loaded
     name = [model.name, *others][finding.place]
     shrinking = call.step("shrink", "shrink", name, "-t", source.source, "--tune", without=f"{o.READ} {o.EMBEDDING}")

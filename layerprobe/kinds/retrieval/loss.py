@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from layerprobe.context import current, report
+from layerprobe.context import EMBEDDED, current, part, report
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Resolved
 from layerprobe.errors import DataError
@@ -89,14 +89,15 @@ class MultipleNegatives(Criterion):
 
 def untrained_retrieval(checkpoint: Resolved, task: Task, *, split: TextSplit) -> LayerScores:
     """Return how well every layer finds the relevant documents of a split's queries, with the scores of each query."""
-    items, embeddings = extract_items(checkpoint, cast(RetrievalItems, task.split(split)), task=task)
+    with part(start=0, share=EMBEDDED, whole=1):
+        items, embeddings = extract_items(checkpoint, cast(RetrievalItems, task.split(split)), task=task)
     by_layer, by_query = list[Evaluation](), list[dict[str, NDArray[np.float64]]]()
     for layer in range(embeddings.n_layers):
         with naming_layer(layer, embeddings):
             outputs = closest(embeddings.measured(layer), embeddings.rows, items)
             by_layer.append(evaluate_outputs(task.kind, outputs, items.gold))
             by_query.append(listed_metrics(outputs, items.gold))
-        report(f"ranking by {embeddings.model.name}", layer + 1, embeddings.n_layers)
+        report(f"ranking by {embeddings.model.name}", EMBEDDED + (1 - EMBEDDED) * (layer + 1) / embeddings.n_layers, 1)
     scores = layer_scores(task, split, items.ranking, by_layer, embeddings.first_layer, embeddings.collapsed)
     if not current().by_item:
         return scores

@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from layerprobe.context import part
+from layerprobe.context import equal_parts
 from layerprobe.errors import DataError
 from layerprobe.process import use_one_thread_if_forked
 from layerprobe.rng import exact_products, without_autocast
@@ -59,10 +59,9 @@ def sums_of(
     by_measure: dict[tuple[CKA, Pair], Sums] = {}
     kinds = list(dict.fromkeys((m.normalize, m.kernel) for m in measures))
     with _full_precision():
-        for number, (normalize, kernel) in enumerate(kinds):
+        for normalize, kernel in equal_parts(kinds):
             same = [m for m in measures if (m.normalize, m.kernel) == (normalize, kernel)]
-            with part(start=number, share=1, whole=len(kinds)):
-                sums = _pass(sources, same, of_pairs, device, tile, path, per_sample)
+            sums = _pass(sources, same, of_pairs, device, tile, path, per_sample)
             for measure, pair in itertools.product(same, of_pairs):
                 by_measure[measure, pair] = sums[measure.bandwidth_multiplier][pair]
     return by_measure
