@@ -194,7 +194,7 @@ class Call:
             if self.json:
                 print_json(done.result if done.as_json is None else done.as_json)
             elif isinstance(done.result, Shown) and has_conclusion(done.result):
-                echo("\n\n".join(self.texts(done, written)))
+                typer.echo("\n\n".join(self.texts(done, written)))
             else:
                 width = width_of(sys.stdout)
                 for part in _parts(done, written):

@@ -18,6 +18,7 @@ import torch
 import transformers
 from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+from huggingface_hub.utils import enable_progress_bars
 from torch import nn
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
@@ -919,7 +920,7 @@ def _explanation(name: str, error: BaseException) -> str:
 @while_needed
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Keep load reports away, what matters in them becomes an error; bars (downloads!) are for terminals only.
+    """Keep load reports away, what matters in them becomes an error; of bars, downloads have one on terminals.
 
     No safetensors are requested from the hub in the background either: the published ELECTRA has none.
     """
@@ -931,8 +932,9 @@ def quiet_transformers() -> Iterator[None]:
         terminal = False
         with contextlib.suppress(AttributeError, ValueError):  # what stands in its place need not be a file, nor open
             terminal = sys.stderr.isatty()
-        if not terminal:
-            logging_.disable_progress_bar()
+        logging_.disable_progress_bar()
+        if terminal:
+            enable_progress_bars()
         os.environ[NO_CONVERSION] = "1"
         yield
     finally:

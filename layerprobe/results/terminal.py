@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from layerprobe.errors import printable
 from layerprobe.results import words
 from layerprobe.results.table import Column, Table
 
@@ -27,6 +28,9 @@ CHECKS = 2
 """Checks that are shown unless everything was asked for."""
 _ASCII = str.maketrans("■□●○─╌×≤−–…·✓✗", "#.*o--x<--~-yx")
 """What stands for a sign where an encoding lacks it."""
+
+_CODES = re.compile(r"\\x1b(?=\[(?:0|1|1;32)m)")
+"""How the codes of `_styled` and of the chosen row are escaped."""
 
 NARROWEST = 20
 """Characters that a line has at least."""
@@ -183,7 +187,9 @@ def shown(
         *(f"{one.title}\n\n{_rows(one, width, wide=wide, colour=colour)}" for one in result.details if details),
         "\n".join((*_steps(conclusion, width, colour), *filter(None, last))),
     ]
-    text = "\n\n".join(filter(None, parts)).replace("\u00a0", " ")
+    text = printable("\n\n".join(filter(None, parts)).replace("\u00a0", " "))
+    if colour:
+        text = _CODES.sub("\x1b", text)
     try:
         text.encode(encoding)
     except (UnicodeError, LookupError):
