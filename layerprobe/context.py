@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from layerprobe.checks import LEVEL, check_level
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 Progress = Callable[[str, float, float], None]
 """Called with what is being done, how much of it is done, and how much there is."""
@@ -186,12 +187,13 @@ EMBEDDED = 0.7
 """Share of the time that items take to be embedded, where layers are then compared, scored or probed."""
 
 
-def equal_parts(items: Iterable[T]) -> Iterator[T]:
-    """Yield items one after another; what is reported of each counts as an equal part of the whole."""
+def in_parts(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Yield what work on each item gives; what is reported of each counts as an equal part of the whole."""
     items = tuple(items)
     for number, item in enumerate(items):
         with part(start=number, share=1, whole=len(items)):
-            yield item
+            result = work(item)
+        yield result
 
 
 @contextlib.contextmanager

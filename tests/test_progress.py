@@ -12,10 +12,11 @@ import pytest
 from layerprobe_cli import output
 from nbclient import NotebookClient
 
-from layerprobe.context import DEFAULT_SETTINGS, current, equal_parts, notebook_bar, pace, part, report, settings
+from layerprobe.context import DEFAULT_SETTINGS, current, in_parts, notebook_bar, pace, part, report, settings
 from layerprobe.errors import DataError
 
 CELL = """
+import time
 from layerprobe.context import notebook_bar
 for step in range(3):
     notebook_bar("TMFT layer <3>", step, 4)
@@ -97,10 +98,13 @@ def test_time_counts_from_the_first_report_which_says_what_was_there() -> None:
 
 def test_equal_parts_are_reported_as_one_whole() -> None:
     shares: list[float] = []
+
+    def work(name: str) -> str:
+        report("embedding", 8, 8)
+        return name.upper()
+
     with settings(progress=lambda _, done, total: shares.append(done / total)):
-        for _ in equal_parts("ab"):
-            for _ in equal_parts("cd"):
-                report("embedding", 8, 8)
+        assert [*in_parts(lambda names: [*in_parts(work, names)], ("ab", "cd"))] == [["A", "B"], ["C", "D"]]
         report("comparing", 0, 1)
     assert shares == [0.25, 0.5, 0.75, 1, 0]
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from layerprobe.comparison.arrays import SUFFIXES, as_layers
 from layerprobe.comparison.differences import Differences, compare_results
 from layerprobe.comparison.values import Comparison, Comparisons
-from layerprobe.context import EMBEDDED, current, equal_parts, part
+from layerprobe.context import EMBEDDED, current, in_parts, part
 from layerprobe.encoders.device import float64_device, resolve_device
 from layerprobe.encoders.loading import ModelLike, resolve_all
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
@@ -108,7 +108,7 @@ def compare(
     models = [cast(ModelLike, model), cast(ModelLike, reference)]
     first, second = resolve_all(models, items=readable_as(distinct_texts(texts)))
     with part(start=0, share=EMBEDDED, whole=1):
-        embedded = [extract(one, texts) for one in equal_parts((first, second))]
+        embedded = [*in_parts(lambda one: extract(one, texts), (first, second))]
     with part(start=EMBEDDED, share=1 - EMBEDDED, whole=1):
         result = compare_all(embedded[0], embedded[1:], device=device or first.asked.device, **of_both, **how)
     compared = _with_warnings(result.comparisons[0], *embedded)
@@ -335,18 +335,10 @@ def _estimates(
 ) -> Sequence[CKAEstimate | MeasureEstimate]:
     """Return an estimate a reference, and for CKA then one a reference of the other normalization."""
     if not isinstance(measure, CKA):
-        return [
-            measure_layers(
-                _layers(model),
-                _layers(reference),
-                measure,
-                level=level,
-                groups=groups,
-                model_name=model.model.name,
-                reference_name=reference.model.name,
-            )
-            for reference in equal_parts(references)
-        ]
+        compared = functools.partial(
+            measure_layers, _layers(model), measure=measure, level=level, groups=groups, model_name=model.model.name
+        )
+        return [*in_parts(lambda other: compared(_layers(other), reference_name=other.model.name), references)]
     # A model against itself is read once.
     others = [reference for reference in references if reference.fingerprint != model.fingerprint]
     position = {reference.fingerprint: number + 1 for number, reference in enumerate(others)}

@@ -18,7 +18,7 @@ import torch
 import transformers
 from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-from huggingface_hub.utils import enable_progress_bars
+from huggingface_hub.utils.tqdm import enable_progress_bars
 from torch import nn
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 

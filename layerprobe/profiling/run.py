@@ -22,7 +22,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from layerprobe.context import equal_parts, report
+from layerprobe.context import part, report
 from layerprobe.encoders.architecture import count_parameters
 from layerprobe.encoders.batching import Batch, pool
 from layerprobe.encoders.device import processor
@@ -407,12 +407,14 @@ def milliseconds(models: Sequence[ModelLike]) -> list[list[tuple[float, float, f
     shapes = [_shape(resolve(model)) for model in models]
     first = {shape: resolve(model) for shape, model in zip(shapes[::-1], models[::-1], strict=True)}
     rounds: dict[str, list[tuple[LayerProfile, ...]]] = {shape: [] for shape in first}
-    for number, shape in equal_parts(turns(list(first), ALONE.rounds)):
+    order = list(turns(list(first), ALONE.rounds))
+    for place, (number, shape) in enumerate(order):
         encoder = load(first[shape])
         lengths = None if encoder.reader is not None else (min(ONE_TEXT, encoder.max_length or ONE_TEXT),)
         settings, pooling = replace(ALONE, lengths=lengths), first[shape].pooling
         layers = range(encoder.n_layers)
-        rounds[shape].append(profile_layers(encoder, layers, settings, pooling=pooling, only=number))
+        with part(start=place, share=1, whole=len(order)):
+            rounds[shape].append(profile_layers(encoder, layers, settings, pooling=pooling, only=number))
     by_layer = {shape: zip(*measured, strict=True) for shape, measured in rounds.items()}
     times = {
         shape: [median_range([1e3 * layer.costs[0].seconds for layer in same]) for same in layers]

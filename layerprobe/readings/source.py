@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.comparison.compare import diagnostics, groups_of
-from layerprobe.context import equal_parts
+from layerprobe.context import in_parts
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.errors import DataError
@@ -193,8 +193,8 @@ def read_curves(
     checkpoint = resolve(model, items=readable_as(texts))
     read = data if isinstance(data, Read) else as_read(checkpoint, data if isinstance(data, Items) else texts)
     source = Source(checkpoint=checkpoint, read=read, task=task, groups=groups, n_altered=n_altered)
-    parts = equal_parts(readings.items())
-    curves = {name: reading.compute(source) for name, reading in parts if reading.compute is not None}
+    computed = {name: reading.compute for name, reading in readings.items() if reading.compute is not None}
+    curves = dict(zip(computed, in_parts(lambda compute: compute(source), computed.values()), strict=True))
     available = {
         # a curve of labels has what its own texts leave out
         name: replace(curve, collapsed=source.collapsed(readings[name].needs) or curve.collapsed)

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from layerprobe.checks import check_tolerance
-from layerprobe.context import current, equal_parts, settings
+from layerprobe.context import current, in_parts, settings
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all
 from layerprobe.encoders.model import DEFAULTS, ModelDescription
 from layerprobe.errors import DataError
@@ -109,7 +109,7 @@ def _on_task(
     tolerance: float,
 ) -> Scores:
     several, level, kind = len(checkpoints) > 1, current().level, KINDS[task.kind]
-    scored = [score_by_item(checkpoint, task, split=split, required=several) for checkpoint in equal_parts(checkpoints)]
+    scored = [*in_parts(lambda one: score_by_item(one, task, split=split, required=several), checkpoints)]
     by_model, described = [scores for scores, _ in scored], [embeddings.model for _, embeddings in scored]
     rows = [(i, layer) for i, one in enumerate(by_model) for layer in one.layers]
     influences = [by_model[i].influences[layer] for i, layer in rows if by_model[i].influences]
@@ -227,9 +227,11 @@ def _over_tasks(
 ) -> Scores:
     several, done, warnings = len(checkpoints) > 1, [], []
     described: dict[int, ModelDescription] = {}
-    for task, name in equal_parts(zip(tasks, distinct_names([task.name for task in tasks]), strict=True)):
-        for number, checkpoint in equal_parts(enumerate(checkpoints)):
-            one = score_by_item(checkpoint, task, split=split, required=False)
+    pairs = [(task, checkpoint) for task in tasks for checkpoint in checkpoints]
+    scored = in_parts(lambda pair: score_by_item(pair[1], pair[0], split=split, required=False), pairs)
+    for task, name in zip(tasks, distinct_names([task.name for task in tasks]), strict=True):
+        for number in range(len(checkpoints)):
+            one = next(scored)
             described[number] = one[1].model
             result = _task_scores(task, split, number, one)
             done.append(replace(result, scores=replace(result.scores, compared=_compared([one[0]], task, split))))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.checks import check_choice
-from layerprobe.context import EMBEDDED, current, equal_parts, part, report, settings
+from layerprobe.context import EMBEDDED, current, in_parts, part, report, settings
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
@@ -103,7 +103,7 @@ def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None)
     fit = kind.fitted_on
     with part(start=0, share=EMBEDDED if fit else 1, whole=1):
         names = (split, *(() if fit is None else (fit,)))
-        scored, *fitted = [extract_split(checkpoint, task, name) for name in equal_parts(names)]
+        scored, *fitted = in_parts(lambda name: extract_split(checkpoint, task, name), names)
     scores = zero_shot(scored, task, split=split, fitted=fitted[0] if fitted else None)
     return replace(scores, floor=floor), scored
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import Seeds, check_count, one_layer
 from layerprobe.comparison.compare import compare_all
-from layerprobe.context import current, equal_parts, part
+from layerprobe.context import current, part, report
 from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.device import resolve_device
@@ -173,9 +173,10 @@ def find(
     of_whole = max(cost * (n + 1) for cost, n in zip(costs, blocks, strict=True))
     searched = sum(cost * settings.block_steps(n) for cost, n in zip(costs, blocks, strict=True))
     searched += 2 * against_last * of_whole
-    whole = (1 + READ) * searched + final * of_whole
+    read = READ * searched
+    whole = read + searched + final * of_whole
     runs = _Runs(machines, whole=searched)
-    with part(start=0, share=READ * searched, whole=whole):
+    with part(start=0, share=read, whole=whole):
         tuned = [
             _ModelRuns(
                 SharedModel(checkpoint, items=task.readable, workers=machines),
@@ -188,14 +189,15 @@ def find(
                 runs=runs,
                 cost=cost,
             )
-            for (agreed_protocol, checkpoint), cost in equal_parts(zip(agreements, costs, strict=True))
+            for (agreed_protocol, checkpoint), cost in zip(agreements, costs, strict=True)
         ]
     parts = tuple((len(fold.validation), links_of(fold.validation)) for fold in tuned[0].folds)
     search = LayerSearch.of(SearchState(models=tuple(one.begun for one in tuned), settings=settings, folds=parts))
-    with runs, part(start=READ * searched, share=searched, whole=whole):
+    with runs, part(start=read, share=searched, whole=whole):
         _search(search, tuned, runs, at_a_time, against_last=against_last)
         found, best = _found(search, tuned, against_last=against_last)
-    with part(start=(1 + READ) * searched, share=final * of_whole, whole=whole):
+        report("runs", 1, 1)
+    with part(start=read + searched, share=final * of_whole, whole=whole):
         return best.with_final(found) if final else found
 
 

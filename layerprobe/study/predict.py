@@ -18,7 +18,7 @@ from scipy.special import ndtri
 from layerprobe.checks import LEVEL, check_choice
 from layerprobe.comparison.compare import compare_all
 from layerprobe.comparison.values import Comparison
-from layerprobe.context import equal_parts, settings
+from layerprobe.context import EMBEDDED, in_parts, part, settings
 from layerprobe.encoders.in_memory import is_loaded
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all
 from layerprobe.encoders.model import Model
@@ -115,10 +115,11 @@ def predict(
     read = [as_read(source, items) for source in (checkpoint, *bases)]
     by_reference = rule if CKA in rule_curves(rule) else PLATEAU  # which can tell references apart
     rules = [rule, *[by_reference] * (len(bases) - 1)]
-    for before, n in equal_parts(itertools.pairwise((0, *numbers))):
+    for before, n in itertools.pairwise((0, *numbers)):
         drawn = [texts_read.drawn(n, before=before) for texts_read in read]
-        embedded = extract_read(drawn[0], look=False)  # at all of them, above
-        others = [extract_read(texts_read) for texts_read in drawn[1:]]
+        with part(start=0, share=EMBEDDED, whole=1):
+            embedded = extract_read(drawn[0], look=False)  # at all of them, above
+            others = [*in_parts(extract_read, drawn[1:])]
         compared = compare_all(
             embedded,
             others or [embedded],
@@ -129,7 +130,8 @@ def predict(
         ).comparisons
         names = [name for name in rule_curves(rule) if name != CKA]
         n_altered = max(n, 2) if rule_curves(rule) in STEADY else N_ALTERED
-        curves = read_curves(checkpoint, drawn[0], names, task=task, groups=groups, n_altered=n_altered)
+        with part(start=EMBEDDED, share=1 - EMBEDDED, whole=1):
+            curves = read_curves(checkpoint, drawn[0], names, task=task, groups=groups, n_altered=n_altered)
         drops = [
             predict_drop(comparison, rule=name, curves=curves) for comparison, name in zip(compared, rules, strict=True)
         ]

@@ -42,7 +42,6 @@ def test_names_with_brackets_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with progress_bar(quiet=False) as report:
         report("embedding a[/b]", 1, 2)
-        report("embedding a[/b]", 2, 2)
 
 
 def test_no_fingerprint_is_no_extraction(layerprobe: Layerprobe, pairs_file: Path, pair: Pair) -> None:

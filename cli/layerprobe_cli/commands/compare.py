@@ -77,7 +77,7 @@ def compare(
     data = source.load()
 
     from layerprobe.comparison.compare import compare_all, item_source
-    from layerprobe.context import EMBEDDED, equal_parts, part
+    from layerprobe.context import EMBEDDED, in_parts, part
     from layerprobe.encoders.loading import resolve_all
     from layerprobe.extraction.embeddings import extract
 
@@ -92,13 +92,11 @@ def compare(
     items, groups = source.items(data), source.group_of(data)
     call.data(checkpoint, data, texts=items.texts, learns=False)
     with part(start=0, share=EMBEDDED, whole=1):
-        tested, *bases = [extract(model, items) for model in equal_parts((checkpoint, *checkpoints))]
+        tested, *bases = in_parts(lambda model: extract(model, items), (checkpoint, *checkpoints))
     how: dict[str, Any] = {"intervals": intervals, "groups": groups}
     with part(start=EMBEDDED, share=1 - EMBEDDED, whole=1):
-        measured = [
-            compare_all(tested, bases or [tested], device=model.device, **how, **setting)
-            for setting in equal_parts(settings)
-        ]
+        how |= {"references": bases or [tested], "device": model.device}
+        measured = [*in_parts(lambda setting: compare_all(tested, **how, **setting), settings)]
     if call.report is not None and call.with_texts is not False:
         shown = item_source(data, (tested, *bases), source.split)
         measured[0] = dataclasses.replace(measured[0], item_source=shown)

@@ -49,7 +49,7 @@ def profile(
     settings = dataclasses.replace(settings, training=training)
     findings = [o.read_finding(path) for path in finding or ()]
 
-    from layerprobe.context import equal_parts
+    from layerprobe.context import in_parts
     from layerprobe.finetuning.tuning import check_layers
     from layerprobe.profiling.run import check_findings, side_by_side
     from layerprobe.profiling.run import profile as measure
@@ -57,10 +57,8 @@ def profile(
     checkpoints = o.resolved(model, [other] if other else [])
     chosen = [check_layers(checkpoint, layers) for checkpoint in checkpoints]
     check_findings(findings, checkpoints)
-    profiles = [
-        measure(checkpoint, layers=its_layers, settings=settings)
-        for checkpoint, its_layers in equal_parts(zip(checkpoints, chosen, strict=True))
-    ]
+    pairs = zip(checkpoints, chosen, strict=True)
+    profiles = [*in_parts(lambda pair: measure(pair[0], layers=pair[1], settings=settings), pairs)]
     compared = side_by_side(profiles, findings)
     last = profiles[0].layers[-1].layer
     steps: tuple[Step, ...] = ()

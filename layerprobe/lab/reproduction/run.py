@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from layerprobe.comparison.compare import compare_all
-from layerprobe.context import current, equal_parts
+from layerprobe.context import current, part
 from layerprobe.encoders.model import DEFAULTS, Model
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
@@ -259,8 +259,9 @@ def _fine_tuned(
     for recipe in recipes.values():
         plan_recipe(recipe)  # what is wrong is reported before any training
     ours: dict[tuple[Before | None, str, int | None, int], LayerOutcome] = {}
-    for before, recipe in equal_parts(recipes.items()):
-        result = run_recipe(recipe)
+    for number, (before, recipe) in enumerate(recipes.items()):
+        with part(start=number, share=1, whole=len(recipes)):
+            result = run_recipe(recipe)
         specs = {model.name: model.model for model in recipe.models if model.model is not None}
         for row in (row for rows in result.last for row in rows):
             spec = specs[row.model]

@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from layerprobe.context import equal_parts
+from layerprobe.context import part
 from layerprobe.errors import DataError
 from layerprobe.process import use_one_thread_if_forked
 from layerprobe.rng import exact_products, without_autocast
@@ -59,9 +59,10 @@ def sums_of(
     by_measure: dict[tuple[CKA, Pair], Sums] = {}
     kinds = list(dict.fromkeys((m.normalize, m.kernel) for m in measures))
     with _full_precision():
-        for normalize, kernel in equal_parts(kinds):
+        for number, (normalize, kernel) in enumerate(kinds):
             same = [m for m in measures if (m.normalize, m.kernel) == (normalize, kernel)]
-            sums = _pass(sources, same, of_pairs, device, tile, path, per_sample)
+            with part(start=number, share=1, whole=len(kinds)):
+                sums = _pass(sources, same, of_pairs, device, tile, path, per_sample)
             for measure, pair in itertools.product(same, of_pairs):
                 by_measure[measure, pair] = sums[measure.bandwidth_multiplier][pair]
     return by_measure
