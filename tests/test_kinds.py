@@ -22,8 +22,7 @@ from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds import KINDS as OWN
 from layerprobe.metrics.names import metric_title
-from layerprobe.results.page import render
-from layerprobe.results.shown import make_page
+from layerprobe.results.document import render
 from layerprobe.scoring import probes
 from layerprobe.scoring.zero_shot import score_split, zero_shot
 from layerprobe.study.find import find
@@ -177,7 +176,7 @@ def test_a_finding_of_any_kind_holds_together(finding: Finding) -> None:
 
 def test_the_report_names_the_metric(finding: Finding) -> None:
     title = metric_title(finding.primary)
-    page = render(make_page(finding))
+    page = render(finding)
     assert f"{title} × 100".lower() in page.lower()
     assert f">test {title}</th>" in page
     assert "Spearman" not in page.split("<script")[0]

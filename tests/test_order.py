@@ -16,9 +16,7 @@ ROOT = Path(__file__).parents[1]
 REFERENCE = re.compile(r"(?:layerprobe|layerprobe_cli)(?:\.\w+)+(?::\w+)?")
 QUOTED = re.compile(f'"{REFERENCE.pattern}"')
 REGISTRIES = {
-    "layerprobe.report": "rows of pages, those of features above it among them",
     "layerprobe.results.kept": "the classes that JSON can be of",
-    "layerprobe.results.shown": "where the rows of pages are",
     "layerprobe.tasks.kind": "where the rows of kinds are",
 }
 """Modules whose references may run up, as their registries can be added to from outside."""
@@ -80,7 +78,6 @@ def test_few_modules_name_others_in_strings() -> None:
     others = {  # a registry beside what it registers
         "layerprobe.encoders.backends.backend",
         "layerprobe.jobs.crew",
-        "layerprobe.lab",
         "layerprobe.prediction.rule",
         "layerprobe.readings.reading",
         "layerprobe.shrinking.teacher",

@@ -24,14 +24,14 @@ from layerprobe.checks import check_extra
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.files.atomic import obstacle
 from layerprobe.process import limit_advice
-from layerprobe.results.shown import IMAGES, Shown, has_conclusion, is_image
+from layerprobe.results.shown import IMAGES, Shown, is_image
+from layerprobe.results.table import imported
 from layerprobe.results.terminal import fitted, spelled
 from layerprobe_cli.derive import option
 from layerprobe_cli.output import echo, fail, log_to_stderr, print_json, progress_bar, say, stdout_errors, width_of
 from layerprobe_cli.start import WORDS, interruptible
 
 if TYPE_CHECKING:
-    from layerprobe.results.blocks import Blocks
     from layerprobe.results.conclusion import Step
     from layerprobe.results.estimate import Estimate
     from layerprobe.results.table import Table
@@ -55,19 +55,15 @@ class Done:
 
     result: Any
     parts: Sequence[Table | str] | None = None
-    """What is printed, one below the other: by default as the result has them."""
+    """What is printed of what is no `Shown`, one below the other: by default as it has them."""
     as_json: Any = None
     """What --json prints in the place of the result."""
     warnings: Sequence[str] | None = None
     """Said before it, those that were said before aside; by default the result's."""
     notes: Sequence[str] | None = None
     """Likewise."""
-    page: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """What its page is of besides, by the names of `layerprobe.results.shown.make_page`; of other results: `of`."""
-    next: Sequence[str] = ()
-    """Commands that come next."""
     steps: Sequence[Step] | None = None
-    """The same with what each does; by default those of the result."""
+    """What to do next; by default as the result says."""
     beside: Sequence[Shown] = ()
     """Further results, printed below it and shown on its page."""
     details: bool = False
@@ -166,10 +162,6 @@ class Call:
         if names:
             raise typer.BadParameter(f"expected no {self.flag(min(names))} {why}")
 
-    def next(self, *words: object, without: str) -> list[str]:
-        """Return a command that comes next; none where options were given that it would need to have as well."""
-        return [] if self.given(without) else [command(*map(str, words))]
-
     def step(self, name: str, *words: object, without: str = "") -> tuple[Step, ...]:
         """Return a next step by its key in `words.toml`; none where options were given that it would need as well."""
         from layerprobe.results.conclusion import Step
@@ -193,11 +185,12 @@ class Call:
         with stdout_errors():
             if self.json:
                 print_json(done.result if done.as_json is None else done.as_json)
-            elif isinstance(done.result, Shown) and has_conclusion(done.result):
+            elif isinstance(done.result, Shown):
                 typer.echo("\n\n".join(self.texts(done, written)))
             else:
                 width = width_of(sys.stdout)
-                for part in _parts(done, written):
+                files = [f"{what}: {place}" for what, place in done.files.items()]
+                for part in (*(done.result.parts if done.parts is None else done.parts), *files):
                     echo(spelled(part, width) if isinstance(part, str) else fitted(part, width))
         if problem is not None:
             raise problem
@@ -257,32 +250,17 @@ class PageCall(Call):
         """Write the page of a result if one was requested, and return where."""
         if self.report is None:
             return None
-        from layerprobe.results.shown import make_page
-        from layerprobe.results.table import imported
-
-        if isinstance(done.result, Shown) and has_conclusion(done.result):
-            written: Path = imported("layerprobe.results.document").write_page(
-                done.result,
-                self.report,
-                plotly=self.plotly,
-                command=command(*sys.argv[1:]),
-                warnings=self.reported,
-                texts=self.with_texts,
-                beside=done.beside,
-                steps=done.steps,
-            )
-            return written
-
-        about = dict(done.page)
-        made = make_page(*about.pop("of", (done.result,)), **about)
-
-        # only now: it needs plotly, whose absence is an error of the page
-        from layerprobe.results.explore import with_items
-        from layerprobe.results.page import completed, write_page
-
-        made = with_items(made, texts=self.with_texts)
-        made = completed(made, command=command(*sys.argv[1:]), warnings=self.reported, commands=done.next)
-        return write_page(made, self.report, plotly=self.plotly)
+        written: Path = imported("layerprobe.results.document").write_page(
+            done.result,
+            self.report,
+            plotly=self.plotly,
+            command=command(*sys.argv[1:]),
+            warnings=self.reported,
+            texts=self.with_texts,
+            beside=done.beside,
+            steps=done.steps,
+        )
+        return written
 
 
 def below(least: float | None, value: float, line: str, digits: int) -> str:
@@ -309,29 +287,6 @@ def replaced(words: Sequence[str], option: str, value: str) -> tuple[str, ...]:
         place = left.index(option)
         left[place : place + 2] = []
     return (*left, option, value)
-
-
-def _parts(done: Done, page: Path | None) -> Iterator[Table | str]:
-    parts = done.result.parts if done.parts is None else done.parts
-    if parts:
-        yield from _with_blocks(parts[0], getattr(done.result, "blocks", None))
-    yield from parts[1:]
-    if done.next:
-        yield "\n  ".join(("\nNext:", *done.next))
-    yield from (f"{what}: {place}" for what, place in done.files.items())
-    if page is not None:
-        yield f"\nReport: {page}"
-
-
-def _with_blocks(answer: Table | str, blocks: Blocks | None) -> Iterator[Table | str]:
-    """Yield the first thing that is printed, with a strip of the blocks below an answer, or above a table."""
-    if blocks is None:
-        yield answer
-    elif isinstance(answer, str):
-        yield answer.rstrip("\n")
-        yield blocks.text(sys.stdout.encoding or "ascii") + "\n" * answer.endswith("\n")
-    else:
-        yield from (f"{blocks.text(sys.stdout.encoding or 'ascii')}\n", answer)
 
 
 # ---- how a call begins and ends --------------------------------------------------------------------------

@@ -24,13 +24,13 @@ from layerprobe.files.serialisation import to_json
 from layerprobe.names import short_name
 from layerprobe.results import draw, numbers, words
 from layerprobe.results.conclusion import Conclusion, Step, Verdict
+from layerprobe.results.draw import Figure
 from layerprobe.results.explore import LARGEST, items_of, left_out, packed, section_of
 from layerprobe.results.items import Explored
 from layerprobe.results.markup import Markup, element, escape, join, script_json
 from layerprobe.results.shown import PlotlySource, Shown, is_image
 from layerprobe.results.style import DARK
 from layerprobe.results.table import Column, Table, chance
-from layerprobe.results.values import Figure
 from layerprobe.versions import __version__
 
 CDN = "https://cdn.plot.ly"

@@ -14,9 +14,8 @@ from layerprobe.names import in_percent
 from layerprobe.results import numbers, style
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Choice
-from layerprobe.results.shown import Shown, has_conclusion
+from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table
-from layerprobe.results.values import Figure
 
 Bounds = tuple[float, float]
 ROOM, DODGE = 0.4, 0.13
@@ -28,6 +27,23 @@ MARKS = {
     "drop": (style.DROP, "triangle-down", "Triangles: {0.drops}."),
 }
 """Colour and shape of the rows that a table marks, and what a caption says of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure with its caption."""
+
+    name: str
+    """Unique on the page."""
+    plot: go.Figure
+    finding: str
+    """What it shows, also for those who cannot see it."""
+    reading: str = ""
+    """How to read it."""
+    kind: str = "plot"
+    """CSS class of the plot."""
+    style: str | None = None
+    """CSS of the plot."""
 
 
 class _Curve(NamedTuple):
@@ -107,12 +123,11 @@ class _Drawing:
 
 def figures(result: Shown) -> list[Figure]:
     """Return the charts of a result's table and of its details; the axis of the first is the model that it cuts."""
-    conclusion = result.conclusion if has_conclusion(result) else None
-    choice = None if conclusion is None else conclusion.choice
-    level = None if conclusion is None else next((f.level for f in conclusion.facts.values() if f.level), None)
+    conclusion = result.conclusion
+    level = next((fact.level for fact in conclusion.facts.values() if fact.level), None)
     charts = [(table, chart) for table in (result.table, *result.details) if len(table) for chart in table.charts]
     return [
-        drawn(table, chart, choice=None if number else choice, level=level)
+        drawn(table, chart, choice=None if number else conclusion.choice, level=level)
         for number, (table, chart) in enumerate(charts)
     ]
 

@@ -6,7 +6,6 @@ The page carries the items as JSON, compressed; `assets/explore.js` draws them, 
 import base64
 import gzip
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from layerprobe.results.items import Array, Explored
 from layerprobe.results.markup import Markup, element, join
 from layerprobe.results.numbers import number
 from layerprobe.results.style import styled
-from layerprobe.results.values import Page, Section
 
 LARGEST = 1_500_000
 """Bytes that items add to a page at most, unless they are asked for."""
@@ -33,26 +31,6 @@ def items_of(result: Any) -> Explored | None:
     results = result if isinstance(result, list | tuple) else [result]
     sources = (getattr(one, "item_source", None) for one in results)
     return next((source.explored() for source in sources if source is not None), None)
-
-
-def with_items(page: Page, *, texts: bool | None = None) -> Page:
-    """Return a page with the single items of its result, below its table; as it is where there are none.
-
-    Args:
-        page: Of a result.
-        texts: Whether they are on it; by default where they take no more than `LARGEST`.
-    """
-    explored = None if texts is False else items_of(page.result)
-    if explored is None:
-        return page
-    items = packed(explored)
-    fits = texts or len(items) <= LARGEST
-    place = 1 + max((i for i, section in enumerate(page.sections) if section.name == "layers"), default=-1)
-    part = section_of(explored, len(items)) if fits else left_out(explored, len(items))
-    heading = f"Look at the {explored.units}"
-    section = Section(name="explore", heading=heading, parts=(part,), kind="explore" if fits else None)
-    sections = (*page.sections[:place], section, *page.sections[place:])
-    return replace(page, sections=sections, items=items if fits else "")
 
 
 def page_data(explored: Explored) -> dict[str, Any]:

@@ -17,9 +17,26 @@ from layerprobe.registry import Registry
 from layerprobe.results.shown import IMAGES, Shown
 from layerprobe.results.table import FILES
 
-RESULTS: Registry[type] = Registry(
-    "layerprobe.results", type, what="class of results", shipped="layerprobe.report:RESULTS"
-)
+SHIPPED = {
+    "Finding": "layerprobe.study.values:Finding",
+    "Prediction": "layerprobe.study.values:Prediction",
+    "Scores": "layerprobe.scoring.values:Scores",
+    "TuningResult": "layerprobe.finetuning.values:TuningResult",
+    "Differences": "layerprobe.comparison.differences:Differences",
+    "Comparison": "layerprobe.comparison.values:Comparison",
+    "Comparisons": "layerprobe.comparison.values:Comparisons",
+    "Probing": "layerprobe.probing.values:Probing",
+    "Shrunk": "layerprobe.shrinking.values:Shrunk",
+    "Profiles": "layerprobe.profiling.values:Profiles",
+    "Profile": "layerprobe.profiling.values:Profile",
+    "SimilarityMap": "layerprobe.similarity.values:SimilarityMap",
+    "DropPrediction": "layerprobe.prediction.values:DropPrediction",
+    "LayerCurve": "layerprobe.readings.reading:LayerCurve",
+    "LayerScores": "layerprobe.scoring.values:LayerScores",
+    "SearchAnswer": "layerprobe.search.values:SearchAnswer",
+}
+"""The classes of results by name, in the order in which JSON is tried to be of them."""
+RESULTS: Registry[type] = Registry("layerprobe.results", type, what="class of results", shipped=SHIPPED)
 """The classes of results by name; JSON is of the first one whose fields it has."""
 logger = logging.getLogger(__name__)
 

@@ -1,10 +1,7 @@
 """Numbers, layers and names as a page shows them. Knows no HTML and no plots."""
 
 import re
-from collections.abc import Iterable, Sequence
-
-from layerprobe.names import in_percent
-from layerprobe.results import table
+from collections.abc import Iterable
 
 LABEL_LENGTH = 30
 """Longer model names are cut in plots, where they would not fit."""
@@ -36,61 +33,9 @@ def typeset_text(plain: str) -> str:
     return re.sub(r"\bx 100\b", "× 100", re.sub(r"(?<=\d) ?%(?![\w{(])", "\u00a0%", signs))
 
 
-def signed(value: float, digits: int = 2) -> str:
-    """Return a number with its sign."""
-    return f"{value:+z.{digits}f}".replace("-", "−")
-
-
-def significant(value: float, digits: int = 3) -> str:
-    """Return a number with so many significant digits, and no exponent for large ones.
-
-    Examples:
-        >>> significant(0.012345), significant(12.345), significant(12345.6), significant(999.7), significant(1.3, 4)
-        ('0.0123', '12.3', '12346', '1000', '1.300')
-    """
-    if abs(value) >= 10**digits or not value:
-        return number(value, 0)
-    rounded = f"{value:#.{digits}g}"
-    if "e+" in rounded:  # rounded up to one more digit, as 999.7
-        return number(value, 0)
-    return rounded.rstrip(".").replace("-", "−")
-
-
 def percent(share: float) -> str:
     """Return a share of 0 .. 1 in percent, with a space that does not break."""
     return f"{number(100 * share, 1).removesuffix('.0')}\u00a0%"
-
-
-def confidence(level: float) -> str:
-    """Return a confidence level in percent, with a space that does not break."""
-    return in_percent(level, "\u00a0%")
-
-
-def millions(parameters: int) -> str:
-    """Return a count of parameters as tables have it, with a space that does not break."""
-    return typeset(table.millions(parameters))
-
-
-def interval(bounds: tuple[float, float], digits: int = 2) -> str:
-    """Return an interval in brackets."""
-    return f"[{number(bounds[0], digits)}, {number(bounds[1], digits)}]"
-
-
-def layer_range(layers: Sequence[int]) -> str:
-    """Return consecutive layers as a range, others as a list.
-
-    Examples:
-        >>> layer_range((10, 11, 12)), layer_range((3,)), layer_range((3, 9))
-        ('10–12', '3', '3, 9')
-    """
-    if len(layers) > 1 and list(layers) == list(range(layers[0], layers[-1] + 1)):
-        return f"{layers[0]}–{layers[-1]}"
-    return ", ".join(map(str, layers))
-
-
-def counted_layers(layers: Sequence[int]) -> str:
-    """Return `layer 3` or `layers 10–12`."""
-    return f"layer{'s' if len(layers) != 1 else ''} {layer_range(layers)}"
 
 
 def label(name: str) -> str:

@@ -3,40 +3,26 @@
 from __future__ import annotations
 
 import abc
-import html
-import importlib.util
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import to_dict, to_json
-from layerprobe.registry import Registry
 from layerprobe.results import words
 from layerprobe.results.conclusion import Conclusion, Fact, Verdict
 from layerprobe.results.markup import Markup, element
-from layerprobe.results.table import Table, imported, no_minus_zero
+from layerprobe.results.table import Table, imported
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
-
-    from layerprobe.results.blocks import Blocks
 
 T = TypeVar("T")
 PlotlySource = Literal["embedded", "cdn"]
 """Where a page has Plotly from: it carries it, or loads it from the network."""
 IMAGES = (".png", ".svg", ".pdf")
 """Endings of files of a figure alone."""
-PAGES: Registry[FunctionType] = Registry(
-    "layerprobe.pages", FunctionType, what="page", shipped="layerprobe.report:PAGES"
-)
-"""What makes the page of a result, by the name of its class."""
-LISTED = 16
-"""Numbers in a line at most."""
-_CLAUSE = re.compile(r"(?<=[^\s]{2})(?:: |; |\. |\.$)")
 ROWS = 40
 """Of a table in a notebook; the middle of a longer one is left out."""
 
@@ -44,17 +30,16 @@ ROWS = 40
 class Shown(abc.ABC):
     """A result that shows itself.
 
-    A subclass says in one line what it is, and has a table, from which the terminal, CSV, JSON rows, DataFrames and
-    notebooks are made; its page is a row in `PAGES`. It is a dataclass with `repr=False`, as a dataclass writes a
-    `__repr__` of its own otherwise.
+    A subclass has a conclusion, of which `words` makes its texts, and a table, from which terminal, page, notebook, CSV
+    and DataFrames are made. It is a dataclass with `repr=False`: a dataclass writes a `__repr__` of its own otherwise.
     """
 
     __slots__ = ()
 
     @property
+    @abc.abstractmethod
     def conclusion(self) -> Conclusion:
         """What it says, as numbers: verdict, facts, checks and next steps."""
-        raise NotImplementedError
 
     @property
     def summary(self) -> str:
@@ -88,49 +73,14 @@ class Shown(abc.ABC):
         return self.conclusion.facts
 
     def __str__(self) -> str:
-        if not has_conclusion(self):
-            return repr(self)
         text: str = imported("layerprobe.results.terminal").shown(self)
         return text
-
-    @property
-    def parts(self) -> Sequence[Table | str]:
-        """What a terminal shows of it, one below the other: the answer and its table."""
-        return getattr(self, "sentence", self.summary), "", self.table
-
-    @property
-    def heading(self) -> str:
-        """Its verdict in a few words, which is the title of its page: by default the first clause of its sentence."""
-        return clauses(getattr(self, "sentence", "") or self.summary)[0]
-
-    @property
-    def rest(self) -> str:
-        """What its sentence says beyond the heading."""
-        return clauses(getattr(self, "sentence", "") or self.summary)[1]
-
-    @property
-    def blocks(self) -> Blocks | None:
-        """Which blocks of the model it says to keep; None where it says nothing of that."""
-        return None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.summary}>"
 
     def _repr_html_(self) -> str:
-        if has_conclusion(self):
-            return str(imported("layerprobe.results.notebook").shown(self))
-        table = self.table
-        frame = imported("pandas").DataFrame(list(table.lines), columns=[column.head for column in table.shown])
-        notes = "".join(f"\n<p>{html.escape(note)}</p>" for note in table.notes)
-        markup = f"<p>{html.escape(self.summary)}</p>\n{frame.to_html(index=False, max_rows=ROWS)}{notes}"
-        return f"{markup}\n{self._plot_html()}"
-
-    def _plot_html(self) -> str:
-        """Return its first figure for a notebook, which loads Plotly from the network; empty where there is none."""
-        if importlib.util.find_spec("plotly") is None:
-            return ""
-        figures = make_page(self).figures
-        return str(figures[0].plot.to_html(full_html=False, include_plotlyjs="cdn")) if figures else ""
+        return str(imported("layerprobe.results.notebook").shown(self))
 
     def to_pandas(self) -> pd.DataFrame:
         """Return its table, as its page offers it as CSV, too.
@@ -142,8 +92,6 @@ class Shown(abc.ABC):
 
     def to_json(self) -> str:
         """Return it as JSON, with its conclusion; `layerprobe.load` reads it back."""
-        if not has_conclusion(self):
-            return to_json(self)
         conclusion = self.conclusion
         texts = {"headline": words.headline(conclusion), "certainty": words.certainty(conclusion)}
         return to_json({**to_dict(self), "conclusion": texts | to_dict(conclusion)})
@@ -155,7 +103,7 @@ class Shown(abc.ABC):
             DataError: If there is nothing to plot, as where nothing was scored.
             LayerProbeError: If plotly is not installed.
         """
-        figures = imported("layerprobe.results.draw").figures(self) if has_conclusion(self) else make_page(self).figures
+        figures = imported("layerprobe.results.draw").figures(self)
         if not figures:
             raise DataError(f"expected a {type(self).__name__} with something to plot, got {self.summary}")
         figure: go.Figure = figures[0].plot
@@ -176,7 +124,7 @@ class Shown(abc.ABC):
         )
 
     def save_html(self, path: str | Path, *, plotly: PlotlySource = "embedded", texts: bool | None = None) -> Path:
-        """Write its page and return the path; see `layerprobe.results.page.write_page`.
+        """Write its page and return the path; see `layerprobe.results.document.write_page`.
 
         Args:
             path: Where to; .png, .svg and .pdf are its first figure alone, as `plot` returns it.
@@ -187,18 +135,8 @@ class Shown(abc.ABC):
         Raises:
             LayerProbeError: If plotly is not installed, or the file cannot be written.
         """
-        if has_conclusion(self):
-            of_result: Path = imported("layerprobe.results.document").write_page(self, path, plotly=plotly, texts=texts)
-            return of_result
-        texts = False if is_image(path) else texts
-        made = imported("layerprobe.results.explore").with_items(make_page(self), texts=texts)
-        written: Path = imported("layerprobe.results.page").write_page(made, path, plotly=plotly)
+        written: Path = imported("layerprobe.results.document").write_page(self, path, plotly=plotly, texts=texts)
         return written
-
-
-def has_conclusion(result: Shown) -> bool:
-    """Return whether a result says what it has as numbers."""
-    return type(result).conclusion is not Shown.conclusion
 
 
 OneLayer = int | str | Shown
@@ -210,21 +148,6 @@ Layers = OneLayer | Sequence[int | Shown]
 def is_image(path: str | Path) -> bool:
     """Return whether a file is named as one of `IMAGES`."""
     return Path(path).suffix.lower() in IMAGES
-
-
-def clauses(sentence: str) -> tuple[str, str]:
-    """Return the first clause of a sentence, as a heading without brackets, and what that does not say.
-
-    Examples:
-        >>> clauses("Layer 5 scores best: Spearman 63.92 (95% 60.72 to 66.82). No other.")
-        ('Layer 5 scores best', 'Spearman 63.92 (95% 60.72 to 66.82). No other.')
-        >>> clauses("It adds 2.1 (95% 1.0 to 3.2) points.")
-        ('It adds 2.1 points', 'It adds 2.1 (95% 1.0 to 3.2) points.')
-    """
-    first, *rest = _CLAUSE.split(sentence, maxsplit=1)
-    heading = re.sub(r" \([^()]*\)", "", first)
-    further = sentence if heading != first else "".join(rest)
-    return heading, further[:1].upper() + further[1:]
 
 
 def of_layers(layers: Collection[int], values: Sequence[T]) -> list[T | None]:
@@ -270,32 +193,3 @@ def _changed(value: Any, names: Collection[str], change: Callable[[list[Any]], l
 def _repeated(values: list[Any]) -> list[Any]:
     layers = [layer for layer, value in enumerate(values) if value is not None]
     return [values[min(max(layer, layers[0]), layers[-1])] for layer in range(len(values))] if layers else values
-
-
-def of_cells(layers: tuple[range, range], values: Sequence[Sequence[float]]) -> list[list[float | None]]:
-    """Return a map of layers with None in the rows and columns of layers that are left out."""
-    rows, columns = layers
-    return [of_layers(columns if i in rows else (), line) for i, line in enumerate(values)]
-
-
-def brief(values: Sequence[float | None], form: str = ".2f") -> str:
-    """Return numbers by layer in a line, of more than `LISTED` the first and the last ones.
-
-    Examples:
-        >>> brief([0.914, 0.5, None]), brief(range(30), "d")
-        ('0.91 0.50 -', '0 1 2 3 4 5 6 7 … 22 23 24 25 26 27 28 29')
-    """
-    cells = ["-" if value is None else f"{value:{no_minus_zero(form)}}" for value in values]
-    if len(cells) > LISTED:
-        cells[LISTED // 2 : -LISTED // 2] = ["…"]
-    return " ".join(cells)
-
-
-def make_page(result: object, *further: object, page: str | None = None, **about: Any) -> Any:
-    """Return the page of a result, by its row in `PAGES`: the name of its class, or the one given.
-
-    Raises:
-        LayerProbeError: If plotly is not installed.
-    """
-    imported("plotly")
-    return PAGES[page or type(result).__name__](result, *further, **about)

@@ -165,8 +165,8 @@ def test_a_page_that_cannot_be_written_loses_no_result(
     def no_browser(*words: Any, **settings: Any) -> NoReturn:
         raise MissingPackageError("no browser")
 
-    monkeypatch.setattr("layerprobe.results.page.write_page", no_browser)
+    monkeypatch.setattr("layerprobe.results.document.write_page", no_browser)
     failed = layerprobe("score", pair[0], "-t", pairs_file, "--report", "a.html", *(["--json"] if as_json else []))
     assert failed.code == 1
     assert failed.error == "error: no browser"
-    assert failed.json["task"] if as_json else failed.table
+    assert failed.json["task"] if as_json else failed.out

@@ -12,8 +12,8 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from layerprobe.files.serialisation import from_json
-from layerprobe.results.shown import make_page
-from layerprobe.results.values import Figure
+from layerprobe.results.draw import Figure
+from layerprobe.results.draw import figures as drawings
 from layerprobe.study.values import Finding
 from tests.browser import BACKGROUNDS, DARK, DRAWN, LIGHT, UNREADABLE, browser, until  # noqa: F401 - the fixture
 from tests.few import few
@@ -86,7 +86,7 @@ def points_of(figure: Figure) -> int:
 
 
 def test_every_figure_is_drawn_with_its_data(open_page: Open) -> None:
-    figures = make_page(FINDINGS["found"]()).figures
+    figures = drawings(FINDINGS["found"]())
     with open_page("found") as page:
         for figure in figures:
             assert page.locator(f"#plot-{figure.name} path.point").count() == points_of(figure), figure.name

@@ -9,9 +9,8 @@ import pytest
 
 from layerprobe.results import style
 from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.draw import HEIGHT, WIDTH, drawn, figures, have_labels
+from layerprobe.results.draw import HEIGHT, WIDTH, Figure, drawn, figures, have_labels
 from layerprobe.results.table import Column, Table
-from layerprobe.results.values import Figure
 from layerprobe.similarity.measures.neighbours import MutualKNN
 from layerprobe.study.values import Finding
 

@@ -14,7 +14,6 @@ from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles
 from layerprobe.results.conclusion import Verdict
 from layerprobe.results.document import render
 from layerprobe.results.draw import figures
-from layerprobe.results.numbers import significant
 from layerprobe.stats.values import pareto_front
 from layerprobe.study.values import Finding
 from tests.shown import assert_shows_itself
@@ -166,13 +165,3 @@ def test_nothing_on_the_front_is_beaten() -> None:
     for cost, score in points:
         beaten = any(c <= cost and s >= score and (c, s) != (cost, score) for c, s in points)
         assert ((cost, score) in best) == (not beaten)
-
-
-def test_numbers_have_three_digits() -> None:
-    assert [significant(value) for value in (0, 0.00123456, 1.0, 99.96, 123456.7)] == [
-        "0",
-        "0.00123",
-        "1.00",
-        "100",
-        "123457",
-    ]

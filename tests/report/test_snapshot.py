@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.results.page import render
+from layerprobe.results.document import render
 
-from .test_shown import CASES, shown_page
+from .test_shown import CASES
 
 FILE = Path(__file__).parent / "pages.txt"
 KINDS = [kind for kind in CASES if "hostile" not in kind and kind not in ("tiny", "25 layers")]
@@ -17,7 +17,7 @@ _DROPPED = re.compile(r"<(script|style|noscript|table|button|nav|dl)\b.*?</\1>",
 
 def told(kind: str) -> str:
     """Return the text of a page below its name: headings, sentences, captions; no tables and no glossary."""
-    body = render(shown_page(kind)[1], plotly="cdn").partition("<main")[2].partition("</main>")[0]
+    body = render(CASES[kind](), plotly="cdn").partition("<main")[2].partition("</main>")[0]
     lines = re.sub(r"</?(h\d|p|li|figcaption|summary|pre)\b[^>]*>", "\n", _DROPPED.sub("", body))
     text = html.unescape(re.sub(r"<[^>]*>", "", lines)).replace("\u00a0", " ")
     written = [" ".join(line.split()) for line in text.split("\n")[1:]]

@@ -10,10 +10,9 @@ import pytest
 from layerprobe.results import style
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Choice, Conclusion, Fact, Verdict
-from layerprobe.results.draw import drawn, figures
+from layerprobe.results.draw import Figure, drawn, figures
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table
-from layerprobe.results.values import Figure
 
 GAIN = Quantity("points over the whole model", "validation", "higher")
 TESTED = replace(GAIN, split="test")
@@ -119,18 +118,11 @@ class Cut(Shown):
         return (replace(TABLE, charts=(Chart(lines=(Line("gain"),), name="runs"),)), replace(TABLE, charts=()))
 
 
-class Old(Cut):
-    """A result that has no conclusion yet."""
-
-    conclusion = Shown.conclusion
-
-
 def test_the_figures_of_a_result_are_all_charts_and_the_first_has_the_model_as_its_axis() -> None:
     first, *others = figures(Cut())
     assert [figure.name for figure in (first, *others)] == ["chart", "test", "runs"]
     assert "<b>the best is one of these (90 %)</b>" in words(first)
     assert not any("cut" in text for figure in others for text in words(figure))
-    assert [figure.name for figure in figures(Old())] == ["chart", "test", "runs"]
 
 
 def test_a_caption_says_what_is_drawn_and_nothing_else() -> None:

@@ -24,8 +24,7 @@ from layerprobe.kinds.retrieval.kind import RetrievalItems, closest_documents
 from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.metrics.names import RETRIEVAL_METRICS
 from layerprobe.metrics.scores import jackknife_influences
-from layerprobe.results.page import render
-from layerprobe.results.shown import make_page
+from layerprobe.results.document import render
 from layerprobe.scoring.score import score
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import score_split
@@ -346,8 +345,7 @@ def test_a_finding_holds_together(task: Task, model: str, options: Model) -> Non
     finding = find(given(model, options), task, seeds=2, protocol=SHORT)
     assert from_json(type(finding), to_json(finding)) == finding
     assert finding.primary == "ndcg@10"
-    assert "nDCG@10 x 100" in finding.sentence
-    page = render(make_page(finding))
+    page = render(finding)
     assert "nDCG@10" in page
     assert "Spearman" not in page.split("<script")[0]
 
