@@ -16,9 +16,11 @@ from pathlib import Path
 from textwrap import wrap
 
 from layerprobe.files.serialisation import parse_json
+from layerprobe.results import words
 from layerprobe.results.kept import load
 from layerprobe.results.numbers import typeset_text
 from layerprobe.results.style import CHOSEN, DARK, DROP, FAINT, FONT, GRID, INK, MODEL, PAPER, REFERENCE, SEQUENTIAL
+from layerprobe.study.values import Finding
 
 DOCS = Path(__file__).parent
 IMAGES, GALLERY, DATA = DOCS / "images", DOCS / "gallery", DOCS / "results" / "data"
@@ -87,12 +89,12 @@ def captions(family: str) -> list[list[float]]:
 
 
 def text(
-    place: tuple[float, float], words: str, colour: str = "faint", *, anchor: str = "start", bold: bool = False
+    place: tuple[float, float], what: str, colour: str = "faint", *, anchor: str = "start", bold: bool = False
 ) -> str:
-    """Return words at a place."""
+    """Return a text at a place."""
     weight = ' font-weight="600"' if bold else ""
     inked = f'fill="var(--{colour})" text-anchor="{anchor}"{weight}'
-    return f'<text x="{place[0]}" y="{place[1]}" {inked}>{escape(words, quote=False)}</text>'
+    return f'<text x="{place[0]}" y="{place[1]}" {inked}>{escape(what, quote=False)}</text>'
 
 
 def svg(title: str, parts: Sequence[str], *, height: int = HEIGHT) -> str:
@@ -224,8 +226,8 @@ def front(title: str, file: str) -> str:
     for number, row in enumerate(rows):
         trained, (x, y) = row["trained"] != "untrained", place(sizes[number], scores[number]).split()
         look = 'fill="var(--drop)"' if trained else 'fill="var(--paper)" stroke="var(--model)" stroke-width="1.5"'
-        words = ("blocks", "tokens", "dimensions", "bits", "trained")
-        named = ", ".join(f"{row[name]}{'' if name == 'trained' else f' {name}'}" for name in words)
+        ways = ("blocks", "tokens", "dimensions", "bits", "trained")
+        named = ", ".join(f"{row[name]}{'' if name == 'trained' else f' {name}'}" for name in ways)
         about = f"<title>{named}: {scores[number]:.1f}, {sizes[number]:.1f} MB</title>"
         parts.append(f'<circle cx="{x}" cy="{y}" r="{4 if number in marked else 3}" {look}>{about}</circle>')
     parts.append(text(((LEFT + right) / 2, bottom + 46), "MB of the model and of 10,000 embeddings", anchor="middle"))
@@ -239,29 +241,61 @@ def front(title: str, file: str) -> str:
 
 
 def report() -> str:
-    """Return the first screen of the gallery's finding: the answer, the blocks, the curve that shows it."""
+    """Return the first screen of the gallery's finding: the answer, how certain it is, four numbers, and the gains."""
     finding = load(GALLERY / "finding.json")
-    assert finding.blocks is not None
-    table, best, blocks = finding.table, finding.best_layer, finding.blocks
-    expected = [float(value) for value in table.column("expected").values]  # type: ignore[arg-type]
-    ends = table.column("expected_interval", interval=True).values
-    words = wrap(typeset_text(finding.rest), 100)
-    parts = [f'<g font-size="20">{text((20, 36), typeset_text(finding.heading), "ink", bold=True)}</g>']
-    parts += [text((20, 66 + 20 * number), line, "ink") for number, line in enumerate(words)]
-    strip = 66 + 20 * len(words)
-    for block in range(1, blocks.n + 1):
-        fills = {
-            "kept": 'fill="var(--model)"',
-            "undecided": 'fill="var(--model)" fill-opacity="0.35"',
-            "cut": 'fill="none"',
-        }
-        at = f'x="{4 + 16 * block}" y="{strip}" width="14" height="18" rx="2"'
-        parts.append(f'<rect {at} stroke="var(--model)" {fills[blocks.state(block)]}/>')
-    parts.append(text((34 + 16 * blocks.n, strip + 14), f"{blocks.caption}."))
-    curve = Curve(scores=expected, ends=ends, colour="model", name="expected")  # type: ignore[arg-type]
-    mark = Mark(layer=best, score=expected[best], text=f"keep {best} of {blocks.n}", colour="chosen")
-    parts += plot([curve], [mark], top=strip + 50, bottom=strip + 300)
-    return svg(finding.heading, parts, height=strip + 360)
+    conclusion = finding.conclusion
+    headline, certainty = typeset_text(words.headline(conclusion)), typeset_text(words.certainty(conclusion))
+    pill = f'<rect x="20" y="54" width="{7.4 * len(certainty) + 24:.0f}" height="28" rx="14" fill="none"'
+    parts = [
+        f'<g font-size="26">{text((20, 38), headline, "ink", bold=True)}</g>',
+        f'{pill} stroke="var(--chosen)" stroke-width="1.5"/>',
+        text((32, 73), certainty, "ink", bold=True),
+    ]
+    lines = wrap(typeset_text(words.sentence(conclusion)), 95)
+    parts += [text((20, 106 + 18 * place), line, "ink") for place, line in enumerate(lines)]
+    for number, (value, about) in enumerate(words.tiles(conclusion)):
+        left = 20 + 172 * number
+        parts.append(f'<rect x="{left}" y="140" width="162" height="84" rx="8" fill="var(--grid)" opacity="0.6"/>')
+        parts.append(f'<g font-size="20">{text((left + 10, 165), typeset_text(value), "ink", bold=True)}</g>')
+        lines = wrap(typeset_text(about), 21)
+        parts += [text((left + 10, 184 + 16 * place), line, "ink") for place, line in enumerate(lines)]
+    return svg(headline, [*parts, *gains(finding, top=250, bottom=500)], height=560)
+
+
+def gains(finding: Finding, *, top: int, bottom: int) -> Iterator[str]:
+    """Yield the first figure of a finding: what each layer gains over the whole model, by validation and on test."""
+    table, right, last = finding.table, WIDTH - 20, len(finding.table) - 1
+    columns = [table.column(name).values for name in ("gain", "runs", "test_gain")]
+    ends = [table.column(f"{name}gain_interval", interval=True).values for name in ("", "test_")]
+    rows = list(zip(*columns, *ends, strict=True))
+    points = [end for _, _, _, *pairs in rows for pair in pairs for end in pair or ()]
+    low, high = 5 * math.floor(min(points) / 5), 5 * math.ceil(max(points) / 5)
+
+    def x(layer: float) -> float:
+        return round(LEFT + (right - LEFT) * (layer + 0.5) / (last + 1), 1)
+
+    def y(points: float) -> float:
+        return round(bottom - (bottom - top) * (points - low) / (high - low), 1)
+
+    for tick in range(low, high + 1, 5):
+        yield f'<path d="M{LEFT} {y(tick)}H{right}" stroke="var(--{"grid" if tick else "faint"})"/>'
+        yield text((LEFT - 8, y(tick) + 4), f"{tick:+d}".replace("-", "−") if tick else "0", anchor="end")
+    yield text((LEFT + 4, y(0) - 6), "whole model")
+    yield f'<path d="M{x(finding.best_layer + 0.5)} {top}V{bottom}" stroke="var(--chosen)" stroke-dasharray="4 4"/>'
+    yield text((x(finding.best_layer + 0.5) + 6, top + 12), "cut here", "chosen", bold=True)
+    for layer, (gain, runs, tested, of_gain, of_test) in enumerate(rows):
+        colour = "chosen" if layer == finding.best_layer else "model"
+        look = f'fill="var(--{colour if runs else "paper"})" stroke="var(--{colour})" stroke-width="1.5"'
+        ends_of = f"{y(of_gain[0])}V{y(of_gain[1])}"
+        yield f'<path d="M{x(layer)} {ends_of}" stroke="var(--{colour})"/>'
+        yield f'<circle cx="{x(layer)}" cy="{y(gain)}" r="5" {look}/>'
+        if tested is not None:
+            beside = x(layer) + 18
+            yield f'<path d="M{beside} {y(of_test[0])}V{y(of_test[1])}" stroke="var(--drop)"/>'
+            yield f'<path d="M{beside - 6} {y(tested)}l6 -6l6 6l-6 6z" fill="var(--drop)"/>'
+        yield text((x(layer), bottom + 20), str(layer), anchor="middle")
+    about = "Blocks kept; points on validation (open: inferred) and on test (diamond), with 95 % intervals"
+    yield text(((LEFT + right) / 2, bottom + 44), about, anchor="middle")
 
 
 def comparison() -> str:
