@@ -281,6 +281,6 @@ _PARTS: dict[str, Callable[[Fact], str]] = {
     "ends": lambda fact: f"{text(fact, _ends(fact)[0])} to {text(fact, _ends(fact)[1])}",
     "half": lambda fact: text(fact, (_ends(fact)[1] - _ends(fact)[0]) / 2),
     "level": _level,
-    "split": lambda fact: _named(fact.split),
+    "split": lambda fact: _named("" if fact.split == "all" else fact.split),
     "over": lambda fact: _named(listed(fact.over) if fact.over else ""),
 }

@@ -136,7 +136,8 @@ FIRST = ("score", "gain", "over last", "behind")
 
 def scores_chart(score: str, compared: AgainstBest | None, *, by: str = "", name: str = "scores") -> Chart:
     """Return the chart of scores by layer, with intervals and the floor where `compared_columns` has them."""
-    interval, floor = "interval" if compared else "", "floor" if compared and compared.floor else ""
+    interval = "interval" if compared else ""
+    floor = "floor" if compared is not None and floor_columns([compared.floor]) else ""
     return Chart(
         name=name,
         lines=(Line(score, interval=interval),),

@@ -219,7 +219,14 @@ def _similarity_columns(comparison: Comparison) -> tuple[Column, ...]:
     name, others = "cka_interval", of_layers(layers, curve.reference_layers)
     empty = Column(name, [None] * len(others), interval=True)
     return (
-        Column("cka", of_layers(layers, curve.values), title, ".3f", meaning=f"{comparison.map.measure.title}."),
+        Column(
+            "cka",
+            of_layers(layers, curve.values),
+            title,
+            ".3f",
+            meaning=f"{comparison.map.measure.title}.",
+            more=comparison.alone,
+        ),
         empty if errors is None else errors.interval_column(name, layers),
         Column("compared_layer", others, shown=False, meaning="The layer that this one is compared with."),
     )

@@ -39,6 +39,15 @@ def scored(models: list[Model]) -> Scores:
     return score(models, toy_task_of("sts"))
 
 
+def test_scores_whose_floor_is_0_are_drawn_and_all_items_are_no_split(models: list[Model]) -> None:
+    one = score(models[0], toy_task_of("sts"), split="all")
+    assert one.compared is not None
+    assert one.compared.floor == Floor(value=0.0, by="a random order")
+    assert one.plot().data
+    assert " on all" not in str(one)
+    assert " on test" in str(score(models[0], toy_task_of("sts")))
+
+
 @pytest.mark.parametrize("kind", TOY_KINDS)
 def test_scores_of_every_kind_are_those_of_each_model_alone(models: list[Model], kind: str) -> None:
     task = toy_task_of(kind)
