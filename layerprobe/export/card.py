@@ -17,6 +17,7 @@ from layerprobe.finetuning.saved import RunOrigin
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, short_name
+from layerprobe.results import words
 from layerprobe.stats.sentences import tokens_phrase
 from layerprobe.stats.values import seed_scores
 from layerprobe.study.tables import finding_table
@@ -104,6 +105,8 @@ def card(
         run=run,
         **tuned,
         finding=finding,
+        sentence=finding and words.sentence(finding.conclusion),
+        checks=[words.line(check, finding.conclusion) for check in finding.conclusion.checks] if finding else [],
         finding_data=finding and shown_name(finding.task),
         layers=finding and finding_table(finding),
         version=__version__,

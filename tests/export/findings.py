@@ -27,7 +27,7 @@ def described(name: str = "org/model", **changes: object) -> ModelDescription:
     return ModelDescription(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def finding_of(model: ModelDescription, *, reference: str = "org/reference", sentence: str = "Falls.") -> Finding:
+def finding_of(model: ModelDescription, *, reference: str = "org/reference") -> Finding:
     """What was found of a model of three blocks: every layer was fine-tuned once, and layer 1 is kept."""
     rows = tuple(tuple(value for _ in CURVE) for value in CURVE)
     comparison = Comparison(
@@ -51,7 +51,6 @@ def finding_of(model: ModelDescription, *, reference: str = "org/reference", sen
             recommended_layer=2,
             rule="plateau of CKA",
             evidence=Decline(plateau_layers=(0, 1, 2), plateau=0.88, decline=0.48, wobble=0.015, threshold=0.05),
-            sentence=sentence,
             baselines={"last layer": 3},
         ),
         comparison=Comparisons(comparisons=(comparison,)),

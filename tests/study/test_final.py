@@ -16,7 +16,6 @@ from layerprobe.finetuning.outcomes import outputs_in
 from layerprobe.finetuning.saved import load_saved_run
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.metrics.scores import decision_scores
-from layerprobe.stats.sentences import untrained_sentence
 from layerprobe.study.find import plan_find
 from layerprobe.study.values import Finding, Weights
 from tests.models import save_tiny
@@ -58,7 +57,9 @@ def test_it_learns_from_all_labels_for_as_many_epochs_as_validation_chose(findin
     epochs = round(float(np.median(chosen)))
     assert (finding.final.best_epoch, len(finding.final.epochs)) == (epochs, epochs)
     assert finding.final.protocol == dataclasses.replace(PROTOCOL, kept_epoch=epochs)
-    assert f"all 40 training and validation examples for {epochs} epoch" in finding.final_sentence
+    (final,) = [check for check in finding.conclusion.checks if check.name == "final"]
+    assert (final.facts["items"].value, final.facts["epochs"].value) == (40, epochs)
+    assert final.facts["score"].value == finding.final.test["spearman"]
 
 
 def test_an_epoch_that_is_kept_is_that_of_a_longer_run(model: lp.Model) -> None:
@@ -71,12 +72,16 @@ def test_an_epoch_that_is_kept_is_that_of_a_longer_run(model: lp.Model) -> None:
     assert short.best_epoch == 1
 
 
-def test_the_untrained_scores_come_first(model: lp.Model, finding: Finding) -> None:
+def test_it_says_whether_fine_tuning_is_needed(model: lp.Model, finding: Finding) -> None:
     untrained = lp.score(model, TASK, split="test")
     assert finding.untrained == pytest.approx(untrained.scores)
-    assert finding.grounds[0].startswith("Without fine-tuning, on test: layer ")
     assert "untrained" in finding.to_pandas()
-    assert untrained_sentence(1, {1: 60.0, 2: 68.7}, 63.4).endswith("fine-tuning may not be needed.")
+    assert finding.tested is not None
+    for ahead, needed in ((-1.0, True), (1.0, False)):
+        scores = (None, finding.tested.mean + ahead, *finding.untrained[2:])
+        scored = dataclasses.replace(finding, untrained=tuple(s and min(s, scores[1] or s) for s in scores))
+        (check,) = [check for check in scored.conclusion.checks if check.name == "fine-tuning"]
+        assert check.passed is needed
 
 
 def test_its_export_says_what_it_learnt_from_and_why_it_has_this_layer(finding: Finding, tmp_path: Path) -> None:

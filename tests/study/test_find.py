@@ -26,6 +26,7 @@ from layerprobe.finetuning.tuning import finetune, run_folder
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.jobs.crew import HERE, crew_of
 from layerprobe.readings.source import read_curves
+from layerprobe.results.conclusion import Fact, Verdict
 from layerprobe.search.ask import score_errors
 from layerprobe.search.values import SearchSettings
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance, pooled_covariance
@@ -301,7 +302,8 @@ def test_the_last_layer_is_held_against_on_the_test_split(six: Path, cache: Path
         both = [item_influences("sts", out.of(out.layers[0]), targets) for out in outputs if out is not None]
         influences.append(both[0] - both[1])
     assert proof == crossed(values, np.array(influences), unit="pair", metric="spearman")
-    assert f"scores {abs(proof.value):.2f} Spearman x 100 " in finding.proof_sentence
+    assert finding.facts["gain"] == Fact.of(proof, split="test", better="higher")
+    assert finding.facts["gain"].over == ("64 pairs", "2 seeds")
 
 
 # ---- other models and tasks ---------------------------------------------------------------------------
@@ -329,7 +331,7 @@ def test_twenty_validation_examples_are_said(six: Path, tmp_path: Path) -> None:
     finding = found(six, tmp_path, few, budget=0.2, cross_validation=False)
     assert finding.n_items == (4, 16)
     assert len(finding.answer.candidates) > 1
-    assert " points, ±" in finding.sentence
+    assert finding.verdict is Verdict.UNDECIDED
 
 
 # ---- what goes wrong ----------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError, TrainingError
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.values import Protocol
+from layerprobe.results import words
+from layerprobe.results.conclusion import Verdict
 from layerprobe.search.values import SearchAnswer
 from layerprobe.study.find import _ModelRuns, block_costs, find, plan_find
 from layerprobe.study.values import Finding, Weights
@@ -90,37 +92,16 @@ def test_it_says_which_layer_of_which_model(result: Finding, two: list[Path]) ->
     chances = [[belief.chance_best for belief in among.layers] for among in among_all(result)]
     assert sum(sum(own) for own in chances) == pytest.approx(1)
     assert [len(own) for own in chances] == [each.model.n_layers for each in result.models]
-    n_blocks, label = result.last_layer, result.labels[result.place]
-    kept = {n_blocks: f"all {n_blocks} layers of {label}"}
-    said = kept.get(result.best_layer, f"{label} at layer {result.best_layer} of {n_blocks}")
-    assert result.sentence.startswith(f"Keep {said}: ")
-    assert all(label in result.certainty for label in result.labels)
+    headline, label = words.headline(result.conclusion), result.labels[result.place]
+    assert headline.endswith(f", {label}")
+    assert headline.startswith("Best guess: ") == (result.verdict is Verdict.UNDECIDED)
+    assert result.facts["places"].value == len(candidates(result))
+    assert result.facts["chance"].value == among_all(result)[result.place].layers[result.best_layer].chance_best
     proofs = [each.proof_cost for each in result.others]
     assert proofs == [0], "expected a comparison with the last layer of the model to keep alone"
     front = sorted((row["parameters"], row["expected"]) for row in result.table.records() if row["front"])
     assert [score for _, score in front] == sorted(score for _, score in front)
     assert front[-1][1] == pytest.approx(max(means))
-
-
-def test_layers_whose_runs_failed_are_not_said_not_to_have_been_run(result: Finding) -> None:
-    finding = result.models[0]
-    layers = [dataclasses.replace(each, runs=1) for each in finding.answer.layers]
-    layers[1:4] = [dataclasses.replace(each, runs=0, failed=n) for each, n in zip(layers[1:4], (0, 1, 2), strict=True)]
-    answer = dataclasses.replace(finding.answer, layers=tuple(layers), spoilt=0)
-
-    def said(*candidates: int) -> str:
-        among = dataclasses.replace(answer, candidates=candidates)
-        empty = [
-            dataclasses.replace(each, among=dataclasses.replace(each.answer, candidates=()))
-            for each in result.models[1:]
-        ]
-        return dataclasses.replace(finding, answer=answer, among=among, others=tuple(empty), place=0).certainty
-
-    assert " (1 of these 2 not run, but inferred from the others). " in said(1, 4)
-    assert " (2 of these 3 with failed runs only, but inferred from the others). " in said(2, 3, 4)
-    both = " (1 of these 4 not run and 2 of these 4 with failed runs only, but inferred from the others). "
-    assert both in said(1, 2, 3, 4)
-    assert "inferred" not in said(4, 5)
 
 
 @pytest.mark.slow
@@ -145,7 +126,7 @@ def test_the_model_that_is_kept_is_compared_with_its_last_layer(
     assert (asked, result.place) == ([*map(str, two)], 1)
     assert result.best_layer < 2
     assert result.against_last is not None
-    assert "not compared with the full model" not in result.sentence
+    assert "test" in {check.name for check in result.conclusion.checks}
 
 
 def test_the_table_has_a_row_a_model_and_layer(result: Finding) -> None:
@@ -157,10 +138,10 @@ def test_the_table_has_a_row_a_model_and_layer(result: Finding) -> None:
     ]
     (kept,) = [row for row in rows if row["kept"]]
     assert (kept["flag"], kept["chance_best"]) == (
-        "keep",
-        among_all(result)[result.place].layers[result.best_layer].chance_best,
+        "best guess" if result.verdict is Verdict.UNDECIDED else "keep",
+        result.facts["chance"].value,
     )
-    assert {row["flag"] for row in rows} <= {"keep", "will do", "may be best", "best of its model", None}
+    assert {row["flag"] for row in rows} - {kept["flag"]} <= {"will do", "may be best", "best of its model", None}
     assert sum(row["candidate"] for row in rows) == len(candidates(result))
 
 
@@ -294,5 +275,6 @@ def test_nothing_is_claimed_of_spoilt_examples(two: list[Path], cache: Path) -> 
     result = found(two, cache, dataclasses.replace(TASK, train=leaky, keep_overlaps=True), budget=0.2)
     assert result.answer.spoilt
     assert len({belief.chance_best for among in among_all(result) for belief in among.layers}) == 1
-    assert "nothing is claimed" in result.certainty
+    assert result.conclusion.case == "spoilt"
+    assert not {"chance", "places", "behind", "gain"} & {*result.facts}
     assert {*result.table.data["chance_best"], *result.table.data["candidate"]} == {None}

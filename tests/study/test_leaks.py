@@ -9,6 +9,8 @@ import pytest
 from layerprobe.encoders.model import Model
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import Protocol
+from layerprobe.results import words
+from layerprobe.results.conclusion import Verdict
 from layerprobe.study import find as find_module
 from layerprobe.study.find import find
 from layerprobe.study.values import Finding
@@ -66,14 +68,11 @@ def test_a_search_learns_from_no_test_pair_although_validation_is_the_test_split
     again = find(model, by_hand, protocol=QUICK, seeds=2, budget=0.4)  # other pairs validate, none of them test pairs
     assert (again.answer.spoilt, seen) == (0, [set()] * 8)
 
-    said = "Scores are spoilt by 40 examples that stand in two splits, so nothing is claimed"
-    words = " ".join(
-        (spoilt.heading, spoilt.rest, spoilt.sentence, spoilt.summary, spoilt.answer.sentence, *spoilt.grounds)
-    )
-    assert said in spoilt.sentence
-    assert said in spoilt.answer.sentence
-    for claim in ("sure", "Keep", "chance", "drop", "95%", "no other layer"):
-        assert claim not in words
+    for conclusion in (spoilt.conclusion, spoilt.answer.conclusion):
+        assert (conclusion.case, conclusion.verdict) == ("spoilt", Verdict.FAILED)
+        assert words.certainty(conclusion) == "40 examples in two splits"
+        assert (conclusion.checks, conclusion.choice, conclusion.facts["score"].interval) == ((), None, None)
+        assert not {"chance", "near", "behind", "gain"} & {*conclusion.facts}
     assert (spoilt.drop_layers, spoilt.against_last, spoilt.answer.smallest_sufficient) == ((), None, None)
     columns = {column.name: column.values for column in spoilt.table.columns}
     for name in ("expected_interval", "chance_best", "chance_within", "candidate", "flag"):

@@ -14,6 +14,7 @@ import layerprobe as lp
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import to_json
+from layerprobe.results import words
 from tests.cli.conftest import Layerprobe, Pair, layerprobe, pair, pairs_file
 from tests.models import given
 
@@ -48,7 +49,7 @@ def test_the_snippet_of_the_readme_gives_what_the_command_line_gives(
     prediction, output = said["prediction"], capsys.readouterr().out
     command = layerprobe("predict", pair[0], "-r", pair[1], "-t", pairs_file, "--json").json
     assert command[0]["prediction"] == json.loads(to_json(prediction.drop))
-    assert output.startswith(prediction.sentence)
+    assert output.startswith(words.headline(prediction.conclusion))
 
 
 def test_texts_alone_and_several_references(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:

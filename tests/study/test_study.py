@@ -25,6 +25,8 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.prediction.values import PLATEAU
 from layerprobe.readings.frozen import rank_curve
 from layerprobe.readings.reading import LayerCurve
+from layerprobe.results import words
+from layerprobe.results.conclusion import Choice
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import zero_shot
 from layerprobe.similarity.cka import estimate_cka
@@ -133,8 +135,7 @@ def test_a_finding_holds_together(complete: Finding, models: dict[str, str], tas
     prediction = complete.prediction
     assert prediction
     assert prediction.rule == "fall of InfoNCE"
-    assert prediction.sentence.count("electra") == 1
-    assert complete.expectation in complete.grounds
+    assert "prediction" in {check.name for check in complete.conclusion.checks}
     assert [result.layer for result in complete.outcomes] == [0, 1, 2, 3]  # so few blocks are all fine-tuned
     assert (complete.against_last is None) == (complete.best_layer == 3)
     assert (complete.task, complete.kind, complete.task_digest) == ("toy", "sts", task.digest)
@@ -182,7 +183,9 @@ def test_a_model_against_itself_does_not_drop(models: dict[str, str], task: Task
     predicted = predict(given(models["bert"], options), task, reference=models["bert"], rule=PLATEAU)
     np.testing.assert_allclose(predicted.comparison.curve.values, 1.0, atol=1e-6)
     assert not predicted.drop.drops
-    assert "layer 3, the last one, is recommended" in predicted.sentence
+    conclusion = predicted.conclusion
+    assert (conclusion.case, conclusion.choice) == ("keep", Choice.upto(3, 3))
+    assert words.headline(conclusion) == "No drop is expected"
 
 
 def test_several_references_are_distinguished_by_cka(models: dict[str, str], task: Task, options: Model) -> None:
@@ -200,7 +203,7 @@ def test_a_prediction_without_a_reference_is_that_beside_one(
         predict(given(models["electra"], options), task, reference=reference) for reference in (None, models["bert"])
     )
     assert (alone.comparison.alone, beside.comparison.alone) == (True, False)
-    assert alone.sentence == beside.sentence
+    assert dataclasses.replace(beside.conclusion, subject=alone.conclusion.subject) == alone.conclusion
     assert alone.drop.flagged_in == beside.drop.flagged_in
     assert alone.drop.evidence is None
     assert alone.zero_shot == beside.zero_shot

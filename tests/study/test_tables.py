@@ -22,7 +22,9 @@ NAMES = {
     *("expected", "expected_interval_low", "expected_interval_high", "chance_best", "chance_within", "behind"),
     *("candidate", "found_drop", "validation_by_seed", "untrained", "tmft_mean", "tmft_std", "runs", "flag"),
     *("tmft_interval_low", "tmft_interval_high", "tmft_seeds", "tmft_seed_numbers", "tmft_by_seed"),
-    *("tmft_validation", "tmft_validation_by_seed", "tmft_best_seed", "floor"),
+    *("tmft_validation", "tmft_validation_by_seed", "tmft_best_seed", "floor", "predicted"),
+    *("gain", "gain_interval_low", "gain_interval_high"),
+    *("test_gain", "test_gain_interval_low", "test_gain_interval_high"),
 }
 
 
@@ -40,13 +42,12 @@ def test_there_is_one_row_a_layer(any_finding: Finding) -> None:
     assert [row["layer"] for row in rows] == list(range(any_finding.model.n_layers))
     assert [row["layer"] for row in rows if row["kept"]] == [any_finding.best_layer]
     assert any_finding.prediction
-    predicted = [row["layer"] for row in rows if "predicted" in (row["flag"] or "")]
-    assert predicted == [any_finding.prediction.recommended_layer]
+    assert [row["layer"] for row in rows if row["predicted"]] == [any_finding.prediction.recommended_layer]
 
 
 def test_columns_are_what_was_known_before_training_and_what_was_found() -> None:
     assert set(in_csv(FINDINGS["found"]())[0]) | {"floor"} == NAMES
-    without = {"cka", "cka_interval_low", "cka_interval_high", "compared_layer", "floor"}
+    without = {name for name in NAMES if name.startswith(("cka", "test_gain"))} | {"compared_layer", "floor"}
     assert set(in_csv(FINDINGS["found alone"]())[0]) == NAMES - without
 
 
@@ -95,11 +96,11 @@ def test_a_run_without_a_score_stands_where_it_was_made() -> None:
 @pytest.mark.parametrize(
     ("kind", "flags"),
     [
-        ("found", {3: "may be best, predicted", 8: "may be best", 9: "keep", 12: "drop"}),
-        ("found as expected", {9: "keep, predicted"}),
+        ("found", {3: "may be best", 8: "may be best", 9: "best guess", 12: "whole model"}),
+        ("found, no drop", {8: None, 12: "best guess"}),
     ],
 )
-def test_a_flag_says_what_follows(kind: str, flags: Mapping[int, str]) -> None:
+def test_a_flag_says_what_follows(kind: str, flags: Mapping[int, str | None]) -> None:
     shown = FINDINGS[kind]().table.data["flag"]
     assert {layer: shown[layer] for layer in flags} == flags
     assert shown[0] == "may be best"  # without a run of its own, or one before it

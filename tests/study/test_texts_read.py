@@ -15,6 +15,7 @@ from layerprobe.errors import DataError
 from layerprobe.extraction import embeddings
 from layerprobe.extraction.embeddings import as_read, extract, extract_read
 from layerprobe.readings.source import text_views
+from layerprobe.results import words
 from layerprobe.scoring.zero_shot import score_by_item
 from layerprobe.stats.crossed import item_covariance
 from layerprobe.store.shards import StoredEmbeddings
@@ -56,10 +57,10 @@ def test_few_texts_are_enough_where_they_settle_it(
     assert drop.same is not None
     assert drop.same >= 0.99
     assert embedded["texts"] <= 3 * 64
-    assert drop.trusted[-1].startswith(f"Read 64 of {len(TEXTS)} texts. Resampled, the texts give the same layer ")
+    assert (drop.facts["texts"].value, drop.facts["available"].value) == (64, len(TEXTS))
+    assert drop.facts["same"].value == drop.same
     everything = lp.predict(model, TEXTS, n_texts="all").drop
     assert everything.n_texts == (len(TEXTS), len(TEXTS))
-    assert everything.trusted[-1].startswith(f"Read all {len(TEXTS)} texts. Resampled, the texts give the same layer ")
     assert everything.recommended_layer == drop.recommended_layer
     # the number is of as many competing texts
     np.testing.assert_allclose(drop.read["InfoNCE"][:2], everything.read["InfoNCE"][:2], atol=0.3)
@@ -108,9 +109,7 @@ def test_what_is_in_the_store_is_opened_once_for_all_new_shards(
 def test_a_number_is_what_was_requested(model: lp.Model) -> None:
     prediction = lp.predict(model, TEXTS, n_texts=50)
     assert prediction.drop.n_texts == (50, len(TEXTS))
-    assert prediction.drop.trusted[-1].startswith(
-        f"Read 50 of {len(TEXTS)} texts. Resampled, the texts give the same layer "
-    )
+    assert (prediction.facts["texts"].value, prediction.facts["available"].value) == (50, len(TEXTS))
     assert prediction.comparison.map.n_samples == 50
 
 
@@ -142,8 +141,8 @@ def test_the_command_line_fixes_the_number(layerprobe: Layerprobe, tmp_path: Pat
     file = tmp_path / "texts.txt"
     file.write_text("\n".join(letters))
     model = save_tiny("bert", tmp_path / "bert")
-    ran = layerprobe("predict", model, "--texts", file, "--n-texts", 40)
-    assert "Read 40 of 192 texts. Resampled, the texts give the same layer " in ran.out
+    few = layerprobe("predict", model, "--texts", file, "--n-texts", 40, "--json").json
+    assert few[0]["prediction"]["n_texts"] == [40, 192]
     every = layerprobe("predict", model, "--texts", file, "--n-texts", "all", "--json").json
     assert every[0]["prediction"]["n_texts"] == [192, 192]
     wrong = layerprobe("predict", model, "--texts", file, "--n-texts", "some")
@@ -166,8 +165,8 @@ def test_of_labels_as_many_are_scored_as_settle_what_is_said(
     assert scores is not None
     assert scores.n_items == (40, 640)
     assert not scores.influences
-    assert str(prediction.parts[-1]).endswith(" The best zero-shot layer is by 40 of 640 validation items.")
-    assert "(40 of 640 items)" in scores.what
+    lines = [words.line(check, prediction.conclusion)[0] for check in prediction.conclusion.checks]
+    assert "The best layer without fine-tuning is by 40 of 640 validation items" in lines
     assert embedded["texts"] <= 80 + 3 * 64
     everything, _ = scored_untrained(resolve(model), task, prediction.drop, all_items=True)
     assert everything.n_items is None
