@@ -155,9 +155,9 @@ def log_to_stderr(claims: Sequence[str] = (), *, quiet: bool) -> None:
         record.levelname, record.msg, record.args = *line, ()
         return new and not any(claim in line[1] for claim in claims)
 
-    handler = logging.StreamHandler()
+    handler = logging.Handler()
+    handler.emit = lambda record: say(f"{record.levelname}: {record.msg}")  # type: ignore[method-assign]
     handler.addFilter(is_new)
-    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     logger = logging.getLogger("layerprobe")
     logger.handlers[:] = [handler]
     logger.setLevel(logging.ERROR if quiet else logging.INFO)

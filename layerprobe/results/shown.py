@@ -45,7 +45,7 @@ class Shown(abc.ABC):
     def summary(self) -> str:
         """The result in one line: the headline, and how certain it is."""
         headline, certainty = words.headline(self.conclusion), words.certainty(self.conclusion)
-        return f"{headline} ({certainty})" if certainty else headline
+        return f"{headline} ({certainty[:1].lower()}{certainty[1:]})" if certainty else headline
 
     @property
     @abc.abstractmethod

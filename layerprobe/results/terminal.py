@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 """Characters of a line, unless all columns were asked for."""
-BAR = 30
-"""Characters of a bar of an interval."""
+BAR, SHORTEST_BAR = 30, 16
+"""Characters of a bar of an interval, and at least, where other columns need the room."""
+NAME = 32
+"""Characters of a cell, from which on it may be in several lines."""
+OVERHANG = 4
+"""Characters by which the last label of its scale may be longer."""
 CHECKS = 2
 """Checks that are shown unless everything was asked for."""
 _ASCII = str.maketrans("■□●○─╌×≤−–…·✓✗", "#.*o--x<--~-yx")
@@ -170,9 +174,9 @@ def shown(
         below: Last lines, such as where the page is.
     """
     conclusion = result.conclusion if steps is None else replace(result.conclusion, steps=tuple(steps))
-    answer, last = _answer(conclusion, width, colour), [*below, words.cost(conclusion)]
-    if width is None or len("    ".join(last)) <= width:
-        last = ["    ".join(filter(None, last))]
+    answer = _answer(conclusion, width, colour)
+    rows, is_whole = _rows(result.table, width, wide=wide, colour=colour)
+    last = (*below, "" if is_whole else "All columns: --wide", words.cost(conclusion))
     n_checks = len(conclusion.checks) if wide else CHECKS - answer.count("\n")
     parts = [
         "\n".join(
@@ -183,9 +187,9 @@ def shown(
                 *_checks(conclusion, width, n_checks, every=wide),
             )
         ),
-        _rows(result.table, width, wide=wide, colour=colour),
-        *(f"{one.title}\n\n{_rows(one, width, wide=wide, colour=colour)}" for one in result.details if details),
-        "\n".join((*_steps(conclusion, width, colour), *filter(None, last))),
+        rows,
+        *(f"{one.title}\n\n{_rows(one, width, wide=wide, colour=colour)[0]}" for one in result.details if details),
+        "\n".join((*_steps(conclusion, width, colour), *_side_by_side(last, width))),
     ]
     text = printable("\n\n".join(filter(None, parts)).replace("\u00a0", " "))
     if colour:
@@ -204,10 +208,21 @@ def _styled(text: str, code: str, colour: bool) -> str:
 def _answer(conclusion: Conclusion, width: int | None, colour: bool) -> str:
     headline, certainty = words.headline(conclusion), words.certainty(conclusion)
     if not certainty:
-        return _styled(headline, "1", colour)
+        return _styled(wrapped(headline, width), "1", colour)
     certainty = f"({certainty[:1].lower()}{certainty[1:]})"
     one_line = width is None or len(headline) + 2 + len(certainty) <= width
-    return f"{_styled(headline, '1', colour)}{'  ' if one_line else chr(10)}{wrapped(certainty, width)}"
+    return f"{_styled(wrapped(headline, width), '1', colour)}{'  ' if one_line else chr(10)}{wrapped(certainty, width)}"
+
+
+def _side_by_side(texts: Sequence[str], width: int | None) -> list[str]:
+    """Return lines of texts, as many to a line as have room."""
+    lines: list[str] = []
+    for text in filter(None, texts):
+        if lines and (width is None or len(f"{lines[-1]}    {text}") <= width):
+            lines[-1] += f"    {text}"
+        else:
+            lines += wrapped(text, width).split("\n")
+    return lines
 
 
 def _strip(choice: Choice | None) -> Iterator[str]:
@@ -255,28 +270,53 @@ def _steps(conclusion: Conclusion, width: int | None, colour: bool) -> Iterator[
 # ---- its table --------------------------------------------------------------------------------------------
 
 
-def _rows(table: Table, width: int | None, *, wide: bool, colour: bool) -> str:
-    """Return the first columns, with a bar for the interval of the first chart; all of them where it is wide."""
-    chart = table.charts[0] if table.charts else None
-    if not len(table):
-        return ""
+def _rows(table: Table, width: int | None, *, wide: bool, colour: bool) -> tuple[str, bool]:
+    """Return as many of the first columns as fit, with a bar for the first interval, and whether that is all."""
+    chart, rows, every = table.charts[0] if table.charts else None, len(table), len(table.shown)
+    if not rows:
+        return "", True
     if wide:
-        return fitted(table, width)
+        return fitted(table, width), True
     if chart is not None and chart.kind == "map":
-        return fitted(_square(table, chart), width)
-    rows = len(table)
+        return fitted(_square(table, chart), width), True
     for name, value in chart.where if chart is not None else ():
         table = table.where(name, value)
-    bar = None if chart is None else _bars(table, chart)
     same = {name for name, _ in chart.where} if chart is not None else set()
-    columns = [one for one in table.first if one.name not in same and not (bar and one.interval)]
-    if bar is not None and chart is not None:
+    columns, legend = [column for column in table.first if column.name not in same], list[str]()
+    bar = None if chart is None else _bars(table, chart, BAR)
+    if bar is None or chart is None:
+        columns = _fitting(columns, width)
+    else:
+        columns = [column for column in columns if not column.interval]
+        if width is not None:
+            columns = _fitting(columns, width - SHORTEST_BAR - OVERHANG - 2)
+            bar = _bars(table, chart, min(BAR, width - _room(columns) - OVERHANG - 2))
         place = next((i for i, column in enumerate(columns) if column.name == chart.lines[0].column), len(columns) - 1)
-        columns.insert(place + 1, bar)
-    legend = () if bar is None or chart is None else (_legend(table, chart),)
+        columns[place + 1 : place + 1] = filter(None, [bar])
+        legend.append(_legend(table, chart))
     if len(table) < rows:
-        legend = (*legend, f"{len(table)} of {rows} rows; all: --wide")
-    return _grid(replace(table, columns=tuple(columns), notes=legend), width, colour=colour)
+        legend.append(f"{len(table)} of {rows} rows")
+    text = _grid(replace(table, columns=tuple(columns), notes=tuple(legend)), width, colour=colour)
+    return text, len(columns) == every and len(table) == rows
+
+
+def _fitting(columns: list[Column], width: int | None) -> list[Column]:
+    """Return the columns for which a line has room, two at least: intervals go first, then the last but the flag."""
+    while width is not None and len(columns) > 2 and _room(columns) > width:
+        spare = [column for column in columns[2:] if column.name != "flag"] or columns[2:]
+        least = next((column for column in spare if column.interval), spare[-1])
+        columns = [column for column in columns if column is not least]
+    return columns
+
+
+def _room(columns: Sequence[Column]) -> int:
+    """Return how many characters a line of columns has at least."""
+    return sum(2 + _least(column) for column in columns) - 2
+
+
+def _least(column: Column) -> int:
+    """Return how many characters a column has at least: its title and long names may be in several lines."""
+    return min(NAME, max(map(len, (*column.head.split(" "), *column.cells))))
 
 
 def _square(table: Table, chart: Chart) -> Table:
@@ -298,15 +338,15 @@ def _legend(table: Table, chart: Chart) -> str:
 
 
 def _grid(table: Table, width: int | None, *, colour: bool) -> str:
-    """Return a table drawn by rich: the chosen row in green, cells that have no room in further lines."""
+    """Return a table drawn by rich: the chosen row in green, titles that have no room in further lines."""
     from rich.console import Console
     from rich.table import Table as Grid
     from rich.text import Text
 
-    grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
+    grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="")
     columns = table.shown
     for column, right in zip(columns, table.numeric, strict=True):
-        grid.add_column(Text(column.head), justify="right" if right else "left", no_wrap=column.name == "bar")
+        grid.add_column(Text(column.head), justify="right" if right else "left", min_width=_least(column))
     for mark, cells in zip(table.marks or [None] * len(table), table.lines, strict=True):
         grid.add_row(*map(Text, cells), style="bold green" if mark == "chosen" else "")
     out = io.StringIO()
@@ -318,8 +358,8 @@ def _grid(table: Table, width: int | None, *, colour: bool) -> str:
     return "\n".join((*lines, *(wrapped(f"  {note}", width) for note in table.notes)))
 
 
-def _bars(table: Table, chart: Chart) -> Column | None:
-    """Return the numbers of a chart with their intervals as a column of bars; its title is the scale."""
+def _bars(table: Table, chart: Chart, size: int) -> Column | None:
+    """Return the numbers of a chart with their intervals as a column of bars of a size; its title is the scale."""
     line = chart.lines[0]
     if chart.kind != "line" or not line.interval or chart.by:
         return None
@@ -333,30 +373,33 @@ def _bars(table: Table, chart: Chart) -> Column | None:
     low, high = min(points), max(points)
 
     def at(value: float) -> int:
-        return min(max(int((BAR - 1) * (column.scale * value - low) / (high - low) + 0.5), 0), BAR - 1)
+        return min(max(int((size - 1) * (column.scale * value - low) / (high - low) + 0.5), 0), size - 1)
 
     cells = []
     for (value, bounds), is_measured in zip(rows, measured, strict=True):
-        signs = [" "] * BAR
+        signs = [" "] * size
         if value is not None:
             for place in range(at(bounds[0]), at(bounds[1]) + 1) if bounds else ():
                 signs[place] = "─" if is_measured else "╌"
             signs[at(value)] = "●" if is_measured else "○"
         cells.append("".join(signs).rstrip() or None)
-    return Column("bar", cells, title=_scale(low, high))
+    return Column("bar", cells, title=_scale(low, high, size))
 
 
-def _scale(low: float, high: float) -> str:
+def _scale(low: float, high: float, size: int) -> str:
     """Return a scale of round numbers between two ends, as wide as a bar."""
     rough = (high - low) / 4
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
     digits = max(0, -math.floor(math.log10(step)))
-    signs = [" "] * (BAR + 4)
+    signs = [" "] * (size + OVERHANG)
     first = math.ceil(low / step)
     for number in range(first, math.floor(high / step) + 1):
         label = f"{number * step:z.{digits}f}"
-        place = round((BAR - 1) * (number * step - low) / (high - low))
-        if place + len(label) <= BAR + 3 and not "".join(signs[max(place - 1, 0) : place + len(label)]).strip():
+        place = round((size - 1) * (number * step - low) / (high - low))
+        if (
+            place + len(label) <= size + OVERHANG - 1
+            and not "".join(signs[max(place - 1, 0) : place + len(label)]).strip()
+        ):
             signs[place : place + len(label)] = label
     return "".join(signs).rstrip()

@@ -1,10 +1,10 @@
 """A result as a terminal shows it: lines that fit, bars, and the words of its facts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from layerprobe.results import terminal, words
 from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.conclusion import Choice, Conclusion, Fact, Verdict
+from layerprobe.results.conclusion import Choice, Conclusion, Fact, Step, Verdict
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, chance, interval_title
 
@@ -16,9 +16,11 @@ CHANCES = (0.001, 0.001, 0.001, 0.001, 0.23, 0.56, 0.17, 0.03, 0.001)
 class Cut(Shown):
     """A model of eight blocks of which five are kept, by hand."""
 
+    other: Conclusion | None = None
+
     @property
     def conclusion(self) -> Conclusion:
-        return Conclusion(
+        return self.other or Conclusion(
             kind="find",
             case="cut",
             verdict=Verdict.PROBABLE,
@@ -81,6 +83,44 @@ def test_all_columns_are_shown_wide_and_signs_are_replaced_where_a_terminal_lack
     assert text.isascii()
     assert "#####..." in text
     assert "1.5x" in text
+
+
+def test_bold_and_green_are_codes_and_what_names_command_a_terminal_is_escaped() -> None:
+    """Of the codes that a name has, those that clear a screen are not let through."""
+    named = replace(
+        Cut().conclusion, subject=("rtd", "a\x1b[2Jb"), steps=(Step(name="final", command=("find", "\x1b[2J")),)
+    )
+    lines = terminal.shown(Cut(named), colour=True).splitlines()
+    assert lines[0] == "\x1b[1mKeep 5 of 8 blocks\x1b[0m"
+    assert [line for line in lines if "\x1b[1;32m" in line] == [line for line in lines if "70.6" in line]
+    assert not any("\x1b[2J" in line for line in lines)
+    assert "\x1b" not in terminal.shown(Cut(named))
+
+
+def test_columns_for_which_a_line_has_no_room_are_left_out() -> None:
+    """Intervals first, then the last of those that are no flag; long names are in several lines."""
+    names = ("layer", "score", "interval", "size", "speed", "flag")
+    cells = ("7", "55.35", "55.12 to 55.61", "0.84 M", "1.5", "may be best")
+    columns = [Column(name, [cell], interval=name == "interval") for name, cell in zip(names, cells, strict=True)]
+    fitting = {width: [column.name for column in terminal._fitting(columns, width)] for width in (60, 46, 32, 10)}
+    assert fitting == {
+        60: [*names],
+        46: ["layer", "score", "size", "speed", "flag"],
+        32: ["layer", "score", "flag"],
+        10: ["layer", "score"],
+    }
+    assert terminal._least(Column("model", ["a name of many words" * 5])) == terminal.NAME
+    assert terminal._least(Column("model", ["a"], title="test Spearman")) == len("Spearman")
+
+
+def test_a_bar_is_shorter_where_columns_need_the_room() -> None:
+    rows = Cut().table.columns[2], *(Column(name, ["1234567.8"] * 9) for name in ("a", "b", "c", "d"))
+    text, is_whole = terminal._rows(
+        replace(Cut().table, columns=(*Cut().table.columns, *rows[1:])), 80, wide=False, colour=False
+    )
+    assert max(map(len, text.splitlines())) <= 80
+    assert "1234567.8" in text
+    assert not is_whole
 
 
 def test_a_clause_whose_fact_is_missing_is_left_out() -> None:
