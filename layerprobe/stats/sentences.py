@@ -130,12 +130,6 @@ def error_sources(error: Interval) -> str:
     return f"{over}, most of the error from {items if share > CLOSE else seeds}"
 
 
-def gain_in_brackets(gain: Interval | None) -> str:
-    """Return the interval of a gain and whether it is one, as the end of a sentence."""
-    if gain is None:
-        return "(no interval): whether that is a gain is not known."
-    verdict = {1: "a gain", -1: "a loss", 0: "no significant gain"}[gain.sign]
-    return f"({range_of(gain.interval, gain.level)} {drawn_anew(gain)}): {verdict}."
 
 
 def against_last(layer: int, last: int, difference: Interval | None, metric: str) -> str:
@@ -159,13 +153,6 @@ def against_last(layer: int, last: int, difference: Interval | None, metric: str
     return f"{whole}; that is inconclusive: only differences of {visible} are detectable here."
 
 
-def drop_sentence(where: str, mean: float, interval: Ends | None, level: float, *, pairs: int) -> str:
-    """Return how an objective's drop differs from that of its MLM twins, of so many pairs of models."""
-    significant = interval is not None and not interval[0] <= 0 <= interval[1]
-    size = "larger" if mean > 0 else "smaller"
-    comparison = f"a {size} drop than" if significant else "no significant difference in the drop from"
-    ends = "" if interval is None else f"{range_of(interval, level)}, "
-    return f"{where}: {comparison} its MLM twin: {mean:+.2f} points ({ends}{counted(pairs, 'pair')})."
 
 
 # ---- which is the best -----------------------------------------------------------------------------------

@@ -30,9 +30,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "finetune": ("MODEL", "-t", "PAIRS", *TUNED),
 }
 HEADINGS = {
-    "compare": "electra compared with bert",
+    "compare": "similarity by layer · electra · bert",
     "predict": "prediction, before any training",
-    "find": "the best guess, with a chance",
+    "find": "the layer to keep",
 }
 
 
@@ -48,7 +48,7 @@ def test_a_command_writes_its_page_beside_what_it_prints(
     path = tmp_path / "new" / "page.html"
     done = layerprobe(*arguments, "--report", path, "--plotly", "cdn")
     assert done.code == 0, done.err
-    assert done.out.endswith(f"\n\nReport: {path}\n")
+    assert f"Why: {path}\n" in done.out
     text = path.read_text()
     page = Page(text)
     assert len(text) < 200_000
@@ -57,17 +57,14 @@ def test_a_command_writes_its_page_beside_what_it_prints(
     assert len(json.loads(page.data("table")).splitlines()) > 2
     assert json.loads(page.data("study"))
     assert "Command" in page.text
-    if command in ("find", "score", "profile"):
-        assert "What to do next" in page.text
-    if command == "find":  # both begin with the same promise
-        assert typeset_text(done.out.splitlines()[0].partition(": ")[2][1:]) in page.text
+    assert typeset_text(done.out.splitlines()[0].partition("  (")[0]) in page.text, "both begin with the same answer"
     # data alone on stdout, and no page where none was asked for
     path.unlink()
     assert json.loads(layerprobe(*arguments, "--json", "--report", path).out)
     assert len(path.read_text()) > 1_000_000, "expected Plotly in the page"
     if command == "predict":
         path.unlink()
-        assert "Report" not in layerprobe(*arguments).out
+        assert "Why: " not in layerprobe(*arguments).out
         assert not path.exists()
 
 

@@ -23,7 +23,7 @@ STAGES = (
     "comparison.compare",
     "lab.run",
 )
-VALUES = ("study.values", "report.tuning", "tasks.loading", "prediction.values", "metrics.names")
+VALUES = ("study.values", "results.document", "tasks.loading", "prediction.values", "metrics.names")
 
 
 def importing(names: tuple[str, ...], *, without: tuple[str, ...]) -> str:
