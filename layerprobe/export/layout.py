@@ -5,7 +5,6 @@ Knows JSON; needs no sentence-transformers.
 
 import contextlib
 import json
-import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,8 @@ from layerprobe.encoders.recipe import INPUT, MODES, MODULES, POOLING, SETTINGS,
 from layerprobe.errors import ModelError
 from layerprobe.files.serialisation import RARE
 from layerprobe.names import short_name
+from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
+from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table, named_values
 
 
@@ -60,8 +61,8 @@ def parameters_phrase(n: int, whole: int) -> str:
     return f"{n:,} instead of {whole:,}" if n != whole else f"{n:,}, those of the whole model"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ExportResult(Shown):
     """A truncated encoder on disk, whose embeddings were compared with the model's own."""
 
     path: str
@@ -124,16 +125,37 @@ class ExportResult:
         return named_values(rows, "Export")
 
     @property
-    def sentence(self) -> str:
-        """What was written, and what of it is not as in the model."""
-        content = f"{self.path} has layer {self.layer} of {self.n_blocks} of {short_name(self.model)}, in {self.dtype}"
-        return f"{content}{'; not as in the model: ' if self.changes else ''}{'; '.join(self.changes)}."
+    def conclusion(self) -> Conclusion:
+        """How many blocks were written, and what of them is not as in the model."""
+        facts = {"size": Fact(value=self.parameters, unit="parameters")}
+        if self.parameters != self.whole_parameters:
+            share = Fact(value=self.parameters / self.whole_parameters - 1, unit="share", better="lower")
+            whole = Fact(value=self.whole_parameters, unit="parameters")
+            facts = {"parameters": share, **facts, "whole_size": whole}
+        checks = [Check(name="changed", passed=None, names={"change": change}) for change in self.changes]
+        for model in self.int8:
+            of_model = {
+                "cosine": Fact(value=model.cosine, unit="similarity"),
+                "lowest": Fact(value=model.lowest, unit="similarity"),
+                "texts": Fact(value=model.n_texts, unit="count"),
+                "bytes": Fact(value=model.size, unit="bytes"),
+            }
+            checks.append(Check(name="8 bits", passed=None, facts=of_model, names={"backend": model.backend}))
+        return Conclusion(
+            kind="export",
+            case="whole" if self.layer == self.n_blocks else "cut",
+            verdict=Verdict.DECIDED,
+            subject=(self.model,),
+            choice=Choice.upto(self.n_blocks, self.layer),
+            facts=facts,
+            names={"folder": self.path, "model": short_name(self.model), "dtype": self.dtype, "layer": self.layer},
+            checks=tuple(checks),
+        )
 
     @property
-    def parts(self) -> tuple[Table | str, ...]:
-        """The sentence, the table, and the command that uploads the folder."""
-        upload = f"hf upload USER/NAME {shlex.quote(self.path)} . --private"
-        return self.sentence, "", self.table, "", f"To upload it to the Hugging Face Hub: {upload}"
+    def sources(self) -> dict[str, str]:
+        """The model."""
+        return {"Model": f"{self.model}, revision {self.revision}"}
 
 
 IMAGES = "embedding.json"

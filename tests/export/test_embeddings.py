@@ -16,6 +16,7 @@ from layerprobe.encoders.model import Model, Pooling
 from layerprobe.export.layout import Layout, write_layout
 from layerprobe.export.run import export_model
 from tests.models import HIDDEN, TEXTS, save_tiny, tiny_tokenizer
+from tests.results.contract import assert_keeps_contract
 
 from .judges import (
     layerprobe_embeddings,
@@ -149,18 +150,19 @@ def test_unchanged_weights_keep_their_precision(dtype: torch.dtype, bert: Path, 
     out, name = tmp_path / "out", str(dtype).removeprefix("torch.")
     done = export_model(model, out, layer=LAYER)
     assert (done.dtype, done.changes) == (name, ())
-    assert done.sentence.endswith(f"in {name}.")
+    assert done.conclusion.names["dtype"] == name
+    assert_keeps_contract(done, long_names=True)
     assert f"- **Precision:** {name}\n" in (out / "README.md").read_text()
     assert AutoConfig.from_pretrained(out).dtype == dtype
     assert {weight.dtype for weight in load_file(out / "model.safetensors").values()} == {dtype}
     random = export_model(Model(model, random_init=1), tmp_path / "random", layer=LAYER)
     assert random.changes == (f"weights in float32, the model's are in {name}",)
-    assert random.changes[0] in random.sentence
+    assert [check.names["change"] for check in random.conclusion.checks] == list(random.changes)
 
 
 def test_what_is_not_as_in_the_model_is_said(bert: Path, tmp_path: Path) -> None:
     done = export_model(Model(bert, max_length=5), tmp_path / "out", layer=LAYER)
     assert done.changes == ("texts are cut at 5 tokens, by the model at 64",)
-    assert done.changes[0] in done.sentence
+    assert done.changes[0] in str(done)
     assert done.changes[0] in [value for line in done.table.lines for value in line]
     assert f"- **Not as in the base model:** {done.changes[0]}" in (tmp_path / "out" / "README.md").read_text()

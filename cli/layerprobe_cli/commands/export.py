@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -46,4 +47,5 @@ def export(
     """
     evidence = None if finding is None else o.read_finding(finding)
     result = lp.export_model(model, out, layer=layer, finding=evidence, int8=int8 or (), overwrite=overwrite)
-    return Done(result=result)
+    upload = f"hf upload USER/NAME {shlex.quote(result.path)} . --private"
+    return Done(result=result, files={"To upload it": upload})
