@@ -4,8 +4,8 @@ import pytest
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 
-from layerprobe.files.serialisation import from_json
-from layerprobe.study.values import Finding
+import layerprobe as lp
+from layerprobe.results import words
 from tests.export.judges import read_layout
 
 from .conftest import QUICK, Layerprobe, Outcome, Pair
@@ -62,9 +62,8 @@ def test_fine_tuned_weights_are_kept_and_exported(
     if as_json:
         directories = [Path(run["directory"]) for run in done.json["runs"]]
     else:
-        assert "layerprobe export DIRECTORY OUT" in done.out
-        listed = done.out.partition("DIRECTORY OUT`:\n")[2].splitlines()
-        directories = [Path(line) for line in listed[:4]]
+        listed = [line for line in done.out.splitlines() if line.startswith("Weights ")]
+        directories = [Path(line.partition(": ")[2]) for line in listed]
     names = [f"layer-00{layer}-seed-{seed}" for seed in (0, 1) for layer in (1, 2)]
     assert [directory.name for directory in directories] == names
     exported = layerprobe("export", directories[-1], tmp_path / "out")
@@ -78,7 +77,6 @@ def test_a_run_and_its_evidence(
 ) -> None:
     finding = found[1] / "finding.json"
     assert layerprobe("export", pair[0], tmp_path / "out", "--layer", "2", "--finding", finding).code == 0
-    headline = from_json(Finding, finding.read_text()).heading
-    assert headline in (tmp_path / "out" / "README.md").read_text()
+    assert words.headline(lp.load(finding).conclusion) in (tmp_path / "out" / "README.md").read_text()
     other = layerprobe("export", pair[1], tmp_path / "other", "--layer", "2", "--finding", finding)
     assert "expected a finding of" in other.error

@@ -186,7 +186,7 @@ def test_a_run_with_evidence(bert: Path, tmp_path: Path) -> None:
     _, directories = tuned(bert, tmp_path / "cache", layers=(2,))
     model = load_encoder(str(bert), device="cpu").description
     export_model(Model(directories[0], pooling="mean"), tmp_path / "out", layer=2, finding=finding_of(model))
-    assert "| 0.8700 | 52.00 |" in (tmp_path / "out" / "README.md").read_text()
+    assert "\n## What the search says\n" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_options_that_contradict_the_run(bert: Path, tmp_path: Path) -> None:
