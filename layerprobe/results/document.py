@@ -141,7 +141,6 @@ def document(
     *,
     figures: Sequence[Figure] = (),
     items: str = "",
-    contents: str = "",
     plotly: PlotlySource,
 ) -> str:
     """Return HTML with what its scripts need: the whole result as JSON, a table as CSV, figures, and single items."""
@@ -153,7 +152,6 @@ def document(
     return Template(_asset("template.html")).substitute(
         title=without_folders(numbers.typeset_text(escape(f"{title} · layerprobe"))),
         style=_asset("style.css"),
-        contents=contents,
         body=without_folders(typeset(body)),
         study=script_json(without_folders(study)),
         table=script_json(json.dumps(without_folders(table.csv()))),

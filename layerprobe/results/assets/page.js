@@ -135,20 +135,4 @@
     });
     scroll.removeAttribute("tabindex"); // its buttons take the focus, which scrolls it
   }
-
-  // ---- old pages: the section in view is marked, and a link to a folded one opens it ----
-  const links = new Map([...document.querySelectorAll(".contents a")].map((link) => [link.hash.slice(1), link]));
-  const seen = new IntersectionObserver((entries) => {
-    const entered = entries.filter((entry) => entry.isIntersecting);
-    if (!entered.length) return;
-    for (const link of links.values()) link.removeAttribute("aria-current");
-    links.get(entered[0].target.id)?.setAttribute("aria-current", "true");
-  }, { rootMargin: "-10% 0px -75% 0px" });
-  for (const id of links.keys()) seen.observe(at(id));
-  const unfold = () => {
-    const fold = location.hash.length > 1 && at(location.hash.slice(1))?.querySelector(":scope > details");
-    if (fold) fold.open = true;
-  };
-  addEventListener("hashchange", unfold);
-  unfold();
 })();
