@@ -520,7 +520,7 @@ class TuningResult(Shown):
             case="floor" if is_floor else "blocks" if best.blocks else "best",
             verdict=Verdict.FAILED if is_floor else Verdict.UNDECIDED if compared is None else compared.verdict,
             subject=(*models, *tasks),
-            facts=numbers | facts,
+            facts=({"score": score} if is_floor else numbers) | facts,
             names={
                 **({} if compared is None else compared.names(names)),
                 "layer": name_of(best.choice).removeprefix("blocks "),

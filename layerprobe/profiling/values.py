@@ -349,7 +349,6 @@ class Profiles(Shown):
         facts["throughput"] = Fact(value=busy.texts_per_second, unit="number")
         facts["batch"] = Fact(value=busy.batch_size, unit="count")
         facts["length"] = Fact(value=shape[0], unit="count")
-        facts["at_once"] = Fact(value=shape[1], unit="count")
         if busy.peak_memory is not None:
             facts["memory"] = Fact(value=busy.peak_memory, unit="bytes")
         facts["rounds"] = Fact(value=first.rounds, unit="count")
@@ -361,7 +360,13 @@ class Profiles(Shown):
             verdict=Verdict.UNDECIDED if is_open and fast is not slow else Verdict.DECIDED,
             subject=(" and ".join(self.labels), first.hardware),
             facts=facts if fast is not slow else {name: fact for name, fact in facts.items() if name != "speed"},
-            names={"label": label, "unit": self.unit, "last": first.layers[-1].layer, **names},
+            names={
+                "label": label,
+                "unit": self.unit,
+                "items": counted(shape[1], self.unit),
+                "last": first.layers[-1].layer,
+                **names,
+            },
         )
 
     @property

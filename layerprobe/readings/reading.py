@@ -91,11 +91,8 @@ class LayerCurve(LeavesOut, Shown):
     def conclusion(self) -> Conclusion:
         """Where it is highest, and how far it falls from there."""
         top, last = max(self.layers, key=self.values.__getitem__), self.layers[-1]
-        numbers = {
-            "highest": self.values[top],
-            "lowest": self.values[last],
-            "fall": self.values[top] - self.values[last],
-        }
+        numbers = {"highest": self.values[top], "lowest": self.values[last]}
+        numbers |= {"fall": self.values[top] - self.values[last]} if top != last else {}
         return Conclusion(
             kind="reading",
             case="falls" if top != last else "highest at the end",

@@ -111,7 +111,7 @@ class LayerScores(LeavesOut, Shown):
         best, last = self.best_layer, len(self.scores) - 1
         facts = {"score": Fact(value=self.scores[best], unit="score", split=self.split)}
         facts |= {} if compared is None else compared.facts(self.split)
-        if best != last and not self.collapsed:
+        if best != last and not (self.collapsed or self.on_floor):
             facts["over last"] = Fact(value=self.scores[best] - self.scores[last], split=self.split)
         if self.n_items is not None:
             facts["items"] = Fact(value=self.n_items[0], unit="count")
@@ -733,6 +733,7 @@ class Scores(Shown):
                         tuple(self.of_task(number)[i].own(layer) for i, layer in self._places),
                         form=".2f",
                         quantity=Quantity("score × 100", task.scores.split, "higher"),
+                        more=len(self.names) > 2,
                     )
                     for number, (name, task) in enumerate(zip(self.names, self.by_task, strict=True))
                 ),
@@ -820,7 +821,7 @@ class Scores(Shown):
         several, last = len(self.models) > 1, self.of_model(self.best.model)[-1]
         other = self.best_of_each[1] if several else last
         facts = {"score": Fact(value=best.score, unit="score"), "tasks": Fact(value=len(self.names), unit="count")}
-        if other != best and other.behind is not None:
+        if other != best and other.behind is not None and not self.on_floor:
             level = None if other.interval is None else self.level
             facts["next"] = Fact(value=other.behind, interval=other.interval, level=level)
         label = self.labels[best.model] if several else ""

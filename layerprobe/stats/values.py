@@ -92,7 +92,9 @@ class AgainstBest:
         }
         if self.floor is not None and self.floor.value:
             facts["floor"] = Fact(value=self.floor.value, unit="score", split=split)
-        return facts if len(self.scores) > 1 else {name: fact for name, fact in facts.items() if name != "behind"}
+        if len(self.scores) == 1 or self.on_floor:
+            del facts["behind"]
+        return facts
 
     def names(self, names: Sequence[object]) -> dict[str, object]:
         """Return what the best one is called, which may be the best, and what a trivial answer is, for templates."""

@@ -265,10 +265,7 @@ CASES: dict[str, Callable[[], Shown]] = {
     "differences": differences,
     "differences, hostile": lambda: differences(HOSTILE),
 }
-ELSEWHERE = {
-    *("RecipeResult", "Bench", "Probing", "Shrunk", "Reproduction", "Pretraining", "Adaptation", "ExportResult"),
-    "Diagnosis",
-}
+ELSEWHERE = {"RecipeResult", "Bench", "Probing", "Shrunk", "Reproduction", "Pretraining", "Adaptation", "ExportResult"}
 """Results that take training: tested where their tests train."""
 
 

@@ -12,5 +12,5 @@ from .made import TEMPLATES
 def templates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let results that are made by hand have words of their own."""
     every = words._words()
-    every |= {name: every.get(name, {}) | section for name, section in TEMPLATES.items()}
+    every = every | {name: every.get(name, {}) | section for name, section in TEMPLATES.items()}
     monkeypatch.setattr(words, "_words", lambda: every)

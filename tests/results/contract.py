@@ -12,7 +12,7 @@ from layerprobe.results.shown import Shown
 
 MOST_WORDS = {"headline": 8, "sentence": 30}
 """Six and 25, and some more where a model's name or several clauses stand in them."""
-_UNFINISHED = re.compile(r"^[.,;: ]|  |\.\.| [.,;]|\bnan\b|\binf\b|None|\( |[,;:] ?$")
+UNFINISHED = re.compile(r"^[.,;: ]|  |\.\.| [.,;]|\bnan\b|\binf\b|None|\( |[,;:] ?$")
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 
 
@@ -26,7 +26,7 @@ def assert_keeps_contract(result: Shown, *, extra: int = 0, long_names: bool = F
     for text in texts(conclusion):
         for number in _NUMBER.findall(text):
             assert number in allowed, f"{number} in {text!r} is no fact of {type(result).__name__}"
-        assert not _UNFINISHED.search(text), text
+        assert not UNFINISHED.search(text), text
     headline, sentence = words.headline(conclusion), words.sentence(conclusion)
     if not long_names:
         assert 1 <= len(headline.split()) <= MOST_WORDS["headline"], headline

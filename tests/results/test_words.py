@@ -1,0 +1,162 @@
+"""The words of results: every template is used, and names what there is; all of them are read in review as one file.
+
+python -m tests.results.test_words writes `words.txt`: what a terminal and a page say of every case.
+"""
+
+import ast
+import html
+import re
+import string
+from collections.abc import Iterator
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+import layerprobe
+from layerprobe.results import words
+from layerprobe.results.conclusion import Conclusion, Fact, Verdict
+from layerprobe.results.document import render
+from tests.report.test_shown import CASES
+
+from .contract import UNFINISHED, assert_keeps_contract, texts
+from .variants import RARE, SAMPLES, VARIANTS
+
+ROOT = Path(layerprobe.__file__).parents[1]
+SNAPSHOT = Path(__file__).parent / "words.txt"
+OF_CHOICE = {"kept", "blocks", "which", "left", "candidates"}
+"""Names of templates that are of a `Choice`."""
+
+
+def templates(section: object = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Yield each clause of `words.toml` with the place of its template."""
+    section = words._words() if section is None else section
+    if isinstance(section, str):
+        yield ".".join(path), section
+    elif isinstance(section, dict):
+        for name, value in section.items():
+            if name not in ("by_sign", "title"):
+                yield from templates(value, (*path, name))
+    elif isinstance(section, list):
+        yield from chain.from_iterable(templates(clause, path) for clause in section)
+
+
+def of_section(place: str, section: str) -> bool:
+    """Return whether the place of a template is in a section."""
+    return place == section or place.startswith(f"{section}.")
+
+
+@cache
+def conclusions() -> dict[str, Conclusion]:
+    """Return what every case says."""
+    return {kind: make().conclusion for kind, make in (CASES | VARIANTS).items()}
+
+
+@pytest.mark.parametrize("kind", VARIANTS)
+def test_a_variant_keeps_the_contract(kind: str) -> None:
+    assert_keeps_contract(VARIANTS[kind](), long_names=True)
+
+
+def test_every_template_is_used_by_a_case_or_named_as_rare() -> None:
+    used: set[str] = set()
+    fill = words._filled
+
+    def filled(template: words.Template, values: dict[str, object]) -> str:
+        used.update(
+            clause for clause in ([template] if isinstance(template, str) else template) if fill(clause, values)
+        )
+        return fill(template, values)
+
+    with patch.object(words, "_filled", filled):
+        for conclusion in conclusions().values():
+            list(texts(conclusion))
+    unused = [(place, clause) for place, clause in templates() if clause and clause not in used]
+    assert [one for one in unused if not any(of_section(one[0], section) for section in RARE)] == []
+    places = [place for place, _ in templates()]
+    assert [section for section in RARE if not any(of_section(place, section) for place in places)] == []
+
+
+def example(clause: str) -> str:
+    """Return a clause of a rare template with sample numbers."""
+    facts = {name: value for name, value in SAMPLES.items() if isinstance(value, Fact)}
+    names = {name: value for name, value in SAMPLES.items() if name not in facts}
+    about = Conclusion(kind="find", case="cut", verdict=Verdict.DECIDED, facts=facts, names=names)
+    return clause.format_map(words._values(about))
+
+
+@pytest.mark.parametrize("section", RARE)
+def test_a_rare_template_can_be_filled(section: str) -> None:
+    for place, clause in templates():
+        if of_section(place, section):
+            assert not UNFINISHED.search(example(clause).strip(" ,;:.")), clause
+
+
+@cache
+def constants() -> set[str]:
+    """Return the texts that stand in the library and the command line."""
+    sources = [*(ROOT / "layerprobe").rglob("*.py"), *(ROOT / "cli").rglob("*.py")]
+    nodes = chain.from_iterable(ast.walk(ast.parse(source.read_text("utf-8"))) for source in sources)
+    values = [node.arg if isinstance(node, ast.keyword) else getattr(node, "value", None) for node in nodes]
+    return {value for value in values if isinstance(value, str)}
+
+
+def test_what_templates_name_is_given_by_the_library() -> None:
+    fields = {name for _, clause in templates() for _, name, *_ in string.Formatter().parse(clause) if name}
+    names = {name.removesuffix(" shown").removesuffix(" open") for name in fields}
+    assert names - OF_CHOICE - constants() == set()
+
+
+def test_kinds_checks_and_steps_are_used_by_the_library() -> None:
+    toml = words._words()
+    named = set().union(*(toml[section] for section in ("tiles", "checks", "steps"))) | set(toml) - {"any"}
+    made = {f"search {stop}" for stop in ("settled", "gain", "seeds", "budget", "goes on")}
+    assert named - constants() - made - {"by_sign"} == set()
+
+
+# ---- all words, as they are read in review ----------------------------------------------------------------
+
+_DROPPED = re.compile(
+    r"<(script|style|noscript|table|button|nav|dl|h1|pre|label)\b.*?</\1>|<div class=\"tiles.*?</div>|"
+    r"<p class=\"(pill|overline).*?</p>",
+    re.DOTALL,
+)
+READ = [
+    kind
+    for kind in (CASES | VARIANTS)
+    if "hostile" not in kind and kind not in ("25 layers", "several tuned", "found as expected")
+]
+
+
+def written(kind: str) -> str:
+    """Return what a terminal shows of a case, and below what its page says besides; of a variant its texts alone."""
+    if kind in VARIANTS:
+        return "\n".join((f"==== {kind}", *filter(None, texts(conclusions()[kind])), ""))
+    result = CASES[kind]()
+    body = render(result, plotly="cdn").partition("<main")[2].partition("</main>")[0].partition(">")[2]
+    lines = re.sub(r"</?(h\d|p|li|figcaption|summary|small)\b[^>]*>", "\n", _DROPPED.sub("", body))
+    text = html.unescape(re.sub(r"<[^>]*>", "", lines)).replace("\u00a0", " ")
+    on_page = (" ".join(line.split()) for line in text.split("\n"))
+    return "\n".join((f"==== {kind}", str(result), "----", *filter(None, on_page), ""))
+
+
+def rare() -> str:
+    """Return the templates that no case has, with sample numbers."""
+    lines = (
+        f"{place}: {example(clause)}" for place, clause in templates() if any(of_section(place, one) for one in RARE)
+    )
+    return "\n".join(("==== rare", *lines, ""))
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_a_case_says_what_was_read_in_review(kind: str) -> None:
+    assert written(kind) in SNAPSHOT.read_text("utf-8"), "python -m tests.results.test_words, and read what differs"
+
+
+def test_rare_words_are_as_they_were_read_in_review() -> None:
+    assert rare() in SNAPSHOT.read_text("utf-8")
+
+
+if __name__ == "__main__":
+    SNAPSHOT.write_text("\n".join([*(written(kind) for kind in READ), rare()]), "utf-8")

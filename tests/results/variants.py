@@ -1,0 +1,366 @@
+"""Results that the cases of `test_shown` lack: decided, on the floor, refuted; and numbers for words that are rare."""
+
+import dataclasses
+from collections.abc import Callable
+
+from layerprobe.finetuning.values import TuningResult
+from layerprobe.interval import Interval
+from layerprobe.prediction.values import Record, RecordPart
+from layerprobe.profiling.run import side_by_side
+from layerprobe.profiling.values import Profile
+from layerprobe.readings.reading import LayerCurve
+from layerprobe.results.conclusion import Fact
+from layerprobe.results.shown import Shown
+from layerprobe.scoring.score import across_tasks
+from layerprobe.scoring.values import LayerScores, Scores
+from layerprobe.search.ask import LayerSearch
+from layerprobe.search.values import SearchAnswer
+from layerprobe.stats.values import AgainstBest, Floor
+from layerprobe.study.values import Finding
+from tests.report.conftest import FINDINGS, model, zero_shot
+from tests.report.test_profile_page import profile
+from tests.report.test_shown import CASES, across, found_models, models, prediction, run, summaries
+from tests.report.test_tuning_page import result, rows
+
+FLOOR = Floor(value=40.0, by="always naming the largest class")
+HIGH = Floor(value=90.0, by=FLOOR.by)
+BEST, TOLERANCE = 6, 1.0
+"""Of `zero_shot(13, 46.0)`: the layer with the highest score; and points that another may be better."""
+
+
+def against(*candidates: int, behind: float = 3.0, floor: Floor | None = None, first: float = 9.0) -> AgainstBest:
+    """Return the untrained layers compared with the best of them, which may be any of these."""
+    scores = zero_shot(13, 46.0).scores
+    return AgainstBest(
+        scores=scores,
+        intervals=tuple((score - 2, score + 1) for score in scores),
+        behind=tuple(behind if layer == BEST else first for layer in range(13)),
+        candidates=candidates,
+        level=0.95,
+        tolerance=TOLERANCE,
+        floor=floor,
+    )
+
+
+def scored(compared: AgainstBest) -> LayerScores:
+    """Return the scores of untrained layers that were compared."""
+    return dataclasses.replace(zero_shot(13, 46.0), compared=compared, floor=compared.floor)
+
+
+def last_is_best() -> LayerScores:
+    """Return scores that rise to the last layer."""
+    return LayerScores(split="test", method="cosine", primary="spearman", metrics={"spearman": (50.0, 60.0, 70.0)})
+
+
+def of_models(**changes: object) -> Scores:
+    """Return the scores of several models by another comparison of them."""
+    scores = models()
+    assert scores.compared is not None
+    return dataclasses.replace(scores, compared=dataclasses.replace(scores.compared, **changes))  # type: ignore[arg-type]
+
+
+def tuned(compared: AgainstBest | None = None, floor: Floor | None = None) -> TuningResult:
+    """Return three fine-tuned layers, of which the second is best by validation."""
+    scores = {1: (60.0, 61.0, 60.5), 2: (70.0, 71.0, 70.4), 3: (50.0, 50.5, 50.2)}
+    return result(rows("org/a", "stsb", scores), against=compared, floor=floor)
+
+
+def of_three(*candidates: int, behind: float) -> AgainstBest:
+    """Return three fine-tuned layers compared, of which validation chose the second."""
+    means = (60.5, 70.5, 50.2)
+    return AgainstBest(
+        scores=means,
+        intervals=tuple((mean - 1, mean + 1) for mean in means),
+        behind=(9.0, behind, 21.0),
+        candidates=candidates,
+        level=0.95,
+        tolerance=TOLERANCE,
+        chosen=1,
+    )
+
+
+def other_blocks() -> TuningResult:
+    """Return a layer, and blocks that are better by validation."""
+    first = rows("org/a", "stsb", {2: (70.0, 71.0)})
+    others = [dataclasses.replace(run, blocks=(1, 3), validation={"spearman": 90.0}) for run in first]
+    return result(first + others)
+
+
+def finding(kind: str = "found", **changes: object) -> Finding:
+    """Return what was found with some of it changed."""
+    return dataclasses.replace(FINDINGS[kind](), **changes)  # type: ignore[arg-type]
+
+
+def answered(kind: str = "found", *, chance: float, candidates: tuple[int, ...], within: float = 0.97) -> Finding:
+    """Return a finding whose layer is the best, or within the tolerance, with other chances."""
+    old = FINDINGS[kind]().answer
+    layers = tuple(
+        dataclasses.replace(one, chance_best=chance, chance_within=within) if one.layer == old.best_layer else one
+        for one in old.layers
+    )
+    over = dataclasses.replace(old.decision, run=None, stop="settled", why="it is settled")
+    return finding(
+        kind, answer=dataclasses.replace(old, layers=layers, candidates=candidates, decision=over, doubt=None)
+    )
+
+
+def tested(value: float, ends: tuple[float, float]) -> Finding:
+    """Return a finding with another difference from the whole model on test."""
+    proof = FINDINGS["found"]().against_last
+    assert proof is not None
+    return finding(against_last=dataclasses.replace(proof, value=value, interval=ends))
+
+
+def stopped(stop: str) -> SearchAnswer:
+    """Return the answer of a search that ended by this."""
+    old = FINDINGS["found"]().answer
+    over = dataclasses.replace(old.decision, run=None, stop=stop, why="")  # type: ignore[arg-type]
+    return dataclasses.replace(old, decision=over)
+
+
+def predicted(**changes: object) -> Shown:
+    """Return the prediction of a pair with some of it changed."""
+    return dataclasses.replace(CASES["drop prediction"](), **changes)  # type: ignore[type-var]
+
+
+def every_layer() -> SearchAnswer:
+    """Return the answer of a search that ran every layer, of which the last is hardly lower than the best."""
+    search = LayerSearch(n_blocks=2, tolerance=5.0)
+    for seed in range(4):
+        for layer, score in enumerate((0.60, 0.711, 0.71)):
+            search.tell(layer, seed, score + seed / 1000)
+    return search.answer()
+
+
+def failed_layers() -> Finding:
+    """Return a finding of which the runs of a layer failed."""
+    old = FINDINGS["found"]().answer
+    layers = tuple(dataclasses.replace(one, failed=2) if one.layer == 6 else one for one in old.layers)
+    return finding(answer=dataclasses.replace(old, layers=layers))
+
+
+def few_items() -> Finding:
+    """Return a finding whose items do not tell the best layers apart."""
+    old = FINDINGS["found"]().answer
+    assert old.doubt is not None
+    doubt = dataclasses.replace(old.doubt, difference=0.3, item_error=1.0, seed_error=0.1, items_needed=6147)
+    return finding(answer=dataclasses.replace(old, doubt=doubt))
+
+
+def predicted_wrongly() -> Finding:
+    """Return a finding whose layer is better than the one that was predicted."""
+    right = answered(chance=0.97, candidates=(9,))
+    assert right.prediction is not None
+    return dataclasses.replace(right, prediction=dataclasses.replace(right.prediction, recommended_layer=8))
+
+
+def embeddings_alone(ends: tuple[float, float]) -> Finding:
+    """Return a finding that no block is needed."""
+    old = FINDINGS["found"]()
+    assert old.against_last is not None
+    proof = dataclasses.replace(old.against_last, value=sum(ends) / 2, interval=ends)
+    answer = answered(chance=0.97, candidates=(0,)).answer
+    return dataclasses.replace(old, answer=dataclasses.replace(answer, best_layer=0), against_last=proof)
+
+
+def finished() -> Finding:
+    """Return a finding whose final model has learnt from all labelled examples."""
+    old = FINDINGS["found"]()
+    return dataclasses.replace(old, final=run(), weights=dataclasses.replace(old.weights, n_train=3000))
+
+
+def among_models(elsewhere: tuple[int, ...]) -> Finding:
+    """Return a finding of two models, of which the other one's layers may be the best, and one of whose is enough."""
+    found = found_models()
+    assert found.others[0].among is not None
+    other = dataclasses.replace(found.others[0].among, candidates=elsewhere, smallest_sufficient=4)
+    return dataclasses.replace(found, others=(dataclasses.replace(found.others[0], among=other),))
+
+
+def known_rule() -> Shown:
+    """Return a prediction by a rule whose record is known."""
+    of_ten = RecordPart(
+        encoders="pretrained ones", models=10, drops=4, caught=3, false_alarms=1, mean_regret=0.4, last_regret=1.5
+    )
+    parts = (of_ten, dataclasses.replace(of_ten, drops=0, caught=0, false_alarms=2))
+    about = {"budget": "paper", "families": 2, "models": 20, "drops": 4, "caught": 3, "false_alarms": 3}
+    return predicted(record=Record(mean_regret=0.4, median_regret=0.2, parts=parts, **about))  # type: ignore[arg-type]
+
+
+def alike() -> Profile:
+    """Return a profile whose layers take the same time."""
+    same = profile()
+    costs = same.layers[0].costs
+    layers = tuple(dataclasses.replace(layer, costs=tuple(map(dataclasses.replace, costs))) for layer in same.layers)
+    return dataclasses.replace(same, layers=layers)
+
+
+def on_the_floor_of_tasks() -> Scores:
+    """Return scores on two tasks of which no layer does any."""
+    return across_tasks(
+        (model("org/a", 12),),
+        [dataclasses.replace(one, scores=scored(against(BEST, floor=HIGH))) for one in across().tasks],
+    )
+
+
+def of_tasks() -> Scores:
+    """Return scores of two models on four tasks whose best layer is the same."""
+    tasks = [
+        dataclasses.replace(
+            one,
+            task=f"{one.task} {n}",
+            model=number,
+            scores=dataclasses.replace(
+                one.scores, metrics={"spearman": tuple(60 + 3 * layer - 20 * number + n / 9 for layer in range(13))}
+            ),
+        )
+        for n in range(8)
+        for number in range(2)
+        for one in across().tasks[:1]
+    ]
+    return across_tasks((model("org/a", 12), model("org/b", 12)), tasks)
+
+
+def gained(low: float, high: float) -> Scores:
+    """Return summaries of which the best way is this much above or below the first baseline."""
+    scores = summaries()
+    assert scores.ways is not None
+    gain = Interval(value=(low + high) / 2, standard_error=1.0, interval=(low, high), level=0.95, freedom=20.0)
+    ways = tuple(dataclasses.replace(way, gains=(gain,) * 4) for way in scores.ways.ways)
+    return dataclasses.replace(scores, ways=dataclasses.replace(scores.ways, ways=ways))
+
+
+VARIANTS: dict[str, Callable[[], Shown]] = {
+    "score: decided": lambda: scored(against(BEST)),
+    "score: probable": lambda: scored(against(5, BEST, behind=0.5, floor=FLOOR)),
+    "score: undecided": lambda: scored(against(5, BEST)),
+    "score: a smaller one is enough": lambda: scored(against(3, BEST, first=0.9)),
+    "score: nothing ruled out": lambda: scored(against(*range(13))),
+    "score: nothing ruled out, probable": lambda: scored(against(*range(13), behind=0.5)),
+    "score: on the floor": lambda: scored(against(BEST, floor=HIGH)),
+    "score: the last layer": last_is_best,
+    "score: models, decided": lambda: of_models(candidates=(11,)),
+    "score: models, undecided": lambda: of_models(tolerance=0.1),
+    "score: ways, decided": lambda: gained(1.0, 5.0),
+    "score: ways, failed": lambda: gained(-5.0, -1.0),
+    "finetune: decided": lambda: tuned(of_three(1, behind=0.0)),
+    "finetune: probable": lambda: tuned(of_three(0, 1, behind=0.5)),
+    "finetune: undecided": lambda: tuned(of_three(0, 1, behind=5.0)),
+    "finetune: nothing ruled out": lambda: tuned(of_three(0, 1, 2, behind=5.0)),
+    "finetune: nothing ruled out, probable": lambda: tuned(of_three(0, 1, 2, behind=0.5)),
+    "finetune: on the floor": lambda: tuned(floor=HIGH),
+    "finetune: other blocks": other_blocks,
+    "find: decided": lambda: answered(chance=0.97, candidates=(9,)),
+    "find: probable": lambda: answered(chance=0.6, candidates=(8, 9)),
+    "find: nothing to do": lambda: answered("found, no drop", chance=0.6, candidates=(11, 12)),
+    "find: spoilt": lambda: finding(answer=dataclasses.replace(FINDINGS["found"]().answer, spoilt=3)),
+    "find: refuted": lambda: tested(-2.0, (-3.5, -1.0)),
+    "find: no difference on test": lambda: tested(0.5, (-1.0, 2.0)),
+    "find: on the floor": lambda: finding(floor=HIGH),
+    "find: above a floor": lambda: finding(floor=FLOOR),
+    "find: wrongly predicted": predicted_wrongly,
+    "find: failed runs": failed_layers,
+    "find: few items": few_items,
+    "find: final": finished,
+    "find: no fine-tuning needed": lambda: finding(untrained=(99.0,) * 13),
+    "find: embeddings": lambda: embeddings_alone((1.0, 3.0)),
+    "find: embeddings, not shown": lambda: embeddings_alone((-1.0, 3.0)),
+    "find: several models, one of them": lambda: among_models(()),
+    "search: every layer": every_layer,
+    "search: no gain": lambda: stopped("gain"),
+    "search: all seeds": lambda: stopped("seeds"),
+    "search: no budget": lambda: stopped("budget"),
+    "reading: no fall": lambda: LayerCurve(values=(1.0, 2.0)),
+    "profile: whole": lambda: dataclasses.replace(profile(), layers=profile().layers[-1:]),
+    "profile: undecided": alike,
+    "profiles: undecided": lambda: side_by_side([profile(), profile("google-bert/bert-base-cased")]),
+    "several tasks: one": lambda: across_tasks((model("org/a", 12),), [models().tasks[0]]),
+    "several tasks: of several models": of_tasks,
+    "several tasks: on the floor": on_the_floor_of_tasks,
+    "predict: the last layer": lambda: predicted(drop_layers=(), onset=None, recommended_layer=8),
+    "predict: collapsed": lambda: predicted(drop_layers=(8,), recommended_layer=7, collapsed=1),
+    "predict: unread": lambda: predicted(readable=False),
+    "predict: known rule": known_rule,
+    "prediction: some items": lambda: dataclasses.replace(
+        prediction(), zero_shot=dataclasses.replace(zero_shot(9, 46.0), n_items=(1000, 5000))
+    ),
+}
+
+COUNTED = """texts available models families runs seeds only_seeds pairs draws left items epochs tokens all_tokens
+dimensions all_dimensions passes groups steps held_out drops caught others false of_single blocks kept curves all
+compared copies differing near right"""
+OF_POINTS = """lost lost_as_it_is lost_tuned most regret control search anew baseline sum_gain added average difference
+drop twin lower visible before behind last
+largest"""
+NAMED = """corpus task metric method objective model single reason after reading backend change closest dtype features
+folder measure next option points second step whose without"""
+OF_LAYERS = "block column row low_column low_row last_layer next_block top_layer"
+CALLED = "rule control_name search_name baseline_name clusters about label unit"
+COUNTS = dict.fromkeys(COUNTED.split(), Fact(value=3, unit="count"))
+SHARES = dict.fromkeys(
+    ("missing", "neighbours", "accuracy", "share", "search cost", "effective", "feature"),
+    Fact(value=0.12, unit="share"),
+)
+POINTS = dict.fromkeys(
+    OF_POINTS.split(),
+    Fact(value=2.5, split="test", interval=(0.5, 4.5), level=0.95, over=("900 pairs", "3 seeds")),
+)
+SCORES = dict.fromkeys(
+    ("score", "whole", "agreement", "agree", "alone", "on_task", "untrained"),
+    Fact(value=71.5, unit="score", split="test", interval=(69.0, 74.0), level=0.95),
+)
+NUMBERS = dict.fromkeys(
+    ("loss", "first", "rate", "fall", "highest", "lowest"),
+    Fact(value=2.345, unit="number", interval=(2.0, 3.0), level=0.95),
+)
+SAMPLES: dict[str, object] = {
+    **COUNTS,
+    **SHARES,
+    **POINTS,
+    **SCORES,
+    **NUMBERS,
+    "seconds": Fact(value=90, unit="seconds"),
+    "time": Fact(value=90, unit="seconds"),
+    **dict.fromkeys(
+        ("cka", "best", "least", "lead", "cosine"),
+        Fact(value=0.4, unit="similarity", interval=(0.3, 0.5), level=0.95),
+    ),
+    **dict.fromkeys(OF_LAYERS.split(), 4),
+    "bytes": Fact(value=2_000_000, unit="bytes"),
+    "size": Fact(value=2_000_000, unit="parameters"),
+    "higher": (3, 4),
+    "encoder": Fact(value=2_000_000, unit="parameters"),
+    "within": Fact(value=1.0, unit="tolerance"),
+    "tolerance": Fact(value=1.0, unit="tolerance"),
+    "level": Fact(value=0.95, unit="level"),
+    "budget": Fact(value=0.25, unit="share"),
+    "which": (1, 2, 8),
+    "candidates": (3, 4),
+    "every": (1, 2, 3),
+    "layers": (2, 5),
+    "flagged": (7, 8),
+    "on_floor": ("stsb", "sick"),
+    "layer": 3,
+    "at": 2,
+    "top": Fact(value=2, unit="layer", interval=(1, 3), level=0.95),
+    "enough": 2,
+    **{name: name for name in NAMED.split()},
+    **{name: f"the {name}" for name in CALLED.split()},
+}
+"""Numbers and names for templates of results that take training, and of steps that the command line adds."""
+ELSEWHERE = """shrink probe bench recipe adapt pretrain reproduce export compare differences steps"""
+"""Sections of words whose results are made in their own tests, such as those that train."""
+RARE = (
+    *ELSEWHERE.split(),
+    *(f"tiles.{name}" for name in ("lost", "agreement", "sum_gain", "texts", "regret", "baseline", "fall")),
+    *(
+        f"checks.{name}"
+        for name in (
+            *("chosen anew", "redrawn", "rules left out", "another budget"),
+            *("objective", "added", "average", "not averaged", "model failed", "moved", "adapted", "fresh head"),
+            *("normalisation", "diagnostics", "step not run", "front", "changed", "8 bits"),
+            *("loss", "training texts", "missing tokens", "before fine-tuning", "weighted sum", "left out"),
+        )
+    ),
+)
+"""Templates, or sections of them, that no case has, by name: `SAMPLES` fill them."""
