@@ -10,11 +10,15 @@ from layerprobe.encoders.backends.choice import USUAL_TEXTS, BackendSurvey, surv
 from layerprobe.encoders.encoder import Encoder, float32_attention
 from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, probe_batch, truncation_errors
 from layerprobe.encoders.loading import ModelLike, load_encoder, resolve
-from layerprobe.encoders.model import ModelDescription
+from layerprobe.encoders.model import ModelDescription, described
 from layerprobe.encoders.vision import ImageReader
+from layerprobe.errors import option
 from layerprobe.extraction.readability import tokenizer_cautions
 from layerprobe.files.images import captions_of, prompted
-from layerprobe.results.table import Column, Table, millions
+from layerprobe.results.conclusion import Check as Remark
+from layerprobe.results.conclusion import Conclusion, Fact, Verdict
+from layerprobe.results.shown import Shown
+from layerprobe.results.table import Table, columns_of
 from layerprobe.rng import without_autocast
 from layerprobe.tasks.quality import DataQuality
 
@@ -46,8 +50,8 @@ class Check:
         return "ok" if self.passed else "warning" if self.warning else "FAILED"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Diagnosis(Shown):
     """The results of the self-check."""
 
     model: ModelDescription
@@ -63,26 +67,46 @@ class Diagnosis:
         return all(check.passed or check.warning for check in self.checks)
 
     @property
-    def tables(self) -> tuple[Table, ...]:
-        """What was looked at, and of backends and data what is known."""
-        checks = Table(
-            columns=(
-                Column("check", [check.name for check in self.checks]),
-                Column("result", [check.result for check in self.checks]),
-                Column("finding", [check.finding for check in self.checks]),
-            ),
-            title="Checks",
+    def conclusion(self) -> Conclusion:
+        """Whether layerprobe can trust the model, and which checks failed."""
+        results, model = [check.result for check in self.checks], self.model
+        counts = {"passed": results.count("ok"), "warned": results.count("warning"), "failed": results.count("FAILED")}
+        facts = {name: Fact(value=count, unit="count") for name, count in counts.items() if count}
+        facts["parameters"] = Fact(value=model.parameters[-1], unit="parameters")
+        facts |= {
+            "blocks": Fact(value=model.n_blocks, unit="count"),
+            "features": Fact(value=model.hidden_size, unit="count"),
+        }
+        backends: tuple[Remark, ...] = ()
+        if self.backends is not None:
+            chosen = {"option": option("backend", "auto"), "chosen": self.backends.chosen, "why": self.backends.reason}
+            backends = (Remark(name="backend", passed=None, names=chosen),)
+        return Conclusion(
+            kind="check",
+            case="model",
+            verdict=Verdict.DECIDED if self.healthy else Verdict.FAILED,
+            subject=(model.name,),
+            facts=facts,
+            names={"architecture": model.architecture},
+            checks=backends,
         )
-        backends = () if self.backends is None else (self.backends.table,)
-        return (checks, *backends, *(() if self.data is None else (self.data.table,)))
 
     @property
-    def parts(self) -> tuple[Table | str, ...]:
-        """What the model is, and the tables."""
-        about = self.model
-        size = f"{about.n_blocks} blocks of {about.hidden_size} features, {millions(about.parameters[-1])} parameters"
-        spaced = (part for table in self.tables for part in ("", table))
-        return f"{about.name}: {about.architecture}, {size} without pooler", *spaced
+    def table(self) -> Table:
+        """What was looked at."""
+        column = columns_of(self.checks)
+        return Table(columns=(column("name", title="check"), column("result"), column("finding")), title="Checks")
+
+    @property
+    def details(self) -> tuple[Table, ...]:
+        """What is known of backends and of data."""
+        backends = () if self.backends is None else (self.backends.table,)
+        return (*backends, *(() if self.data is None else (self.data.table,)))
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The model."""
+        return described(self.model)
 
 
 @without_autocast()

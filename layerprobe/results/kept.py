@@ -35,6 +35,7 @@ SHIPPED = {
     "LayerScores": "layerprobe.scoring.values:LayerScores",
     "SearchAnswer": "layerprobe.search.values:SearchAnswer",
     "ExportResult": "layerprobe.export.layout:ExportResult",
+    "Diagnosis": "layerprobe.extraction.check:Diagnosis",
 }
 """The classes of results by name, in the order in which JSON is tried to be of them."""
 RESULTS: Registry[type] = Registry("layerprobe.results", type, what="class of results", shipped=SHIPPED)

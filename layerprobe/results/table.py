@@ -232,11 +232,6 @@ class Table:
         written = [_aligned(row, widths, self.numeric) for row in zip(*columns, strict=True)]
         return "\n".join([*written[:1], "  ".join("-" * width for width in widths), *written[1:], *self.notes])
 
-    @property
-    def titled(self) -> str:
-        """The same below its title."""
-        return f"{self.title}\n\n{self.text()}"
-
     def records(self) -> list[dict[str, object]]:
         """Return one mapping per row, for JSON."""
         data = self.data

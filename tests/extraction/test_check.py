@@ -9,6 +9,7 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.extraction.check import Diagnosis, examine
 from tests.models import save_tiny
+from tests.results.contract import assert_keeps_contract
 
 Loaded = Callable[[str], Encoder]
 
@@ -25,6 +26,7 @@ def finding(diagnosis: Diagnosis, name: str) -> str:
 def test_a_healthy_model_says_what_was_looked_at(loaded: Loaded) -> None:
     diagnosis = examine(loaded("bert"))
     assert diagnosis.healthy
+    assert_keeps_contract(diagnosis)
     assert diagnosis.model == loaded("bert").description
     assert finding(diagnosis, "layers") == "3 blocks, hidden states of layers 0 to 3"
     assert finding(diagnosis, "norm").startswith("post-norm")
@@ -59,6 +61,7 @@ def test_layers_that_truncated_models_do_not_output_are_named(loaded: Loaded, mo
     monkeypatch.setattr(Encoder, "layer_states", shifted)
     diagnosis = examine(loaded("bert"))
     assert list(failures(diagnosis)) == ["truncation"]
+    assert (diagnosis.verdict, diagnosis.facts["failed"].value) == ("failed", 1)
     assert "models differ from the hidden states at layers 1, 3 (" in failures(diagnosis)["truncation"]
 
 

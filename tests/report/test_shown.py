@@ -265,7 +265,10 @@ CASES: dict[str, Callable[[], Shown]] = {
     "differences": differences,
     "differences, hostile": lambda: differences(HOSTILE),
 }
-ELSEWHERE = {"RecipeResult", "Bench", "Probing", "Shrunk", "Reproduction", "Pretraining", "Adaptation", "ExportResult"}
+ELSEWHERE = {
+    *("RecipeResult", "Bench", "Probing", "Shrunk", "Reproduction", "Pretraining", "Adaptation", "ExportResult"),
+    "Diagnosis",
+}
 """Results that take training: tested where their tests train."""
 
 

@@ -19,7 +19,7 @@ from layerprobe.encoders.device import LIBRARIES
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder
 from layerprobe.encoders.loading import Resolved
 from layerprobe.encoders.timing import Speedup, speedup, timed
-from layerprobe.errors import ModelError, option
+from layerprobe.errors import ModelError
 from layerprobe.files.serialisation import digest
 from layerprobe.names import counted
 from layerprobe.results.table import Column, Table
@@ -83,7 +83,6 @@ class BackendSurvey:
                 Column("finding", list(found.values())),
             ),
             title="Backends",
-            notes=(f"{option('backend', 'auto')} takes {self.chosen}: {self.reason}",),
         )
 
 
