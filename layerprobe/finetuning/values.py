@@ -484,8 +484,10 @@ class TuningResult(Shown):
         models, tasks = (tuple(dict.fromkeys(names)) for names in zip(*self._names, strict=True))
         counts = {"runs": len(self.runs), "failed": len(self.failures), "curves": len(self.curves)}
         facts = {name: Fact(value=value, unit="count") for name, value in counts.items() if value}
-        failed = (Check(name="runs failed", passed=False),) if self.failures else ()
-        scan = (Check(name="scan", passed=None),) if self.scan else ()
+        checks = [Check(name="runs failed", passed=False)] if self.failures else []
+        checks += [Check(name="scan", passed=None)] if self.scan else []
+        if any(compared is None and len(outcomes) > 1 for outcomes, _, compared in self.curves.values()):
+            checks.append(Check(name="not compared", passed=None))
         if len(self.curves) > 1:
             return Conclusion(
                 kind="finetune",
@@ -493,7 +495,7 @@ class TuningResult(Shown):
                 verdict=Verdict.DECIDED,
                 subject=(listed(models), listed(tasks)),
                 facts=facts,
-                checks=(*failed, *scan),
+                checks=tuple(checks),
             )
         ((outcomes, floor, compared),) = self.curves.values()
         best, last, names = best_by_validation(outcomes), outcomes[-1], [name_of(one.choice) for one in outcomes]
@@ -505,13 +507,9 @@ class TuningResult(Shown):
             numbers["over last"] = Fact(value=best.mean - last.mean, split="test")
         if best.parameters < last.parameters:
             numbers["parameters"] = Fact(value=best.parameters / last.parameters - 1, unit="share")
-        numbers |= {} if compared is None else {"behind": compared.facts("test").get("behind", score)}
-        checks = [*failed, *scan]
-        if compared is None and len(outcomes) > 1:
-            checks.append(Check(name="not compared", passed=None))
         if compared is not None:
             checks += compared.checks(names, "test")
-            facts |= {name: fact for name, fact in compared.facts("test").items() if name not in ("score", "behind")}
+            numbers |= {name: fact for name, fact in compared.facts("test").items() if name != "score"}
         elif floor is not None and floor.value:
             facts["floor"] = Fact(value=floor.value, unit="score", split="test")
         is_floor = floor is not None and on_floor(outcomes, floor)

@@ -278,7 +278,7 @@ _PARTS: dict[str, Callable[[Fact], str]] = {
     "abs": lambda fact: text(fact, abs(fact.value)),
     "low": lambda fact: text(fact, _ends(fact)[0]),
     "high": lambda fact: text(fact, _ends(fact)[1]),
-    "ends": lambda fact: f"{text(fact, _ends(fact)[0])} to {text(fact, _ends(fact)[1])}",
+    "ends": lambda fact: " to ".join(dict.fromkeys(text(fact, end) for end in _ends(fact))),
     "half": lambda fact: text(fact, (_ends(fact)[1] - _ends(fact)[0]) / 2),
     "level": _level,
     "split": lambda fact: _named("" if fact.split == "all" else fact.split),

@@ -13,7 +13,7 @@ from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, scored_lay
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import distinct_names
-from layerprobe.prediction.values import DropPrediction
+from layerprobe.prediction.values import PLATEAU, DropPrediction
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Step, Verdict
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table
@@ -68,7 +68,10 @@ class Prediction(Shown):
         if scored:
             items = {"items": Fact(value=scored[0], unit="count"), "available": Fact(value=scored[1], unit="count")}
             checks.append(Check(name="zero-shot items", passed=None, facts=items))
-        return replace(prediction, subject=(comparison.model.name, *reference), checks=tuple(checks))
+        names = dict(prediction.names)
+        if self.drop.rule == PLATEAU:
+            names["reading"] = comparison.map.measure.short_name
+        return replace(prediction, subject=(comparison.model.name, *reference), names=names, checks=tuple(checks))
 
     @property
     def table(self) -> Table:

@@ -86,7 +86,13 @@ def test_layers_are_compared_with_the_best_of_them(folder: Path, tmp_path: Path,
     assert compared.intervals == tuple(outcome.interval for outcome in result.outcomes)
     assert [0, 1, 3][compared.best] == result.best_layer
     assert compared.smallest() == 0, "all are within 100 points"
-    assert "at most" in result.sentence
+    facts, checks = result.facts, {check.name: check for check in result.conclusion.checks}
+    assert (facts["score"].value, facts["behind"].value) == (
+        pytest.approx(compared.scores[compared.best]),
+        compared.behind[compared.best],
+    )
+    assert result.verdict is compared.verdict
+    assert ("enough" in checks) == (result.best_layer != 0)
     assert finetune(given(str(folder), options), task, [1], seeds=seeds, protocol=FAST).compared == (None,)
     assert from_json(type(result), to_json(result)) == result
 

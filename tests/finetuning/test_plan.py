@@ -87,7 +87,6 @@ def test_a_search_takes_no_more_than_all_runs_that_there_are(folder: Path, tmp_p
     assert planned(against_last=2) == 20
     assert planned(against_last=2, further=7) == 20 + 7
     assert planned(against_last=3) == 20 + 2 * 4, "the third seed of both layers is beyond the sweep"
-    assert planned(against_last=2, scan=True) == 20 + 2 * 4, "two scans, too"
 
 
 def test_the_plan_is_one_sentence(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import SharedModel, taken_over, workers_of
 from layerprobe.errors import DataError, ModelError, StoreError, TrainingError, WorkerError
-from layerprobe.files.serialisation import from_json
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import tuning
 from layerprobe.finetuning.runs import RunJob, RunSet
 from layerprobe.finetuning.saved import load_failure
@@ -207,7 +207,7 @@ def test_a_run_that_diverges_is_marked_and_the_others_go_on(
     name = f"{inputs}/bert on {inputs}/toy-train.csv"
     assert result.failures[0] == f"{name}, layer 1, seed 0: the loss became nan"
     assert caplog.messages.count(f"{name}, layer 1, seed 0 failed: the loss became nan") == 1
-    assert from_json(TuningResult, result.to_json()) == result
+    assert from_json(TuningResult, to_json(result)) == result
 
 
 def test_where_no_run_is_finished_the_first_failure_is_raised(inputs: Path, tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_a_mark_is_read_and_not_tried_again_unless_asked(inputs: Path, cache: Pa
     assert failed.error.startswith("the loss became nan (it failed before: to try again, remove ")
     assert found.outcomes[-1].seeds == (0,)
     assert found.outcomes[:3] == undisturbed.outcomes[:3]
-    assert "Layers have different seeds, so they are not compared." in found.sentences[1]
+    assert [check.name for check in found.conclusion.checks] == ["runs failed", "not compared"]
     assert tuned(inputs, cache, retry_failed=True).outcomes == undisturbed.outcomes
     assert load_failure(where / "layer-003-seed-1") is None
 

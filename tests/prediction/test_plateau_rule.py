@@ -12,7 +12,10 @@ from layerprobe.errors import DataError
 from layerprobe.prediction.rule import fixed_fraction
 from layerprobe.prediction.rules import MINIMUM_DECLINE, WOBBLES, plateau_rule
 from layerprobe.prediction.values import DropPrediction
+from layerprobe.results import words
+from layerprobe.results.conclusion import Choice, Verdict
 from layerprobe.similarity.values import SimilarityCurve
+from tests.results.contract import assert_keeps_contract
 
 CURVES = st.lists(st.floats(-0.2, 1.0), min_size=4, max_size=25)
 LAYERS = np.arange(13)
@@ -217,13 +220,18 @@ def test_a_value_that_is_not_finite_is_refused(value: float) -> None:
         plateau_rule(curve_of([0.9, 0.9, value, 0.5]), model="tiny")
 
 
-def test_the_sentence_names_layers_models_and_numbers() -> None:
-    curve = curve_of([0.90, 0.91, 0.90, 0.89, 0.70, 0.55])
-    assert plateau_rule(curve, model="electra", reference="bert").sentence == (
-        "Where to look first: layer 3 of electra. CKA with bert falls from 0.90 (layers 1 to 3) to 0.55 at layer 5, "
-        "where 0.05 counts as a fall. Layers 4 to 5 are flagged; whether they score lower after fine-tuning, only "
-        "fine-tuning can say."
-    )
+def test_it_says_where_to_look_first_and_that_a_flag_is_a_hint() -> None:
+    prediction = plateau_rule(curve_of([0.90, 0.91, 0.90, 0.89, 0.70, 0.55]))
+    conclusion = prediction.conclusion
+    assert (conclusion.case, conclusion.verdict) == ("look", Verdict.UNDECIDED)
+    assert conclusion.choice == Choice.upto(5, 3)
+    facts = {name: round(fact.value, 2) for name, fact in conclusion.facts.items()}
+    assert facts == {"fall": 0.35, "highest": 0.9, "lowest": 0.55, "threshold": 0.05}
+    assert words.headline(conclusion) == "Look first at layer 3 of 5"
+    assert words.certainty(conclusion) == "A hint: only fine-tuning can tell"
+    said = "CKA falls after layer 3: layers 4 and 5 may score lower after fine-tuning, or not."
+    assert words.sentence(conclusion) == said
+    assert_keeps_contract(prediction)
 
 
 # ---- baselines ----------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ from layerprobe.errors import DataError
 from layerprobe.prediction.rule import decline_interval, redraw
 from layerprobe.prediction.rules import plateau_rule
 from layerprobe.prediction.values import DropPrediction
+from layerprobe.results import words
+from layerprobe.results.conclusion import Choice, Verdict
 from layerprobe.similarity.values import SimilarityCurve
 
 from .curves import equicorrelated, matrix, uncertain
@@ -178,27 +180,24 @@ def test_no_draws_are_refused() -> None:
         plateau_rule(uncertain(ELECTRA, equicorrelated(9, 0.01)), draws=0)
 
 
-def test_resampling_is_said_last_and_not_as_certainty() -> None:
-    predicted = plateau_rule(uncertain(ELECTRA, equicorrelated(9, 0.01, 0.5)), model="electra", reference="bert")
-    assert predicted.sentence == (
-        "Where to look first: layer 7 of electra. CKA with bert falls from 0.38 (layers 5 to 7) to 0.22 at layer 8, by "
-        "0.16 [0.14, 0.18], where 0.06 counts as a fall. Layer 8 is flagged; whether it scores lower after "
-        "fine-tuning, only fine-tuning can say."
+def test_resampling_is_a_fact_and_not_how_certain_it_is() -> None:
+    predicted = plateau_rule(uncertain(ELECTRA, equicorrelated(9, 0.01, 0.5)))
+    fall = predicted.facts["fall"]
+    assert predicted.evidence is not None
+    assert (fall.value, fall.interval, fall.level) == (
+        predicted.evidence.decline,
+        predicted.evidence.decline_interval,
+        0.95,
     )
-    resampled = (
-        "Resampled, the texts give the same layer over 99% of the time: the same for other texts like these, which "
-        "does not make it right."
-    )
-    assert predicted.trusted == (predicted.sentence, resampled)
+    assert predicted.facts["same"].value == predicted.same
+    assert (">99 %", "of bootstrap samples of the texts give the same layer") in words.tiles(predicted.conclusion)
+    assert (predicted.verdict, "99 %" in words.certainty(predicted.conclusion)) == (Verdict.UNDECIDED, False)
     read = dataclasses.replace(predicted, n_texts=(128, 2552))
-    assert read.trusted == (predicted.sentence, f"Read 128 of 2,552 texts. {resampled}")
+    assert ("128", "texts read of 2,552") in words.tiles(read.conclusion)
 
 
 def test_no_drop_is_resampled_too() -> None:
     flat = plateau_rule(uncertain([0.9] * 13, equicorrelated(13, 0.001)))
-    assert flat.sentence.endswith("layer 12, the last one, is recommended; confirm it by fine-tuning.")
-    assert "same layer over 99% of the time" in flat.trusted[1]
-
-
-def test_the_sentence_names_the_measure() -> None:
-    assert "RSA with the reference falls" in plateau_rule(uncertain(ELECTRA, np.zeros((9, 9))), measure="RSA").sentence
+    assert words.headline(flat.conclusion) == "No drop is expected"
+    assert flat.conclusion.choice == Choice.upto(12, 12)
+    assert flat.facts["same"].value > 0.99

@@ -16,7 +16,9 @@ from layerprobe.files.serialisation import CHECKSUM, from_json, to_json
 from layerprobe.prediction import rule as rules
 from layerprobe.prediction.rule import ModelCurves, fitted_parameters, redraw, rule_curves, rule_names, tuned_rule
 from layerprobe.prediction.values import Record, RecordPart
-from layerprobe.readings.reading import READINGS, LayerCurve, course
+from layerprobe.readings.reading import READINGS, LayerCurve
+from layerprobe.results import words
+from layerprobe.results.conclusion import Conclusion, Verdict
 from tests.prediction.curves import equicorrelated, matrix, uncertain
 
 RANK = "fall of effective rank"
@@ -105,12 +107,6 @@ def test_no_probability_without_errors() -> None:
 RECORD = {"budget": "long", "families": 2, "models": 9, "drops": 5, "caught": 4, "false_alarms": 1}
 
 
-def test_what_a_rule_read_is_told_with_its_unit() -> None:
-    assert course({"InfoNCE": (9.0, 2.0, 1.5, 0.5)}, layers=range(1, 4)) == (
-        "InfoNCE falls by 1.5 nats, from 2 at layer 1 to 0.5 at layer 3"
-    )
-
-
 def test_a_record_says_what_it_is_of() -> None:
     def part(encoders: str, models: int, drops: int, caught: int, false_alarms: int) -> RecordPart:
         counts = {"models": models, "drops": drops, "caught": caught, "false_alarms": false_alarms}
@@ -118,13 +114,20 @@ def test_a_record_says_what_it_is_of() -> None:
 
     parts = part("pretrained ones", 7, 5, 5, 2), part("random ones", 2, 0, 0, 0)
     record = Record(**RECORD, mean_regret=1.26, median_regret=0.5, parts=parts)
-    assert record.sentence == (
-        "Its record (DropBench, long fine-tuning): on 7 encoders the layer was 0.7 points below the best and the last "
-        "one 3.0; it flags 5 of 5 that drop and 2 of 2 that do not: a flag alone says nothing; it flags none of 2 "
-        "other encoders that do not drop."
-    )
+    some, none = record.checks
+    assert {name: fact.value for name, fact in some.facts.items()} == {
+        **{"models": 7, "drops": 5, "caught": 5, "others": 2, "false": 2},
+        **{"regret": 0.74, "last": 3.0},
+    }
+    assert (none.facts["false"].value, none.facts["others"].value) == (0, 2)
+    told = Conclusion(kind="predict", case="look", verdict=Verdict.UNDECIDED)
+    line, besides = words.line(some, told)
+    assert line == "A flag alone says nothing: 5 of 5 encoders that drop have one, 2 of 2 that do not"
+    assert besides.startswith("On 7 benchmark encoders, its layer was 0.7 points below the best")
     tells = replace(record, parts=(part("pretrained ones", 7, 5, 5, 1), part("random ones", 2, 0, 0, 1)))
-    assert tells.sentence.endswith("1 of 2 that do not; it flags 1 of 2 other encoders that do not drop.")
+    some, none = tells.checks
+    assert words.line(some, told)[0] == "It flags 5 of 5 benchmark encoders that drop and 1 of 2 that do not"
+    assert words.line(none, told)[0] == "Of other encoders that do not drop, it flags 1 of 2"
     assert from_json(Record, to_json(record)) == record
 
 

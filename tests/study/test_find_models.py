@@ -193,7 +193,8 @@ def test_a_model_given_by_name_is_run_like_the_first(
     again = find([first, str(two[1])], TASK, protocol=QUICK, budget=0.2, against_last=1)
     assert (made, numbers(again)) == ([], numbers(result))
     half = dataclasses.replace(first, dtype="bfloat16")
-    assert {each.computed_on for each in plan_find([half, str(two[1])], TASK, goes_on=False).plans} == {"cpu bfloat16"}
+    plans = plan_find([half, str(two[1])], TASK, goes_on=False)["plans"]
+    assert {each["computed_on"] for each in plans} == {"cpu bfloat16"}
 
 
 # ---- what goes wrong ------------------------------------------------------------------------------------

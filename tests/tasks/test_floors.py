@@ -9,10 +9,12 @@ import pytest
 import layerprobe as lp
 from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
-from layerprobe.files.serialisation import from_json
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.runs import folder_of_runs
 from layerprobe.finetuning.tuning import agreed
 from layerprobe.kinds import KINDS as OWN
+from layerprobe.results import words
+from layerprobe.results.conclusion import Verdict
 from layerprobe.scoring.values import Scores
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Examples
@@ -100,16 +102,15 @@ def test_noise_is_not_better_than_the_largest_class(tmp_path: Path) -> None:
     assert scores.on_floor
     assert scores.first.floor is not None
     assert scores.first.floor.value == pytest.approx(200 * (56 / 60) / (1 + 56 / 60) / 2)
-    assert scores.sentence.startswith(
-        "No layer predicts better than always naming the largest class (macro F1 48.28): "
-    )
+    assert (scores.conclusion.case, scores.verdict) == ("floor", Verdict.FAILED)
+    assert (scores.conclusion.choice, scores.facts["floor"].value) == (None, scores.first.floor.value)
+    assert words.headline(scores.conclusion) == "No layer beats a trivial answer"
     assert set(scores.table.data["flag"]) == {None}
     assert set(scores.table.data["floor"]) == {scores.first.floor.value}
     across = lp.score(model, [rare_task(4)])
-    assert across.sentence.startswith(f"On {across.tasks[0].task}: No layer predicts better than")
+    assert (across.conclusion.case, across.verdict) == ("no task", Verdict.FAILED)
     assert set(across.table.data["flag"]) == {None}
-    assert "always naming the largest class scores 48.28." in across.table.text()
-    assert from_json(Scores, scores.to_json()) == scores
+    assert from_json(Scores, to_json(scores)) == scores
 
 
 def test_scores_of_one_model_have_intervals_and_what_was_chosen_a_wider_one(tmp_path: Path) -> None:
@@ -122,9 +123,8 @@ def test_scores_of_one_model_have_intervals_and_what_was_chosen_a_wider_one(tmp_
     assert below > 1.05 * above
     assert scores.table.data["behind"] == compared.behind
     assert scores.table.data["flag"][scores.best_layer] == "best"
-    assert f"{scores.scores[scores.best_layer]:.2f} (95% {compared.intervals[scores.best_layer][0]:.2f} to" in (
-        scores.sentence
-    )
-    if scores.best_layer:
-        assert "is the smallest shown to be within 60 points of the best" in scores.sentence
+    score, best = scores.facts["score"], scores.best_layer
+    assert (score.value, score.interval) == (scores.scores[best], compared.intervals[best])
+    enough = [check.names["enough"] for check in scores.conclusion.checks if check.name == "enough"]
+    assert enough == ([compared.smallest()] if best else [])
     assert scores.first.influences == ()

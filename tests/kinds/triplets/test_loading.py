@@ -83,4 +83,4 @@ def test_it_is_learnt_and_found(task: Task, model: str, options: Model) -> None:
     (run,) = finetune(given(model, options), task, [2], seeds=(0,), protocol=protocol).runs
     assert run.epochs[-1].train_loss < run.epochs[0].train_loss
     finding = find(given(model, options), task, seeds=2, budget=1.0, protocol=protocol)
-    assert "accuracy x 100" in finding.sentence
+    assert finding.conclusion.names["metric"] == "accuracy x 100"
