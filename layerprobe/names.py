@@ -41,20 +41,19 @@ def in_percent(level: float, sign: str = "%") -> str:
     return f"{100 * level:.12g}{sign}"
 
 
-def told_apart(value: float, other: float, digits: int) -> str:
+def told_apart(value: float, other: float, digits: int, sign: str = "") -> str:
     """Return a number with so many digits after the point, or as many as say on which side of another one it is.
 
     Examples:
         >>> told_apart(60.0284, 60.03, 2), told_apart(1.04, 1.0, 1), told_apart(1.3, 1.0, 1), told_apart(1.0, 1.0, 1)
         ('60.028', '1.04', '1.3', '1.0')
     """
-    if math.isclose(value, other):  # a rounding error apart
-        return f"{value:.{digits}f}"
 
     def side(number: float) -> int:
         return (number > other) - (number < other)
 
-    while side(float(written := f"{value:.{digits}f}")) != side(value):
+    is_same = math.isclose(value, other, abs_tol=1e-9)  # a rounding error apart
+    while side(float(written := f"{value:{sign}z.{digits}f}")) != side(value) and not is_same:
         digits += 1
     return written
 

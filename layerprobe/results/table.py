@@ -366,8 +366,12 @@ def millions(parameters: int, largest: int = 0) -> str:
     Examples:
         >>> millions(108_891_648), millions(47_360), millions(80_540_000, largest=108_891_648)
         ('108.9 M', '0.05 M', '80.5 M')
+        >>> millions(4_321), millions(7_241_732_096)
+        ('4,321', '7,241.7 M')
     """
-    return f"{parameters / 1e6:.{1 if max(parameters, largest) >= 1e8 else 2}f} M"
+    if parameters < 5_000:
+        return f"{parameters:,}"
+    return f"{parameters / 1e6:,.{1 if max(parameters, largest) >= 1e8 else 2}f} M"
 
 
 def percent(share: float) -> str:

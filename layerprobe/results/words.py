@@ -73,8 +73,9 @@ def account(conclusion: Conclusion) -> str:
 def tiles(conclusion: Conclusion) -> list[tuple[str, str]]:
     """Return the first four facts: each as a number, and what it is."""
     rows = _words()["tiles"] | _words()[conclusion.kind].get("tiles", {})
-    values, names = _values(conclusion), [name for name in conclusion.facts if name in rows][:4]
-    return [(_filled(rows[name][0], values), _filled(rows[name][1:], values)) for name in names]
+    values, names = _values(conclusion), [name for name in conclusion.facts if name in rows]
+    written = [(_filled(rows[name][0], values), _filled(rows[name][1:], values)) for name in names]
+    return [tile for tile in written if tile[0]][:4]
 
 
 def line(check: Check, conclusion: Conclusion) -> tuple[str, str]:
@@ -125,8 +126,8 @@ def _filled(template: Template, values: Mapping[str, Any]) -> str:
 def _values(of: Conclusion | Check | Step) -> dict[str, Any]:
     values: dict[str, Any] = {name: _Written(fact) for name, fact in of.facts.items()}
     for name, fact in of.facts.items():
-        low, high = fact.interval or (1.0, 1.0)
-        values[f"{name} {'open' if low <= 0 <= high else 'shown'}"] = _Written(fact)
+        is_shown = fact.interval is None or _excludes(fact, 0.0)
+        values[f"{name} {'shown' if is_shown else 'open'}"] = _Written(fact)
     texts = {name: value for name, value in of.names.items() if value != ""}
     values |= {name: _Listed(value) if isinstance(value, tuple) else value for name, value in texts.items()}
     if isinstance(of, Conclusion) and of.choice is not None:
@@ -199,6 +200,8 @@ def text(fact: Fact, value: float | None = None, *, sign: str = "") -> str:
         ('1.5×', '>99 %')
     """
     number = fact.value if value is None else value
+    if not math.isfinite(number):  # as if there were none
+        raise KeyError(number)
     return _UNITS.get(fact.unit, _significant)(fact, number, sign)
 
 
@@ -211,28 +214,33 @@ def _digits(fact: Fact, digits: int) -> int:
 
 def _decimal(digits: int) -> Callable[[Fact, float, str], str]:
     def written(fact: Fact, number: float, sign: str) -> str:
-        places = _digits(fact, digits)
-        if fact.least is None or not math.isfinite(number):
-            return f"{number:{sign}z.{places}f}"
-        plus = "+" if sign and number >= 0 else ""
-        return f"{plus}{told_apart(number, fact.least, places)}"
+        least = 0.0 if fact.least is None and _excludes(fact, 0.0) else fact.least
+        return told_apart(number, number if least is None else least, _digits(fact, digits), sign)
 
     return written
 
 
+def _excludes(fact: Fact, number: float) -> bool:
+    """Return whether all of the interval is on one side of a number: texts then say on which."""
+    low, high = fact.interval or (number, number)
+    return low > number or high < number
+
+
 def _share(_: Fact, number: float, sign: str) -> str:
+    """Return percent with digits that tell it from nothing, and from all."""
     digits = 0 if abs(number) >= 0.1 or number == round(number, 2) else 1
-    return f"{100 * number:{sign}z.{digits}f} %"
+    return f"{told_apart(100 * number, 100.0 * round(number), digits, sign)} %"
 
 
 def _times(fact: Fact, number: float, sign: str) -> str:
     low, high = fact.interval or (number, number)
-    digits = 0 if high - low >= 2 else 1 if high - low >= 0.1 or low == high else 2
-    return f">{MANY_TIMES:.0f}×" if number > MANY_TIMES else f"{number:{sign}.{digits}f}×"
+    digits = 0 if high - low >= 2 and low >= 1 else 1 if high - low >= 0.1 or low == high else 2
+    written = told_apart(number, 1.0 if _excludes(fact, 1.0) else number, digits, sign)
+    return f">{MANY_TIMES:.0f}×" if number > MANY_TIMES else f"{written}×"
 
 
 def _significant(_: Fact, number: float, sign: str) -> str:
-    return f"{number:{sign}z.{max(2 - math.floor(math.log10(abs(number))), 0) if number else 0}f}"
+    return f"{number:{sign}z,.{max(2 - math.floor(math.log10(abs(number))), 0) if number else 0}f}"
 
 
 _UNITS: dict[str, Callable[[Fact, float, str], str]] = {
@@ -247,7 +255,7 @@ _UNITS: dict[str, Callable[[Fact, float, str], str]] = {
     "parameters": lambda _, number, __: millions(round(number)),
     "count": lambda _, number, sign: f"{round(number):{sign},}",
     "layer": lambda _, number, __: f"{number:.0f}",
-    "seconds": lambda _, number, __: duration(number),
+    "seconds": lambda _, number, __: "<1 s" if 0 < number < 0.5 else duration(number),
     "milliseconds": lambda fact, number, sign: f"{_significant(fact, number, sign)} ms",
     "bytes": lambda _, number, __: f"{number / 1e6:,.1f} MB" if number >= 1e6 else f"{number / 1e3:,.0f} kB",
 }
