@@ -51,6 +51,16 @@ def printable(text: str) -> str:
     return COMMANDS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
+def one_line(text: str) -> str:
+    r"""Return a printable text in one line, such as the name of a file that has line breaks.
+
+    Examples:
+        >>> print(one_line("a\n\tb\x1b[31m"))
+        a b\x1b[31m
+    """
+    return printable(re.sub(r"[\t\n\r]+", " ", text))
+
+
 def shortened(text: str, most: int) -> str:
     """Return a text, of which the middle is left out where it has more characters than `most`."""
     return text if len(text) <= most else f"{text[: most * 2 // 3]} ... {text[-(most // 4) :]}"

@@ -59,7 +59,7 @@ def say(line: str) -> None:
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Print a text, on stderr if `err`; every text but help goes this way."""
+    """Print a text, on stderr if `err`; every text but help and results goes this way."""
     typer.echo(printable(text), err=err)
 
 

@@ -16,7 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerprobe.errors import DataError, LayerProbeError
+from layerprobe.errors import DataError, LayerProbeError, one_line
 from layerprobe.names import in_percent
 from layerprobe.results.charts import Chart, Quantity
 
@@ -84,7 +84,7 @@ class Column:
     @property
     def head(self) -> str:
         """The title with its unit."""
-        title = self.title or self.name.replace("_", " ")
+        title = one_line(self.title or self.name.replace("_", " "))
         return f"{title} ({self.unit})" if self.unit else title
 
     @property
@@ -327,7 +327,7 @@ def _scaled(value: Any, scale: float) -> Any:
 def _written(value: object, form: Form) -> str:
     if isinstance(value, bool):
         return "yes" if value else ""
-    return form(value) if callable(form) else format(value, no_minus_zero(form))
+    return one_line(form(value) if callable(form) else format(value, no_minus_zero(form)))
 
 
 def same_digits(form: Form, values: Iterable[Any]) -> Form:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from layerprobe.errors import printable
+from layerprobe.errors import one_line, printable
 from layerprobe.results import words
 from layerprobe.results.table import Column, Table
 
@@ -33,9 +33,6 @@ CHECKS = 2
 _ASCII = str.maketrans("■□●○─╌×≤−–…·✓✗", "#.*o--x<--~-yx")
 """What stands for a sign where an encoding lacks it."""
 
-_CODES = re.compile(r"\\x1b(?=\[(?:0|1|1;32)m)")
-"""How the codes of `_styled` and of the chosen row are escaped."""
-
 NARROWEST = 20
 """Characters that a line has at least."""
 _PERCENT = re.compile(r"(?<=\d)%(?![\w{(])")
@@ -52,6 +49,7 @@ def wrapped(text: str, width: int | None) -> str:
           layerprobe export \
             model out
     """
+    text = printable(text)
     if width is None:
         return text
     return "\n".join(_wrapped(line, width) for line in text.split("\n"))
@@ -176,7 +174,7 @@ def shown(
     conclusion = result.conclusion if steps is None else replace(result.conclusion, steps=tuple(steps))
     answer = _answer(conclusion, width, colour)
     rows, is_whole = _rows(result.table, width, wide=wide, colour=colour)
-    last = (*below, "" if is_whole else "All columns: --wide", words.cost(conclusion))
+    last = (*map(one_line, below), "" if is_whole else "All columns: --wide", words.cost(conclusion))
     n_checks = len(conclusion.checks) if wide else CHECKS - answer.count("\n")
     parts = [
         "\n".join(
@@ -188,17 +186,21 @@ def shown(
             )
         ),
         rows,
-        *(f"{one.title}\n\n{_rows(one, width, wide=wide, colour=colour)[0]}" for one in result.details if details),
+        *(
+            f"{one_line(one.title)}\n\n{_rows(one, width, wide=wide, colour=colour)[0]}"
+            for one in result.details
+            if details
+        ),
         "\n".join((*_steps(conclusion, width, colour), *_side_by_side(last, width))),
     ]
-    text = printable("\n\n".join(filter(None, parts)).replace("\u00a0", " "))
-    if colour:
-        text = _CODES.sub("\x1b", text)
+    text = "\n\n".join(filter(None, parts)).replace("\u00a0", " ")
     try:
-        text.encode(encoding)
-    except (UnicodeError, LookupError):
+        "".join(map(chr, _ASCII)).encode(encoding)
+    except UnicodeError:
+        text = text.translate(_ASCII)
+    except LookupError:
         return text.translate(_ASCII).encode("ascii", "replace").decode()
-    return text
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _styled(text: str, code: str, colour: bool) -> str:
@@ -210,8 +212,8 @@ def _answer(conclusion: Conclusion, width: int | None, colour: bool) -> str:
     if not certainty:
         return _styled(wrapped(headline, width), "1", colour)
     certainty = f"({certainty[:1].lower()}{certainty[1:]})"
-    one_line = width is None or len(headline) + 2 + len(certainty) <= width
-    return f"{_styled(wrapped(headline, width), '1', colour)}{'  ' if one_line else chr(10)}{wrapped(certainty, width)}"
+    is_short = width is None or len(headline) + 2 + len(certainty) <= width
+    return f"{_styled(wrapped(headline, width), '1', colour)}{'  ' if is_short else chr(10)}{wrapped(certainty, width)}"
 
 
 def _side_by_side(texts: Sequence[str], width: int | None) -> list[str]:
@@ -257,14 +259,12 @@ def _steps(conclusion: Conclusion, width: int | None, colour: bool) -> Iterator[
     titles = [words.step(step, conclusion)[0] for step in conclusion.steps]
     room = max(map(len, titles), default=0)
     for number, (title, step) in enumerate(zip(titles, conclusion.steps, strict=True)):
-        command = shlex.join(("layerprobe", *step.command))
-        start = f"{title:<{room}}    "
-        if width is not None and len(start) + len(command) > width:
-            lines = textwrap.wrap(
-                command, width - 2, initial_indent=start, break_long_words=False, break_on_hyphens=False
-            )
-            command = " \\\n    ".join(lines)[len(start) :]
-        yield _styled(f"{start}{command}".rstrip(), "1", colour and not number)
+        lines = [f"{title:<{room}}    layerprobe"]
+        for word in map(shlex.quote, step.command):  # no line ends inside of quotes
+            if width is not None and len(f"{lines[-1]} {word} \\") > width:
+                lines.append("   ")
+            lines[-1] += f" {printable(word)}"
+        yield _styled(" \\\n".join(lines), "1", colour and not number)
 
 
 # ---- its table --------------------------------------------------------------------------------------------
@@ -352,7 +352,8 @@ def _grid(table: Table, width: int | None, *, colour: bool) -> str:
     out = io.StringIO()
     # wide enough for every line where none may be broken
     room = width or sum(3 + max(map(len, (column.head, *column.cells))) for column in columns)
-    console = Console(file=out, width=room, force_terminal=colour, no_color=not colour, legacy_windows=False)
+    about = {"width": room, "force_terminal": colour, "no_color": not colour}
+    console = Console(file=out, force_jupyter=False, legacy_windows=False, **about)
     console.print(grid)
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
     return "\n".join((*lines, *(wrapped(f"  {note}", width) for note in table.notes)))

@@ -17,6 +17,7 @@ from importlib.resources import files
 from typing import Any
 
 from layerprobe.context import duration
+from layerprobe.errors import one_line
 from layerprobe.names import MANY_TIMES, in_percent, listed, plural, told_apart
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Step
 from layerprobe.results.table import chance, millions
@@ -117,7 +118,7 @@ def _filled(template: Template, values: Mapping[str, Any]) -> str:
             clauses.append(clause.format_map(values))
         except KeyError:  # a fact that the result lacks, or an interval that the fact lacks
             continue
-    return "".join(clauses)
+    return one_line("".join(clauses))
 
 
 # ---- numbers as text ---------------------------------------------------------------------------------------

@@ -1,6 +1,10 @@
 """A result as a terminal shows it: lines that fit, bars, and the words of its facts."""
 
+import re
+import shlex
 from dataclasses import dataclass, replace
+
+import pytest
 
 from layerprobe.results import terminal, words
 from layerprobe.results.charts import Chart, Line, Quantity
@@ -136,3 +140,32 @@ def test_a_headline_begins_with_a_capital_unless_a_name_begins_it() -> None:
 
     assert words.headline(models) == "bert scores best, at layer 3"
     assert words.headline(best) == "Layer 3 scores best"
+
+
+def test_names_command_no_terminal_and_lines_of_a_command_end_between_its_words() -> None:
+    name = "a\x1b[2J \u202e b\nc\td  e.csv"
+    step = Step(name="export", command=("find", name, "a file with a long name and spaces.csv", "-o", "x" * 60))
+    text = terminal.shown(Cut(), colour=True, steps=(step,), below=[f"Why: {name}"])
+
+    assert set(re.findall("\x1b[^m]*m?", text)) == {"\x1b[0m", "\x1b[1m", "\x1b[1;32m"}
+    assert "Why: a\\x1b[2J \\u202e b c d  e.csv" in text
+    plain = terminal.shown(Cut(), steps=(replace(step, command=("find", "a b" * 20, "it's  c", *step.command[3:])),))
+    command = plain[plain.index("layerprobe") :]
+    assert shlex.split(command.replace("\\\n", "")) == ["layerprobe", "find", "a b" * 20, "it's  c", "-o", "x" * 60]
+    assert words.headline(replace(Cut().conclusion, names={"label": name})).endswith(", a\\x1b[2J \\u202e b c d  e.csv")
+    assert Column("model", (name,)).cells == ("a\\x1b[2J \\u202e b c d  e.csv",)
+
+
+def test_a_name_that_is_no_unicode_and_letters_of_an_encoding_leave_all_else_as_it_is() -> None:
+    below = ["café\udce9"]
+
+    assert terminal.shown(Cut(), below=below) == terminal.shown(Cut(), below=["café\\udce9"])
+    assert terminal.shown(Cut(), below=below, encoding="latin-1").endswith("café\\udce9")
+    assert "#####..." in terminal.shown(Cut(), encoding="no such")
+
+
+def test_a_notebook_prints_the_table_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = str(Cut())
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+
+    assert str(Cut()) == expected
