@@ -229,6 +229,7 @@ class RecipeResult(Shown):
         one = points(min(metrics), "test") if len(metrics) == 1 else Quantity("score × 100", "test", "higher")
         ends, several = interval_title(self.level), len({row.model for row in rows}) > 1
         places = dict.fromkeys((row.task, row.budget) for row in rows)
+        by = {"model": several, "step": len({(row.step, row.alone) for row in rows}) > 1}
         columns = [
             column("model", more=not several),
             column("step", lambda row: row.step + (", without the steps before it" if row.alone else "")),
@@ -264,7 +265,7 @@ class RecipeResult(Shown):
                 Chart(
                     lines=(Line("test", interval="interval", seeds="scores"),),
                     name=f"recipe-{number}",
-                    by="model step",
+                    by=" ".join(name for name, differs in by.items() if differs),
                     where=(("task", task), ("budget", budget)),
                     chosen="best by validation",
                 )

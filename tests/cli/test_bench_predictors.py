@@ -34,7 +34,7 @@ def test_the_answer_is_the_best_rule_and_the_table_has_a_row_a_strategy(
     assert found.endswith(" %       2")
     assert any(line.startswith("last layer ") and " nothing " in line for line in lines)
     assert "fall of CKA, twin" in done.out
-    assert " rows; all: --wide" in done.out
+    assert "14 of 17 rows\n" in done.out
     assert sum(line.startswith("scan, falling") for line in lines) == 1
     assert "note: rules with parameters were tuned on the other families" in done.err
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Literal
@@ -130,15 +130,12 @@ class Bench(Shown):
     budgets: tuple[BudgetScores, ...]
 
     @property
-    def main(self) -> BudgetScores:
-        """Under the budget that it concludes from: the last one, which is the longest of those that come with us."""
-        return self.budgets[-1]
-
-    @property
     def conclusion(self) -> Conclusion:
-        """How far below the best layer the best rule is, compared with the best of those that look at no model."""
-        scores, truths = self.main, self.main.truths.values()
-        rule, control = best_rule(scores), best_control(scores)
+        """How far below the best layer the best rule is, compared with the best of those that look at no model.
+
+        It is under the last budget, which is the longest of those that come with layerprobe; others are checks.
+        """
+        scores, truths = self.budgets[-1], self.budgets[-1].truths.values()
         counts = {
             "models": len(truths),
             "drops": sum(truth.drop for truth in truths),
@@ -147,44 +144,42 @@ class Bench(Shown):
             "left": len(scores.left_out),
         }
         facts = {name: Fact(value=count, unit="count") for name, count in counts.items()}
-        names: dict[str, object] = {"clusters": scores.clusters, "budget": scores.budget}
-        checks = [Check(name="redrawn", passed=None)]
+        answer, *others = map(self._best_of, reversed(self.budgets))
+        checks = [Check(name="redrawn", passed=None, names={"clusters": scores.clusters})]
         if scores.left_out:
             checks.append(Check(name="rules left out", passed=None))
-        for row in scores.strategies:
-            if row.name == CHOSEN_ANEW:
-                passed = control is not None and row.mean.value < control.mean.value
-                checks.insert(0, Check(name="chosen anew", passed=passed, facts={"anew": self._regret(row)}))
-        searches = [row for row in scores.strategies if row.needs == "training" and row.cost.value <= SEARCH]
-        if searches:
-            search = min(searches, key=lambda row: row.mean.value)
-            facts = {"search": self._regret(search), "search cost": Fact(value=search.cost.value, unit="share")} | facts
-            names["search_name"] = search.name
-        if rule is None or control is None:
-            return Conclusion(kind="bench", case="scored", verdict=Verdict.DECIDED, facts=facts, names=names)
-        checks += [self._of_budget(budget) for budget in self.budgets[:-1]]
         return Conclusion(
             kind="bench",
-            case="rules",
-            verdict=verdict_of(rule, control),
-            facts={"regret": self._regret(rule), "control": self._regret(control)} | facts,
-            names={"rule": rule.name, "control_name": control.name} | names,
-            checks=tuple(checks),
+            case="rules" if answer.facts else "scored",
+            verdict={True: Verdict.DECIDED, False: Verdict.FAILED, None: Verdict.UNDECIDED}[answer.passed],
+            facts={**answer.facts, **facts},
+            names=answer.names,
+            checks=(*self._chosen_anew(scores, answer), *others, *checks),
         )
+
+    def _best_of(self, scores: BudgetScores) -> Check:
+        """Return whether the best rule under a budget is better than looking at no model, with the best search."""
+        rule, control = best_rule(scores), best_control(scores)
+        if rule is None or control is None:
+            return Check(name="another budget", passed=None, names={"budget": scores.budget})
+        facts = {"regret": self._regret(rule), "control": self._regret(control)}
+        names = {"budget": scores.budget, "rule": rule.name, "control_name": control.name}
+        search = _best([row for row in scores.strategies if row.cost.value <= SEARCH], "training")
+        if search is not None:
+            facts |= {"search": self._regret(search), "search cost": Fact(value=search.cost.value, unit="share")}
+            names["search_name"] = search.name
+        return Check(name="another budget", passed=is_better(rule, control), facts=facts, names=names)
+
+    def _chosen_anew(self, scores: BudgetScores, answer: Check) -> Iterator[Check]:
+        """Yield whether the rule that is chosen by the other families is better than looking at no model."""
+        for row in scores.strategies:
+            if row.name == CHOSEN_ANEW and "control" in answer.facts:
+                passed = row.mean.value < answer.facts["control"].value
+                yield Check(name="chosen anew", passed=passed, facts={"anew": self._regret(row)})
 
     def _regret(self, row: Row) -> Fact:
         """Return the mean regret of a strategy with its bootstrap interval."""
         return Fact(value=row.mean.value, interval=row.mean.interval, level=self.level, split="test", better="lower")
-
-    def _of_budget(self, scores: BudgetScores) -> Check:
-        """Return whether the best rule under a further budget is better than looking at no model."""
-        rule, control = best_rule(scores), best_control(scores)
-        if rule is None or control is None:
-            return Check(name="another budget", passed=None, names={"budget": scores.budget})
-        passed = {Verdict.DECIDED: True, Verdict.FAILED: False}.get(verdict_of(rule, control))
-        facts = {"regret": self._regret(rule), "control": self._regret(control)}
-        names = {"budget": scores.budget, "rule": rule.name, "control_name": control.name}
-        return Check(name="another budget", passed=passed, facts=facts, names=names)
 
     @property
     def table(self) -> Table:
@@ -215,7 +210,7 @@ class Bench(Shown):
             )
             for scores in reversed(self.budgets)
         )
-        best = best_rule(self.main)
+        best = best_rule(self.budgets[-1])
         return replace(
             whole,
             columns=(*whole.columns, budget, Column("listed", listed, shown=False), axis),
@@ -249,26 +244,25 @@ class Bench(Shown):
 
 def best_rule(scores: BudgetScores) -> Row | None:
     """Return that of the rules worth printing that looks at the model and has the lowest mean regret; None without."""
-    return _best(scores, "readings", "labels")
+    return _best(shown_strategies(scores), "readings", "labels")
 
 
 def best_control(scores: BudgetScores) -> Row | None:
     """Return that of the rules worth printing that looks at no model and has the lowest mean regret; None without."""
-    return _best(scores, "nothing")
+    return _best(shown_strategies(scores), "nothing")
 
 
-def _best(scores: BudgetScores, *needs: Needs) -> Row | None:
-    looking = [row for row in shown_strategies(scores) if row.needs in needs]
-    return min(looking, key=lambda row: row.mean.value, default=None)
+def _best(strategies: Sequence[Row], *needs: Needs) -> Row | None:
+    return min((row for row in strategies if row.needs in needs), key=lambda row: row.mean.value, default=None)
 
 
-def verdict_of(rule: Row, control: Row) -> Verdict:
-    """Return whether a rule is better than looking at no model, by intervals that do not overlap."""
+def is_better(rule: Row, control: Row) -> bool | None:
+    """Return whether a rule is better than looking at no model; None where their intervals overlap."""
     if rule.mean.value >= control.mean.value:
-        return Verdict.FAILED
-    ends = rule.mean.interval, control.mean.interval
-    decided = None not in ends and rule.mean.upper < control.mean.lower
-    return Verdict.DECIDED if decided else Verdict.UNDECIDED
+        return False
+    if rule.mean.interval is None or control.mean.interval is None:
+        return None
+    return True if rule.mean.upper < control.mean.lower else None
 
 
 def worth_printing(names: Iterable[str]) -> list[str]:
