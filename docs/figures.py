@@ -65,16 +65,6 @@ class Row:
     bold: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """A sentence on one point of a curve."""
-
-    layer: int
-    score: float
-    text: str
-    colour: str
-
-
 def table(number: int, row: str) -> list[float]:
     """Return the means of a row of the embedded pair: table 0 is of one epoch, table 1 of six."""
     rows = [line for line in PAIR.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{row}` |")]
@@ -108,21 +98,20 @@ def svg(title: str, parts: Sequence[str], *, height: int = HEIGHT) -> str:
     return "\n".join([head, f"<style>{style}</style>", ground, *parts, "</svg>\n"])
 
 
-def drawing(title: str, curves: Sequence[Curve], marks: Sequence[Mark] = ()) -> str:
+def drawing(title: str, curves: Sequence[Curve]) -> str:
     """Return the figure of curves over the layers below its title."""
-    return svg(title, [text((LEFT, 20), title, "ink", bold=True), *plot(curves, marks)])
+    return svg(title, [text((LEFT, 20), title, "ink", bold=True), *plot(curves)])
 
 
 def plot(
     curves: Sequence[Curve],
-    marks: Sequence[Mark] = (),
     *,
     step: float = 5,
     top: int = TOP,
     bottom: int = HEIGHT - BOTTOM,
     right: int = WIDTH - RIGHT,
 ) -> Iterator[str]:
-    """Yield the parts of a figure: one line a curve over the layers, with its name at the end, and the marks."""
+    """Yield the parts of a figure: one line a curve over the layers, with its name at the end."""
     scores = [score for curve in curves for score in (*curve.scores, *chain(*curve.ends))]
     low, high = math.floor(min(scores) / step), math.floor(max(scores) / step) + 1
     last = len(curves[0].scores) - 1
@@ -151,12 +140,6 @@ def plot(
             for layer, score in enumerate(curve.scores):
                 yield f'<circle cx="{x(layer)}" cy="{y(score)}" r="3.5" fill="var(--{curve.colour})"/>'
             yield text((x(last) + 10, y(curve.scores[-1]) + 4), curve.name, curve.colour, bold=True)
-    for mark in marks:
-        at = f'cx="{x(mark.layer)}" cy="{y(mark.score)}"'
-        yield f'<circle {at} r="8" fill="none" stroke="var(--{mark.colour})" stroke-width="2.5"/>'
-        above = mark.colour == "chosen"
-        place = x(mark.layer), y(mark.score) + (-16 if above else 26)
-        yield text(place, mark.text, mark.colour, anchor="middle" if above else "end", bold=True)
 
 
 def dots(title: str, rows: Sequence[Row], axis: str) -> str:
@@ -368,16 +351,6 @@ def mean(curves: Sequence[Sequence[float]]) -> list[float]:
 
 def figures() -> dict[str, str]:
     """Return each figure by the name of its file."""
-    once = table(0, "rtd")
-    best, last = max(range(len(once)), key=once.__getitem__), len(once) - 1
-    question = drawing(
-        "Which layer to keep? Test Spearman × 100 after fine-tuning, cut off at each layer",
-        [Curve(scores=once, colour="model")],
-        [
-            Mark(layer=best, score=once[best], text=f"keep {best} of {last} blocks: {once[best]}", colour="chosen"),
-            Mark(layer=last, score=once[last], text=f"all {last} blocks: {once[last]}", colour="drop"),
-        ],
-    )
     six = drawing(
         "Test Spearman × 100 after six epochs, cut off at each layer; mean of three seeds",
         [
@@ -397,7 +370,7 @@ def figures() -> dict[str, str]:
             *(Curve(scores=mean(captions(family)), colour=colour, name=family) for family, colour in families),
         ],
     )
-    first = {"question.svg": question, "report.svg": report(), "compare.svg": comparison(), "explore.svg": explore()}
+    first = {"report.svg": report(), "compare.svg": comparison(), "explore.svg": explore()}
     sizes = front("MiniLM made smaller: test Spearman × 100 on STS-B against size", "minilm-sizes.csv")
     return first | {"tmft.svg": six, "dropbench.svg": pairs, "sizes.svg": sizes} | bench()
 
