@@ -79,7 +79,7 @@ class AgainstBest:
         return Verdict.PROBABLE if self.behind[self.best] <= self.tolerance else Verdict.UNDECIDED
 
     def facts(self, split: str) -> dict[str, Fact]:
-        """Return the score of the best one, how far it is behind at most, and the floor."""
+        """Return the score of the best one, the floor, and, where another may be the best, how far it is behind."""
         ends, level = self.intervals[self.best], self.level
         behind = self.behind[self.best]
         facts = {
@@ -92,7 +92,7 @@ class AgainstBest:
         }
         if self.floor is not None and self.floor.value:
             facts["floor"] = Fact(value=self.floor.value, unit="score", split=split)
-        if len(self.scores) == 1 or self.on_floor:
+        if self.candidates == (self.best,) or self.on_floor:
             del facts["behind"]
         return facts
 

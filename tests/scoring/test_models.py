@@ -274,6 +274,7 @@ def test_the_sentence_names_the_best_and_the_smallest_within_the_tolerance() -> 
     )
     rows = (0, 2, 50.0, 20, None), (1, 3, 80.0, 40, None)
     alone = result_of(*rows, behind=(33.0, 0.0), candidates=(1,))
+    assert "behind" not in alone.facts
     assert "50.00, at most 33.00 behind. It is the best layer at 95% confidence. No smaller" in alone.sentence
     assert result_of(*rows).sentence.endswith("the highest of its model, 50.00."), "of files without a comparison"
     assert "tied" not in MADE.sentence + MADE.table.text() + alone.sentence
