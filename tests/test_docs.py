@@ -16,6 +16,8 @@ import typer.testing
 from layerprobe_cli.main import app
 from typer.testing import CliRunner
 
+from layerprobe.results.kept import load
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LONG = {
@@ -120,6 +122,11 @@ def test_the_figures_are_what_their_script_draws(monkeypatch: pytest.MonkeyPatch
     figures = importlib.import_module("figures")
     for name, figure in figures.figures().items():
         assert (figures.IMAGES / name).read_text(encoding="utf-8") == figure, "run: python docs/figures.py"
+
+
+def test_the_readme_quotes_the_demo_as_it_prints_today() -> None:
+    answer, table, *_ = str(load(ROOT / "docs" / "gallery" / "finding.json")).split("\n\n")
+    assert f"```\n{answer}\n\n{table}\n\nTake it" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_row_of_the_table_of_performance_has_its_script() -> None:
