@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+import itertools
 import logging
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import replace
@@ -122,7 +123,8 @@ def find(
 
     Several models share the budget, a share of what their full sweeps cost together: each has its first run, and what
     follows goes where it can still change which layer of which model is the best. A block-step counts by the parameters
-    of a block. A model without any score after three runs is left out, and named in the `failures`.
+    of a block. A model without any score after three runs is left out, and named in the `failures`. Runs that were
+    finished before, of seeds 0, 1, ... of a layer, count in the answer at no cost; they do not choose what is run.
 
     Args:
         model: A name, a folder, or a `Model`; or a list of different models, which are searched together.
@@ -411,6 +413,11 @@ class _ModelRuns:
         """Return a run as a job of all."""
         return RunJob(layer, seed, self.first + seed % len(self.sets), alone=alone)
 
+    @property
+    def spent(self) -> int:
+        """Block-steps of the runs that were asked for."""
+        return sum(made.layer + 1 for made in self.runs if not made.is_earlier)
+
     def request(self, run: PlannedRun, *, alone: bool = False) -> float:
         """Request a run, unless it was requested before; return what it costs."""
         cost = self.begun.block_cost * run.cost
@@ -435,6 +442,21 @@ class _ModelRuns:
         score = Score(layer=planned.layer, seed=planned.seed, value=value)
         search.add(score, influences, model=self.begun.model)
 
+    def tell_earlier(self, search: LayerSearch) -> None:
+        """Tell the search of finished runs that it did not ask for: of each layer the first seeds, without a gap."""
+        asked = {(made.layer, made.seed) for made in self.runs}
+        for layer in self.begun.choices:
+            for seed in itertools.count():
+                job = self.job(layer, seed)
+                if (layer, seed) in asked:
+                    continue
+                if self.every.sets[job.of].read(job) is None:
+                    break
+                run = PlannedRun(layer=layer, seed=seed, cost=layer + 1)
+                self.request(run)
+                self.tell(search, run)
+                self.runs[-1] = replace(self.runs[-1], is_earlier=True)
+
     def _did_not_train(self, run: FineTuningRun, task: Task) -> bool:
         """Note a run that did not train; return whether it is no evidence.
 
@@ -451,7 +473,7 @@ class _ModelRuns:
     def finding(self, search: LayerSearch, *, against_last: int, decision: Decision | None = None) -> Finding:
         """Return the answer with what was run, and with the proof against the last layer where seeds are given."""
         _check_scored(search, [self])
-        number, level = self.begun.model, search.state.settings.level
+        number, level, spent = self.begun.model, search.state.settings.level, self.spent
         answered = searched = search.state.answer(number, decision)
         proof = None
         while against_last and not spoilt_items(self.task):
@@ -484,7 +506,7 @@ class _ModelRuns:
             n_items=(len(fold.validation), len(fold.test)),
             outcomes=outcomes(tested, self._items, level=level),
             against_last=proof,
-            proof_cost=answered.spent - searched.spent,
+            proof_cost=self.spent - spent,
             rounds_by_layer=_seconds(encoder, {layer for layer in compared if layer is not None}, fold, self.protocol),
             weights=self._weights(answered.best_layer),
             failures=(*self.failures, *not_trained_lines(self.not_trained, len(self.runs), self.n_blocks)),
@@ -585,6 +607,9 @@ class _ModelRuns:
         both = best, self.n_blocks
         lacking = {s: sum(runs.get((i, s)) is None for i in both) for s in {*range(seeds), *(s for _, s in runs)}}
         pairs = [(layer, seed) for seed in sorted(lacking, key=lambda s: (lacking[s], s))[:seeds] for layer in both]
+        self.runs = [
+            replace(made, is_earlier=made.is_earlier and (made.layer, made.seed) not in pairs) for made in self.runs
+        ]
         missing = [
             PlannedRun(layer=layer, seed=seed, cost=layer + 1)
             for layer, seed in dict.fromkeys(pairs)
@@ -620,6 +645,8 @@ def _found(search: LayerSearch, tuned: Sequence[_ModelRuns], *, against_last: in
     decision = search.state.decision
     _check_scored(search, tuned)
     scored = [one for one in tuned if search.state.models[one.begun.model].scored]
+    for one in scored:
+        one.tell_earlier(search)
     findings: dict[_ModelRuns, Finding] = {}
     while (best := _best_of(search.state, scored)) not in findings:
         # what is run for the comparison may make another model the best
@@ -641,7 +668,7 @@ def _found(search: LayerSearch, tuned: Sequence[_ModelRuns], *, against_last: in
         found[place],
         others=(*found[:place], *found[place + 1 :]),
         place=place,
-        share=sum(model.block_cost * model.spent for model in state.models) / whole,
+        share=sum(one.begun.block_cost * one.spent for one in tuned) / whole,
         failures=(*lost, *(f"{one.label}: {failure}" for one in scored for failure in one.failures)),
     )
     sources = {name: one.item_source for name, one in zip(result.labels, found, strict=True)}

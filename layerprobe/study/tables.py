@@ -194,7 +194,7 @@ def runs_table(finding: Finding) -> Table:
 def _runs_table(finding: Finding) -> Table:
     primary, whole = finding.primary, finding.answer.full_sweep
     column, scored = columns_of(finding.runs), columns_of(made.run for made in finding.runs)
-    costs = [made.layer + 1 for made in finding.runs]
+    costs = [0 if made.is_earlier else made.layer + 1 for made in finding.runs]
     title, part = metric_title(primary), "Of the labelled data, used for validation."
     return Table(
         columns=(

@@ -102,6 +102,8 @@ class MadeRun:
     seed: int
     run: FineTuningRun | None
     """None where it gave no score, which costs as much."""
+    is_earlier: bool = field(default=False, metadata=RARE)
+    """Whether it was finished before and not asked for: it counts as evidence, and costs nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +257,7 @@ class Finding(Shown):
         if self.seconds:
             facts["seconds"] = Fact(value=self.seconds, unit="seconds")
         facts["share"] = Fact(value=self.answer.share if self.share is None else self.share, unit="share")
-        facts["runs"] = Fact(value=sum(len(one.fine_tuned) for one in self.models), unit="count")
+        facts["runs"] = Fact(value=len(self._made), unit="count")
         if self.floor is not None:
             facts["floor"] = Fact(value=self.floor.value, unit="score", split="validation")
             names["trivial"] = self.floor.by
@@ -337,6 +339,8 @@ class Finding(Shown):
         elsewhere = any((one.among or one.answer).candidates for one in self.others)
         chance = Fact(value=sum(belief.chance_best for belief in answer.layers), unit="chance")
         yield Check(name="model", passed=None if elsewhere else True, facts={"has_best": chance})
+        if earlier := sum(made.is_earlier for one in self.models for made in one.runs):
+            yield Check(name="earlier runs", passed=None, facts={"earlier": Fact(value=earlier, unit="count")})
         yield from (check for check in answer.conclusion.checks if check.name not in ("enough", "rival"))
         for label, one in zip(self.labels, self.models, strict=True):
             enough = (one.among or one.answer).smallest_sufficient
@@ -357,8 +361,12 @@ class Finding(Shown):
     @property
     def seconds(self) -> float:
         """Of training, all runs of all models together."""
-        runs = (run for finding in self.models for run in finding.fine_tuned)
-        return sum(run.seconds for run in runs)
+        return sum(run.seconds for run in self._made)
+
+    @property
+    def _made(self) -> list[FineTuningRun]:
+        """The runs with a score of all models that the search asked for."""
+        return [made.run for one in self.models for made in one.runs if made.run and not made.is_earlier]
 
     def speed(self, layer: int) -> Speedup | None:
         """Return how many times as fast as the whole model one is that is truncated there; None if not measured."""

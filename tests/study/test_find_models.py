@@ -13,6 +13,7 @@ from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError, TrainingError
 from layerprobe.finetuning import runs
+from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.results import words
 from layerprobe.results.conclusion import Verdict
@@ -165,9 +166,28 @@ def test_blocks_that_share_their_weights_cost_something(tmp_path: Path) -> None:
     assert cost > 0
 
 
-def test_one_model_is_a_list_of_one(two: list[Path], cache: Path, result: Finding) -> None:
-    alone = found(two[:1], cache, budget=0.2)
-    by_name = find(given(str(two[0]), Model(device="cpu", cache_dir=cache)), TASK, protocol=QUICK, budget=0.2)
+def test_finished_runs_count_at_no_cost_and_choose_nothing(two: list[Path], tmp_path: Path) -> None:
+    plain = found(two, tmp_path / "empty", budget=0.2, cross_validation=False)
+    options = Model(device="cpu", cache_dir=tmp_path / "cache")
+    finetune(given(str(two[0]), options), TASK, [5], seeds=4, protocol=QUICK)
+    result = found(two, tmp_path / "cache", budget=0.2, cross_validation=False)
+    asked, expected = (
+        [[(made.layer, made.seed) for made in one.runs if not made.is_earlier] for one in each.models]
+        for each in (result, plain)
+    )
+    assert asked == expected
+    (six,) = [one for one in result.models if one.model.n_blocks == 6]
+    earlier = [(made.layer, made.seed) for made in six.runs if made.is_earlier]
+    assert earlier == [(5, seed) for seed in range(4) if (5, seed) not in asked[0]]
+    assert six.answer.layers[5].runs == 4
+    assert (result.share, result.facts["runs"]) == (plain.share, plain.facts["runs"])
+    (check,) = [check for check in result.conclusion.checks if check.name == "earlier runs"]
+    assert check.facts["earlier"].value == len(earlier) > 0
+
+
+def test_one_model_is_a_list_of_one(two: list[Path], tmp_path: Path) -> None:
+    alone = found(two[:1], tmp_path, budget=0.2)
+    by_name = find(given(str(two[0]), Model(device="cpu", cache_dir=tmp_path)), TASK, protocol=QUICK, budget=0.2)
     assert numbers(alone) == numbers(by_name)
     assert (alone.others, alone.among, alone.share) == ((), None, None)
 
