@@ -217,6 +217,11 @@ class RecipeResult(Shown):
         """The curves on the tasks, after all steps."""
         return [rows for rows in self.curves.values() if rows[0].budget and not rows[0].alone]
 
+    def _latest(self, of: ObjectiveEffect | list[RecipeRow]) -> int:
+        """Return by what the last budget, which the first figure is of, comes first."""
+        budget = of.budget if isinstance(of, ObjectiveEffect) else of[0].budget
+        return -list(self.recipe.budgets).index(budget)
+
     @property
     def table(self) -> Table:
         """A row a model, step, task, budget and layer: test scores over seeds, and what the steps before add."""
@@ -232,9 +237,13 @@ class RecipeResult(Shown):
         by = {"model": several, "step": len({(row.step, row.alone) for row in rows}) > 1}
         columns = [
             column("model", more=not several),
-            column("step", lambda row: row.step + (", without the steps before it" if row.alone else "")),
+            column(
+                "step",
+                lambda row: row.step + (", without the steps before it" if row.alone else ""),
+                more=not by["step"],
+            ),
             column("task", shown=False),
-            column("budget", more=True),
+            column("budget", more=all(by.values()) or len(self.recipe.budgets) == 1),
             outcome("layer", meaning="Blocks kept."),
             outcome("parameters", form=millions, more=True),
             outcome("metric", lambda outcome: outcome.primary, form=metric_title, more=True),
@@ -265,6 +274,7 @@ class RecipeResult(Shown):
                 Chart(
                     lines=(Line("test", interval="interval", seeds="scores"),),
                     name=f"recipe-{number}",
+                    heading=f"Scores on {task}, budget {budget}" if budget else f"Scores on {task}, before the tasks",
                     by=" ".join(name for name, differs in by.items() if differs),
                     where=(("task", task), ("budget", budget)),
                     chosen="best by validation",
@@ -285,7 +295,8 @@ class RecipeResult(Shown):
             "curves": len(self.last),
         }
         facts = {name: Fact(value=count, unit="count") for name, count in counts.items()}
-        case, verdict, names = "several", Verdict.DECIDED, dict[str, object]()
+        case, verdict = "several", Verdict.DECIDED if self.last else Verdict.FAILED
+        names: dict[str, object] = {}
         if answers:
             first = answers.pop(0)
             case, verdict = first.name, VERDICTS[first.passed]
@@ -308,7 +319,7 @@ class RecipeResult(Shown):
 
     def _effects(self) -> Iterator[Check]:
         """Yield how the drop of each objective differs from that of masked language modelling, over all sizes."""
-        for effect in self.effects:
+        for effect in sorted(self.effects, key=self._latest):
             if not effect.size:
                 ends = effect.interval
                 difference = Fact(value=effect.mean, interval=ends, level=None if ends is None else self.level)
@@ -325,7 +336,7 @@ class RecipeResult(Shown):
     def _added(self) -> Iterator[Check]:
         """Yield what the steps before a task add to each model, at the layer that is best by validation."""
         labels = [step.label if isinstance(step, AdaptStep) else step.task.step for step in self.recipe.before]
-        for rows in self.last:
+        for rows in sorted(self.last, key=self._latest):
             layer = best_by_validation([row.outcome for row in rows]).layer
             row = next(row for row in rows if row.outcome.layer == layer)
             if row.added is None:
