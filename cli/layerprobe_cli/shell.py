@@ -26,7 +26,7 @@ from layerprobe.files.atomic import obstacle
 from layerprobe.process import limit_advice
 from layerprobe.results.shown import IMAGES, Shown, is_image
 from layerprobe.results.table import imported
-from layerprobe.results.terminal import fitted, spelled
+from layerprobe.results.terminal import WIDTH, fitted, wrapped
 from layerprobe_cli.derive import option
 from layerprobe_cli.output import echo, fail, log_to_stderr, print_json, progress_bar, say, stdout_errors, width_of
 from layerprobe_cli.start import WORDS, interruptible
@@ -54,8 +54,8 @@ class Done:
     """The result of a command and how to show it."""
 
     result: Any
-    parts: Sequence[Table | str] | None = None
-    """What is printed of what is no `Shown`, one below the other: by default as it has them."""
+    tables: Sequence[Table | str] | None = None
+    """What is printed of what is no `Shown`, one below the other; by default its own."""
     as_json: Any = None
     """What --json prints in the place of the result."""
     warnings: Sequence[str] | None = None
@@ -145,7 +145,7 @@ class Call:
 
     def stop_at(self, estimate: Estimate) -> NoReturn:
         """Print what the work would take as the result, and leave it at that."""
-        self.finish(Done(result=estimate.record, parts=estimate.parts, warnings=estimate.warnings))
+        self.finish(Done(result=estimate.record, tables=estimate.tables, warnings=estimate.warnings))
         raise typer.Exit
 
     def given(self, *names: str) -> set[str]:
@@ -188,10 +188,8 @@ class Call:
             elif isinstance(done.result, Shown):
                 typer.echo("\n\n".join(self.texts(done, written)))
             else:
-                width = width_of(sys.stdout)
-                files = [f"{what}: {place}" for what, place in done.files.items()]
-                for part in (*(done.result.parts if done.parts is None else done.parts), *files):
-                    echo(spelled(part, width) if isinstance(part, str) else fitted(part, width))
+                tables = done.result.tables if done.tables is None else done.tables
+                echo("\n\n".join(self.text(table) for table in tables))
         if problem is not None:
             raise problem
         if done.failed:
@@ -199,15 +197,26 @@ class Call:
         if code := CHECK_FAILED if done.failed else done.code:
             raise typer.Exit(code)
 
+    @property
+    def width(self) -> int | None:
+        """Characters of a line of stdout; None where they are not broken."""
+        room = width_of(sys.stdout)
+        return room if self.wide else min(WIDTH, room or WIDTH)
+
+    def text(self, table: Table | str) -> str:
+        """Return a table below its title, in lines that fit."""
+        if isinstance(table, str):
+            return wrapped(table, self.width)
+        return "\n".join(filter(None, (wrapped(table.title, self.width), fitted(table, self.width))))
+
     def texts(self, done: Done, page: Path | None) -> Iterator[str]:
         """Yield a result, and those beside it, as a terminal shows them."""
-        from layerprobe.results.terminal import WIDTH, shown
+        from layerprobe.results.terminal import shown
 
-        room = width_of(sys.stdout)
         files = {**done.files, **({} if page is None else {"Why": page})}
         below = [f"{what}: {place}" for what, place in files.items()]
         about: dict[str, Any] = {
-            "width": room if self.wide else min(WIDTH, room or WIDTH),
+            "width": self.width,
             "wide": self.wide,
             "details": done.details,
             "colour": sys.stdout.isatty() and not os.environ.get("NO_COLOR"),

@@ -218,4 +218,4 @@ def curves_table(curves: Mapping[str, LayerCurve]) -> Table:
             name, first=reading.first, n_layers=len(layers), unit=reading.unit, meaning=reading.description
         )
         notes.append(f"{name}: {reading.meaning}")
-    return Table(columns=tuple(columns), notes=tuple(notes))
+    return Table(columns=tuple(columns), title="Readings", notes=tuple(notes))

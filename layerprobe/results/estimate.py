@@ -63,9 +63,9 @@ class Estimate:
         return Table(columns=tuple(columns), title=self.title, notes=self.details)
 
     @property
-    def parts(self) -> tuple[Table | str, ...]:
+    def tables(self) -> tuple[Table | str, ...]:
         """What a terminal shows: the parts of the work as a table, or the sentence."""
-        return (f"{self.title}\n", self.table) if self.jobs else (self.sentence,)
+        return (self.table,) if self.jobs else (self.sentence,)
 
     @property
     def record(self) -> dict[str, Any]:

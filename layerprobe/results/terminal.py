@@ -35,7 +35,6 @@ _ASCII = str.maketrans("■□●○─╌×≤−–…·✓✗", "#.*o--x<--~-
 
 NARROWEST = 20
 """Characters that a line has at least."""
-_PERCENT = re.compile(r"(?<=\d)%(?![\w{(])")
 
 
 def wrapped(text: str, width: int | None) -> str:
@@ -53,17 +52,6 @@ def wrapped(text: str, width: int | None) -> str:
     if width is None:
         return text
     return "\n".join(_wrapped(line, width) for line in text.split("\n"))
-
-
-def spelled(text: str, width: int | None) -> str:
-    r"""Return a wrapped text with percentages as tables spell them; commands, which are indented, as they are.
-
-    Examples:
-        >>> spelled("95% sure\n  layerprobe find --budget 15%", None)
-        '95 % sure\n  layerprobe find --budget 15%'
-    """
-    lines = (line if line.startswith("  ") else _PERCENT.sub("\u00a0%", line) for line in text.split("\n"))
-    return wrapped("\n".join(lines), width).replace("\u00a0", " ")
 
 
 def _wrapped(line: str, width: int) -> str:
@@ -106,7 +94,7 @@ def fitted(table: Table, width: int | None) -> str:
     room = [2 + max(map(len, (column.head, *column.cells))) for column in columns]
     if sum(room) - 2 <= width:
         return replace(table, notes=tuple(wrapped(note, width) for note in table.notes)).text()
-    keys = _telling(table, room, width)
+    keys = len(columns) if sum(room[:-1]) <= width / 2 and not table.numeric[-1] else _telling(table, room, width)
     parts, used = [list(columns[:keys])], sum(room[:keys])
     for column, wide in zip(columns[keys:], room[keys:], strict=True):
         if used + wide - 2 > width and len(parts[-1]) > keys:

@@ -36,12 +36,10 @@ def cache_list(call: Call, cache_dir: o.CacheDir = None) -> Done:
     tables = [_table(title, entries, columns[title].split()) for title, entries in by_title.items() if entries]
     sizes = {what: readable_size(size) for what, size in store.sizes().items() if size}
     whole = readable_size(sum(store.sizes().values()))
-    parts: list[Table | str] = [f"{store.root}: {whole}"]
-    parts += [part for table in tables for part in (f"\n{table.title}", table)]
     if sizes:
-        parts += ["\nSizes", named_values(sizes, "Sizes")]
+        tables.append(named_values(sizes, "Sizes"))
     records = [entry.record for entries in by_title.values() for entry in entries]
-    return Done(result=records, parts=parts)
+    return Done(result=records, tables=[f"{store.root}: {whole}", *tables])
 
 
 def _table(title: str, entries: Sequence[Entry], names: Sequence[str]) -> Table:
@@ -103,5 +101,5 @@ def cache_prune(
     names = [entry.fingerprint for entry in removed]
     return Done(
         result={"removed": names, "bytes": freed, "dry_run": dry_run},
-        parts=[f"{'would remove' if dry_run else 'removed'} {line}"],
+        tables=[f"{'would remove' if dry_run else 'removed'} {line}"],
     )

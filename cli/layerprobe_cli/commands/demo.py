@@ -36,7 +36,7 @@ def demo(
     if files is not None:
         write_embedded(files)
         written = {name: str(files / name) for name in FILES}
-        return Done(result=written, parts=[named_values(written, "Files")])
+        return Done(result=written, tables=[named_values(written, "Files")])
     out.mkdir(parents=True, exist_ok=True)
     model = embedded_model("rtd")
     finding = lp.find(

@@ -52,7 +52,7 @@ def extract(
     }
     return Done(
         result={**summary, "notes": data.notes, "warnings": warnings},
-        parts=[named_values(summary, "Extraction")],
+        tables=[named_values(summary, "Extraction")],
         notes=data.notes,
         warnings=warnings,
     )

@@ -95,7 +95,7 @@ def _read(checkpoint: Resolved, source: o.Texts, data: Task | TextFile) -> Done:
     left_out = left_out_layers(checkpoint.label, checkpoint.pooling, *layers_read(curves)) if curves else ()
     return Done(
         result=curves,
-        parts=[curves_table(curves)] if curves else [],
+        tables=[curves_table(curves)] if curves else [],
         notes=data.notes,
         warnings=(*data.warnings, *left_out),
     )
