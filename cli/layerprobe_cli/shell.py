@@ -54,8 +54,8 @@ class Done:
     """The result of a command and how to show it."""
 
     result: Any
-    tables: Sequence[Table | str] | None = None
-    """What is printed of what is no `Shown`, one below the other; by default its own."""
+    tables: Sequence[Table | str] = ()
+    """What is printed of what is no `Shown`, one below the other."""
     as_json: Any = None
     """What --json prints in the place of the result."""
     warnings: Sequence[str] | None = None
@@ -188,8 +188,7 @@ class Call:
             elif isinstance(done.result, Shown):
                 typer.echo("\n\n".join(self.texts(done, written)))
             else:
-                tables = done.result.tables if done.tables is None else done.tables
-                echo("\n\n".join(self.text(table) for table in tables))
+                echo("\n\n".join(map(self.text, done.tables)))
         if problem is not None:
             raise problem
         if done.failed:

@@ -30,7 +30,7 @@ OVERHANG = 4
 """Characters by which the last label of its scale may be longer."""
 CHECKS = 2
 """Checks that are shown unless everything was asked for."""
-_ASCII = str.maketrans("■□●○─╌×≤−–…·✓✗", "#.*o--x<--~-yx")
+_ASCII = str.maketrans("■□●○─╌×−–…·✓✗", "#.*o--x--~-yx") | {ord("≤"): "<="}
 """What stands for a sign where an encoding lacks it."""
 
 NARROWEST = 20

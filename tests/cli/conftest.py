@@ -1,6 +1,8 @@
 import functools
 import json
 import random
+import re
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,10 +28,16 @@ class Outcome:
 
     @property
     def table(self) -> list[str]:
-        """The lines of stdout from the head of its first table on; the answer stands above it."""
-        lines = self.out.splitlines()
-        rule = next(number for number, line in enumerate(lines) if line and set(line) <= {"-", " "})
-        return lines[rule - 1 :]
+        """The head and the rows of the table of a result: what comes after the answer."""
+        return self.out.split("\n\n")[1].splitlines()
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """The words of the commands that come next."""
+        lines = self.out.replace(" \\\n", " ").splitlines()
+        return [
+            shlex.split(line)[1:] for line in re.findall(r"^\S.*?    (layerprobe .*)", "\n".join(lines), re.MULTILINE)
+        ]
 
     @property
     def error(self) -> str:

@@ -1,6 +1,5 @@
 import json
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from layerprobe.encoders.backends.choice import BackendSurvey
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json
-from layerprobe.results.terminal import spelled
+from layerprobe.results import words
 from layerprobe.stats.values import Floor
 from layerprobe.study.values import Finding, Weights
 from tests.few import few
@@ -80,17 +79,16 @@ def test_find_prints_the_answer_and_writes_its_page(found: tuple[Outcome, Path])
     done, folder = found
     finding = lp.load(folder / "finding.json")
     lines = done.out.splitlines()
-    assert len(lines) <= 26
-    assert lines[0] == spelled(f"{finding.kept} {finding.certainty}", None)
-    assert lines[1] == finding.blocks.text()
-    assert lines[3].split()[:5] == ["layer", "parameters", "CKA", "InfoNCE", "untrained"]
-    assert [line.split()[0] for line in lines[5:9]] == ["0", "1", "2", "3"]
-    flagged = [line.split()[0] for line in lines[5:9] if "keep" in re.split(r"[ ,]+", line)]
-    assert flagged == [str(finding.best_layer)]
-    said = (finding.drop_sentence, finding.expectation, " ".join(filter(None, (finding.spent, finding.doubt))), "Next:")
-    places = [lines.index(spelled(line, None)) for line in (*said, f"Report: {folder / 'report.html'}")]
-    assert places == sorted(places)
-    assert any(line.endswith(spelled(finding.proof_sentence, None)) for line in lines)
+    answer, table, last = done.out.split("\n\n")
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= max(80, len(f"Why: {folder / 'report.html'}"))
+    assert answer.startswith(words.headline(finding.conclusion))
+    assert table.split()[:3] == ["keep", "expected", "gain"]
+    rows = table.splitlines()[1:5]
+    assert [line.split()[0] for line in rows] == ["0", "1", "2", "3"]
+    assert [line.split()[0] for line in rows if line.endswith(("keep", "best guess"))] == [str(finding.best_layer)]
+    assert f"Why: {folder / 'report.html'}" in last
+    assert words.cost(finding.conclusion) in last
     assert (folder / "report.html").stat().st_size > 1_000_000
     cost = done.err.index("note: Fine-tuning electra (3 blocks) takes at most")
     assert cost < done.err.index("info: before fine-tuning: ")
@@ -116,22 +114,19 @@ def test_the_next_commands_write_the_model_that_was_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    lines = layerprobe(*command, pair[0], "-t", pairs_file, *QUICK).out.splitlines()
-    commands = [shlex.split(line)[1:] for line in lines[lines.index("Next:") + 1 :]]
-    if "ll 3 layers" in lines[0]:
-        assert commands.pop(0)[0] == "shrink"
+    done = layerprobe(*command, pair[0], "-t", pairs_file, *QUICK)
+    commands = {words[0]: words for words in done.commands}
+    kept = re.search(r"(\d) of 3 blocks|ll (3) blocks", done.out)
+    assert kept, done.out
+    if kept[2]:
+        assert "shrink" in commands
         names = names if "--final" in command else []
-    assert [name for name, *_ in commands] == names
-    if not commands:
-        return
-    for each in commands:
-        done = layerprobe(*each)
-        assert done.code == 0, done.err
-    assert f"{commands[-1][2]}" in done.out
-    config = json.loads((tmp_path / commands[-1][2] / "config.json").read_text())
-    kept = re.search(r"(?:[Ll]ayer (\d) of 3|[Aa]ll (3) layers)", lines[0])
-    assert kept, lines[0]
-    assert config["num_hidden_layers"] == int(kept[1] or kept[2])
+    assert [name for name in commands if name not in ("find", "shrink")] == names
+    for name in names:
+        exported = layerprobe(*commands[name])
+        assert exported.code == 0, exported.err
+        config = json.loads((tmp_path / commands[name][2] / "config.json").read_text())
+        assert config["num_hidden_layers"] == int(kept[1] or kept[2])
 
 
 def test_what_keeps_all_blocks_names_shrink(
@@ -142,30 +137,31 @@ def test_what_keeps_all_blocks_names_shrink(
     monkeypatch.setattr(lp, "find", lambda *_, **__: whole)
     done = layerprobe("find", pair[0], str(pairs_file), *QUICK, "--seeds", "2")
     assert done.code == 0, done.err
-    lines = done.out.splitlines()
-    (following,) = lines[lines.index("Next:") + 1 :]
-    assert shlex.split(following) == ["layerprobe", "shrink", str(pair[0]), "-t", str(pairs_file), "--tune"]
-    assert "Next:" not in layerprobe("find", pair[0], str(pairs_file), *QUICK, "--max-length", "16").out
-    planned = layerprobe(*shlex.split(following)[1:], "--size", "2", "--dry-run")
+    (following,) = done.commands
+    assert following == ["shrink", str(pair[0]), "-t", str(pairs_file), "--tune"]
+    assert not layerprobe("find", pair[0], str(pairs_file), *QUICK, "--max-length", "16").commands
+    planned = layerprobe(*following, "--size", "2", "--dry-run")
     assert planned.code == 0, planned.err
     on_floor = replace(whole, floor=Floor(value=99.0, by="always naming the largest class"))
     monkeypatch.setattr(lp, "find", lambda *_, **__: on_floor)
-    assert "Next:" not in layerprobe("find", pair[0], str(pairs_file), *QUICK).out
+    assert not layerprobe("find", pair[0], str(pairs_file), *QUICK).commands
 
 
 def test_find_prints_the_table_and_the_answer(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     command = ("find", pair[0], "-t", pairs_file, *QUICK)
     finding = from_json(Finding, layerprobe(*command, "--json").out)
-    lines = layerprobe(*command).out.splitlines()
-    assert lines[3].split()[:4] == ["layer", "parameters", "InfoNCE", "untrained"]
-    assert spelled(finding.kept.split(", ")[0], None) in lines[0]  # how fast it is differs from time to time
+    done = layerprobe(*command, "--wide")
+    head = done.out.split("\n\n")[1].split("\n")[0].split()
+    assert [name for name in head if name in ("keep", "parameters", "InfoNCE", "untrained")] == [
+        "keep",
+        "parameters",
+        "InfoNCE",
+        "untrained",
+    ]
+    assert done.out.startswith(words.headline(finding.conclusion))
     best = finding.best_layer
-    assert lines[11] == spelled(finding.untrained_sentence, None)
-    assert lines[12] == (
-        "The layer to keep is already the last one: `shrink` takes blocks out of a model that is good as a whole."
-        if best == 3
-        else f"Layer {best} was not compared with the last layer, 3, on the test split."
-    )
+    checks = [words.line(check, finding.conclusion)[0] for check in finding.conclusion.checks]
+    assert all(line in done.out for line in checks)
     tested = layerprobe(*command, "--against-last", "2", "--json").json["against_last"]
     assert (tested is None) == (best == 3)
 

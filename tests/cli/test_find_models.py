@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from layerprobe.files.serialisation import from_json
-from layerprobe.results.terminal import spelled
+from layerprobe.results import words
 from layerprobe.study.values import Finding
 
 from .conftest import QUICK, Layerprobe, Pair
@@ -21,20 +21,19 @@ def test_it_names_model_and_layer_and_what_comes_next(
     assert done.err.count("They share this budget") == 1
     result = from_json(Finding, layerprobe(*command, "--json").out)
     assert [each.model.name for each in result.models] == ["ours", str(pair[1])]
-    lines = done.out.splitlines()
-    assert lines[0].startswith(result.kept.split(":")[0])
-    assert lines[0].endswith(spelled(f" {result.certainty}", None))
-    assert lines[2].split()[:3] == ["model", "layer", "parameters"]
-    n_rows = sum(each.model.n_layers for each in result.models)
-    assert len([line for line in lines[4 : 4 + n_rows] if line.split()[0] in result.labels]) == n_rows
-    assert spelled(result.spent, None) in lines
-    (final,) = [line for line in lines if line.startswith("  layerprobe find ")]
-    assert final.split()[2:4] == [str(folder) for folder in pair]
-    assert final.endswith(" --final")
+    answer, table, last = done.out.split("\n\n")
+    assert answer.startswith(words.headline(result.conclusion))
+    rows = table.splitlines()
+    assert rows[0].split()[:3] == ["model", "keep", "expected"]
+    assert sum(line.split()[0] in result.labels for line in rows[1:]) == sum(
+        one.model.n_layers for one in result.models
+    )
+    assert words.cost(result.conclusion) in last
+    final = done.commands[0]
+    assert final[:3] == ["find", *map(str, pair)]
+    assert final[-1] == "--final"
     assert "--name" in final
-    text = page.read_text(encoding="utf-8")
-    assert result.kept.split(":")[0].split(",")[0] in text
-    assert "Expected score versus size" in text
+    assert words.headline(result.conclusion) in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
