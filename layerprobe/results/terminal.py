@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import re
 import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -340,7 +339,7 @@ def _grid(table: Table, width: int | None, *, colour: bool) -> str:
     out = io.StringIO()
     # wide enough for every line where none may be broken
     room = width or sum(3 + max(map(len, (column.head, *column.cells))) for column in columns)
-    about = {"width": room, "force_terminal": colour, "no_color": not colour}
+    about: dict[str, Any] = {"width": room, "force_terminal": colour, "no_color": not colour}
     console = Console(file=out, force_jupyter=False, legacy_windows=False, **about)
     console.print(grid)
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
