@@ -135,7 +135,7 @@ save_tiny("llama", out / "llama", tokenizer=tokenizer)
 """
 QUICK = "--epochs 1 --learning-rate 3e-4 --seeds 3"
 SHORT = "--epochs 1 --learning-rate 3e-4 --seeds 2"
-MEASURES = ("mutual-knn", "rsa", "procrustes", "svcca")
+MEASURES = ("mutual-knn", "procrustes", "svcca")
 LATER = {
     "regression": "values",
     "entities": "entities",
@@ -243,7 +243,7 @@ COMMANDS: dict[str, str] = {
     "extract-text": "extract OUT/llama --texts texts.txt",
     "metrics-text": "predict RTD --texts texts.txt --readings",
     "compare-text": "compare RTD MLM -t pairs-train.csv",
-    "compare-several-text": "compare RTD MLM OUT/modernbert --texts texts.txt --measure rsa",
+    "compare-several-text": "compare RTD MLM OUT/modernbert --texts texts.txt --measure procrustes",
     "predict-text": "predict RTD -r MLM -t pairs-train.csv",
     "probe-text": "probe RTD -t class-train.tsv",
     "score-text": "score RTD -t pairs-train.csv",

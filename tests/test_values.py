@@ -463,7 +463,11 @@ COMPARISON = Comparison(
 )
 # where in the comparison, what to write there, what to read
 EDITS: list[tuple[str, Any, str]] = [
-    ("map.measure.name", "rsaa", "expected a measure, one of cka, .*, got 'rsaa'; did you mean 'rsa'"),
+    (
+        "map.measure.name",
+        "procrustess",
+        "expected a measure, one of cka, .*, got 'procrustess'; did you mean 'procrustes'",
+    ),
     ("map.measure.name", None, "expected the name of a measure, got None"),
 ]
 

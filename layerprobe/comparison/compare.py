@@ -63,7 +63,7 @@ def compare(
             `layerprobe.comparison.arrays.as_layers`.
         reference: Likewise; arrays with arrays, or with embeddings of the same texts.
         texts: What models are compared on: texts, or a task; not for embeddings and arrays, which have theirs.
-        measure: By its name, such as rsa, or an instance; debiased linear CKA of raw features by default.
+        measure: By its name, such as svcca, or an instance; debiased linear CKA of raw features by default.
         alignment: As for `compare_all`; not for arrays, and so groups.
         intervals: Whether there are intervals and bands.
         groups: Which group each text is from, such as a document, if texts of one group are not independent.
@@ -205,7 +205,7 @@ def compare_all(
     Args:
         model: What `extract` returned for the model.
         references: What it returned for the references, with the same texts.
-        measure: By its name, such as rsa, or an instance; debiased linear CKA of raw features by default.
+        measure: By its name, such as svcca, or an instance; debiased linear CKA of raw features by default.
         alignment: same-index, relative-depth, best-match or previous-layer; same-index by default, or
             relative-depth where the depths differ.
         intervals: Whether there are intervals, bands and paired differences between references; they take time and

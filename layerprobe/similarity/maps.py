@@ -127,7 +127,7 @@ def measure_layers(
     """Compare every layer of one model with every layer of another by any measure but CKA, with errors of its curves.
 
     Each layer is read and prepared once. What was prepared of the reference stays in memory, that of the model is
-    made one layer at a time: per layer 16 n k bytes for neighbours, 4 n^2 for RSA, 8 n d for the others.
+    made one layer at a time: per layer 16 n k bytes for neighbours, 8 n d for the others.
 
     Args:
         model_layers: (n, d) embeddings of layers 0, 1, ... of the model, n >= 4; d may differ by layer.

@@ -9,7 +9,6 @@ MEASURES: Registry[type] = Registry(
     shipped={
         "cka": "layerprobe.similarity.measures.cka:CKA",
         "mutual-knn": "layerprobe.similarity.measures.neighbours:MutualKNN",
-        "rsa": "layerprobe.similarity.measures.rsa:RSA",
         "procrustes": "layerprobe.similarity.measures.procrustes:Procrustes",
         "svcca": "layerprobe.similarity.measures.cca:SVCCA",
     },

@@ -32,10 +32,9 @@ Invariance = Literal[
     "orthogonal",
     "invertible-linear",
     "row-scaling",
-    "row-shift",
 ]
 """What may be done to either layer: X + 1 c^T; aX with a > 0; features in another order; XQ with orthogonal Q; XA with
-invertible A; D X with positive diagonal D; X + r 1^T."""
+invertible A; D X with positive diagonal D."""
 ROTATIONS: frozenset[Invariance] = frozenset({"isotropic-scaling", "permutation", "orthogonal"})
 
 CHANCE = 0.05
@@ -156,8 +155,8 @@ def as_measure(measure: Measure | str | None) -> Measure:
     """Return a measure that was given by its name, as on the command line, or as an instance; by default of CKA.
 
     Examples:
-        >>> as_measure("rsa").name
-        'rsa'
+        >>> as_measure("svcca").name
+        'svcca'
     """
     if isinstance(measure, Measure):
         return measure

@@ -93,9 +93,12 @@ def test_help_names_every_measure(layerprobe: Layerprobe) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--measure", "rsa", "--neighbours", "10"), "expected no --neighbours with rsa"),
+        (("--measure", "procrustes", "--neighbours", "10"), "expected no --neighbours with procrustes"),
         (("--measure", "svcca", "--bandwidth", "1"), "expected no --bandwidth with svcca"),
-        (("--measure", "rsa", "--kernel", "linear", "--estimator", "biased"), "no --estimator, --kernel with rsa"),
+        (
+            ("--measure", "procrustes", "--kernel", "linear", "--estimator", "biased"),
+            "no --estimator, --kernel with procrustes",
+        ),
         (("--bandwidth", "1"), "expected no bandwidth with the linear kernel, got 1.0: use --kernel rbf"),
         (("--kernel", "rbf", "--neighbours", "3"), "expected no --neighbours with cka"),
     ],
@@ -133,7 +136,7 @@ def test_an_option_goes_to_those_of_several_measures_that_have_it(
 def test_an_option_that_none_of_several_measures_has_is_refused(
     layerprobe: Layerprobe, pair: Pair, pairs_file: Path
 ) -> None:
-    options = ("--measure", "rsa", "--measure", "cka", "--neighbours", "3")
+    options = ("--measure", "procrustes", "--measure", "cka", "--neighbours", "3")
     refused = layerprobe("compare", *pair, "-t", pairs_file, *options)
     assert refused.code == 2
-    assert "expected no --neighbours with rsa and cka" in " ".join(refused.err.split())
+    assert "expected no --neighbours with procrustes and cka" in " ".join(refused.err.split())

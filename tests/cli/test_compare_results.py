@@ -41,7 +41,7 @@ def test_what_goes_with_no_two_results_is_refused(
         ((file, pair[0]), "results are compared with results alone"),
         ((pair[0], file), "results are compared with results alone"),
         ((file,), "results are compared with results alone"),
-        ((file, file, "--measure", "rsa"), "expected no --measure with two saved results"),
+        ((file, file, "--measure", "procrustes"), "expected no --measure with two saved results"),
         ((file, file, "--map"), "expected no --map with two saved results"),
         ((file, other), "expected a result as JSON"),
         ((file, tmp_path / "none.json"), "No such file or directory"),

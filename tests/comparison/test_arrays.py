@@ -15,7 +15,7 @@ from layerprobe.comparison.arrays import as_layers
 from layerprobe.comparison.compare import compare
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.similarity.maps import layer_similarity
-from layerprobe.similarity.measures.rsa import RSA
+from layerprobe.similarity.measures.procrustes import Procrustes
 from layerprobe.similarity.registry import MEASURES
 
 RNG = np.random.default_rng(0)
@@ -36,13 +36,16 @@ def test_numbers_of_layers_are_kept(tmp_path: Path) -> None:
 
 
 def test_arrays_are_compared_samples_first() -> None:
-    values = compare(E, E, measure=RSA()).values
+    values = compare(E, E, measure=Procrustes()).values
     assert np.shape(values) == (12, 12)
-    assert values == compare([E[:, i] for i in range(12)], {f"l{i}": E[:, i] for i in range(12)}, measure=RSA()).values
+    assert (
+        values
+        == compare([E[:, i] for i in range(12)], {f"l{i}": E[:, i] for i in range(12)}, measure=Procrustes()).values
+    )
     turned = np.swapaxes(E, 0, 1)
     with pytest.raises(DataError, match=r"expected \(samples, layers, features\), got .* pass list\(array\)"):
         compare(turned, E)
-    assert compare(list(turned), E, measure=RSA()).values == values
+    assert compare(list(turned), E, measure=Procrustes()).values == values
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

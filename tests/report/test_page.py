@@ -17,7 +17,7 @@ from layerprobe.files.serialisation import from_json, to_dict
 from layerprobe.results import document
 from layerprobe.results.draw import figures
 from layerprobe.results.markup import element, escape, script_json
-from layerprobe.similarity.measures.rsa import RSA
+from layerprobe.similarity.measures.procrustes import Procrustes
 from layerprobe.study.values import Finding
 
 from .conftest import FINDINGS, Pair, found, rendered
@@ -124,8 +124,8 @@ def test_sources_say_every_convention(measured: Pair) -> None:
         "40 groups"
     )
     assert sources["Layers"] == "each layer with the reference's layer of the same index"
-    rsa = with_map(measured, measure=RSA(normalize="zscore"), uncertainty=None).comparisons.sources
-    assert rsa["Similarity"] == "RSA of z-scored features; standardised features; no intervals"
+    rsa = with_map(measured, measure=Procrustes(normalize="zscore"), uncertainty=None).comparisons.sources
+    assert rsa["Similarity"] == "Procrustes of z-scored features; standardised features; no intervals"
     kernel = dataclasses.replace(measured.comparison, map=rbf(measured.comparison.map, 0.5)).sources["Similarity"]
     assert "σ = 0.5 × the root of the median" in kernel
     assert "the median over 2048 texts" in kernel

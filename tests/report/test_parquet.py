@@ -15,11 +15,11 @@ from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.maps import measure_layers
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.measures.neighbours import MutualKNN
-from layerprobe.similarity.measures.rsa import RSA
+from layerprobe.similarity.measures.procrustes import Procrustes
 from layerprobe.similarity.values import Measure, SimilarityMap
 
 KNN = MutualKNN(neighbours=3)
-MEASURES = (CKA(), CKA(estimator="biased"), CKA(kernel="rbf", bandwidth_multiplier=1.0), KNN, RSA())
+MEASURES = (CKA(), CKA(estimator="biased"), CKA(kernel="rbf", bandwidth_multiplier=1.0), KNN, Procrustes())
 BERT = ModelDescription(
     name="bert",
     revision="0" * 40,

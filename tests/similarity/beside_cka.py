@@ -8,7 +8,6 @@ from layerprobe.similarity.maps import layer_similarity, measure_layers
 from layerprobe.similarity.measures.cca import SVCCA
 from layerprobe.similarity.measures.neighbours import MutualKNN
 from layerprobe.similarity.measures.procrustes import Procrustes
-from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.registry import MEASURES
 from layerprobe.similarity.values import LayerMeasure, Matrix, Normalize, measure_class
 
@@ -39,10 +38,6 @@ def mutual_knn(X: Any, Y: Any, *, neighbours: int = 10) -> float:
 
 def svcca(X: Any, Y: Any, *, variance: float = 0.99) -> float:
     return layer_similarity(X, Y, SVCCA(variance=variance))
-
-
-def rsa(X: Any, Y: Any) -> float:
-    return layer_similarity(X, Y, RSA())
 
 
 def procrustes(X: Any, Y: Any) -> float:

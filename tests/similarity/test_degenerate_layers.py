@@ -14,7 +14,7 @@ from layerprobe.similarity.checks import as_array
 from layerprobe.similarity.cka import cka_interval, estimate_cka, linear_cka
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.similarity.measures.cka import CKA
-from layerprobe.similarity.measures.rsa import RSA
+from layerprobe.similarity.measures.procrustes import Procrustes
 from layerprobe.similarity.values import Measure
 from tests.similarity.definitions import rbf_cka
 
@@ -138,7 +138,7 @@ def test_what_is_no_array_is_one_line_however_layers_are_given(what: str, make: 
     if what not in ("list", "dict"):  # which may be layers
         calls += [
             lambda: compare([odd], [X]),
-            lambda: compare([X], [odd], measure=RSA()),
+            lambda: compare([X], [odd], measure=Procrustes()),
             lambda: probe([odd], X[:, 0]),
         ]
         calls += [lambda: compare(odd, X)]
@@ -165,7 +165,7 @@ def test_masked_values_are_refused_however_layers_are_given(X: np.ndarray) -> No
         lambda: linear_cka(masked, X),
         lambda: estimate_cka([("a", [masked]), ("b", [X])]),
         lambda: compare([masked], [X]),
-        lambda: compare([masked], [X], measure=RSA()),
+        lambda: compare([masked], [X], measure=Procrustes()),
         lambda: diagnose(masked, name="a", norm="none"),
     ]
     for call in calls:
@@ -178,7 +178,7 @@ def test_arrays_are_compared_where_float64_is(X: np.ndarray, monkeypatch: pytest
     assert compare(X, X).values[0][0] == pytest.approx(1)
 
 
-@pytest.mark.parametrize("measure", [CKA(), RSA()], ids=lambda measure: measure.name)
+@pytest.mark.parametrize("measure", [CKA(), Procrustes()], ids=lambda measure: measure.name)
 def test_an_array_without_features_is_refused(measure: Measure, X: np.ndarray) -> None:
     with pytest.raises(DataError, match=r"has shape \(20,\), expected \(samples, layers, features\)"):
         compare(X[:, 0], X[:, 0], measure=measure)

@@ -78,7 +78,7 @@ def test_standard_errors_are_the_spread_over_samples(name: str) -> None:
 @pytest.mark.parametrize("n", [5, 9, 10, 30])
 def test_intervals_and_tests_have_the_degrees_of_freedom_of_their_groups(n: int) -> None:
     X, Y = pair(n, noise=2)
-    estimate = measure_layers(X, Y, measured("rsa"))
+    estimate = measure_layers(X, Y, measured("procrustes"))
     curve = estimate.curve("same-index")
     found, freedom = uncertainty(estimate), min(n, PARTS) - 1
     half = stats.t(freedom).isf(0.025) * np.sqrt(np.diag(found.covariance))
@@ -107,7 +107,7 @@ def test_ends_are_in_the_range_of_the_measure_and_around_the_values(name: str, n
 
 def test_an_end_beyond_the_range_is_cut_and_the_value_is_not() -> None:
     X, Y = pair(12, noise=0.3)
-    found = uncertainty(measure_layers(X, Y, measured("rsa")))
+    found = uncertainty(measure_layers(X, Y, measured("svcca")))
     assert 1.0 in found.upper
 
 
@@ -124,7 +124,7 @@ def test_four_texts_have_values_and_no_intervals(name: str) -> None:
 
 
 def test_no_intervals_were_asked_for() -> None:
-    assert_no_errors(measure_layers(*pair(30), measured("rsa"), level=None))
+    assert_no_errors(measure_layers(*pair(30), measured("procrustes"), level=None))
 
 
 @pytest.mark.parametrize("n_groups", [4, 5, 9, 10])
@@ -142,13 +142,13 @@ def test_groups_are_the_units(n_groups: int) -> None:
 
 def test_there_is_a_document_for_every_text() -> None:
     with pytest.raises(DataError, match="expected a group for each of 30 samples, got an array of shape"):
-        measure_layers(*pair(30), measured("rsa"), groups=np.arange(29))
+        measure_layers(*pair(30), measured("procrustes"), groups=np.arange(29))
 
 
 def test_one_document_that_holds_most_texts_leaves_no_intervals() -> None:
     groups = np.array([0] * 26 + [1, 2, 3, 4])
     assert_no_errors(measure_layers(*pair(30), measured("mutual-knn"), groups=groups))
-    assert uncertainty(measure_layers(*pair(30), measured("rsa"), groups=groups))
+    assert uncertainty(measure_layers(*pair(30), measured("procrustes"), groups=groups))
 
 
 @pytest.mark.parametrize("name", NEIGHBOUR_MEASURES)
@@ -179,25 +179,25 @@ def test_canonical_correlations_that_are_one_without_a_group_leave_no_intervals(
 def test_a_model_without_layers_is_refused() -> None:
     X, _ = pair(30)
     with pytest.raises(DataError, match="bert has no layers, expected at least one"):
-        measure_layers([], X, measured("rsa"), model_name="bert")
+        measure_layers([], X, measured("procrustes"), model_name="bert")
     with pytest.raises(DataError, match="bert has no layers, expected at least one"):
-        measure_layers(X, [], measured("rsa"), reference_name="bert")
+        measure_layers(X, [], measured("procrustes"), reference_name="bert")
 
 
 def test_all_that_is_done_is_told() -> None:
     reports: list[tuple[str, int, int]] = []
     with settings(progress=lambda *report: reports.append(report)):
-        measure_layers(*pair(30), measured("rsa")).curve("same-index")
+        measure_layers(*pair(30), measured("procrustes")).curve("same-index")
     assert reports[-1] == ("estimating errors", 4, 4)
     reports.clear()
     with settings(progress=lambda *report: reports.append(report)):
-        measure_layers(*pair(4), measured("rsa"))
+        measure_layers(*pair(4), measured("procrustes"))
     assert reports[-1] == ("comparing layers", 1, 1)
 
 
 @pytest.mark.parametrize(("n", "parts"), [(43, 10), (7, 7)])
 def test_every_sample_is_left_out_once(n: int, parts: int) -> None:
-    kept = np.array(measure_layers(*pair(n), measured("rsa")).remaining)
+    kept = np.array(measure_layers(*pair(n), measured("procrustes")).remaining)
     assert kept.shape == (parts, n)
     np.testing.assert_array_equal((~kept).sum(axis=0), 1)
     assert np.ptp(kept.sum(axis=1)) <= 1

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.similarity.measures.cca import principal_subspace
-from tests.similarity.beside_cka import mutual_knn, procrustes, rsa, svcca
+from tests.similarity.beside_cka import mutual_knn, procrustes, svcca
 
 Array = NDArray[np.float64]
 Case = tuple[Array, Array, dict[str, float]]
@@ -48,11 +48,6 @@ def test_procrustes_agrees_with_five_peers(case: Case) -> None:
     np.testing.assert_allclose(2 - 2 * value, peers["ReSi Procrustes (centred+normalised)"] ** 2, rtol=0, atol=1e-10)
     np.testing.assert_allclose(2 - 2 * value, peers["sim_metric procrustes (centred, unit norm)"], rtol=0, atol=1e-10)
     np.testing.assert_allclose(value, peers["rsatoolbox bures"], rtol=0, atol=1e-6)  # roots of Gram matrices
-
-
-def test_rsa_agrees_with_resi(case: Case) -> None:
-    X, Y, peers = case
-    np.testing.assert_allclose(rsa(X, Y), peers["ReSi RSA corr/spearman"], rtol=0, atol=1e-10)
 
 
 def test_mutual_knn_agrees_with_platonic_on_unit_rows(case: Case) -> None:

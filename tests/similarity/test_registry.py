@@ -70,9 +70,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     ({"name": "cka", "kernel": "cosine"}, 'expected kernel to be one of linear, rbf, got "cosine"'),
     ({"name": "cka", "estimator": "unbiased"}, 'expected estimator to be one of debiased, biased, got "unbiased"'),
-    ({"name": "rsa", "kernel": "rbf", "estimator": "biased"}, "unknown key kernel, estimator, expected normalize"),
-    ({"name": "rsa", "range": 3}, "unknown key range, expected normalize"),
-    ({"name": "rsaa"}, "expected a measure, one of cka, .*, got 'rsaa'; did you mean 'rsa'"),
+    (
+        {"name": "procrustes", "kernel": "rbf", "estimator": "biased"},
+        "unknown key kernel, estimator, expected normalize",
+    ),
+    ({"name": "procrustes", "range": 3}, "unknown key range, expected normalize"),
+    ({"name": "procrustess"}, "expected a measure, one of cka, .*, got 'procrustess'; did you mean 'procrustes'"),
 ]
 
 
@@ -85,9 +88,9 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> N
 def test_what_another_package_registers_is_a_measure_of_that_name(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    source = "from layerprobe.similarity.measures.rsa import RSA\nclass Toy: name = 'toy'"
-    install(monkeypatch, tmp_path, MEASURES, source, {"toy": "Toy", "other": "RSA"})
-    for name, kind in (("toy", "toy_plugin:Toy"), ("other", "layerprobe.similarity.measures.rsa:RSA")):
+    source = "from layerprobe.similarity.measures.procrustes import Procrustes\nclass Toy: name = 'toy'"
+    install(monkeypatch, tmp_path, MEASURES, source, {"toy": "Toy", "other": "Procrustes"})
+    for name, kind in (("toy", "toy_plugin:Toy"), ("other", "layerprobe.similarity.measures.procrustes:Procrustes")):
         with pytest.raises(DataError, match=f"expected {kind} to be a Measure with the name '{name}'"):
             measure_class(name)
     monkeypatch.undo()
@@ -103,7 +106,7 @@ def test_a_measure_is_named_in_its_module_and_its_row_alone() -> None:
         for file in FILES
         if named.search(text := file.read_text("utf-8")) and any(map(named.search, _said(ast.parse(text))))
     }
-    modules = {f"layerprobe/similarity/measures/{name}.py" for name in ("cca", "neighbours", "procrustes", "rsa")}
+    modules = {f"layerprobe/similarity/measures/{name}.py" for name in ("cca", "neighbours", "procrustes")}
     assert places == {"layerprobe/similarity/registry.py", *modules}
 
 

@@ -31,7 +31,7 @@ from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import zero_shot
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.measures.cka import CKA
-from layerprobe.similarity.measures.rsa import RSA
+from layerprobe.similarity.measures.procrustes import Procrustes
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
 from layerprobe.store.store import Store
 from layerprobe.study.find import find
@@ -406,7 +406,7 @@ def test_a_model_is_compared_with_itself_a_layer_apart(embedded: dict[str, Embed
     assert list(between.changes) == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("name", ["mutual-knn", "rsa", "procrustes"])
+@pytest.mark.parametrize("name", ["mutual-knn", "procrustes"])
 def test_other_measures_have_maps_and_curves(embedded: dict[str, Embeddings], name: str) -> None:
     measure = measured(name, neighbours=3)
     comparisons = compare_all(embedded["electra"], [embedded["bert"], embedded["deep"]], measure=measure)
@@ -446,7 +446,7 @@ def test_groups_are_the_units_of_intervals(embedded: dict[str, Embeddings]) -> N
     assert by_hand.map.uncertainty is not None
     np.testing.assert_allclose(by_hand.map.uncertainty.standard_errors, errors.standard_errors, rtol=1e-4)
     assert any("groups are few" in warning for warning in comparison.warnings)
-    measure = RSA()
+    measure = Procrustes()
     assert any("groups are few" in w for w in compare(*pair, measure=measure, groups=groups).warnings)
     with pytest.raises(DataError, match="expected a group for every text, got none for"):
         compare(*pair, groups={texts[0]: "a"})
@@ -606,7 +606,7 @@ def test_what_speaks_against_a_prediction_is_a_caution() -> None:
     assert "the flagged layer 3 scores 60.0 and the recommended layer 2 50.0 (validation Spearman x 100)" in caution
     for prediction, labelled in (drop, hardly), (drop, before), (drop, None), (none, ahead):
         assert drop_cautions(dropping, prediction, labelled) == ()
-    other = dataclasses.replace(dropping, map=dataclasses.replace(dropping.map, measure=RSA()))
+    other = dataclasses.replace(dropping, map=dataclasses.replace(dropping.map, measure=Procrustes()))
     by_rsa, by_rank = (predict_drop(other, rule=rule, curves=RANKS) for rule in (PLATEAU, WORDLESS_RULE))
     assert (by_rsa.record, drop.record is None, by_rank.record is None) == (None, False, False)
     (caution,) = drop_cautions(other, by_rsa)
