@@ -5,7 +5,6 @@ import errno
 import functools
 import hashlib
 import os
-import re
 import secrets
 import shutil
 import stat
@@ -102,20 +101,6 @@ def tree_bytes(folder: Path) -> int:
             with contextlib.suppress(FileNotFoundError):  # as of a temporary file of a process that is writing
                 size += os.lstat(os.path.join(name, file)).st_size  # noqa: PTH118 - of any name
     return size
-
-
-def read_size(text: int | str) -> int:
-    """Return the bytes that 1048576, 500 MB or 2 GiB names; raise DataError if it is no size.
-
-    Examples:
-        >>> read_size("1.5 KiB"), read_size("2 MB")
-        (1536, 2000000)
-    """
-    units = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4, "KI": 2**10, "MI": 2**20, "GI": 2**30}
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?\s*", str(text).upper())
-    if match is None or match[2] not in units:
-        raise DataError(f"expected a size such as 500 MB or 2 GiB, got {text!r}")
-    return int(float(match[1]) * units[match[2]])
 
 
 def make_directory(path: Path) -> None:

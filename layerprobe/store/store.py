@@ -28,7 +28,6 @@ from layerprobe.files.atomic import (
     inside,
     locked,
     make_directory,
-    read_size,
     readable_size,
     store_errors,
     tree_bytes,
@@ -165,7 +164,11 @@ class Store:
 
     def __init__(self, root: str | Path | None = None, *, rows_per_shard: int | None = None) -> None:
         # absolute: what is read later is found after a change of the working directory, too
-        self.root = from_home(root or os.environ.get("LAYERPROBE_CACHE") or _usual_root()).absolute()
+        root = root or os.environ.get("LAYERPROBE_CACHE")
+        try:
+            self.root = from_home(root or user_cache_path("layerprobe", appauthor=False)).absolute()
+        except RuntimeError as error:
+            raise StoreError(f"{error}: {another_folder()}") from error
         self._rows_per_shard = rows_per_shard
 
     # ---- embeddings ---------------------------------------------------------------------------------------
@@ -264,7 +267,6 @@ class Store:
         partial_only: bool = False,
         fingerprint: str | None = None,
         model: str | None = None,
-        larger_than: int | str | None = None,
         runs: bool = False,
         everything: bool = False,
         dry_run: bool = False,
@@ -278,7 +280,6 @@ class Store:
             partial_only: They are not finished.
             fingerprint: This one.
             model: Of models whose name has this in it.
-            larger_than: Bytes that they take at least, or a text such as 500 MB.
             runs: Fine-tuning runs, too, with the weights that they kept.
             everything: All of them, and cached results; no other condition can be given.
             dry_run: Only return what would go.
@@ -286,11 +287,10 @@ class Store:
         Returns:
             What was removed, or would be, and how many bytes that frees, cached results among them.
         """
-        conditions = (older_than_days, fingerprint, model, larger_than, partial_only or None)
+        conditions = (older_than_days, fingerprint, model, partial_only or None)
         if everything == any(condition is not None for condition in conditions):
-            raise DataError("expected an age, a size, a model, partial entries, a fingerprint, or everything alone")
+            raise DataError("expected an age, a model, partial entries, a fingerprint, or everything alone")
         before = math.inf if older_than_days is None else time.time() - older_than_days * DAY
-        least = 0 if larger_than is None else read_size(larger_than)
         of_runs = [entry for entry in self.runs() if fingerprint in (None, entry.fingerprint)] if runs else []
         named = fingerprint is not None and bool(of_runs)
         entries = of_runs + ([] if named else [*map(entry_of, self._directories(fingerprint))])
@@ -298,7 +298,6 @@ class Store:
             entry
             for entry in entries
             if entry.modified < before
-            and entry.bytes >= least
             and (model or "") in entry.model
             and (entry.state == "partial" or not partial_only)
         ]
@@ -417,13 +416,6 @@ def cache(cache_dir: str | Path | None = None) -> Store:
         cache_dir: The folder; by default `LAYERPROBE_CACHE`, or a folder of layerprobe in the user's cache.
     """
     return Store(cache_dir)
-
-
-def _usual_root() -> Path:
-    try:
-        return user_cache_path("layerprobe", appauthor=False)
-    except RuntimeError as error:
-        raise StoreError(f"{error}: {another_folder()}") from error
 
 
 def _is_result(path: Path) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layerprobe.files.atomic import read_size, readable_size
+from layerprobe.files.atomic import readable_size
 from layerprobe.results.table import Column, Table, named_values
 from layerprobe_cli import options as o
 from layerprobe_cli.shell import Call, Done
@@ -54,42 +54,37 @@ def cache_prune(
     fingerprint: Annotated[str | None, {"argument": True}] = None,
     older_than: Annotated[float | None, {"metavar": "DAYS", "min": 0}] = None,
     model: str | None = None,
-    larger_than: Annotated[str | None, {"metavar": "SIZE", "callback": o.checked(read_size)}] = None,
     partial: bool = False,
     runs: bool = False,
     everything: Annotated[bool, {"flags": ("--all",)}] = False,
     dry_run: bool = False,
     cache_dir: o.CacheDir = None,
 ) -> Done:
-    """Remove extractions, and with --runs fine-tuning runs: one, old or large ones, those of a model, or all.
+    """Remove extractions, and with --runs fine-tuning runs: one, old ones, those of a model, or all.
 
     Example:  [bold]layerprobe cache prune --older-than 30 --dry-run[/bold]
 
-    Example:  [bold]layerprobe cache prune --runs --model electra --larger-than 500MB[/bold]
+    Example:  [bold]layerprobe cache prune --runs --model electra[/bold]
 
     Args:
         fingerprint: One extraction, or with --runs the runs of a model on a task.
         older_than: Unchanged for this many days.
         model: Of models whose name has this in it.
-        larger_than: Of this size at least, such as 500MB or 2GiB.
         partial: Only unfinished ones, and half-written results that killed processes left.
         runs: Fine-tuning runs, too, which cost time to make again.
         everything: All of them, and cached results.
     """
     from layerprobe.store.store import Store
 
-    conditions = (fingerprint, older_than, model, larger_than, partial or None)
+    conditions = (fingerprint, older_than, model, partial or None)
     if everything == any(condition is not None for condition in conditions):
-        raise typer.BadParameter(
-            "expected a fingerprint, --older-than, --model, --larger-than or --partial, or --all alone"
-        )
+        raise typer.BadParameter("expected a fingerprint, --older-than, --model or --partial, or --all alone")
     store = Store(cache_dir)
     removed, freed = store.prune(
         older_than_days=older_than,
         partial_only=partial,
         fingerprint=None if fingerprint is None else store.entry(fingerprint, runs=runs).fingerprint,
         model=model,
-        larger_than=larger_than,
         runs=runs,
         everything=everything,
         dry_run=dry_run,
