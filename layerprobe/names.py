@@ -178,3 +178,13 @@ def nearest(name: str, names: Iterable[str]) -> str:
     lower = {candidate.lower(): candidate for candidate in names}
     near = difflib.get_close_matches(str(name)[:80].lower(), lower, n=1)
     return f"; did you mean {lower[near[0]]!r}?" if near else ""
+
+
+def without_password(text: str) -> str:
+    """Return a text without the user and the password of its addresses.
+
+    Examples:
+        >>> without_password("cannot reach https://me:secret@hub.example/api")
+        'cannot reach https://hub.example/api'
+    """
+    return re.sub(r"(?<=://)[^/?#\s]*@", "", text)

@@ -128,7 +128,8 @@ def truncated_configs(config: PreTrainedConfig, layer: int) -> Iterator[PreTrain
     What the class refuses is left out; if it refuses all, what it says of the first is raised.
     """
     check_supported(config)
-    check_layer(config, layer)
+    if not 0 <= layer <= count_blocks(config):
+        raise ModelError(f"expected a layer from 0 to {count_blocks(config)}, got {layer}")
     n_blocks, settings = count_blocks(config), config.to_dict()
     # which layers a vision model hands to a detector, by their numbers; the model itself reads none of it
     settings = {name: value for name, value in settings.items() if name not in _BACKBONE}
@@ -203,12 +204,6 @@ def _of_blocks(value: Any, blocks: Sequence[int], n_blocks: int) -> Any:
             chosen = [(place, *by_block[i]) for place, i in enumerate(blocks) if i in by_block]
             return {kind(place): entry for place, kind, entry in chosen}
     return None
-
-
-def check_layer(config: PreTrainedConfig, layer: int) -> None:
-    """Raise ModelError if the model has no layer `layer`."""
-    if not 0 <= layer <= count_blocks(config):
-        raise ModelError(f"expected a layer from 0 to {count_blocks(config)}, got {layer}")
 
 
 def declared_dtype(config: PreTrainedConfig) -> str:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel
 
-from layerprobe.encoders.architecture import check_layer, count_weights, refusal, truncated_configs
+from layerprobe.encoders.architecture import count_weights, refusal, truncated_configs
 from layerprobe.encoders.batching import (
     Batch,
     TokenizedTexts,
@@ -213,7 +213,6 @@ class TruncatedEncoder(nn.Module):
 
     def __init__(self, encoder: Encoder, layer: int, *, share: bool = False, every: bool = False) -> None:
         super().__init__()
-        check_layer(encoder.model.config, layer)
         self.layer = layer
         self.layers = tuple(range(layer + 1)) if every else (layer,)
         self.name = encoder.description.name

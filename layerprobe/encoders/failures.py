@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from layerprobe.errors import LayerProbeError, ModelError
-from layerprobe.files.network import without_password
+from layerprobe.names import without_password
 
 # What failed allocations say that are no torch.OutOfMemoryError: of a CPU, of CUDA outside torch's allocator, of MPS.
 _NO_MEMORY = (

@@ -14,10 +14,10 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from layerprobe.encoders.adapters import unwrapped
 from layerprobe.encoders.architecture import empty_model, has_encoder_alone, known_class
-from layerprobe.encoders.batching import Batch, difference, pool
+from layerprobe.encoders.batching import Batch, difference
 from layerprobe.encoders.encoder import PROBE_TEXTS, reads_token_types
 from layerprobe.encoders.failures import first_sentence, model_errors
-from layerprobe.encoders.recipe import Recipe, plain_tokens
+from layerprobe.encoders.recipe import plain_tokens
 from layerprobe.encoders.stack import place_like
 from layerprobe.encoders.vision import is_image_processor, probe_images
 from layerprobe.errors import ModelError
@@ -28,8 +28,6 @@ COPY_TOLERANCE = 1e-5
 
 _MANY_TOKENS = 160
 """Of the longest text that a loaded model is compared on: more than most windows of attention."""
-_SAME_POOLING = 0.999
-"""Least cosine of embeddings that are pooled in one way."""
 _UNSAID = ("_name_or_path", "transformers_version", "dtype", "architectures")
 """Of a configuration, what no number depends on."""
 
@@ -140,31 +138,11 @@ def check_copy(given: LoadedModel, fresh: PreTrainedModel, batches: Sequence[Bat
     return _rough_digest(expected, part.get("attention_mask"))
 
 
-@torch.no_grad()
-def check_around(given: Any, tokenizer: Any, recipe: Recipe | None, batch: Batch, *, name: str) -> str:
-    """Return a digest of what a tokenizer makes of texts: its class may do more than its rules say.
-
-    Raises:
-        ModelError: If the modules of a `SentenceTransformer` make other tokens, or pool otherwise than they say.
-    """
+def ids_digest(given: Any, tokenizer: Any, *, name: str) -> str:
+    """Return a digest of what a tokenizer makes of texts: its class may do more than its rules say."""
     with model_errors(name, "tokenizing"):
         cut = {"truncation": True, "max_length": getattr(given, "max_seq_length", None)}
         ids = [list(tokenizer(text, **cut)["input_ids"]) for text in PROBE_TEXTS]
-    if recipe is not None:
-        preprocess, other = getattr(given, "preprocess", None) or given.tokenize, ""
-        with model_errors(name, "a forward pass"), _restored(given):
-            if ids != [preprocess([text])["input_ids"][0].tolist() for text in PROBE_TEXTS]:
-                other = "tokenizes"
-            elif not recipe.left_out:
-                made = given.train(False)(dict(batch))
-                pooled = pool(made["token_embeddings"], batch["attention_mask"], recipe.pooling)
-                cosines = nn.functional.cosine_similarity(made["sentence_embedding"].float(), pooled)
-                other = "pools" if cosines.min() < _SAME_POOLING else ""
-        if other:
-            raise ModelError(
-                f"the loaded model {name} {other} otherwise than its configuration says: expected modules of "
-                "sentence-transformers without patches or hooks"
-            )
     return hashlib.sha256(repr(ids).encode()).hexdigest()[:8]
 
 

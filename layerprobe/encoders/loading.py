@@ -45,10 +45,10 @@ from layerprobe.encoders.failures import class_names, first_sentence, model_erro
 from layerprobe.encoders.in_memory import (
     LoadedModel,
     batches_for,
-    check_around,
     check_copy,
     content_digest,
     copy_of,
+    ids_digest,
     is_loaded,
     parts_of,
 )
@@ -73,8 +73,7 @@ from layerprobe.files.atomic import from_home, known_sha256, readable_size, sha2
 from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.files.images import Modality, Readable, pillow
 from layerprobe.files.inputs import DATA, is_path, similar_file
-from layerprobe.files.network import hub_offline, without_password
-from layerprobe.names import is_generic, short_name
+from layerprobe.names import is_generic, short_name, without_password
 from layerprobe.process import MAKING_MODELS, silence_if, use_one_thread_if_forked, while_needed
 from layerprobe.rng import drawing, plain_torch
 
@@ -91,8 +90,6 @@ IN_MEMORY = "(in memory)"
 """The source of a model that was given loaded; no folder and no hub id is called so."""
 TOWERS: dict[str, Modality] = {":text": "text", ":image": "image"}
 """What the name of a model with two towers can end in."""
-_BAD_ANSWERS = {"FileMetadataError", "HfHubHTTPError", "JSONDecodeError", "TooManyRedirects", "UnicodeDecodeError"}
-"""What comes of a Hub out of order, or of something else, such as the page of a network that asks to log in."""
 NO_NETWORK = {"ConnectError", "ConnectionError", "LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectTimeout"}
 
 
@@ -291,7 +288,7 @@ def _resolved(model: Model, reads: Modality | None) -> Resolved:
     if is_loaded(model.name):
         resolved = _resolved_in_memory(model)
     elif isinstance(model.name, str):
-        resolved = _resolved_or_downloaded(model, reads)
+        resolved = _resolved_by_name(model, reads)
     else:
         raise ModelError(
             "expected the name of a model, a folder, a Model, (model, tokenizer) or a SentenceTransformer whose first "
@@ -299,22 +296,6 @@ def _resolved(model: Model, reads: Modality | None) -> Resolved:
         )
     resolved = resolved if model.tokens is None else resolved.of_tokens(model.tokens)
     return resolved if model.blocks is None else resolved.of_blocks(model.blocks)
-
-
-def _resolved_or_downloaded(model: Model, read_as: Modality | None) -> Resolved:
-    """Resolve a model; one of a hub that answers badly is taken from what was downloaded before, if that is whole."""
-    source, revision = split_name(model.full_name)
-    on_hub = not Path(source).is_dir()
-    if on_hub and is_path(source):
-        raise ModelError(_explanation(model.full_name, FileNotFoundError()))
-    try:
-        return _resolved_by_name(model, read_as)
-    except ModelError as error:
-        if on_hub and _config_in_cache(source, revision) is not None and class_names(error) & _BAD_ANSWERS:
-            logger.warning("the Hub answers badly (%s): taking what was downloaded before", first_sentence(error))
-            with contextlib.suppress(ModelError), hub_offline():
-                return _resolved_by_name(model, read_as)
-        raise
 
 
 def _named_types(value: object) -> str:
@@ -331,6 +312,8 @@ def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
     tower = next((tower for ending, tower in TOWERS.items() if name.endswith(ending)), None)
     source, revision = split_name(name)
     root, is_folder = source, Path(source).is_dir()
+    if not is_folder and is_path(source):
+        raise ModelError(_explanation(name, FileNotFoundError()))
     with one_line_errors(name), quiet_transformers(), silence_if(trust_remote_code):
         # the configuration of transformers 5.23 does not say its commit; the hub's cache has a folder for every one
         if is_folder:
@@ -389,7 +372,7 @@ def _with_adapter(model: Model, root: str, folder: Path, adapted: tuple[str, str
     """Return the model that the adapter in a folder is of, which the folder says how to read as far as it says so."""
     name, revision = adapted
     try:
-        bare = _resolved_or_downloaded(replace(model, name=name, revision=revision, display_name=None), "text")
+        bare = _resolved_by_name(replace(model, name=name, revision=revision, display_name=None), "text")
     except ModelError as error:
         raise ModelError(f"{folder} holds an adapter of {name}: {error}") from error
     tokenizer, recipe = bare.tokenizer, bare.recipe
@@ -524,7 +507,7 @@ def _resolved_in_memory(asked: Model) -> Resolved:
     behaviour, recipe = check_copy(asked.name, fresh, batches, name=name), Recipe()
     if reads == "text":
         configured = None if isinstance(asked.name, tuple) else loaded_recipe(asked.name)
-        behaviour += check_around(asked.name, tokenizer, configured, batches[-1], name=name)
+        behaviour += ids_digest(asked.name, tokenizer, name=name)
         default = tried_recipe(lambda: fresh)
         place = tokenizer.name_or_path
         settings = _beside(place, {"revision": None}, TOKENIZER_SETTINGS) if place else None
@@ -909,7 +892,10 @@ def _explanation(name: str, error: BaseException) -> str:
             reason = f"what answers at {address} is not the hub (a proxy, or a page that asks to log in)"
         return f"{source} is not in the local hub cache and {reason}: connect once, or give a local folder"
     elif "HfHubHTTPError" in kinds:
-        return f"{source} cannot be loaded: {first_sentence(error)}: try again later, or give a local folder"
+        return (
+            f"{source} cannot be loaded: {first_sentence(error)}: try again later, or set HF_HUB_OFFLINE=1, which "
+            "takes what was downloaded before"
+        )
     if "UnpicklingError" in kinds:
         return f"the weights of {name} are not loaded: the file holds more than tensors, or is damaged"
     if "trust_remote_code" in str(error):

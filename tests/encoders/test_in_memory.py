@@ -177,29 +177,6 @@ def test_a_module_of_sentence_transformers_that_reads_otherwise_is_one_line(tmp_
         layers(model, tmp_path)
 
 
-def tokenize_otherwise(model: Any) -> None:
-    usual = model[0].preprocess
-    model[0].preprocess = lambda texts, *args, **more: usual(["a " + text for text in texts], *args, **more)
-
-
-def pool_otherwise(model: Any) -> None:
-    usual = model[1].forward
-    model[1].forward = lambda features, **more: (
-        made := usual(features, **more),
-        made.update(sentence_embedding=made["sentence_embedding"].flip(1)),
-    )[0]
-
-
-@pytest.mark.parametrize(("change", "word"), [(tokenize_otherwise, "tokenizes"), (pool_otherwise, "pools")])
-def test_what_is_around_a_model_of_sentence_transformers_is_looked_at(change: Any, word: str, tmp_path: Path) -> None:
-    module = Transformer(str(save_tiny("bert", tmp_path / "model")))
-    model = SentenceTransformer(modules=[module, Pooling(module.get_embedding_dimension())], device="cpu")
-    layers(model, tmp_path)
-    change(model)
-    with pytest.raises(ModelError, match=f"{word} otherwise than its configuration says"):
-        layers(model, tmp_path)
-
-
 def test_long_texts_that_are_read_otherwise_are_one_line(tmp_path: Path) -> None:
     model, tokenizer = loaded(Path(save_tiny("bert", tmp_path / "model")))
     words = model.embeddings.word_embeddings
