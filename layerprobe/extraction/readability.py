@@ -1,6 +1,5 @@
 """Checks how a model's tokenizer reads texts before they are embedded. Loads no weights."""
 
-import collections
 import functools
 import itertools
 import math
@@ -17,7 +16,7 @@ from layerprobe.errors import option, unreliable
 from layerprobe.files.images import captions_of, readable_as
 from layerprobe.names import counted, short_name
 from layerprobe.stats.sentences import missing_sentence
-from layerprobe.tasks.quality import MANY_TOKENS, ONE_WORD, DataQuality, task_quality, text_quality
+from layerprobe.tasks.quality import MANY_TOKENS, DataQuality, task_quality, text_quality
 from layerprobe.tasks.values import Task, TextSplit
 
 LOOKED_AT = 2000
@@ -110,12 +109,9 @@ def with_tokens(
     encoded = tokenizer(
         texts, add_special_tokens=False, truncation=False, return_offsets_mapping=offsets, verbose=False
     )
-    unknown, (is_byte, has_words) = tokenizer.unk_token_id, _vocabulary(tokenizer)
-    n_tokens = n_bytes = n_characters = n_lost = 0
+    unknown, n_characters, n_lost = tokenizer.unk_token_id, 0, 0
     for row, text in enumerate(texts):
         ids = encoded["input_ids"][row]
-        n_tokens += len(ids)
-        n_bytes += sum(token in is_byte for token in ids) if is_byte else 0
         characters = _visible(text)
         n_characters += characters
         if offsets:
@@ -125,36 +121,33 @@ def with_tokens(
             n_lost += round(characters * sum(token == unknown for token in ids) / len(ids))
     by_text = [len(ids) + tokenizer.num_special_tokens_to_add() for ids in encoded["input_ids"]]
     n_cut = sum(length > limit and text not in windowed for length, text in zip(by_text, texts, strict=True))
-    tokens_per_letter, same_words, example = _words(tokenizer, texts) if has_words else (0.0, 0.0, ())
+    tokens_per_letter, example = _words(tokenizer, texts) if _has_words(tokenizer) else (0.0, ())
     missing = missing_share(tokenizer, texts)
     sizes = (len(tokenizer.get_vocab()), tokenizer.whole.get_vocab_size()) if missing > FEW_MISSING else None
     return replace(
         quality,
         model=model,
         tokens_per_letter=tokens_per_letter,
-        same_words=same_words,
         example=example,
         missing="" if sizes is None else f"of {counted(len(texts), 'text')}, {missing_sentence(missing, sizes)}",
         unknown_characters=n_lost / max(1, n_characters),
-        byte_tokens=n_bytes / max(1, n_tokens),
         limit=limit,
         truncated=n_cut / max(1, len(texts)),
     )
 
 
 @functools.lru_cache(maxsize=2)
-def _vocabulary(tokenizer: Any) -> tuple[frozenset[int], bool]:
-    """Return the ids of single bytes, and whether most tokens of a vocabulary have several letters."""
+def _has_words(tokenizer: Any) -> bool:
+    """Return whether most tokens of a vocabulary have several letters."""
     if len(tokenizer) > MOST_TOKENS:
-        return frozenset(), False
-    tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
-    is_byte, special = {i for i, token in enumerate(tokens) if _BYTE.match(token)}, {*tokenizer.all_special_tokens}
-    words = [token for i, token in enumerate(tokens) if i not in is_byte and token not in special]
-    return frozenset(is_byte), sum(len(_MARKS.sub("", token)) > 1 for token in words) > len(words) / 2
+        return False
+    tokens = {*map(str, tokenizer.convert_ids_to_tokens(range(len(tokenizer))))} - {*tokenizer.all_special_tokens}
+    words = [token for token in tokens if not _BYTE.match(token)]
+    return sum(len(_MARKS.sub("", token)) > 1 for token in words) > len(words) / 2
 
 
-def _words(tokenizer: Any, texts: Sequence[str]) -> tuple[float, float, tuple[str, ...]]:
-    """Return the tokens per letter of some words, the share of them that are the same token, and one with its tokens.
+def _words(tokenizer: Any, texts: Sequence[str]) -> tuple[float, tuple[str, ...]]:
+    """Return the tokens per letter of some words, and where these are many, the word of most with its tokens.
 
     Scripts that have a sign for a syllable or a word, such as Chinese, are left out.
     """
@@ -162,14 +155,12 @@ def _words(tokenizer: Any, texts: Sequence[str]) -> tuple[float, float, tuple[st
     spaced = (word for word in every if unicodedata.east_asian_width(word[0]) not in "WF")
     words = list(dict.fromkeys(itertools.islice(spaced, 10 * WORDS)))[:WORDS]
     if len(words) < FEWEST_WORDS:
-        return 0.0, 0.0, ()
-    read = [tuple(ids) for ids in tokenizer(words, add_special_tokens=False)["input_ids"]]
-    counts = collections.Counter(ids for ids in read if ids and tokenizer.unk_token_id not in ids)
-    same, n_same = max(counts.items(), key=lambda item: item[1], default=((), 0))
-    per_letter, share = sum(map(len, read)) / sum(map(len, words)), n_same / len(words)
-    place = read.index(same) if share > ONE_WORD else max(range(len(words)), key=lambda i: len(read[i]))
-    example = words[place], *map(str, tokenizer.convert_ids_to_tokens(read[place]))
-    return per_letter, share, example if share > ONE_WORD or per_letter > MANY_TOKENS else ()
+        return 0.0, ()
+    read = tokenizer(words, add_special_tokens=False)["input_ids"]
+    per_letter = sum(map(len, read)) / sum(map(len, words))
+    word, ids = max(zip(words, read, strict=True), key=lambda pair: len(pair[1]))
+    example = word, *map(str, tokenizer.convert_ids_to_tokens(ids))
+    return per_letter, example if per_letter > MANY_TOKENS else ()
 
 
 def _visible(text: str) -> int:

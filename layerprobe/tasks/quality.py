@@ -19,13 +19,9 @@ UNREADABLE = 0.25
 on English, German, Spanish, French and Russian, 0.02 where every tenth text is Chinese, 0.66 on Chinese alone;
 0.97 or more for the embedded pair, which knows the words of its own language, on any of these."""
 FEW_UNKNOWN = 0.01
-MANY_BYTES = 0.1
-"""Share of tokens that are single bytes, above which that is worth a warning."""
 MANY_TOKENS = 0.8
 """Tokens per letter of words above which a vocabulary with longer pieces is not used. Measured: 0.17 for MiniLM on
 English, 0.32 on German, 0.97 on Russian, of whose words it knows the letters alone."""
-ONE_WORD = 0.5
-"""Share of different words that are read as the same token, above which that is no chance."""
 MANY_COPIES = 0.05
 
 
@@ -47,12 +43,8 @@ class DataQuality:
     """Whose tokenizer the following is of; empty where none was asked."""
     unknown_characters: float = field(default=0.0, metadata=RARE)
     """Share of characters, white space aside, that only an unknown token stands for, such as [UNK]."""
-    byte_tokens: float = field(default=0.0, metadata=RARE)
-    """Share of tokens that stand for a byte of a character without a token of its own."""
     tokens_per_letter: float = field(default=0.0, metadata=RARE)
     """Of words of four letters or more; 0 for vocabularies of letters or bytes, and of scripts such as Chinese."""
-    same_words: float = field(default=0.0, metadata=RARE)
-    """Share of different words whose token is the same one, other than an unknown token."""
     missing: str = field(default="", metadata=RARE)
     """What is to be said of tokens that were taken out of the vocabulary and that the texts need."""
     example: tuple[str, ...] = field(default=(), metadata=RARE)
@@ -71,37 +63,27 @@ class DataQuality:
     def cautions(self) -> tuple[str, ...]:
         """What speaks against all that the model says of these texts."""
         lost = f"{_percent(self.unknown_characters)} of their characters are unknown to its tokenizer"
-        word, *tokens = self.example or ("",)
-        warnings, read = [], f"{word!r} as {' '.join(tokens)}"
+        warnings = []
         if not self.readable:
             warnings.append(unreliable(f"{self.model} cannot read these texts: {lost}; take a model of their language"))
         elif self.unknown_characters > FEW_UNKNOWN:
             warnings.append(f"{self.model} reads these texts in part: {lost}")
-        if self.byte_tokens > MANY_BYTES:
-            warnings.append(
-                f"{self.model} spells these texts: {_percent(self.byte_tokens)} of their tokens are single bytes; its "
-                "vocabulary has few words of their language"
-            )
-        elif self.missing:
+        if self.missing:
             warnings.append(self.missing)
         elif self.tokens_per_letter > MANY_TOKENS:
+            word, *tokens = self.example
             warnings.append(
-                f"{self.model} spells these texts: {self.tokens_per_letter:.2f} tokens per letter, such as {read}; its "
-                "tokenizer is of another kind than its vocabulary, or has few words of their language"
+                f"{self.model} spells these texts: {self.tokens_per_letter:.2f} tokens per letter, such as {word!r} as "
+                f"{' '.join(tokens)}; its tokenizer is of another kind than its vocabulary, or has few words of their "
+                "language"
             )
-        if self.same_words > ONE_WORD:
-            same = f"{_percent(self.same_words)} of different words are read as the same token, such as {read}"
-            warnings.append(unreliable(f"{self.model} cannot tell these texts apart: {same}"))
         return tuple(warnings)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is worth saying before work begins; texts that are cut are counted by whoever cuts them."""
         copied = f"{self.copies:,} of {self.n:,} are copies of earlier ones"
-        return (
-            *self.cautions,
-            *((copied,) if self.copies > MANY_COPIES * self.n else ()),
-        )
+        return (*self.cautions, copied) if self.copies > MANY_COPIES * self.n else self.cautions
 
     @property
     def table(self) -> Table:
@@ -110,7 +92,6 @@ class DataQuality:
         counts[f"{self.what}s of other splits in train, too"] = f"{self.in_train:,}"
         if self.model:
             counts["characters lost to unknown tokens"] = _percent(self.unknown_characters)
-            counts["tokens of single bytes"] = _percent(self.byte_tokens)
             counts["tokens per letter of words"] = f"{self.tokens_per_letter:.2f}" if self.tokens_per_letter else ""
             counts[f"texts cut at {self.limit} tokens"] = _percent(self.truncated)
         return named_values(counts, "Data")

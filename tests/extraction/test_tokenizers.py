@@ -146,14 +146,6 @@ def test_words_that_are_spelt_are_said() -> None:
     assert all("spells" not in line for line in quality(minilm(), ("一架飞机正在起飞。",) * 8).cautions)
 
 
-def test_words_that_are_one_token_are_said() -> None:
-    backend = Tokenizer(models.WordLevel({"x": 0, **{word: i + 1 for i, word in enumerate(WORDS)}}, unk_token="x"))
-    backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    one = quality(PreTrainedTokenizerFast(tokenizer_object=backend), ENGLISH)
-    assert one.same_words == 1
-    assert "m cannot tell these texts apart: 100% of different words are read as the same token" in one.cautions[0]
-
-
 @pytest.mark.parametrize("tokenizer", [CanineTokenizer, ByT5Tokenizer])
 def test_vocabularies_of_letters_and_bytes_spell_on_purpose(tokenizer: Any) -> None:
     assert quality(tokenizer(), ENGLISH).cautions == ()

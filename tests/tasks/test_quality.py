@@ -14,7 +14,6 @@ TOKENS = DataQuality(
     copies=0,
     model="m",
     unknown_characters=0.0,
-    byte_tokens=0.0,
     limit=512,
     truncated=0.0,
 )
@@ -42,7 +41,10 @@ def test_copies_of_texts_are_counted():
             "m cannot read these texts: 66% of their characters are unknown to its tokenizer",
         ),
         ({"unknown_characters": 0.022}, "m reads these texts in part: 2.2% of their characters"),
-        ({"byte_tokens": 0.5}, "m spells these texts: 50% of their tokens are single bytes"),
+        (
+            {"tokens_per_letter": 2.5, "example": ("ab", "a", "b")},
+            "m spells these texts: 2.50 tokens per letter, such as 'ab' as a b; its tokenizer",
+        ),
         ({"truncated": 0.12}, None),
     ],
 )
