@@ -47,7 +47,7 @@ PYTHON = {
     "measure": "an option of compare alone, as rules are fitted to CKA",
     "start enough on_plan timing command dense made groups": "for calls from code",
     "column": "--target",
-    "cv random_state n_jobs": "scikit-learn's words, of lp.probe: --folds and --seed",
+    "cv random_state": "scikit-learn's words, of lp.probe: --folds and --seed",
 }
 """Keywords that are no options."""
 
@@ -83,7 +83,7 @@ MODEL, TEXTS = str(embedded_model("rtd")), ["one text", "another text"]
 CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "lists": (lambda _: lp.load_task((["a", "b", "c", "d"], [1, 2, 3, 4])), "load_task({'text': ..., 'label': ...})"),
     "no labels": (lambda _: lp.load_task(TEXTS), "load_task({'text': texts, 'label': labels})"),
-    "a measure": (lambda _: lp.compare(MODEL, MODEL, TEXTS, measure="rsaa"), "did you mean 'rsa'?"),
+    "a measure": (lambda _: lp.compare(MODEL, MODEL, TEXTS, measure="procrustess"), "did you mean 'procrustes'?"),
     "a class": (lambda _: lp.compare(MODEL, MODEL, TEXTS, measure=CKA), "one of cka, mutual-knn"),  # type: ignore[call-overload]
     "save first": (lambda _: lp.save("a.json", lp.Protocol()), "save(finding, 'finding.json')"),  # type: ignore[arg-type]
     "no such file": (lambda _: lp.load("nothing.json"), "cannot read nothing.json"),

@@ -1056,7 +1056,6 @@ def odd_values() -> None:
         "probe: cv -1": (lambda x: lp.probe(*numbers(), cv=-1), "line"),
         "probe: cv 2.5": (lambda x: lp.probe(*numbers(), cv=2.5), "line"),
         "probe: foldings 0": (lambda x: lp.probe(*numbers(), foldings=0), "line"),
-        "probe: n_jobs 0": (lambda x: lp.probe(*numbers(), n_jobs=0), "line"),
         "probe: scoring of classes for numbers": (lambda x: lp.probe(*numbers(), scoring="accuracy"), "line"),
         "probe: random_state of text": (lambda x: lp.probe(*numbers(), random_state="a"), "line"),
         "probe: targets None": (lambda x: lp.probe(numbers()[0], None), "line"),

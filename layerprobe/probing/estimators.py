@@ -1,8 +1,8 @@
-"""Probes as estimators of scikit-learn: fitted on all rows, or of outputs that a scorer reads. Knows arrays."""
+"""Probes that are fitted on all rows, as estimators of scikit-learn. Knows arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,15 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from layerprobe.errors import DataError
-from layerprobe.names import nearest, quoted
 from layerprobe.probing.scaling import standard
 from layerprobe.process import without_warnings
 from layerprobe.scoring.probes import LOGIT_VARIANCE, NEVER, STEPS, logistic_features, ridge_features
 
 Array = NDArray[np.float64]
-Scorer = Callable[[Any, Any, Any], float]
-"""(estimator, rows, targets) -> the score, of which more is better."""
 FEATURES: dict[str, Callable[..., NDArray[Any]]] = {"logistic": logistic_features, "ridge": ridge_features}
 """What is made of the embeddings of two texts."""
 VARIANCES = (0.1, 1.0, LOGIT_VARIANCE, 100.0)
@@ -124,40 +120,3 @@ def _log_loss(model: Any, rows: NDArray[Any], classes: NDArray[np.intp]) -> floa
 def features_of_pairs(rows: NDArray[Any], *, features: str) -> NDArray[Any]:
     """Return what a probe sees of (n, 2 d) embeddings of first and second texts, side by side."""
     return FEATURES[features](*np.split(np.asarray(rows), 2, axis=1))
-
-
-def scorer_of(scoring: Any, *, usual: Sequence[str]) -> Scorer:
-    """Return a scorer by its name, or a callable as it is; DataError if it is none."""
-    from sklearn.metrics import check_scoring, get_scorer_names
-
-    try:
-        if not (isinstance(scoring, str) or callable(scoring)):
-            raise ValueError("it is no name and cannot be called")
-        scorer: Scorer = check_scoring(None, scoring)
-    except ValueError as error:
-        names = (*usual, *get_scorer_names())
-        reason = nearest(scoring, names) if isinstance(scoring, str) else f": {quoted(str(error), 300)}"
-        raise DataError(
-            f"expected scoring as one of {', '.join(usual)}, a name of sklearn.metrics.get_scorer_names(), or a "
-            f"callable of (estimator, rows, targets), got {quoted(scoring)}{reason}"
-        ) from error
-    return scorer
-
-
-def predicting(outputs: NDArray[Any], *, labels: bool, classes: NDArray[Any] | None) -> Any:
-    """Return an estimator that predicts (n,) scores, or (n, classes) or (n, labels) probabilities, by their numbers."""
-    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-
-    class Outputs(RegressorMixin if classes is None else ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-        classes_ = classes
-
-        def predict_proba(self, rows: NDArray[np.intp]) -> NDArray[Any]:
-            return outputs[rows[:, 0]]
-
-        def predict(self, rows: NDArray[np.intp]) -> NDArray[Any]:
-            values = self.predict_proba(rows)
-            if labels:
-                return (values >= 0.5).astype(int)
-            return values if classes is None else classes[values.argmax(axis=1)]
-
-    return Outputs()

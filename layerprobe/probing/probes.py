@@ -12,17 +12,9 @@ from numpy.typing import NDArray
 from layerprobe.comparison.arrays import NUMBERS, Layer
 from layerprobe.errors import DataError
 from layerprobe.kinds.retrieval.kind import closest_documents
-from layerprobe.metrics.names import METRICS
-from layerprobe.metrics.scores import (
-    cosine_scores,
-    decision_influences,
-    decision_scores,
-    jackknife_influences,
-    mean_influences,
-    spearman,
-)
-from layerprobe.names import quoted
-from layerprobe.probing.estimators import Fit, Scorer, logistic, predicting, scorer_of
+from layerprobe.metrics.scores import cosine_scores, decision_influences, decision_scores, mean_influences, spearman
+from layerprobe.names import nearest, quoted
+from layerprobe.probing.estimators import Fit, logistic
 from layerprobe.probing.ridge import Array, deviations, fold_products, refitted, ridge_outputs, solved
 from layerprobe.probing.scaling import Scale
 from layerprobe.probing.values import ProbeSettings, TargetKind
@@ -102,8 +94,6 @@ class Problem:
     """How targets were brought to one scale; None where they are as they were given."""
     primary: str = ""
     """The metric that layers are compared by, where it is not the usual one."""
-    scorer: Scorer | None = None
-    """What computes it, where it is none of the kind."""
     pairs: str | None = ""
     """Name in `FEATURES` of what the features of two texts are; None where that has none, and no fit is kept."""
 
@@ -167,38 +157,18 @@ class Problem:
                 folds[test] = fold
         return result
 
-    def scored_by(self, scoring: Any) -> Problem:
-        """Return the problem with another primary metric: one of its own, or a scorer of scikit-learn by name or as is.
-
-        Raises:
-            DataError: If it is none.
-        """
+    def scored_by(self, scoring: str | None) -> Problem:
+        """Return the problem with another of its metrics as the primary one; DataError if it has no such metric."""
         if scoring is None:
             return self
         macro = "f1" if self.kind == "labels" else RARE_PRIMARY
-        name = scoring if isinstance(scoring, str) else getattr(scoring, "__name__", str(scoring))
-        metric = macro if name == "f1_macro" else name.replace("_", " ")
-        if isinstance(scoring, str) and metric in self.metrics:
-            return replace(self, primary=metric)
-        return replace(self, primary=name, scorer=scorer_of(scoring, usual=self.metrics))
-
-    def in_units(self, values: Array) -> Array:
-        """Return targets or outputs of items in the unit that targets were given in."""
-        return values if self.unit is None else self.unit.undone(values, values)[0]
-
-    def _by_scorer(self, outputs: NDArray[Any], items: NDArray[np.intp]) -> float:
-        """Return the score x 100 of outputs for some items, by the scorer."""
-        assert self.scorer is not None
-        targets = self.in_units(self.targets[items]) if self.names is None else self.names[self.targets[items]]
-        outputs = self.in_units(outputs[items]) if self.kind == "scores" else outputs[items]  # cosines have no unit
-        estimator = predicting(outputs, labels=self.kind == "labels", classes=self.names)
-        try:
-            score = float(self.scorer(estimator, np.arange(len(items))[:, None], targets))
-        except (ValueError, TypeError, AttributeError) as error:
-            raise DataError(f"{self.primary} cannot be computed: {quoted(str(error), 200)}") from error
-        if not np.isfinite(score):
-            raise DataError(f"{self.primary} is {score}, expected a finite number")
-        return 100 * score
+        metric = macro if scoring == "f1_macro" else str(scoring).replace("_", " ")
+        if metric not in self.metrics:
+            listed = ", ".join(self.metrics)
+            raise DataError(
+                f"expected scoring as one of {listed}, got {quoted(scoring)}{nearest(metric, self.metrics)}"
+            )
+        return replace(self, primary=metric)
 
     @property
     def has_rare_class(self) -> bool:
@@ -234,15 +204,11 @@ class Problem:
             metrics = {metric: 100 * float(np.mean([one[metric] for one in by_label])) for metric in LABEL_METRICS}
         else:
             metrics = evaluate_outputs(self.scored_as or SCORED_AS[self.kind], outputs, self.targets).metrics
-        if self.scorer is not None:
-            metrics[self.primary] = self._by_scorer(outputs, np.arange(len(outputs)))
         primary = self.primary or self.metrics[0]
         return {primary: metrics[primary], **metrics}
 
     def influences(self, outputs: NDArray[Any], metric: str) -> Array:
         """Return (n,) influences of the items on a metric x 100."""
-        if self.scorer is not None and metric == self.primary:
-            return jackknife_influences(lambda items: self._by_scorer(outputs, items), len(self.targets))
         if self.kind != "labels":
             return item_influences(self.scored_as or SCORED_AS[self.kind], outputs, self.targets, metric=metric)
         psi = [decision_influences(*columns, 0.5)[metric] for columns in zip(outputs.T, self.targets.T, strict=True)]
@@ -253,9 +219,7 @@ class Problem:
         """Return the metrics x 100 by folding, see `scores`, and (n,) influences of the items on the primary one."""
         scored = [self.scores(outputs) for outputs in fitted.outputs]
         primary = next(iter(scored[0]))
-        # a metric from outside is computed again without each item
-        outputs = fitted.outputs if primary in METRICS else fitted.outputs[:1]
-        psi = np.mean([self.influences(of_folding, primary) for of_folding in outputs], axis=0)
+        psi = np.mean([self.influences(outputs, primary) for outputs in fitted.outputs], axis=0)
         return scored, mean_influences(psi + fitted.swayed.mean(axis=0))
 
     def notes(self, layers: Sequence[Layer]) -> tuple[str, ...]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
@@ -21,7 +18,6 @@ from layerprobe.context import current, part, report
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.files.serialisation import digest
 from layerprobe.interval import Interval
-from layerprobe.metrics.names import METRICS
 from layerprobe.metrics.scores import fisher_ends
 from layerprobe.names import quoted
 from layerprobe.probing.estimators import Fit
@@ -41,7 +37,6 @@ from layerprobe.probing.values import (
 )
 from layerprobe.probing.weighted_sum import fit_of_sum
 from layerprobe.probing.weighted_sum import weighted_sum as sum_of_layers
-from layerprobe.process import without_warnings
 from layerprobe.stats.best import of_highest, state
 from layerprobe.stats.crossed import crossed, errors_known, item_covariance, item_units, least_variance, score_ends
 from layerprobe.stats.links import Links
@@ -120,7 +115,7 @@ class Board:
             links=self.links,
             level=current().level,
             unit=self.about["unit"],
-            metric=self.primary if self.primary in METRICS else None,
+            metric=self.primary,
             difference=difference,
         )
 
@@ -155,7 +150,7 @@ class Board:
             if values.shape[1] > 1:
                 covariance = covariance + np.cov(values) / values.shape[1]
             freedom = item_units(n, self.links) - 1
-            least = least_variance(n, self.links) if self.primary in METRICS else 0.0
+            least = least_variance(n, self.links)
             below = np.ones(count)
             joint = of_highest(covariance, level=level, freedom=freedom, least=least)
             below[best] = joint / student(level, freedom)
@@ -201,10 +196,9 @@ def probe(
     column: str | None = None,
     cv: Any = FOLDS,
     foldings: int = FOLDINGS,
-    scoring: str | Callable[[Any, Any, Any], float] | None = None,
+    scoring: str | None = None,
     tolerance: float = TOLERANCE,
     random_state: int = 0,
-    n_jobs: int | None = None,
     weighted_sum: bool | None = None,
 ) -> Probing:
     """Say which frozen layer does a task best, which others may, and the smallest that will do.
@@ -224,12 +218,10 @@ def probe(
         cv: Folds that probes are fitted across, 3 to 100; or a splitter of scikit-learn, or (train, test) indices, that
             test each row equally often and train on all others: of these there are as many foldings as they make.
         foldings: How often samples are divided into `cv` folds.
-        scoring: What layers are compared by: a metric of the targets, such as "r2", "f1_macro" or "spearman"; or a
-            scorer of scikit-learn, by name or as a callable of (estimator, rows, targets). It is computed once for all
-            items, by folding; its interval comes from leaving items out. By default the first metric of the targets.
+        scoring: What layers are compared by: a metric of the targets, such as "r2", "f1_macro" or "spearman", computed
+            once for all items, by folding. By default the first metric of the targets.
         tolerance: Points of score x 100 that you accept to lose for fewer layers.
         random_state: Seed of the folds.
-        n_jobs: Layers that are probed at a time, by threads; -1 for one a core.
         weighted_sum: Whether a learned weighted sum of the layers is compared, where probes are fitted; by default
             where all layers have at most 2^30 numbers, since they are read many times for it.
 
@@ -237,7 +229,7 @@ def probe(
         The answer. A layer that is constant or has NaN is left out, which `warnings` says.
 
     Raises:
-        DataError: If embeddings, targets, groups, splits or scorer cannot be used, or no layer can be scored.
+        DataError: If embeddings, targets, groups, splits or metric cannot be used, or no layer can be scored.
         MisalignedSamplesError: If they are not of the same samples.
         ModelError: If a model cannot be loaded or truncated.
     """
@@ -253,9 +245,7 @@ def probe(
         tolerance=tolerance,
         seed=int(random_state),
     )
-    if n_jobs == 0 or not isinstance(n_jobs, Integral | None):
-        raise DataError(f"expected n_jobs as a number of threads, or -1 for one a core, got {quoted(n_jobs)}")
-    how: dict[str, Any] = {"settings": settings, "n_jobs": n_jobs, "weighted_sum": weighted_sum}
+    how: dict[str, Any] = {"settings": settings, "weighted_sum": weighted_sum}
     if isinstance(targets, Task):
         from layerprobe.probing.models import probe_model
 
@@ -285,7 +275,6 @@ def probe_layers(
     about: Mapping[str, Any],
     *,
     settings: ProbeSettings,
-    n_jobs: int | None,
     weighted_sum: bool | None,
     left_out: Mapping[str, str] | None = None,
 ) -> Probing:
@@ -304,8 +293,8 @@ def probe_layers(
     first, scored, fits = len(board.left_out), [], {}
     whole = len(layers) * (1 if weighted_sum is False or problem.kind in COSINES else 2) + 1
     places = [first + place if layer.number is None else layer.number for place, layer in enumerate(layers)]
-    probed = in_threads(functools.partial(_tried, _probed, problem), layers, n_jobs)
-    for place, (number, given, done) in enumerate(zip(places, layers, probed, strict=True)):
+    for place, (number, given) in enumerate(zip(places, layers, strict=True)):
+        done = _tried(_probed, problem, given)
         if isinstance(done, DataError):
             broken = given.unusable() if isinstance(done, DegenerateLayerError) else None
             board.left_out[given.name] = f"it {broken}" if broken else str(done)
@@ -331,20 +320,6 @@ def probe_layers(
         notes=problem.notes([layer for layer, _ in scored]),
         fits={} if problem.pairs is None or problem.kind in COSINES else fits,
     )
-
-
-def in_threads(function: Callable[[Layer], Any], layers: Sequence[Layer], n_jobs: int | None) -> Iterator[Any]:
-    """Yield the values of a function of layers, in their order, of so many at a time."""
-    if n_jobs is None or n_jobs == 1:
-        yield from map(function, layers)
-        return
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
-    cores = os.cpu_count() or 1
-    threads = n_jobs if n_jobs > 0 else max(cores + 1 + n_jobs, 1)
-    # filters of warnings are those of the process: threads would turn them on and off for each other
-    with without_warnings(), threadpool_limits(max(cores // threads, 1)), ThreadPoolExecutor(threads) as pool:
-        yield from pool.map(function, layers)
 
 
 def _tried(function: Callable[..., Any], *values: Any, **settings: Any) -> Any:

@@ -1,13 +1,10 @@
-"""cv, scoring, random_state and n_jobs mean what they do in scikit-learn."""
+"""cv and random_state mean what they do in scikit-learn, and scoring names a metric."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.linear_model import Ridge
-from sklearn.metrics import accuracy_score, mean_squared_error, roc_auc_score
 from sklearn.model_selection import (
     GroupKFold,
     KFold,
@@ -17,17 +14,12 @@ from sklearn.model_selection import (
     ShuffleSplit,
     StratifiedKFold,
     TimeSeriesSplit,
-    cross_val_predict,
 )
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.probing.run import probe
 from layerprobe.probing.values import Probing
 from tests.probing.data import layered, scores_of
-from tests.shown import assert_shows_itself
 
 N = 90
 EMBEDDINGS, SIGNAL = layered(N, width=6, strengths=(0.2, 1.0, 0.6))
@@ -122,55 +114,10 @@ def test_names_of_scorers_are_the_metrics_they_are(targets: Any, scoring: str, p
     assert all(layer.error for layer in result.layers)
 
 
-def test_a_scorer_from_outside_is_that_of_the_outputs(tmp_path: Path) -> None:
-    result = probed(7 + 3 * SCORES, scoring="neg_mean_squared_error", cv=KFold(5))
-    alpha = result.estimator(1)[-1].alpha
-    model = make_pipeline(StandardScaler(), Ridge(alpha=alpha))
-    expected = cross_val_predict(model, EMBEDDINGS[:, 1], 7 + 3 * SCORES, cv=KFold(5))
-    assert scores_by_layer(result)[1] / -100 == pytest.approx(mean_squared_error(7 + 3 * SCORES, expected), rel=0.05)
-    low, high = result.best.error.interval  # type: ignore[union-attr]
-    assert low < result.best.metrics["neg_mean_squared_error"] < high < 0
-    assert result.floor is None
-    assert_shows_itself(result, tmp_path)
-    assert from_json(Probing, to_json(result)) == result
-
-
-def test_a_scorer_has_classes_and_their_probabilities() -> None:
-    seen: dict[str, Any] = {}
-
-    def scorer(estimator: Any, rows: Any, targets: Any) -> float:
-        seen.update(p=estimator.predict_proba(rows)[:, 1], y=targets, predicted=estimator.predict(rows))
-        return float(roc_auc_score(targets == "low", seen["p"]))
-
-    by_name, by_call = probed(CLASSES, scoring="roc_auc"), probed(CLASSES, scoring=scorer)
-    assert by_call.primary == "scorer"
-    assert scores_by_layer(by_name) == pytest.approx(scores_by_layer(by_call))
-    assert set(seen["predicted"]) <= {"high", "low"}
-    assert accuracy_score(seen["y"], seen["predicted"]) > 0.4
-
-
-def test_the_interval_of_a_scorer_is_about_that_of_the_same_metric() -> None:
-    ours, theirs = probed(CLASSES, scoring="accuracy"), probed(CLASSES, scoring="balanced_accuracy")
-    for one, other in zip(ours.layers, theirs.layers, strict=True):
-        assert one.error is not None
-        assert other.error is not None
-        assert other.error.standard_error == pytest.approx(one.error.standard_error, rel=0.5)
-
-
-@pytest.mark.parametrize(
-    ("targets", "scoring", "message"),
-    [
-        (SCORES, "neg_mean_absolut_error", "got 'neg_mean_absolut_error'; did you mean 'neg_mean_absolute_error'"),
-        (SCORES, "accuracy", "no layer can be scored: accuracy cannot be computed"),
-        (SCORES, 3, "it is no name and cannot be called"),
-        (SCORES, mean_squared_error, "looks like it is a metric function rather than a scorer"),
-        (CLASSES, "f1", "f1 cannot be computed: .pos_label=1 is not a valid label"),
-        (SCORES, lambda estimator, rows, targets: float("nan"), "is nan, expected a finite number"),
-    ],
-)
-def test_other_scorers_are_one_line(targets: Any, scoring: Any, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        probed(targets, scoring=scoring)
+@pytest.mark.parametrize("scoring", ["neg_mean_squared_error", "accuracy", 3])
+def test_other_metrics_are_one_line(scoring: Any) -> None:
+    with pytest.raises(DataError, match="expected scoring as one of spearman, pearson, r2, got"):
+        probed(SCORES, scoring=scoring)
 
 
 def test_seeds_are_whole_numbers() -> None:
@@ -180,14 +127,7 @@ def test_seeds_are_whole_numbers() -> None:
             probed(random_state=wrong)
 
 
-def test_layers_are_the_same_by_threads() -> None:
-    for targets in (SCORES, CLASSES):
-        alone = probed(targets, weighted_sum=True)
-        for n_jobs in (2, -1):
-            assert probed(targets, weighted_sum=True, n_jobs=n_jobs).layers == alone.layers
-    for wrong in (0, "all", 1.5):
-        with pytest.raises(DataError, match="expected n_jobs as a number of threads"):
-            probed(n_jobs=wrong)
+def test_a_broken_layer_is_left_out() -> None:
     broken = EMBEDDINGS.copy()
     broken[3, 1, 2] = np.nan
-    assert "the first in row 3" in probe(broken, SCORES, n_jobs=2).left_out["layer 1"]
+    assert "the first in row 3" in probe(broken, SCORES).left_out["layer 1"]

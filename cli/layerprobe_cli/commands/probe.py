@@ -59,8 +59,8 @@ def probe(
         groups: What is never divided between folds, one a row: speakers, documents, protein families.
         targets_are: scores, classes, labels, pairs or queries: what the targets are. By default detected.
         target: Column of the targets; a,b,c are labels. By default detected.
-        scoring: Metric that layers are compared by: one of the targets, such as r2 or spearman, or a scorer of
-            scikit-learn by name. By default the first metric of the targets.
+        scoring: Metric that layers are compared by: one of the targets, such as r2 or spearman. By default the first
+            of them.
         weighted_sum: Also compare a learned weighted sum of the layers, where probes are fitted. By default up to 2^30
             numbers.
     """
