@@ -123,6 +123,7 @@ def decoded(data: bytes | memoryview, place: str) -> "Image":
         DataError: If it does not open, is cut off, or has more pixels than Pillow takes for safe.
     """
     pil = pillow()
+    import numpy as np  # not before: `--help` reads this module
     from PIL import ImageOps
 
     try:
@@ -135,7 +136,10 @@ def decoded(data: bytes | memoryview, place: str) -> "Image":
             pixels = "floating-point" if image.mode == "F" else "32-bit or signed"
             raise DataError(f"{place} has {pixels} pixels of no known range: save it with 8 bits a channel")
         image = ImageOps.exif_transpose(image)
-        return (_eight_bits(image) if image.mode in SIXTEEN_BITS else image).convert("RGB")
+        if image.mode in SIXTEEN_BITS:
+            image = pil.fromarray((np.asarray(image).astype(np.int64) // 257).clip(0, 255).astype(np.uint8))
+        rgb: Image = image.convert("RGB")
+        return rgb
     except DataError:
         raise
     except pil.DecompressionBombError:
@@ -146,12 +150,6 @@ def decoded(data: bytes | memoryview, place: str) -> "Image":
         reason = " ".join(str(error).split())
         reason = "its bytes are those of no format that Pillow knows" if "cannot identify" in reason else reason
         raise DataError(f"{place} does not open as an image: {reason[:120]}") from error
-
-
-def _eight_bits(image: "Image") -> Any:
-    import numpy as np
-
-    return pillow().fromarray((np.asarray(image).astype(np.int64) // 257).clip(0, 255).astype(np.uint8))
 
 
 def readable_as(items: Sequence[str]) -> Readable:

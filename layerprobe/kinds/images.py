@@ -46,8 +46,10 @@ def recognises(path: Path) -> bool:
     if path.is_dir():
         if tables := _parquet_in(path):
             return _parquet_column(tables[0]) is not None
-        others = [file for file in path.iterdir() if file.suffix.lower() in TABLES and file.name not in METADATA]
-        return not others and _has_images(path)
+        if any(file.suffix.lower() in TABLES and file.name not in METADATA for file in path.iterdir()):
+            return False
+        files = (file for file in itertools.islice(path.rglob("*"), LOOKED_AT) if is_image_file(file))
+        return any(not any(map(_is_hidden, file.relative_to(path).parent.parts)) for file in files)
     if path.suffix.lower() == ".parquet" and path.is_file():
         return _parquet_column(path) is not None
     return path.suffix.lower() in TABLES and path.is_file() and _lists_images(path)
@@ -241,12 +243,6 @@ def _tables_in(path: Path) -> list[Path]:
 
 def _parquet_in(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.parquet")) or sorted(folder.glob("data/*.parquet"))
-
-
-def _has_images(folder: Path) -> bool:
-    """Return whether a file that is not hidden is one of an image, of the first `LOOKED_AT` ones."""
-    files = (file for file in itertools.islice(folder.rglob("*"), LOOKED_AT) if is_image_file(file))
-    return any(not any(map(_is_hidden, file.relative_to(folder).parent.parts)) for file in files)
 
 
 def _is_hidden(folder: str) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 from types import GenericAlias
 from typing import Any, Literal, TypeVar
 
+from layerprobe.checks import check_seeds
 from layerprobe.encoders.model import DEFAULTS, Model
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import LAYERS, SEEDS, Keys, Reader, from_dict, read_toml, texts
@@ -121,7 +122,7 @@ class PretrainStep:
             raise DataError(f"expected {TWIN} among the objectives, for the twins, got {', '.join(self.objectives)}")
         if len(self.seeds) < 2:
             raise DataError(f"expected at least two seeds of the pretraining, for a noise floor, got {len(self.seeds)}")
-        _check_seeds(self.seeds)
+        _check_once(check_seeds(self.seeds), "seeds")
         _check_names(self.sizes, "sizes")
         if not self.generator_sizes or not self.corpus:
             raise DataError("expected a corpus and at least one generator size, got none")
@@ -176,7 +177,7 @@ class AdaptStep:
     def __post_init__(self) -> None:
         if not self.texts or not all(self.texts):
             raise DataError("expected at least one file with texts to adapt to, none of them an empty name")
-        _check_seeds((self.seed,))
+        check_seeds((self.seed,))
 
     @property
     def label(self) -> str:
@@ -248,9 +249,8 @@ class Recipe:
         if not self.tasks:
             raise DataError("expected at least one task, got none")
         _check_once([task.label for task in self.tasks], "tasks; give each a name")
-        _check_seeds(self.seeds)
-        for seeds in self.scans.values():
-            _check_seeds(seeds)
+        for seeds in (self.seeds, *self.scans.values()):
+            _check_once(check_seeds(seeds), "seeds")
         for model in self.everything:
             layers = self.layers_of(model)
             if layers is not None and (not layers or min(layers) < 0 or len(set(layers)) < len(layers)):
@@ -309,11 +309,6 @@ def _check_names(named: dict[str, Any], what: str) -> None:
             f"expected {what} with names of letters, digits and .+-_ alone, at least one, "
             f"got {', '.join(map(repr, wrong)) or 'none'}"
         )
-
-
-def _check_seeds(seeds: tuple[int, ...]) -> None:
-    if not seeds or len(set(seeds)) < len(seeds) or not all(0 <= seed < 2**63 for seed in seeds):
-        raise DataError(f"expected seeds from 0 to 2^63 - 1, each once and at least one, got {list(seeds)}")
 
 
 # ---- a recipe as a TOML file ---------------------------------------------------------------------------------------

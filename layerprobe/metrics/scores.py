@@ -216,7 +216,9 @@ def correlation_influences(outputs: ArrayLike, targets: ArrayLike) -> Influences
     """Return the influences of items on Spearman's and Pearson's correlation of two (n,) series, see `correlations`."""
     spearman(outputs, targets)  # checks them
     x, y = np.asarray(outputs, dtype=np.float64), np.asarray(targets, dtype=np.float64)
-    return {"spearman": _spearman_influences(x, y), "pearson": _pearson_influences(x, y)}
+    a, b = ((series - series.mean()) / series.std() for series in (x, y))
+    pearson: Array = a * b - (a @ b) / len(a) * (a**2 + b**2) / 2  # of r = mean(a b)
+    return {"spearman": _spearman_influences(x, y), "pearson": pearson}
 
 
 def fit_influences(outputs: Array, targets: Array) -> Influences:
@@ -300,13 +302,6 @@ def jackknife_influences(score: Callable[[NDArray[np.intp]], float], n: int, *, 
         change = whole - score(np.setdiff1d(items, group, assume_unique=True))
         influences[group] = (n - len(group)) * change / np.sqrt(len(group))
     return mean_influences(influences)
-
-
-def _pearson_influences(x: Array, y: Array) -> Array:
-    """Pearson's r = mean(a b) of a, b of mean 0 and variance 1 -> a b - r (a^2 + b^2) / 2."""
-    a, b = ((series - series.mean()) / series.std() for series in (x, y))
-    influences: Array = a * b - (a @ b) / len(a) * (a**2 + b**2) / 2
-    return influences
 
 
 def _spearman_influences(x: Array, y: Array) -> Array:

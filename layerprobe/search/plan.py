@@ -75,7 +75,8 @@ def next_run(
     models = {model.model: model for model in ([evidence] if isinstance(evidence, Evidence) else evidence)}
     left = sum(model.block_cost * (settings.block_steps(model.n_blocks) - model.spent) for model in models.values())
     left += ROUNDING - sum(_cost(run, models) for run in pending)
-    beginnings = [_opening(model, settings, pending) for model in models.values() if not _is_given_up(model, models)]
+    kept = [model for model in models.values() if len(models) == 1 or len(model.scores) < GIVEN_UP or model.scored]
+    beginnings = [_opening(model, settings, pending) for model in kept]
     runs = [begun.run for begun in beginnings if begun is not None and begun.run is not None]
     if not runs:
         return _by_gain(models, settings, left, pending)
@@ -210,10 +211,6 @@ def _most_promising(
 
 def _cost(run: PlannedRun, models: Mapping[int, Evidence]) -> float:
     return models[run.model].block_cost * run.cost
-
-
-def _is_given_up(evidence: Evidence, models: Mapping[int, Evidence]) -> bool:
-    return len(models) > 1 and len(evidence.scores) >= GIVEN_UP and not evidence.scored
 
 
 def _check_budget(cost: float, left: float, models: Mapping[int, Evidence], settings: SearchSettings) -> None:

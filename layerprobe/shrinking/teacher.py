@@ -112,8 +112,7 @@ def fewer(embeddings: NDArray[Any], dimensions: int) -> NDArray[np.float32]:
     It adds nothing to embeddings: centring them would change every cosine. It keeps the directions along which
     normalised embeddings are largest, so that their inner products change least (Eckart and Young 1936).
     """
-    values = np.asarray(embeddings, dtype=np.float64)
-    unit = values / np.linalg.norm(values, axis=1, keepdims=True)
+    unit = unit_rows(np.asarray(embeddings, dtype=np.float64), name="an embedding")
     directions = np.linalg.eigh(unit.T @ unit)[1].T[::-1][:dimensions]
     return np.ascontiguousarray(directions, dtype=np.float32)
 

@@ -10,8 +10,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from layerprobe.errors import DataError, DegenerateLayerError
-from layerprobe.similarity.checks import Array, as_array, check_finite
+from layerprobe.errors import DataError
+from layerprobe.similarity.checks import Array, as_array, finite_matrix, unit_rows
 
 TEMPERATURE = 0.1
 """Of InfoNCE, as in the code of Skean et al."""
@@ -41,7 +41,10 @@ def infonce_influences(views: ArrayLike, *, competing: int = COMPETING, name: st
     Source: van den Oord et al. 2018 (arXiv 1807.03748), equations 4 and 5; Efron and Stein 1981 (Annals of Statistics
     9).
     """
-    x, y, *_ = _checked_views(views, name=name)
+    array = as_array(views, name=name)
+    if array.ndim != 3 or array.dtype.kind not in "fiu" or min(array.shape[:2]) < 2:
+        raise DataError(f"expected at least two views of two texts of {name}, got {array.dtype} of {array.shape}")
+    x, y = (unit_rows(finite_matrix(view, name=name), name=name) for view in array[:2])
     n = len(x)
     order = np.random.default_rng(0).permutation(n) if n > competing else np.arange(n)
     gains, pseudo = np.empty(n), np.empty(n)
@@ -63,19 +66,3 @@ def _gains(logits: Array, competing: int) -> tuple[Array, Array]:
         np.fill_diagonal(left, 0.0)
         without += left.sum(axis=0) / (n - 1) / 2
     return gains, n * gains.mean() - (n - 1) * without
-
-
-def _checked_views(views: ArrayLike, *, name: str) -> Array:
-    array = as_array(views, name=name)
-    if array.ndim != 3 or array.dtype.kind not in "fiu" or min(array.shape[:2]) < 2:
-        raise DataError(f"expected at least two views of two texts of {name}, got {array.dtype} of {array.shape}")
-    return np.stack([_units(view.astype(np.float64), name=name) for view in array])
-
-
-def _units(rows: Array, *, name: str) -> Array:
-    check_finite([rows], name=name)
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    if not lengths.all():
-        raise DegenerateLayerError(f"{name} has {int((lengths == 0).sum())} rows of zeros, which have no direction")
-    units: Array = rows / lengths
-    return units

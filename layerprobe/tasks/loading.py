@@ -324,12 +324,6 @@ def _recognised(source: object) -> str | None:
     return next((name for name, kind in KINDS.usable().items() if kind.loader and kind.recognises(path)), None)
 
 
-def _unlabelled(path: Path) -> Any:
-    """Return what loads the items of a file that are no texts; None where they are texts."""
-    kinds = (kind for kind in KINDS.usable().values() if kind.unlabelled is not None)
-    return next((kind.load("unlabelled") for kind in kinds if kind.recognises(path)), None)
-
-
 def load_texts(
     source: Data,
     *,
@@ -366,11 +360,14 @@ def load_texts(
     title = name or (DATA if file is None else str(source))
     if file is not None:
         check_regular(file)
-    of_items = None if file is None or is_on_hub(file) else _unlabelled(file)
-    if of_items is not None:
+    kind = None
+    if file is not None and not is_on_hub(file):
+        kinds = (kind for kind in KINDS.usable().values() if kind.unlabelled is not None)
+        kind = next((kind for kind in kinds if kind.recognises(file)), None)
+    if kind is not None:
         if groups is not None:
             raise TaskError(f"expected no groups with images, got {groups}: those of one image are one group")
-        items: TextFile = of_items(
+        items: TextFile = kind.load("unlabelled")(
             file,
             columns=columns,
             format=format,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from layerprobe.errors import TaskError, option
 from layerprobe.files.atomic import from_home
 from layerprobe.files.inputs import is_path, similar_file
-from layerprobe.files.network import without_password
+from layerprobe.names import without_password
 from layerprobe.tasks.cells import by_name
 from layerprobe.tasks.tables import SUFFIXES, Table, check_size, table_of_columns
 
@@ -364,8 +364,7 @@ def columns_of(data: Any, name: str) -> dict[str, Sequence[Any]] | None:
         names = [str(column) for column in data.columns]
         if twice := [column for column in names if names.count(column) > 1]:
             raise TaskError(f"{name} has several columns {twice[0][:40]!r}: rename them")
-        columns = {column: data.iloc[:, i].tolist() for i, column in enumerate(names)}
-        return _texts_of_index(data.index, columns) | columns
+        return {column: data.iloc[:, i].tolist() for i, column in enumerate(names)}
     if callable(to_columns := getattr(data, "to_pydict", None)):  # of Arrow
         data = to_columns()
     if isinstance(data, Mapping):
@@ -376,13 +375,6 @@ def columns_of(data: Any, name: str) -> dict[str, Sequence[Any]] | None:
     if items and all(isinstance(item, Mapping) for item in items):
         return _columns_of(items)
     return {"text": items} if all(isinstance(item, str) or _present(item) is None for item in items) else None
-
-
-def _texts_of_index(index: Any, columns: Collection[str]) -> dict[str, list[Any]]:
-    """Return the levels of an index that have a name, which no column has, and texts, as columns."""
-    levels = {str(name): index.get_level_values(i).tolist() for i, name in enumerate(index.names) if name is not None}
-    of_texts = {name for name, cells in levels.items() if any(isinstance(cell, str) for cell in cells)}
-    return {name: levels[name] for name in levels if name in of_texts - set(columns)}
 
 
 def _columns_of(records: Sequence[Mapping[Any, Any]]) -> dict[str, Sequence[Any]]:

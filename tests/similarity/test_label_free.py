@@ -131,7 +131,7 @@ def test_rotations_and_lengths_do_not_matter(seed: int) -> None:
 def test_rows_without_a_direction_are_named() -> None:
     views = np.ones((2, 4, 3))
     views[1, 2] = 0
-    with pytest.raises(DegenerateLayerError, match="layer 3 of bert has 1 rows of zeros"):
+    with pytest.raises(DegenerateLayerError, match="layer 3 of bert is zero in row 2"):
         infonce(views, name="layer 3 of bert")
     views[1, 2] = np.nan
     with pytest.raises(DegenerateLayerError, match="layer 3 of bert"):

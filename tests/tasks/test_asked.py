@@ -5,7 +5,6 @@ import logging
 import os
 from pathlib import Path
 
-import pandas
 import pytest
 
 from layerprobe.errors import TaskError
@@ -40,11 +39,6 @@ def test_many_whole_numbers_are_classes_or_values_by_name_or_as_asked() -> None:
             load_task(data)
         assert len(load_task(data, kind="classification").labels) == 45
     assert load_task({"text": TEXTS, "rating": numbers}).kind == "regression"
-
-
-def test_texts_in_a_named_index_are_a_column() -> None:
-    columns = {"text1": TEXTS, "text2": TEXTS[::-1], "score": [i % 11 / 2 for i in range(200)]}
-    assert load_task(pandas.DataFrame(columns).set_index("text1")).digest == load_task(columns).digest
 
 
 @pytest.mark.parametrize("names", [("q", "passage"), ("queries", "documents")])

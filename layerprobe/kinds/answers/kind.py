@@ -158,12 +158,6 @@ def answer_scores(outputs: Array, gold: Questions, threshold: float) -> dict[str
     return {name: float(np.mean(values)) for name, values in _by_question(outputs, gold, threshold).items()}
 
 
-def answer_floors(items: Any) -> dict[str, Floor]:
-    """Return the scores of answering no question: the share of `Questions` without an answer."""
-    value = 100 * float(np.mean([() in right for right in _right_words(items)]))
-    return {metric: Floor(value=value, by=NO_ANSWER) for metric in ("f1", "exact match")}
-
-
 def answer_threshold(outputs: Array, gold: Questions) -> float:
     """Return the threshold that maximises F1, as SQuAD 2.0 chooses it; `ALWAYS` where every question has an answer.
 
@@ -275,7 +269,10 @@ QUESTION_ANSWERING = Kind(
     items="layerprobe.kinds.answers.kind:Questions",
     loader="layerprobe.kinds.answers.kind:load_questions",
     recognises=is_squad,
-    floors=answer_floors,
+    floors=lambda items: dict.fromkeys(
+        ("f1", "exact match"),
+        Floor(value=100 * float(np.mean([() in right for right in _right_words(items)])), by=NO_ANSWER),
+    ),
 )
 COLUMNS = tuple(QUESTION_ANSWERING.columns)
 

@@ -169,13 +169,8 @@ class SummaryItems(Items):
         return self.arranged(self.targets) + self.lead() / (1 + max(map(len, self.documents)))
 
 
-def summary_scores(outputs: Array, gold: SummaryItems) -> dict[str, float]:
-    """Return the mean ROUGE of the sentences with the highest outputs, (documents, longest document)."""
-    return {name: float(values.mean()) for name, values in document_scores(outputs, gold).items()}
-
-
 def document_scores(outputs: Array, gold: SummaryItems) -> dict[str, Array]:
-    """Return ROUGE by document, 0 .. 1, of the sentences with the highest outputs."""
+    """Return ROUGE by document, 0 .. 1, of the sentences with the highest outputs, (documents, longest document)."""
     scores = [rouge(chosen, summary) for chosen, summary in zip(gold.chosen(outputs), gold.summaries, strict=True)]
     return {name: np.array([by_metric[name] for by_metric in scores]) for name in ROUGE}
 
@@ -282,7 +277,7 @@ SUMMARIZATION = Kind(
     pairs=False,
     labelled=False,
     metrics=(PRIMARY, *(name for name in ROUGE if name != PRIMARY)),
-    score=summary_scores,
+    score=lambda *outputs: {name: float(values.mean()) for name, values in document_scores(*outputs).items()},
     influences=lambda *outputs: {name: mean_influences(values) for name, values in document_scores(*outputs).items()},
     loss="layerprobe.kinds.summaries.loss:SentenceScorer",
     zero_shot="own",

@@ -19,7 +19,6 @@ from torch.nn import functional as F
 from layerprobe.context import current, report
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Resolved
-from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.finetuning.losses import Criterion, PreparedItems, prepared_sides
 from layerprobe.kinds.summaries.kind import SummaryItems
@@ -27,6 +26,7 @@ from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGISTIC
 from layerprobe.scoring.values import LayerScores, Way, Ways
 from layerprobe.scoring.zero_shot import score_outputs
+from layerprobe.similarity.checks import finite_matrix, unit_rows
 from layerprobe.stats.crossed import crossed, errors_known
 from layerprobe.tasks.evaluation import Rows, evaluate_outputs, item_influences, links_of
 from layerprobe.tasks.kind import KINDS
@@ -87,11 +87,8 @@ def centrality(embeddings: NDArray[np.floating], by: Centrality = "degree") -> A
         >>> centrality(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])).round(3).tolist()
         [0.354, 0.354, 0.707]
     """
-    values = np.asarray(embeddings, dtype=np.float64)
-    norms = np.linalg.norm(values, axis=1, keepdims=True)
-    if not np.isfinite(norms).all() or not (norms > 0).all():
-        raise DataError("expected finite embeddings of sentences that are not zero")
-    units = values / norms
+    values = finite_matrix(embeddings, name="the document")
+    units = unit_rows(values, name="the document")
     if len(units) == 1:
         return np.zeros(1)
     if by == "degree":

@@ -222,7 +222,9 @@ def item_errors(runs: Mapping[RunName, ItemOutputs], kind: str, examples: Items)
         return mean
 
     same_seed = mean_of_pairs(same)
-    common = _positive(same_seed if same.all() else mean_of_pairs(~same))
+    common = same_seed if same.all() else mean_of_pairs(~same)
+    values, vectors = np.linalg.eigh((common + common.T) / 2)
+    common = (vectors * np.maximum(values, 0)) @ vectors.T  # the nearest positive semidefinite matrix
     own = np.maximum(np.diag(same_seed) - np.diag(common), 0.0)
     return ItemErrors(
         n_items=len(examples),
@@ -230,10 +232,3 @@ def item_errors(runs: Mapping[RunName, ItemOutputs], kind: str, examples: Items)
         common=tuple(tuple(np.round(row[: i + 1], DECIMALS).tolist()) for i, row in enumerate(common)),
         own=tuple(np.round(own, DECIMALS).tolist()),
     )
-
-
-def _positive(matrix: Array) -> Array:
-    """Return the nearest positive semidefinite matrix."""
-    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-    nearest: Array = (vectors * np.maximum(values, 0)) @ vectors.T
-    return nearest

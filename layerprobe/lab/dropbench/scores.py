@@ -156,7 +156,9 @@ def score_strategies(models: Sequence[Recorded], strategies: Sequence[Strategy],
 
 def _outcome(model: Recorded, choices: Sequence[Answer]) -> StrategyOutcome:
     tuned = model.tuned
-    seeds = [_scored_on(choice, model) for choice in choices]
+    every = range(len(tuned.seeds))
+    # of seeds that a choice did not look at; of all where it looked at all
+    seeds = [[seed for seed in every if seed not in choice.seeds] or list(every) for choice in choices]
     of_items = [item_variance(tuned, choice.layer, _best(model, on)) for choice, on in zip(choices, seeds, strict=True)]
     of_one = seed_variance(tuned)
     of_seeds = [
@@ -178,12 +180,6 @@ def _outcome(model: Recorded, choices: Sequence[Answer]) -> StrategyOutcome:
         set_size=_mean(len(layers) for layers in stated) if stated else None,
         sufficient=_mean(chances_within(tuned)[layer] for layer in named) if named else None,
     )
-
-
-def _scored_on(choice: Answer, model: Recorded) -> list[int]:
-    """Return the positions of the seeds that a choice did not look at; of all where it looked at all."""
-    everything = range(len(model.tuned.seeds))
-    return [seed for seed in everything if seed not in choice.seeds] or list(everything)
 
 
 def _best(model: Recorded, seeds: Sequence[int]) -> int:

@@ -170,7 +170,12 @@ class Reproduction(Shown):
                 ),
                 column("biased", lambda row: row[0].biased[row[1]], title="biased CKA", form=".4f", more=True),
                 column("flag", lambda row: "drop" if row[1] in row[0].drop_layers else None),
-                column("paper", lambda row: _paper_score(*row), title="paper's Spearman", form=".2f"),
+                column(
+                    "paper",
+                    lambda row: {row[0].best_layer: row[0].best, row[0].last_layer: row[0].last}.get(row[1]),
+                    title="paper's Spearman",
+                    form=".2f",
+                ),
             ),
             title=f"CKA on {self.task}",
             charts=(Chart(lines=(Line("cka", interval="interval"),), name="cka", by="pair", band=True),),
@@ -359,7 +364,3 @@ def _compared(chosen: Experiment, models: Mapping[str, str], task: Task, *, opti
             )
         )
     return tuple(done)
-
-
-def _paper_score(pair: Pair, layer: int) -> float | None:
-    return {pair.best_layer: pair.best, pair.last_layer: pair.last}.get(layer)

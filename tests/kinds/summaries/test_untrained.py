@@ -65,7 +65,7 @@ def test_degree_is_the_mean_cosine_and_ranks_as_the_centroid_at_unit_norm() -> N
     mean = values.mean(axis=0)
     np.testing.assert_allclose(centrality(values, "centroid"), units @ mean / np.linalg.norm(mean))
     assert centrality(values[:1]).tolist() == [0.0]
-    with pytest.raises(DataError, match="expected finite embeddings of sentences that are not zero"):
+    with pytest.raises(DataError, match="the document is zero in row 0, expected embeddings with a direction"):
         centrality(0 * values)
 
 
