@@ -186,9 +186,9 @@ def test_a_model_against_itself_does_not_drop(models: dict[str, str], task: Task
     conclusion = predicted.conclusion
     assert (conclusion.case, conclusion.choice) == ("keep", Choice.upto(3, 3))
     assert words.headline(conclusion) == "No drop is expected"
-    compared = dataclasses.replace(predicted.comparison.map, measure=RSA())
-    by_rsa = dataclasses.replace(predicted.comparison, map=compared)
-    assert dataclasses.replace(predicted, comparisons=(by_rsa,)).conclusion.names["reading"] == "RSA"
+    compared = dataclasses.replace(predicted.comparison.map, measure=Procrustes())
+    by_procrustes = dataclasses.replace(predicted.comparison, map=compared)
+    assert dataclasses.replace(predicted, comparisons=(by_procrustes,)).conclusion.names["reading"] == "Procrustes"
 
 
 def test_several_references_are_distinguished_by_cka(models: dict[str, str], task: Task, options: Model) -> None:
