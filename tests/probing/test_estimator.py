@@ -86,7 +86,7 @@ def test_its_predictions_are_those_that_were_scored(kind: str) -> None:
     fit = alone.fit(layer.taken(train), fitted.penalties[0, 0])
     rows = scale(EMBEDDINGS[:, 1][inside])
     outputs = fitted.outputs[0][inside]
-    expected = problem.in_units(outputs) if kind == "scores" else outputs
+    expected = outputs if problem.unit is None else problem.unit.undone(outputs, outputs)[0]
     np.testing.assert_allclose(outputs_of(fit.pipeline(problem.kind), rows), expected, rtol=1e-6, atol=1e-6)
 
 
