@@ -3,6 +3,8 @@
 import dataclasses
 from collections.abc import Callable
 
+from layerprobe.comparison.differences import Differences
+from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.finetuning.values import TuningResult
 from layerprobe.interval import Interval
 from layerprobe.prediction.values import Record, RecordPart
@@ -18,6 +20,7 @@ from layerprobe.search.values import SearchAnswer
 from layerprobe.stats.values import AgainstBest, Floor
 from layerprobe.study.values import Finding
 from tests.report.conftest import FINDINGS, model, zero_shot
+from tests.report.similarities import uncertain_curve
 from tests.report.test_profile_page import profile
 from tests.report.test_shown import CASES, across, found_models, models, prediction, run, summaries
 from tests.report.test_tuning_page import result, rows
@@ -230,7 +233,59 @@ def gained(low: float, high: float) -> Scores:
     return dataclasses.replace(scores, ways=dataclasses.replace(scores.ways, ways=ways))
 
 
+def compared(*last: float, error: float = 0.01, alone: bool = False, flat: bool = False) -> Comparison:
+    """Return a comparison whose curve ends so; alone: of a model with itself; flat: by the other normalisation."""
+    one = CASES["comparison"]()
+    assert isinstance(one, Comparison)
+    assert one.other_normalization is not None
+    curve = dataclasses.replace(one.curve, values=(*one.curve.values[: -len(last) or None], *last))
+    other = one.other_normalization
+    values = tuple(tuple(0.5 for _ in row) for row in other.values) if flat else other.values
+    return dataclasses.replace(
+        one,
+        map=dataclasses.replace(one.map, effective_shares=((0.6,) * 9, (0.7,) * 9)),
+        curve=dataclasses.replace(
+            uncertain_curve(curve, error), alignment="previous-layer" if alone else curve.alignment
+        ),
+        other_normalization=dataclasses.replace(other, values=values),
+    )
+
+
+def closest(half: float) -> Comparisons:
+    """Return a model compared with two others, which differ by so much more or less than the interval reaches."""
+    first, second = compared(), compared(0.4)
+    error = Interval(value=0.18, standard_error=half / 2, interval=(0.18 - half, 0.18 + half), level=0.95, freedom=30.0)
+    second = dataclasses.replace(second, reference=dataclasses.replace(second.reference, name="org/b"))
+    return Comparisons(comparisons=(first, second), differences=((error,) * 9,))
+
+
+def differing(*values: float | None) -> Differences:
+    """Return differences by layer whose intervals reach one point to both sides; None: no error is known."""
+    made = CASES["differences"]()
+    assert isinstance(made, Differences)
+    errors = tuple(
+        None
+        if value is None
+        else Interval(value=value, standard_error=0.5, interval=(value - 1, value + 1), level=0.95, freedom=30.0)
+        for value in values
+    )
+    scores = tuple((60.0, 60.0 + (value or 0.4)) for value in values)
+    return dataclasses.replace(made, scores=scores, errors=errors)
+
+
 VARIANTS: dict[str, Callable[[], Shown]] = {
+    "compare: no fall": lambda: compared(0.40),
+    "compare: no clear fall": lambda: compared(0.37),
+    "compare: perhaps a fall": lambda: compared(error=0.2),
+    "compare: no fall of standardised features": lambda: compared(flat=True),
+    "compare: alone": lambda: compared(alone=True),
+    "compare: alone, undecided": lambda: compared(alone=True, error=0.2),
+    "compare: the second is closer": lambda: closest(0.1),
+    "compare: the second is perhaps closer": lambda: closest(0.3),
+    "differences: higher": lambda: differing(2.0, 3.0, 0.5, 0.0),
+    "differences: both": lambda: differing(2.0, -3.0, 0.5, 0.0),
+    "differences: none": lambda: differing(0.2, 0.3, 0.5, 0.0),
+    "differences: errors not known": lambda: differing(None, None, None, None),
     "score: decided": lambda: scored(against(BEST)),
     "score: probable": lambda: scored(against(5, BEST, behind=0.5, floor=FLOOR)),
     "score: undecided": lambda: scored(against(5, BEST)),
@@ -348,7 +403,7 @@ SAMPLES: dict[str, object] = {
     **{name: f"the {name}" for name in CALLED.split()},
 }
 """Numbers and names for templates of results that take training, and of steps that the command line adds."""
-ELSEWHERE = """shrink probe bench recipe adapt pretrain reproduce export compare differences steps"""
+ELSEWHERE = """shrink probe bench recipe adapt pretrain reproduce export steps"""
 """Sections of words whose results are made in their own tests, such as those that train."""
 RARE = (
     *ELSEWHERE.split(),
