@@ -21,7 +21,7 @@ from layerprobe.scoring.values import LayerScores
 from layerprobe.similarity.cka import estimate_cka, linear_cka
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.study.predict import predict, predict_drop
-from layerprobe.study.values import Finding, Prediction
+from layerprobe.study.values import Finding
 from layerprobe.tasks.loading import load_task
 from tests.models import given, save_tiny
 
@@ -118,7 +118,7 @@ def test_no_rule_recommends_it(pair: Pair, pairs_file: Path, tmp_path: Path) -> 
     )
     plain = json.loads(prediction.to_json())
     assert all(values[0] is None for values in plain["drops"][0]["read"].values())
-    assert from_json(Prediction, prediction.to_json()) == prediction
+    assert read_result(prediction.to_json()) == prediction
     assert prediction.warnings.count(said(pair[0])) == 1
     comparison, scores = prediction.comparison, prediction.zero_shot
     assert scores is not None

@@ -12,8 +12,8 @@ import layerprobe as lp
 from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, LayerProbeError, ModelError
-from layerprobe.files.serialisation import from_json
 from layerprobe.profiling.run import milliseconds
+from layerprobe.results.kept import read_result
 from layerprobe.scoring.score import score
 from layerprobe.scoring.values import LayerOfModel, LayerScores, Scores, TaskScores
 from layerprobe.scoring.zero_shot import score_split
@@ -99,7 +99,7 @@ def test_the_python_face(models: list[Model]) -> None:
     ranges = [(each.milliseconds_range, each.milliseconds) for each in result.layers]
     assert all(ends is not None and ends[0] <= (time or 0) <= ends[1] for ends, time in ranges)
     assert result.front("milliseconds")
-    assert from_json(Scores, result.to_json()) == result
+    assert read_result(result.to_json()) == result
     assert lp.score(models[0], task, timing=milliseconds).best.milliseconds is not None
 
 
@@ -138,13 +138,13 @@ def test_warnings_are_the_same_however_scores_are_asked_for(
     assert "were cut at 4 tokens" in cut
     assert "is left out" in left_out
     assert "may be distances" in distances
-    assert from_json(Scores, scores.to_json()) == scores
+    assert read_result(scores.to_json()) == scores
     name = scores.warnings[0].partition(" for ")[2]
     beside = lp.score([short, models[1]], task).warnings
     assert {cut, left_out, f"{name}: {distances}"} < set(beside)
     across = lp.score(short, [task])
     assert across.warnings == tuple(f"{task.name}: {said}" for said in scores.warnings)
-    assert from_json(Scores, across.to_json()) == across
+    assert read_result(across.to_json()) == across
 
 
 def test_a_model_given_by_name_is_run_like_the_first(models: list[Model]) -> None:

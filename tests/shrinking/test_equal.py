@@ -8,9 +8,9 @@ import pytest
 from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError
-from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol, TuningResult
+from layerprobe.results.kept import read_result
 from layerprobe.shrinking.removal import candidates
 from tests.models import save_tiny
 from tests.shown import assert_one_table, assert_shows_itself
@@ -81,7 +81,7 @@ def test_choices_that_are_the_same_are_one(folder: str) -> None:
 
 def test_it_is_a_table_and_is_read_back(result: TuningResult, tmp_path: Path) -> None:
     assert_one_table(result.table, tmp_path)
-    assert from_json(TuningResult, result.to_json()) == result
+    assert read_result(result.to_json()) == result
     assert_shows_itself(result, tmp_path)
 
 

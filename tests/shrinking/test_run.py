@@ -23,7 +23,6 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract
-from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning import saved, tuning
 from layerprobe.finetuning.saved import MODEL
 from layerprobe.finetuning.tmft import FineTuner
@@ -31,6 +30,7 @@ from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.interval import Interval
 from layerprobe.metrics.scores import cosine_scores, spearman
+from layerprobe.results.kept import read_result
 from layerprobe.scoring.score import score
 from layerprobe.shrinking import points_lost, removal
 from layerprobe.shrinking import run as shrinking
@@ -108,7 +108,7 @@ def test_what_is_said_of_it(folder: str) -> None:
     assert "That is no task" in result.sentence
     assert result.sentence.startswith(f"2 of 4 blocks ({', '.join(map(str, result.smaller.blocks))})")
     assert len(result.table) == 2
-    assert from_json(Shrunk, result.to_json()) == result
+    assert read_result(result.to_json()) == result
 
 
 @pytest.mark.slow
@@ -211,7 +211,7 @@ def test_ways_to_run_it_are_measured(folder: str, tmp_path: Path, monkeypatch: p
     assert all(f"plot-{name}" in page for name in ("sizes", "front"))
     assert result.item_source is not None
     assert result.item_source.groups[1].scores == pytest.approx(result.smaller.loss.small)
-    assert from_json(Shrunk, result.to_json()) == result
+    assert read_result(result.to_json()) == result
 
 
 def test_the_fastest_way_to_run_it(folder: str) -> None:
@@ -602,7 +602,7 @@ def test_a_vocabulary_that_the_texts_need_loses_nothing(tmp_path: Path, family: 
         load_encoder(folder).model.config.vocab_size - vocabulary.kept
     )
     assert "nothing was trained" in result.account
-    assert from_json(Shrunk, result.to_json()) == result
+    assert read_result(result.to_json()) == result
     out = tmp_path / "small"
     export_model(result.folder, out, made=result.account)
     ours, theirs = (extract(model, vocabularies.ENGLISH).layer(2) for model in (folder, str(out)))
@@ -646,7 +646,7 @@ def test_a_smaller_vocabulary_is_healed_with_the_blocks(tmp_path: Path) -> None:
     assert f"{kept} of {whole} tokens" in result.heading
     assert next(column.values for column in result.table.columns if column.name == "tokens") == [kept, whole]
     assert f"{kept} of {whole} tokens" in result.save_html(tmp_path / "page.html", plotly="cdn").read_text()
-    assert from_json(Shrunk, result.to_json()) == result
+    assert read_result(result.to_json()) == result
     fine_tuned = of_sentences(folder, task, size=1, vocabulary="60%", tune=TUNING, within=5)
     assert fine_tuned.smaller.tuned is not None
     plan = plan_shrinking(folder, vocabularies.ENGLISH, task, **options({"size": 1, "vocabulary": "60%"}))

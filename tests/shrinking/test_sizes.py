@@ -12,7 +12,6 @@ from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import DataError, ModelError
 from layerprobe.extraction.embeddings import extract
-from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning.values import Protocol
 from layerprobe.results.draw import drawn
 from layerprobe.results.kept import read_result
@@ -95,7 +94,7 @@ def test_validation_chooses_the_front_and_test_is_drawn(result: Shrunk) -> None:
 
 
 def test_it_is_read_back(result: Shrunk) -> None:
-    assert from_json(Shrunk, result.to_json()) == result
+    assert read_result(result.to_json()) == result
     assert read_result(result.to_json()) == result, "expected it without its type, too"
 
 
