@@ -166,8 +166,7 @@ def test_a_finding_of_any_kind_holds_together(finding: Finding) -> None:
     assert from_json(Finding, to_json(finding)) == finding
     assert finding.primary == KINDS[kind].metrics[0]
     assert len(finding.untrained) == 4
-    title = metric_title(finding.primary)
-    assert (f"({title} " if finding.on_floor else f"{title} x 100") in finding.sentence
+    assert finding.conclusion.names["metric"] == f"{metric_title(finding.primary)} x 100"
     for outcome in finding.outcomes:
         assert tuple(outcome.test) == KINDS[kind].metrics
         assert outcome.mean == pytest.approx(np.mean(outcome.test[finding.primary]))

@@ -269,7 +269,11 @@ class Probing(Shown):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What speaks against the embeddings, and which layers were left out, and why."""
-        return (*self.cautions, *(f"{name} is left out: {reason}" for name, reason in self.left_out.items()))
+        return (
+            *self.notes,
+            *self.cautions,
+            *(f"{name} is left out: {reason}" for name, reason in self.left_out.items()),
+        )
 
     @property
     def table(self) -> Table:

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from layerprobe.probing.page import probing_page
 
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.probing import jackknife
 from layerprobe.probing.run import probe
 from layerprobe.probing.values import Probing
+from layerprobe.results import words
+from layerprobe.results.conclusion import Verdict
 from tests.probing.data import layered
 
 FEW: dict[str, Any] = {"foldings": 1}
@@ -38,7 +39,9 @@ def rare(seed: int, *, share: float = 0.03, signal: float = 0.0, n: int = 200) -
 def test_no_layer_is_best_where_none_is_above_the_largest_class(seed: int) -> None:
     result = rare(seed)
     assert (result.primary, result.on_floor, result.smallest_sufficient) == ("macro f1", True, None)
-    assert result.sentence.startswith(f"No layer predicts better than {LARGEST} (macro F1 49.24): layer ")
+    assert (result.verdict, result.conclusion.case) == (Verdict.FAILED, "floor")
+    assert (result.conclusion.choice, result.conclusion.names["trivial"]) == (None, LARGEST)
+    assert result.facts["floor"].value == pytest.approx(49.24, abs=0.01)
     data = result.table.data
     assert set(data["flag"]) == {None}
     assert data["floor"] == pytest.approx([100 * 2 * 0.97 / 1.97 / 2] * 4)
@@ -47,18 +50,17 @@ def test_no_layer_is_best_where_none_is_above_the_largest_class(seed: int) -> No
     assert "macro F1 comes before accuracy" in result.notes[-1]
     assert "the smallest has 6 of 200 samples" in result.notes[-1]
     assert from_json(Probing, to_json(result)) == result
-    page = probing_page(result)
-    assert page.blocks is None
-    assert page.heading.startswith("No layer predicts better")
-    assert set(page.first.plot.data[0].marker.symbol) == {"circle"}
+    assert result.summary.startswith("No layer beats a trivial answer")
+    assert set(result.plot().data[0].marker.symbol) == {"circle"}
 
 
 def test_a_rare_class_that_is_found_is_above_the_floor() -> None:
     result = rare(0, share=0.1, signal=6.0)
     assert (result.primary, result.best_layer, result.on_floor) == ("macro f1", 3, False)
     assert result.candidates == (3,)
-    assert "Always naming the largest class scores 47.37." in result.sentence
-    assert LARGEST in [trace.name for trace in probing_page(result).figures[0].plot.data]
+    (floor,) = (check for check in result.conclusion.checks if check.name == "floor")
+    assert words.line(floor, result.conclusion)[0] == f"Beats {LARGEST}, which scores 47.4"
+    assert LARGEST in [trace.name for trace in result.plot().data]
 
 
 def test_classes_of_like_size_keep_accuracy() -> None:

@@ -18,6 +18,7 @@ from layerprobe.metrics.scores import cosine_scores, spearman
 from layerprobe.probing.run import probe
 from layerprobe.probing.targets import as_groups, as_targets
 from layerprobe.probing.values import ProbeSettings, Probing
+from layerprobe.results import words
 from tests.probing.data import layered, scores_of
 from tests.shown import assert_shows_itself
 
@@ -78,7 +79,7 @@ def test_an_answer_shows_itself_and_is_read_back(probings: dict[str, Probing], k
     assert_shows_itself(result, tmp_path)
     again = from_json(Probing, to_json(result))
     assert again == result
-    assert again.sentence in result.summary
+    assert again.summary == result.summary
 
 
 def test_the_answer_is_the_same_every_time() -> None:
@@ -117,8 +118,8 @@ def test_layers_that_complement_each_other_are_better_than_one() -> None:
     result = probe(embeddings, scores_of(signal), foldings=1)
     assert result.summed is not None
     assert result.summed.better
-    assert "The weighted sum scores" in result.sentence
-    assert "better than any single layer" in result.sentence
+    assert result.conclusion.case == "sum"
+    assert result.facts["sum_gain"].value == pytest.approx(result.summed.gain.value)  # type: ignore[union-attr]
 
 
 def test_what_the_weighted_sum_gains_by_chance_is_not_called_better() -> None:
@@ -127,7 +128,8 @@ def test_what_the_weighted_sum_gains_by_chance_is_not_called_better() -> None:
     result = probe(embeddings, scores_of(signal))
     assert result.summed is not None
     assert not result.summed.better
-    assert "is not shown to be better than a single layer" in result.sentence
+    assert {check.name: check.passed for check in result.conclusion.checks}["weighted sum"] is True
+    assert result.conclusion.case != "sum"
 
 
 @pytest.mark.parametrize("kind", ["scores", "classes", "labels", "pairs", "queries"])
@@ -160,7 +162,7 @@ def test_groups_widen_the_errors_and_are_counted(monkeypatch: pytest.MonkeyPatch
     assert errors[0] is not None
     assert errors[1] is not None
     assert errors[0].items_error > 1.3 * errors[1].items_error  # type: ignore[operator]
-    assert "in 40 groups" in with_groups.cost
+    assert "in 40 groups" in words.cost(with_groups.conclusion)
 
 
 def test_other_widths_have_no_weighted_sum() -> None:
@@ -181,7 +183,7 @@ def test_layers_that_cannot_be_used_are_left_out_with_the_reason() -> None:
     assert "the first in row 5" in result.left_out["layer 4"]
     embeddings[5, 5, 2] = np.nan
     result = probe(embeddings, TARGETS["scores"], weighted_sum=False)
-    assert result.sentence.startswith(f"Layer {result.best_layer} of 5 scores best: ")
+    assert result.summary.startswith(f"Layer {result.best_layer} scores best")
     with pytest.raises(DataError, match="no layer can be scored: it is the same for all 240 samples"):
         probe(np.ones((N, 2, 3)), TARGETS["scores"])
 
@@ -211,14 +213,15 @@ def test_names_of_layers_are_kept_and_what_is_left_out_is_said() -> None:
     given = {"layer_6": EMBEDDINGS[:, 2], "layer_0": broken, "layer_12": EMBEDDINGS[:, 5]}
     result = probe(given, TARGETS["classes"], weighted_sum=False, **FEW)
     assert [layer.layer for layer in result.layers] == [6, 12]
-    assert result.sentence.startswith("Layer 6 of 12 scores best")
-    assert result.sentence.endswith(
-        "Layer 0 is left out: it has 4 NaN or infinite values, the first in row 3, expected finite numbers: 2 of 240 "
-        "rows have them, leave these out, everywhere alike, or embed them again, in float32."
+    assert result.summary.startswith("Layer 6 scores best")
+    assert result.left_out["layer 0"] == (
+        "it has 4 NaN or infinite values, the first in row 3, expected finite numbers: 2 of 240 rows have them, leave "
+        "these out, everywhere alike, or embed them again, in float32"
     )
+    assert "left out" in [check.name for check in result.conclusion.checks]
     given = {"late": EMBEDDINGS[:, 5], "middle": EMBEDDINGS[:, 2]}
     named = probe(given, TARGETS["classes"], weighted_sum=False, **FEW)
-    assert named.sentence.startswith("Layer middle scores best")
+    assert named.summary.startswith("Layer middle scores best")
 
 
 def test_labels_may_be_in_the_file_of_the_embeddings(tmp_path: Path) -> None:
@@ -227,8 +230,8 @@ def test_labels_may_be_in_the_file_of_the_embeddings(tmp_path: Path) -> None:
     result = probe(tmp_path / "e.npz", weighted_sum=False, **FEW)
     assert result.kind == "classes"
     scores = probe(tmp_path / "e.npz", tmp_path / "e.npz", column="other", weighted_sum=False, **FEW)
-    assert repr(scores).endswith(
-        "Note: targets are taken for scores: 45 whole numbers; for classes say so by the kind of targets.>"
+    assert scores.notes == (
+        "targets are taken for scores: 45 whole numbers; for classes say so by the kind of targets",
     )
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from layerprobe.profiling.page import profile_page
 from transformers import BertConfig, BertModel
 
 from layerprobe import context
@@ -37,6 +36,7 @@ from layerprobe.profiling.run import (
     resident_peak_works,
 )
 from layerprobe.profiling.values import Cost, Profile, ProfileSettings
+from layerprobe.results import words
 from tests.images import save_vision
 from tests.models import HIDDEN, N_BLOCKS, given, save_tiny, tiny_tokenizer
 
@@ -268,11 +268,11 @@ def test_images_have_one_length(tmp_path: Path) -> None:
     assert found.layers[0].parameters < found.layers[-1].parameters
     flops = [each.costs[0].flops for each in found.layers]
     assert all(after > before > 0 for before, after in itertools.pairwise(flops))
-    assert "1 x an image" in found.summary
     assert from_json(Profile, to_json(found)) == found
-    page = profile_page(found)
-    assert "One image of 5 tokens" in page.heading
-    assert any("images per second" in fact for fact in page.facts)
+    assert (
+        words.tiles(found.conclusion)[1][1][:32],
+        words.tiles(found.conclusion)[2][1][:17],
+    ) == ("for 1 image of 5 tokens at layer", "images per second")
     with pytest.raises(DataError, match=r"expected no lengths for .*, which makes 5 tokens of every image, got 4, 10"):
         profile(given(model, Model(device="cpu")), settings=QUICK)
     with pytest.raises(DataError, match="no token comes last in an image"):

@@ -343,9 +343,9 @@ def test_a_result_without_a_figure_has_nothing_to_plot() -> None:
         conclusion = Conclusion(kind="find", case="whole", verdict=Verdict.DECIDED, choice=Choice.upto(3, 3))
         table = Table(columns=())
 
-    with pytest.raises(DataError, match="expected a Bare with something to plot, got Keep all 3 blocks"):
+    with pytest.raises(DataError, match="expected a Bare with something to plot, got Keep the whole model"):
         Bare().plot()
-    assert "Keep all 3 blocks" in render(Bare(), plotly="cdn")
+    assert "Keep the whole model" in render(Bare(), plotly="cdn")
 
 
 # ---- what pages say ---------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from layerprobe.results.document import render
 from tests.report.test_shown import CASES
 
 from .contract import UNFINISHED, assert_keeps_contract, texts
-from .variants import RARE, SAMPLES, VARIANTS
+from .variants import RARE, SAMPLES, SAMPLES_OF, VARIANTS
 
 ROOT = Path(layerprobe.__file__).parents[1]
 SNAPSHOT = Path(__file__).parent / "words.txt"
@@ -78,10 +78,11 @@ def test_every_template_is_used_by_a_case_or_named_as_rare() -> None:
     assert [section for section in RARE if not any(of_section(place, section) for place in places)] == []
 
 
-def example(clause: str) -> str:
+def example(place: str, clause: str) -> str:
     """Return a clause of a rare template with sample numbers."""
-    facts = {name: value for name, value in SAMPLES.items() if isinstance(value, Fact)}
-    names = {name: value for name, value in SAMPLES.items() if name not in facts}
+    samples = SAMPLES | next((others for section, others in SAMPLES_OF.items() if of_section(place, section)), {})
+    facts = {name: value for name, value in samples.items() if isinstance(value, Fact)}
+    names = {name: value for name, value in samples.items() if name not in facts}
     about = Conclusion(kind="find", case="cut", verdict=Verdict.DECIDED, facts=facts, names=names)
     return clause.format_map(words._values(about))
 
@@ -90,7 +91,7 @@ def example(clause: str) -> str:
 def test_a_rare_template_can_be_filled(section: str) -> None:
     for place, clause in templates():
         if of_section(place, section):
-            assert not UNFINISHED.search(example(clause).strip(" ,;:.")), clause
+            assert not UNFINISHED.search(example(place, clause).strip(" ,;:.")), clause
 
 
 @cache
@@ -144,7 +145,9 @@ def written(kind: str) -> str:
 def rare() -> str:
     """Return the templates that no case has, with sample numbers."""
     lines = (
-        f"{place}: {example(clause)}" for place, clause in templates() if any(of_section(place, one) for one in RARE)
+        f"{place}: {example(place, clause)}"
+        for place, clause in templates()
+        if any(of_section(place, one) for one in RARE)
     )
     return "\n".join(("==== rare", *lines, ""))
 

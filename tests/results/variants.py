@@ -343,12 +343,14 @@ VARIANTS: dict[str, Callable[[], Shown]] = {
 
 COUNTED = """texts available models families runs seeds only_seeds pairs draws left items epochs tokens all_tokens
 dimensions all_dimensions passes groups steps held_out drops caught others false of_single blocks kept curves all
-compared copies differing near right"""
+compared copies differing near right failed warned passed
+earlier"""
 OF_POINTS = """lost lost_as_it_is lost_tuned most regret control search anew baseline sum_gain added average difference
 drop twin lower visible before behind last
 largest"""
 NAMED = """corpus task metric method objective model single reason after reading backend change closest dtype features
-folder measure next option points second step whose without"""
+folder measure next option points second step whose without chosen why
+architecture"""
 OF_LAYERS = "block column row low_column low_row last_layer next_block top_layer"
 CALLED = "rule control_name search_name baseline_name clusters about label unit"
 COUNTS = dict.fromkeys(COUNTED.split(), Fact(value=3, unit="count"))
@@ -382,6 +384,7 @@ SAMPLES: dict[str, object] = {
     ),
     **dict.fromkeys(OF_LAYERS.split(), 4),
     "bytes": Fact(value=2_000_000, unit="bytes"),
+    "parameters": Fact(value=2_000_000, unit="parameters"),
     "size": Fact(value=2_000_000, unit="parameters"),
     "higher": (3, 4),
     "encoder": Fact(value=2_000_000, unit="parameters"),
@@ -403,7 +406,13 @@ SAMPLES: dict[str, object] = {
     **{name: f"the {name}" for name in CALLED.split()},
 }
 """Numbers and names for templates of results that take training, and of steps that the command line adds."""
-ELSEWHERE = """shrink probe bench recipe adapt pretrain reproduce export steps"""
+SAMPLES_OF: dict[str, dict[str, object]] = {
+    "compare": {"second": Fact(value=0.4, unit="similarity", interval=(0.3, 0.5), level=0.95)},
+    "recipe": {"before": "wordsim"},
+    "checks.added": {"before": "wordsim"},
+}
+"""Those that are of something else in a section."""
+ELSEWHERE = """shrink probe bench recipe adapt pretrain reproduce export check steps"""
 """Sections of words whose results are made in their own tests, such as those that train."""
 RARE = (
     *ELSEWHERE.split(),
@@ -413,7 +422,17 @@ RARE = (
         for name in (
             *("chosen anew", "redrawn", "rules left out", "another budget"),
             *("objective", "added", "average", "not averaged", "model failed", "moved", "adapted", "fresh head"),
-            *("normalisation", "diagnostics", "step not run", "front", "changed", "8 bits"),
+            *(
+                "normalisation",
+                "diagnostics",
+                "step not run",
+                "front",
+                "changed",
+                "8 bits",
+                "backend",
+                "record",
+                "earlier runs",
+            ),
             *("loss", "training texts", "missing tokens", "before fine-tuning", "weighted sum", "left out"),
         )
     ),

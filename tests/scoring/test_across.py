@@ -11,6 +11,8 @@ from scipy import stats
 
 from layerprobe.encoders.model import Model, ModelDescription
 from layerprobe.errors import DataError
+from layerprobe.results import words
+from layerprobe.results.conclusion import Verdict
 from layerprobe.scoring.score import across_tasks, score
 from layerprobe.scoring.values import LayerScores, Scores, TaskScores
 from tests.models import given, save_tiny
@@ -59,12 +61,13 @@ def test_the_best_layer_has_the_highest_mean_and_differences_are_paired(three: S
 
 def test_the_sentence_says_what_holds_for_other_tasks(three: Scores) -> None:
     low, high = three.layers[3].interval or (math.nan, math.nan)
-    assert three.sentence == (
-        f"Layer 2 of 3 scores best over 3 tasks, 61.5 in the mean; the last layer scores 9.8 less (95% {low:.1f} to "
-        f"{high:.1f}). On other tasks like these, layers 1 and 3 may be as good."
-    )
+    about = three.conclusion
+    assert three.summary == "Layer 2 is best over 3 tasks (on other tasks, 1 or 3 may be as good)"
+    assert words.sentence(about) == "It scores 61.5 in the mean, 9.8 more than the last layer, 3."
+    assert about.facts["next"].interval == (low, high)
     alone = across_tasks((model_of(),), [scored(CURVES[0], "a")])
-    assert alone.sentence.endswith("the last layer scores 10.0 less; one task says nothing about others.")
+    assert alone.facts["next"].value == pytest.approx(10.0)
+    assert (alone.facts["next"].interval, alone.verdict) == (None, Verdict.UNDECIDED)
     assert [each.interval for each in alone.layers] == [None] * 4
 
 
@@ -119,9 +122,8 @@ def test_models_are_compared_over_tasks() -> None:
     gains = curves[:, 2] + 1.5 - curves[:, 1]
     expected = stats.ttest_1samp(gains, 0).confidence_interval(1 - 0.1 / 7)
     assert other.interval == pytest.approx((expected.low, expected.high))
-    assert result.sentence.startswith(
-        "b at layer 2 scores best over 3 tasks, 63.0 in the mean; a at layer 2, the highest of its model, scores 1.5"
-    )
+    assert words.headline(result.conclusion) == "Layer 2 is best over 3 tasks, of b"
+    assert words.sentence(result.conclusion) == "It scores 63.0 in the mean, 1.5 more than a at layer 2."
     assert result.table.data["model"] == ("a",) * 4 + ("b",) * 4
     assert result.table.data["0"] == (*CURVES[0], *(value + 1.5 for value in CURVES[0]))
     assert Scores.class_of(json.loads(result.to_json()))[1].keys() >= {"models", "tasks", "layers"}
