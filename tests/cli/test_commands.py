@@ -255,7 +255,8 @@ def test_a_model_against_its_random_twin(layerprobe: Layerprobe, pair: Pair, pai
 
 def test_compare_prints_curve_and_map(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
     def printed(*options: str) -> list[str]:
-        return layerprobe("compare", *pair, "-t", pairs_file, *options).out.splitlines()
+        out: str = layerprobe("compare", *pair, "-t", pairs_file, *options).out
+        return out.removesuffix("\n\nAll columns: --wide\n").splitlines()
 
     curve = printed()
     assert "fall" in curve[0]
@@ -293,7 +294,7 @@ def test_a_few_texts_that_decide_are_told_beside_the_numbers(
 def test_compare_several_models(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:
     model, reference = pair
     options = ("--reference-random-init", "1", "-t", pairs_file, "--parquet", tmp_path / "map.parquet")
-    lines = layerprobe("compare", model, model, reference, *options).out.splitlines()
+    lines = layerprobe("compare", model, model, reference, *options).out.partition("\n\nAll columns")[0].splitlines()
     assert lines[0].startswith("Perhaps closest to electra (random init 1) at the last layer")
     assert [line.split()[0] for line in lines[-8:]] == [model.name] * 4 + [reference.name] * 4
     assert "less the first" in lines[-9]

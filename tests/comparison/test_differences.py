@@ -117,7 +117,7 @@ def test_layers_in_common_are_compared_and_others_named() -> None:
     differences = compare_results(result(right), result(right[:2]), names=("long", "short"))
     assert differences.layers == (0, 1)
     assert differences.notes[-1] == "layers of long alone are left out: 2, 3"
-    assert differences.summary == "No layer differs significantly (Not decided at 95 %, all layers together)"
+    assert differences.summary == "No layer differs significantly (not decided at 95 %, all layers together)"
 
 
 def test_headlines_name_the_layers_that_differ() -> None:
