@@ -162,7 +162,9 @@ class DropPrediction(LeavesOut, Shown):
         return range(self.first_layer, self.n_layers - self.collapsed)
 
     def flag(self, layer: int) -> str | None:
-        """Return what follows for a layer: flagged or recommended; None for the others."""
+        """Return what follows for a layer: flagged or recommended; None for the others, and where nothing was read."""
+        if not self.readable:
+            return None
         if layer in self.drop_layers:
             return "flagged"
         return "recommended" if layer == self.recommended_layer else None

@@ -369,7 +369,7 @@ def millions(parameters: int, largest: int = 0) -> str:
         >>> millions(4_321), millions(7_241_732_096)
         ('4,321', '7,241.7 M')
     """
-    if parameters < 5_000:
+    if parameters < 10_000:
         return f"{parameters:,}"
     return f"{parameters / 1e6:,.{1 if max(parameters, largest) >= 1e8 else 2}f} M"
 

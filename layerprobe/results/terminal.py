@@ -361,12 +361,12 @@ def _bars(table: Table, chart: Chart, size: int) -> Column | None:
     low, high = min(points), max(points)
 
     def at(value: float) -> int:
-        return min(max(int((size - 1) * (column.scale * value - low) / (high - low) + 0.5), 0), size - 1)
+        return int(min(max((size - 1) * (column.scale * value - low) / (high - low) + 0.5, 0), size - 1))
 
     cells = []
     for (value, bounds), is_measured in zip(rows, measured, strict=True):
         signs = [" "] * size
-        if value is not None:
+        if value is not None and not any(map(math.isnan, (value, *(bounds or ())))):
             for place in range(at(bounds[0]), at(bounds[1]) + 1) if bounds else ():
                 signs[place] = "─" if is_measured else "╌"
             signs[at(value)] = "●" if is_measured else "○"

@@ -2,8 +2,9 @@
 
 A template is a text or a list of clauses; a clause that names a fact which a result lacks is left out. In a template,
 `{gain}` is the number in its unit, and behind a colon stands which part of it: see `_PARTS`. A noun counts it:
-`{gain shown}` is there only where its interval excludes 0, `{gain open}` where it does not; `{gain open:if}` is empty.
-`{runs:run}` is 1 run or 8 runs, `{left_out:layer}` is layer 2 or layers 2 and 5; of `by_sign` it is one of two words.
+`{gain shown}` is there only where its interval excludes 0 (of times 1), `{gain open}` where not; `{gain open:if}` is
+empty. `{runs:run}` is 1 run or 8 runs, `{left_out:layer}` is layer 2 or layers 2 and 5; of `by_sign` it is one of two
+words.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def _filled(template: Template, values: Mapping[str, Any]) -> str:
 def _values(of: Conclusion | Check | Step) -> dict[str, Any]:
     values: dict[str, Any] = {name: _Written(fact) for name, fact in of.facts.items()}
     for name, fact in of.facts.items():
-        is_shown = fact.interval is None or _excludes(fact, 0.0)
+        is_shown = fact.interval is None or _excludes(fact, 1.0 if fact.unit == "times" else 0.0)
         values[f"{name} {'shown' if is_shown else 'open'}"] = _Written(fact)
     texts = {name: value for name, value in of.names.items() if value != ""}
     values |= {name: _Listed(value) if isinstance(value, tuple) else value for name, value in texts.items()}
@@ -215,7 +216,8 @@ def _digits(fact: Fact, digits: int) -> int:
 
 def _decimal(digits: int) -> Callable[[Fact, float, str], str]:
     def written(fact: Fact, number: float, sign: str) -> str:
-        least = 0.0 if fact.least is None and _excludes(fact, 0.0) else fact.least
+        all_of_it = 100.0 if fact.unit == "score" else 0.0 if _excludes(fact, 0.0) else None
+        least = all_of_it if fact.least is None else fact.least
         return told_apart(number, number if least is None else least, _digits(fact, digits), sign)
 
     return written

@@ -116,7 +116,8 @@ class AgainstBest:
         """Return what is to be said of one in a table."""
         if self.on_floor:
             return None
-        best = "best" if self.chosen is None else "best by validation"
+        best = "best guess" if self.verdict is Verdict.UNDECIDED else "best"
+        best = best if self.chosen is None else "best by validation"
         flags = [best] if i == self.best else ["may be best"] if i in self.candidates else []
         if i == self.smallest(costs) != self.best:
             flags.append("smallest sufficient")

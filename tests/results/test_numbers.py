@@ -29,6 +29,7 @@ def test_names_that_differ_in_the_middle_stay_apart() -> None:
         ("points", 0.04, ABOVE, "+0.04", "0.02 to 14.1"),
         ("points", -0.04, WIDE, "+0.0", "-500000.0 to 500000.0"),
         ("points", 0.0, (0.0, 0.0), "+0.0", "0.0"),
+        ("score", 99.99, (96.7, 100.0), "+99.99", "96.7 to 100.0"),
         ("share", 0.996, None, "+99.6 %", None),  # not all
         ("share", -0.9996, None, "-99.96 %", None),
         ("share", 1.0, None, "+100 %", None),
@@ -60,3 +61,19 @@ def test_what_is_no_number_is_as_if_it_were_not_there(value: float) -> None:
 
     assert words.tiles(conclusion) == [("+3.0", "points, no significant gain")]
     assert words.sentence(conclusion) == ""
+
+
+def test_what_is_not_known_is_not_claimed() -> None:
+    about = {"facts": {"score": Fact(value=70.0, unit="score", interval=(40.0, 80.0), level=0.95)}}
+    names = {"layer": 3, "label": "bert"}
+    for case, guess in (("best", "Best guess: layer 3"), ("models", "Best guess: bert, at layer 3")):
+        score = Conclusion(kind="score", case=case, verdict=Verdict.UNDECIDED, names=names, **about)  # type: ignore[arg-type]
+        assert words.headline(score) == guess
+    floor = Conclusion(kind="score", case="floor", verdict=Verdict.FAILED, names=names, **about)  # type: ignore[arg-type]
+    assert words.certainty(floor) == "70.0 at best"
+    assert words.sentence(floor) == "The best layer, 3, scores 70.0 (95 % 40.0 to 80.0)."
+    for ends, said in (((0.8, 1.3), "as fast, not significant, 0.8× to 1.3×"), ((1.1, 1.3), "as fast, 1.1× to 1.3×")):
+        facts = {"speed": Fact(value=1.2, unit="times", interval=ends)}
+        assert words.tiles(Conclusion(kind="find", case="cut", verdict=Verdict.DECIDED, facts=facts)) == [
+            ("1.2×", said)
+        ]

@@ -1,5 +1,6 @@
 """A result as a terminal shows it: lines that fit, bars, and the words of its facts."""
 
+import math
 import re
 import shlex
 from dataclasses import dataclass, replace
@@ -155,3 +156,14 @@ def test_a_notebook_prints_the_table_too(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
 
     assert str(Cut()) == expected
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_is_no_number_has_no_bar(bad: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = Column("expected_interval", [(-bad, bad), *[(60.0, 70.0)] * 8], interval=True)
+    table = Cut().table
+    columns = tuple(ends if column.interval else column for column in table.columns)
+    monkeypatch.setattr(Cut, "table", replace(table, columns=columns))
+
+    (row,) = (line for line in str(Cut()).split("\n") if line.lstrip().startswith("0 "))
+    assert ("●" in row) == math.isinf(bad)

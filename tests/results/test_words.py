@@ -59,6 +59,11 @@ def test_a_variant_keeps_the_contract(kind: str) -> None:
     assert_keeps_contract(VARIANTS[kind](), long_names=True)
 
 
+def test_nothing_is_recommended_by_a_prediction_that_could_not_be_made() -> None:
+    table = VARIANTS["predict: unread"]().table
+    assert {*table.column("flag").values} | {*table.marks} == {None}
+
+
 def test_every_template_is_used_by_a_case_or_named_as_rare() -> None:
     used: set[str] = set()
     fill = words._filled

@@ -99,6 +99,8 @@ def test_nothing_is_tied_that_was_only_not_told_apart() -> None:
     each = made(57.2, 66.98, 66.5, behind=(16.3, 0.9, 3.0), candidates=(1, 2))
     assert each.smallest() == 1
     assert [each.flag(i) for i in range(3)] == [None, "best", "may be best"]
+    undecided = made(57.2, 66.98, 66.5, behind=(16.3, 1.9, 3.0), candidates=(1, 2))
+    assert [undecided.flag(i) for i in range(3)] == [None, "best guess", "may be best"]
     assert made(57.2, 66.98, 66.5, behind=(16.3, 0.9, 3.0), candidates=(1, 2), tolerance=17.0).flag(0) == (
         "smallest sufficient"
     )
