@@ -44,7 +44,7 @@ def subject(conclusion: Conclusion) -> str:
         >>> subject(Conclusion(kind="find", case="cut", verdict=Verdict.DECIDED, subject=("rtd", "pairs.csv")))
         'the layer to keep · rtd · pairs.csv'
     """
-    return " · ".join((title(conclusion), *filter(None, conclusion.subject)))
+    return one_line(" · ".join((title(conclusion), *filter(None, conclusion.subject))))
 
 
 def headline(conclusion: Conclusion) -> str:

@@ -140,6 +140,7 @@ def test_names_command_no_terminal_and_lines_of_a_command_end_between_its_words(
     command = plain[plain.index("layerprobe") : plain.index("\nAll columns")]
     assert shlex.split(command.replace("\\\n", "")) == ["layerprobe", "find", "a b" * 20, "it's  c", "-o", "x" * 60]
     assert words.headline(replace(Cut().conclusion, names={"label": name})).endswith(", a\\x1b[2J \\u202e b c d  e.csv")
+    assert words.subject(replace(Cut().conclusion, subject=(name,))).endswith(" · a\\x1b[2J \\u202e b c d  e.csv")
     assert Column("model", (name,)).cells == ("a\\x1b[2J \\u202e b c d  e.csv",)
 
 
