@@ -23,7 +23,7 @@ FUNCTIONS = {"export": "export_model"}
 SETTINGS = (lp.Model, lp.Protocol, lp.load_task, lp.load_texts, lp.settings, lp.save, ProbeSettings, Format)
 SETTINGS = (*SETTINGS, ShrinkSettings, CKA, compare_all)
 COMMAND_LINE = {
-    "json quiet traceback help_all dry_run": "what is printed; an estimate is layerprobe.study.find.plan_find",
+    "json quiet wide traceback help_all dry_run": "what is printed; an estimate is layerprobe.study.find.plan_find",
     "out parquet show_map": "where it is written: lp.save(result, path)",
     "fail_below fail_on_drop readings": "what is printed, or an exit code",
     "with_texts plotly": "of result.save_html(path)",

@@ -21,8 +21,8 @@ def test_one_layer_for_several_tasks(
     both = ("-t", two[0], "-t", two[1])
     result = layerprobe("score", pair[0], *both)
     assert result.code == 0, result.err
-    assert result.table[0].split()[:4] == ["layer", "parameters", two[0].name, "fewer.csv"]
-    assert "scores best over 2 tasks" in result.out
+    assert result.table[0].split()[:4] == ["layer", two[0].name, "fewer.csv", "mean"]
+    assert "is best over 2 tasks" in result.out
     for task in two:
         assert result.err.count(f"{task.name}: read as texts") == 1
         assert f"{task.name}: {task}: " not in result.err, "expected a name once"
@@ -34,8 +34,8 @@ def test_one_layer_for_several_tasks(
 def test_several_models_on_several_tasks(layerprobe: Layerprobe, pair: Pair, two: tuple[Path, Path]) -> None:
     done = layerprobe("score", *pair, "-t", two[0], "-t", two[1], "--no-time")
     assert done.code == 0, done.err
-    assert [line.split()[0] for line in done.table[2:10]] == ["electra"] * 4 + ["bert"] * 4
-    assert "scores best over 2 tasks" in done.out
+    assert [line.split()[0] for line in done.table[1:9]] == ["electra"] * 4 + ["bert"] * 4
+    assert "over 2 tasks" in done.out.splitlines()[0]
 
 
 def test_what_is_odd_about_embeddings_is_said_once_a_task(

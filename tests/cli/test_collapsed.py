@@ -15,10 +15,11 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.readings.reading import alone
 from layerprobe.readings.source import read_curves
+from layerprobe.results.kept import read_result
 from layerprobe.scoring.score import score
 from layerprobe.scoring.values import Scores
 from layerprobe.study.predict import predict
-from layerprobe.study.values import Finding, Prediction
+from layerprobe.study.values import Prediction
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Task
 from tests.models import given, tiny_model, tiny_tokenizer
@@ -153,7 +154,7 @@ def test_find_fine_tunes_them_only_if_nothing_speaks_against(
     assert done.code == 0, done.err
     assert "layers 5 to 6 of" in done.err
     assert "give all texts one embedding: no reading speaks for fine-tuning there" in done.err
-    finding = from_json(Finding, done.out)
+    finding = read_result(done.out)
     assert finding.best_layer not in COLLAPSED
     assert finding.untrained[5:] == (None, None)
 

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.files.serialisation import from_json
 from layerprobe.results import words
-from layerprobe.study.values import Finding
+from layerprobe.results.kept import read_result
 
 from .conftest import QUICK, Layerprobe, Pair
 
@@ -19,7 +18,7 @@ def test_it_names_model_and_layer_and_what_comes_next(
     done = layerprobe(*command, "--report", page)
     assert done.code == 0, done.err
     assert done.err.count("They share this budget") == 1
-    result = from_json(Finding, layerprobe(*command, "--json").out)
+    result = read_result(layerprobe(*command, "--json").out)
     assert [each.model.name for each in result.models] == ["ours", str(pair[1])]
     answer, table, last = done.out.split("\n\n")
     assert answer.startswith(words.headline(result.conclusion))
@@ -40,7 +39,7 @@ def test_it_names_model_and_layer_and_what_comes_next(
 def test_the_runs_are_those_of_each_model_by_itself(
     layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
 ) -> None:
-    both = from_json(Finding, layerprobe("find", *pair, "-t", pairs_file, *QUICK, "--json").out)
+    both = read_result(layerprobe("find", *pair, "-t", pairs_file, *QUICK, "--json").out)
     alone = layerprobe("find", pair[0], "-t", pairs_file, *QUICK, "--json").json
     by_name = {(made["run"]["layer"], made["run"]["seed"]): made["run"] for made in alone["runs"]}
     shared = [made.run for made in both.models[0].runs if (made.run.layer, made.run.seed) in by_name]
