@@ -210,7 +210,7 @@ def _side_by_side(texts: Sequence[str], width: int | None) -> list[str]:
         if lines and (width is None or len(f"{lines[-1]}    {text}") <= width):
             lines[-1] += f"    {text}"
         else:
-            lines += wrapped(text, width).split("\n")
+            lines.append(text)
     return lines
 
 

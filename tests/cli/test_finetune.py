@@ -19,7 +19,7 @@ def test_several_models(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tm
     assert done.code == 0, done.err
     rows = [words[:2] for line in done.out.splitlines() if (words := line.split())[1:2] and words[1] in ("0", "3")]
     assert rows == [["electra", "0"], ["electra", "3"], ["bert", "0"], ["bert", "3"]]
-    assert f"Report: {report}" in done.out
+    assert f"Why: {report}" in done.out
     told = layerprobe(*command, "--json").json
     assert len(told["runs"]) == 8
     alone = layerprobe("finetune", pair[0], "-t", pairs_file, *QUICK, "--json").json
