@@ -233,9 +233,12 @@ class Finding(Shown):
 
     @property
     def verdict(self) -> Verdict:
-        """How much is known of the layer to keep, among those of all models."""
-        is_bad = self.on_floor or self.is_refuted
-        return Verdict.FAILED if is_bad else (self.among or self.answer).verdict_among(self.places)
+        """How much is known of the layer to keep, of all models; one that is lower on test is no more than a guess."""
+        if self.on_floor or self.is_refuted:
+            return Verdict.FAILED
+        verdict = (self.among or self.answer).verdict_among(self.places)
+        is_below = self.against_last is not None and self.against_last.value < 0
+        return Verdict.UNDECIDED if verdict is Verdict.PROBABLE and is_below else verdict
 
     @property
     def conclusion(self) -> Conclusion:

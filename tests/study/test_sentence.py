@@ -228,3 +228,17 @@ def test_a_prediction_is_right_wrong_or_not_tested(searched: Finding) -> None:
     check = check_of(replace(unseen, prediction=prediction), "prediction")
     assert check is not None
     assert check.passed is None, "a layer is not called worse than one without a run"
+
+
+def test_a_layer_that_is_lower_on_test_is_no_more_than_a_guess(searched: Finding) -> None:
+    proof, best = searched.against_last, searched.best_layer
+    assert proof is not None
+    layers = [replace(one, chance_best=0.7 if one.layer == best else 0.0) for one in searched.answer.layers]
+    likely = replace(searched, answer=replace(searched.answer, layers=tuple(layers), chance=0.7))
+
+    below = replace(likely, against_last=replace(proof, value=-4.4, interval=(-9.0, 0.2)))
+
+    assert likely.verdict is Verdict.PROBABLE
+    assert below.verdict is Verdict.UNDECIDED
+    assert words.headline(below.conclusion) == "Best guess: 9 of 12 blocks"
+    assert below.flag(best) == "best guess"
