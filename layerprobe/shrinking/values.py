@@ -447,10 +447,8 @@ class Shrunk(Shown):
         """Yield what would settle the loss, whether texts are like the task's, and which tokens are missing."""
         small, loss = self.smaller, self.smaller.loss
         if loss is not None and loss.error is not None:
-            sizes = {"pairs": loss.error.n_items, "runs": loss.error.n_seeds}
-            facts = {name: Fact(value=size, unit="count") for name, size in sizes.items() if size}
             passed = {"within": True, "worse": False, "not shown": None}[loss.verdict]
-            yield Check(name="loss", passed=passed, facts=facts | loss.needed, names={"unit": loss.error.unit})
+            yield Check(name="loss", passed=passed, facts=loss.needed)
         if small.on_task is not None:
             agreed = {"texts": Fact(value=fmean(small.agreement), unit="score")}
             agreed["on_task"] = Fact(value=small.on_task, unit="score")

@@ -125,7 +125,7 @@ def test_sources_say_every_convention(measured: Pair) -> None:
     )
     assert sources["Layers"] == "each layer with the reference's layer of the same index"
     rsa = with_map(measured, measure=Procrustes(normalize="zscore"), uncertainty=None).comparisons.sources
-    assert rsa["Similarity"] == "Procrustes of z-scored features; standardised features; no intervals"
+    assert rsa["Similarity"] == "Procrustes similarity of z-scored features; standardised features; no intervals"
     kernel = dataclasses.replace(measured.comparison, map=rbf(measured.comparison.map, 0.5)).sources["Similarity"]
     assert "σ = 0.5 × the root of the median" in kernel
     assert "the median over 2048 texts" in kernel

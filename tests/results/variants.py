@@ -50,9 +50,15 @@ def scored(compared: AgainstBest) -> LayerScores:
     return dataclasses.replace(zero_shot(13, 46.0), compared=compared, floor=compared.floor)
 
 
-def last_is_best() -> LayerScores:
-    """Return scores that rise to the last layer."""
-    return LayerScores(split="test", method="cosine", primary="spearman", metrics={"spearman": (50.0, 60.0, 70.0)})
+def last_is_best(candidates: tuple[int, ...] = ()) -> LayerScores:
+    """Return scores that rise to the last layer, compared where some may be the best."""
+    scores = (50.0, 60.0, 70.0)
+    ends = tuple((score - 1, score + 1) for score in scores)
+    about = {"intervals": ends, "behind": (21.0, 11.0, 0.0), "level": 0.95, "tolerance": TOLERANCE}
+    compared = AgainstBest(scores=scores, candidates=candidates, **about) if candidates else None  # type: ignore[arg-type]
+    return LayerScores(
+        split="test", method="cosine", primary="spearman", metrics={"spearman": scores}, compared=compared
+    )
 
 
 def of_models(**changes: object) -> Scores:
@@ -294,6 +300,7 @@ VARIANTS: dict[str, Callable[[], Shown]] = {
     "score: nothing ruled out, probable": lambda: scored(against(*range(13), behind=0.5)),
     "score: on the floor": lambda: scored(against(BEST, floor=HIGH)),
     "score: the last layer": last_is_best,
+    "score: the last layer, decided": lambda: last_is_best((2,)),
     "score: models, decided": lambda: of_models(candidates=(11,)),
     "score: models, undecided": lambda: of_models(tolerance=0.1),
     "score: ways, decided": lambda: gained(1.0, 5.0),

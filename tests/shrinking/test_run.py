@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from layerprobe.shrinking.page import shrunk_page
 from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 
@@ -30,6 +29,9 @@ from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.interval import Interval
 from layerprobe.metrics.scores import cosine_scores, spearman
+from layerprobe.results import words
+from layerprobe.results.conclusion import Choice, Verdict
+from layerprobe.results.draw import figures
 from layerprobe.results.kept import read_result
 from layerprobe.scoring.score import score
 from layerprobe.shrinking import points_lost, removal
@@ -105,9 +107,13 @@ def test_what_is_said_of_it(folder: str) -> None:
     result = shrunk(folder, size=2)
     assert (result.n_texts, result.n_held_out) == (len(TEXTS) - 2 * 21, 21)
     assert [len(each.kept) for each in result.removals] == [3, 2, 1]
-    assert "That is no task" in result.sentence
-    assert result.sentence.startswith(f"2 of 4 blocks ({', '.join(map(str, result.smaller.blocks))})")
-    assert len(result.table) == 2
+    assert result.summary.startswith("2 of 4 blocks agree by ")
+    assert "that is no task" in result.summary
+    assert (result.conclusion.case, result.conclusion.choice) == (
+        "blocks without a task",
+        Choice(n_blocks=4, blocks=result.smaller.blocks),
+    )
+    assert len(result.table) == 4
     assert read_result(result.to_json()) == result
 
 
@@ -154,7 +160,7 @@ def test_other_kinds_are_scored_by_their_loss_or_their_probe(folder: str, kind: 
 def test_fewer_dimensions_are_measured_and_exported(folder: str, tmp_path: Path) -> None:
     task = toy_task_of("sts")
     result = shrunk(folder, task, size=2, dimensions=4)
-    assert "4 of 16 dimensions" in result.sentence
+    assert "Its embeddings have 4 of 16 dimensions" in words.account(result.conclusion)
     theirs = extract(f"{result.folder}/{MODEL}", [*task.test.texts, *TEXTS])
     weight = load_file(f"{result.dense}/model.safetensors")["linear.weight"]
     np.testing.assert_allclose(weight @ weight.T, np.eye(4), atol=1e-5)
@@ -207,8 +213,7 @@ def test_ways_to_run_it_are_measured(folder: str, tmp_path: Path, monkeypatch: p
         if "int8" in run_by and dimensions == 16 and blocks == 4:
             assert way.agreement < 100 - 1e-6, "expected rounding"
     assert len(result.ways) == len(result.front)
-    page = result.save_html(tmp_path / "front.html", plotly="cdn").read_text()
-    assert all(f"plot-{name}" in page for name in ("sizes", "front"))
+    assert [figure.name for figure in figures(result)][-2:] == ["sizes", "front"]
     assert result.item_source is not None
     assert result.item_source.groups[1].scores == pytest.approx(result.smaller.loss.small)
     assert read_result(result.to_json()) == result
@@ -257,7 +262,7 @@ def test_after_fine_tuning_both(folder: str, monkeypatch: pytest.MonkeyPatch) ->
         for seed, each in enumerate(result.smaller.folders)
     ]
     assert loss.small == pytest.approx([run.test["spearman"] for run in small])
-    assert "after fine-tuning both" in result.sentence
+    assert "after fine-tuning both" in words.account(result.conclusion)
 
 
 @pytest.mark.slow
@@ -499,34 +504,37 @@ def test_the_verdict_is_by_the_upper_end(folder: str, value: float, half: float,
     assert found.verdict == verdict
     plain = shrunk(folder, size=2)
     small = dataclasses.replace(plain.smaller, as_it_is=found)
-    said = dataclasses.replace(plain, task="stsb", tried=(small,), within=1.0).sentence
-    assert f"{value:.1f} points of Spearman below the full model (95% at most {value + half:.1f}) on stsb" in said
-    ends = {
-        "within": "within the 1 that you allowed.",
-        "not shown": "We cannot yet rule out a loss of more than 1 point: about 2,300 test pairs would settle it.",
-        "worse": "more than the 1 that you allowed; keep more blocks, or train on more texts.",
-    }
-    assert said.endswith(ends[verdict])
+    about = dataclasses.replace(plain, task="stsb", tried=(small,), within=1.0).conclusion
+    verdicts = {"within": Verdict.DECIDED, "not shown": Verdict.UNDECIDED, "worse": Verdict.FAILED}
+    assert about.verdict is verdicts[verdict]
+    assert [about.facts[name].value for name in ("lost", "most")] == pytest.approx([value, value + half])
+    ends = {"within": "are enough", "not shown": "may do", "worse": "are too few"}
+    assert words.headline(about) == f"2 of 4 blocks {ends[verdict]}"
+    (settled,) = (words.line(check, about)[1] for check in about.checks if check.name == "loss")
+    assert settled == ("About 2,300 test items would settle it" if verdict == "not shown" else "")
 
 
 @pytest.mark.parametrize(
-    ("items", "seeds", "margin", "said"),
+    ("items", "seeds", "margin", "needed"),
     [
-        (0.111, 0.65, 1.0, "more seeds would settle it"),
-        (0.6, 0.65, 1.0, "about 3,800 test pairs and more seeds would settle it"),
-        (0.6, 0.01, 1.0, "about 3,900 test pairs would settle it"),
-        (0.6, 0.0, 0.4001, ""),
+        (0.111, 0.65, 1.0, {"only_seeds": 3}),
+        (0.6, 0.65, 1.0, {"items": 3800, "seeds": 3}),
+        (0.6, 0.01, 1.0, {"items": 3900}),
+        (0.6, 0.0, 0.4001, {}),
     ],
 )
-def test_what_would_show_a_loss_counts_the_error_of_seeds(items: float, seeds: float, margin: float, said: str) -> None:
+def test_what_would_show_a_loss_counts_the_error_of_seeds(
+    items: float, seeds: float, margin: float, needed: dict[str, int]
+) -> None:
     """Scores of two seeds and 1,000 items whose errors are these, and whose mean is a loss of 0.4."""
     psi = np.tile(np.random.default_rng(0).permutation(np.repeat([-1.0, 1.0], 500)), (2, 1)) * items * math.sqrt(999)
     error = crossed([0.4 - seeds, 0.4 + seeds], psi, unit="pair")
     assert error is not None
     assert (error.items_error, error.seeds_error) == (pytest.approx(items), pytest.approx(seeds))
     found = PointsLost(metric="spearman", whole=(82.0,), small=(81.6,), error=error, margin=margin)
-    assert (found.verdict, found.needed) == ("not shown", said)
-    if said.startswith("about") and "seeds" not in said:
+    assert found.verdict == "not shown"
+    assert {name: fact.value for name, fact in found.needed.items()} == needed
+    if list(needed) == ["items"]:
         more = crossed([0.4 - seeds, 0.4 + seeds], np.tile(psi, 4)[:, :3900])
         assert more is not None
         assert more.interval[1] == pytest.approx(margin, abs=0.01)
@@ -535,13 +543,11 @@ def test_what_would_show_a_loss_counts_the_error_of_seeds(items: float, seeds: f
 def test_it_shows_itself(folder: str, tmp_path: Path) -> None:
     result = shrunk(folder, toy_task_of("sts"), size=2)
     assert_shows_itself(result, tmp_path)
-    page = (tmp_path / "shown.html").read_text()
-    assert result.order.title in page
-    assert "evenly spaced" in page
-    assert "plot-losses" not in page
+    assert "evenly spaced" in (tmp_path / "shown.html").read_text()
+    assert [figure.name for figure in figures(result)] == ["sizes"]
     two = dataclasses.replace(result, tried=(result.smaller, dataclasses.replace(result.smaller, blocks=(1, 2, 3))))
-    assert "plot-losses" in two.save_html(tmp_path / "two.html", plotly="cdn").read_text()
-    assert "without labels" in page
+    assert [figure.name for figure in figures(two)] == ["sizes", "losses-as_it_is"]
+    assert "without labels" in words.account(result.conclusion)
 
 
 @pytest.mark.slow
@@ -550,13 +556,10 @@ def test_losses_on_validation_and_on_test_are_told_apart(folder: str) -> None:
     sizes = [dataclasses.replace(plain, blocks=tuple(range(1, k + 1)), chosen_by=loss(4.0 - k, 0.5)) for k in (1, 2, 3)]
     tried = (*sizes[:2], dataclasses.replace(sizes[2], tuned=loss(0.4, 0.6)))
     result = dataclasses.replace(shrunk(folder, size=2), task="stsb", tried=tried, chosen=2)
-    (figure,) = [each for each in shrunk_page(result).figures if each.name == "losses"]
-    assert [(each.name, [round(x) for x in each.x], list(each.y)) for each in figure.plot.data] == [
-        ("on validation, by which the size was chosen", [1, 2, 3], pytest.approx([3.0, 2.0, 1.0])),
-        ("on test", [3], pytest.approx([0.4])),
-    ]
-    assert figure.plot.layout.yaxis.title.text == "Points below the whole model, both fine-tuned"
-    columns = {column.name: column.values for column in result.table.columns}
+    (figure,) = [each for each in figures(result) if each.name.startswith("losses")]
+    assert list(figure.plot.data[0].y) == pytest.approx([3.0, 2.0, 1.0])
+    assert figure.plot.layout.yaxis.title.text.startswith("Validation loss")
+    columns = {column.name: column.values for column in result.sizes.columns}
     assert columns["chosen_by_loss"] == pytest.approx((3.0, 2.0, 1.0, None))
     assert columns["tuned_loss"] == pytest.approx((None, None, 0.4, None))
 
@@ -642,9 +645,9 @@ def test_a_smaller_vocabulary_is_healed_with_the_blocks(tmp_path: Path) -> None:
     kept, whole = result.vocabulary.tokens
     assert kept == round(0.6 * whole)
     assert result.smaller.loss is not None
-    assert f"1 of 2 blocks ({result.smaller.blocks[0]}), {kept} of {whole} tokens, " in result.sentence
-    assert f"{kept} of {whole} tokens" in result.heading
-    assert next(column.values for column in result.table.columns if column.name == "tokens") == [kept, whole]
+    assert f" {kept} of {whole} tokens" in words.sentence(result.conclusion)
+    assert result.conclusion.choice == Choice(n_blocks=2, blocks=result.smaller.blocks)
+    assert next(column.values for column in result.sizes.columns if column.name == "tokens") == [kept, whole]
     assert f"{kept} of {whole} tokens" in result.save_html(tmp_path / "page.html", plotly="cdn").read_text()
     assert read_result(result.to_json()) == result
     fine_tuned = of_sentences(folder, task, size=1, vocabulary="60%", tune=TUNING, within=5)
