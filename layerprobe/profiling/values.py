@@ -345,7 +345,8 @@ class Profiles(Shown):
         facts = {"speed": Fact(value=value, unit="times", interval=(ends[0], ends[1]))}
         facts["latency"] = Fact(value=1e3 * slow.seconds, unit="milliseconds")
         facts["fast"] = Fact(value=1e3 * fast.seconds, unit="milliseconds")
-        busy = first.layers[-1].costs[-1]
+        fastest = self.profiles[self.labels.index(label)]
+        busy = fastest.layers[-1].costs[-1]
         facts["throughput"] = Fact(value=busy.texts_per_second, unit="number")
         facts["batch"] = Fact(value=busy.batch_size, unit="count")
         facts["length"] = Fact(value=shape[0], unit="count")
@@ -364,7 +365,7 @@ class Profiles(Shown):
                 "label": label,
                 "unit": self.unit,
                 "items": counted(shape[1], self.unit),
-                "last": first.layers[-1].layer,
+                **({} if others else {"last": first.layers[-1].layer}),
                 **names,
             },
         )

@@ -92,6 +92,8 @@ class Choice:
     """Those that stay, ascending, from 1."""
     candidates: tuple[int, ...] = ()
     """Layers of which one is the best at the requested level, ascending; empty where that is not asked."""
+    is_guess: bool = False
+    """Whether others may be better by more than what was allowed."""
 
     @classmethod
     def upto(cls, n_blocks: int, layer: int, candidates: Collection[int] = ()) -> Choice:

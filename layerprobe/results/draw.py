@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from layerprobe.names import in_percent
 from layerprobe.results import numbers, style
 from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.conclusion import Choice
+from layerprobe.results.conclusion import Choice, Verdict
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table
 
@@ -125,9 +125,10 @@ def figures(result: Shown) -> list[Figure]:
     """Return the charts of a result's table and of its details; the axis of the first is the model that it cuts."""
     conclusion = result.conclusion
     level = next((fact.level for fact in conclusion.facts.values() if fact.level), None)
+    choice = conclusion.choice and replace(conclusion.choice, is_guess=conclusion.verdict == Verdict.UNDECIDED)
     charts = [(table, chart) for table in (result.table, *result.details) if len(table) for chart in table.charts]
     return [
-        drawn(table, chart, choice=None if number else conclusion.choice, level=level)
+        drawn(table, chart, choice=None if number else choice, level=level)
         for number, (table, chart) in enumerate(charts)
     ]
 
@@ -598,7 +599,7 @@ def _model_axis(d: _Drawing, curves: Sequence[_Curve], choice: Choice, level: fl
             for curve in curves
             if row in curve.rows and (curve.line.mark or curve.line is d.chart.lines[0])
         )
-        side, text = _side(last, n), f"<b>cut here</b><br>{style.text(worth)}"
+        side, text = _side(last, n), f"<b>cut here{'?' if choice.is_guess else ''}</b><br>{style.text(worth)}"
         d.write(text, last + 0.5, below, xanchor=side, align=side, yanchor="top")
     d.figure.update_layout(margin_b=(84 if is_cut else 46) + 16 * deep + 26 * (len(curves) > 1))
     if choice.candidates:
@@ -644,7 +645,8 @@ def _course(d: _Drawing, curves: Sequence[_Curve], quantity: Quantity) -> str:
     where, pieces = x.name.replace("_", " ") if d.is_layers else x.head, []
     for curve in curves:
         cells = d.table.column(curve.line.column).cells
-        what = {row: f" ({d.chart.chosen})" for row in curve.rows if d.mark(row) == "chosen"}
+        is_first = curve.line is d.chart.lines[0] or curve.line.mark
+        what = {row: f" ({d.chart.chosen})" for row in curve.rows if is_first and d.mark(row) == "chosen"}
         rows = [row for row in curve.rows if row in (curve.rows[0], curve.rows[-1], *what)]
         course = ", ".join(f"{cells[row] or 'no'} at {where} {x.cells[row]}{what.get(row, '')}" for row in rows)
         pieces.append(f"{curve.name}: {course}" if len(curves) > 1 else course)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from layerprobe.errors import one_line, printable
 from layerprobe.results import words
+from layerprobe.results.conclusion import Verdict
 from layerprobe.results.table import Column, Table
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def shown(
         "\n".join(
             (
                 answer,
-                *_strip(conclusion.choice),
+                *_strip(conclusion.choice, is_guess=conclusion.verdict == Verdict.UNDECIDED),
                 *_facts(conclusion, width),
                 *_checks(conclusion, width, n_checks, every=wide),
             )
@@ -214,12 +215,12 @@ def _side_by_side(texts: Sequence[str], width: int | None) -> list[str]:
     return lines
 
 
-def _strip(choice: Choice | None) -> Iterator[str]:
+def _strip(choice: Choice | None, *, is_guess: bool) -> Iterator[str]:
     if choice is not None:
         signs = "".join("■" if block in choice.blocks else "□" for block in range(1, choice.n_blocks + 1))
         last = len(choice.blocks)
         is_cut = 0 < last < choice.n_blocks and choice.blocks == tuple(range(1, last + 1))
-        yield f"{signs}  cut after block {last}" if is_cut else signs
+        yield f"{signs}  cut after block {last}{'?' if is_guess else ''}" if is_cut else signs
 
 
 def _facts(conclusion: Conclusion, width: int | None) -> Iterator[str]:

@@ -422,6 +422,7 @@ SAMPLES_OF: dict[str, dict[str, object]] = {
 ELSEWHERE = """shrink probe bench recipe adapt pretrain reproduce export check steps"""
 """Sections of words whose results are made in their own tests, such as those that train."""
 RARE = (
+    "score.last.headline.else",
     *ELSEWHERE.split(),
     *(f"tiles.{name}" for name in ("lost", "agreement", "sum_gain", "texts", "regret", "baseline", "fall")),
     *(
