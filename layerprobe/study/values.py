@@ -352,7 +352,8 @@ class Finding(Shown):
 
     def _steps(self) -> Iterator[Step]:
         """Yield how to write the model to keep, where its weights are there."""
-        if self.weights.kept and self.best_layer != self.last_layer and not self.is_refuted:
+        is_new = self.best_layer != self.last_layer or self.final is not None
+        if self.weights.kept and is_new and not self.is_refuted:
             layer = str(self.best_layer)
             yield Step(name="export", command=("export", self.weights.directory, f"layer-{layer}"))
 
