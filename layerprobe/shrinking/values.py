@@ -187,8 +187,10 @@ class PointsLost:
     @property
     def fact(self) -> Fact:
         """How large it is, with its interval on the split that it was measured on."""
-        fact = Fact(value=self.value, better="lower", least=self.margin)
-        return fact if self.error is None else replace(fact, interval=self.interval, level=self.error.level)
+        if self.error is None:
+            return Fact(value=self.value, better="lower", least=self.margin)
+        of_error = Fact.of(self.error, better="lower", least=self.margin)
+        return replace(of_error, value=self.value, interval=self.interval)
 
     @property
     def needed(self) -> dict[str, Fact]:
@@ -668,9 +670,10 @@ class Shrunk(Shown):
     def account(self) -> str:
         """How it was made and measured, for a model card."""
         small, conclusion = self.smaller, self.conclusion
-        facts = dict(conclusion.facts)
+        facts, names = dict(conclusion.facts), dict(conclusion.names)
         if self.untrained:
-            facts.pop("passes")
+            names["trained"] = "nothing"
+            del facts["passes"]
         if self.vocabulary is not None:
             facts["missing"] = Fact(value=self.vocabulary.missing, unit="share")
         losses = {"lost_as_it_is": small.as_it_is, "lost_tuned": small.tuned}
@@ -679,7 +682,7 @@ class Shrunk(Shown):
             del facts["agreement"]
         if small.loss is None or small.loss.verdict != "within":
             del facts["within"]
-        return words.account(replace(conclusion, facts=facts))
+        return words.account(replace(conclusion, facts=facts, names=names))
 
 
 def dense_name(dimensions: int) -> str:

@@ -357,7 +357,7 @@ drop twin lower visible before behind last
 largest"""
 NAMED = """corpus task metric method objective model single reason after reading backend change closest dtype features
 folder measure next option points second step whose without chosen why
-architecture"""
+architecture trained"""
 OF_LAYERS = "block column row low_column low_row last_layer next_block top_layer"
 CALLED = "rule control_name search_name baseline_name clusters about label unit"
 COUNTS = dict.fromkeys(COUNTED.split(), Fact(value=3, unit="count"))

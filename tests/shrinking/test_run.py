@@ -160,7 +160,7 @@ def test_other_kinds_are_scored_by_their_loss_or_their_probe(folder: str, kind: 
 def test_fewer_dimensions_are_measured_and_exported(folder: str, tmp_path: Path) -> None:
     task = toy_task_of("sts")
     result = shrunk(folder, task, size=2, dimensions=4)
-    assert "Its embeddings have 4 of 16 dimensions" in words.account(result.conclusion)
+    assert "Its embeddings have 4 of 16 dimensions" in result.account
     theirs = extract(f"{result.folder}/{MODEL}", [*task.test.texts, *TEXTS])
     weight = load_file(f"{result.dense}/model.safetensors")["linear.weight"]
     np.testing.assert_allclose(weight @ weight.T, np.eye(4), atol=1e-5)
@@ -262,7 +262,7 @@ def test_after_fine_tuning_both(folder: str, monkeypatch: pytest.MonkeyPatch) ->
         for seed, each in enumerate(result.smaller.folders)
     ]
     assert loss.small == pytest.approx([run.test["spearman"] for run in small])
-    assert "after fine-tuning both" in words.account(result.conclusion)
+    assert "after fine-tuning both" in result.account
 
 
 @pytest.mark.slow
@@ -547,7 +547,7 @@ def test_it_shows_itself(folder: str, tmp_path: Path) -> None:
     assert [figure.name for figure in figures(result)] == ["sizes"]
     two = dataclasses.replace(result, tried=(result.smaller, dataclasses.replace(result.smaller, blocks=(1, 2, 3))))
     assert [figure.name for figure in figures(two)] == ["sizes", "losses-as_it_is"]
-    assert "without labels" in words.account(result.conclusion)
+    assert "without labels" in result.account
 
 
 @pytest.mark.slow
