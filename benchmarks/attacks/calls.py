@@ -78,7 +78,7 @@ Call = Callable[[Made], Any]
 
 RIGHT: dict[str, Call] = {
     "Model(blocks as a text)": lambda x: lp.Model(x.r, blocks="1,2"),
-    "predict(texts from a generator)": lambda x: lp.predict(x.m, (text for text in x.task.train.texts)).sentence,
+    "predict(texts from a generator)": lambda x: lp.predict(x.m, (text for text in x.task.train.texts)).summary,
     "compare(texts from a generator)": lambda x: lp.compare(x.m, x.r, (text for text in TEXTS)).summary,
     "predict(groups of some of the texts)": lambda x: lp.predict(
         x.m, x.texts, n_texts=16, groups={text: i // 3 for i, text in enumerate(x.texts)}
