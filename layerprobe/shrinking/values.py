@@ -514,7 +514,7 @@ class Shrunk(Shown):
                 Column(
                     "agreement",
                     [100.0 if row == every else order[row].agreement if row in order else None for row in rows],
-                    title="untrained agreement",
+                    title="untrained",
                     form=".1f",
                     meaning="Before any training: how closely text similarities match the whole model's.",
                     quantity=agreement,
