@@ -60,7 +60,7 @@ def say(line: str) -> None:
 
 def echo(text: str, *, err: bool = False) -> None:
     """Print a text, on stderr if `err`; every text but help and results goes this way."""
-    typer.echo(printable(text), err=err)
+    typer.echo(printable(text), file=sys.stderr if err else None, err=err)  # which a bar may stand for
 
 
 @contextlib.contextmanager
