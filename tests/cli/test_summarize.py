@@ -42,5 +42,5 @@ def test_it_is_a_kind_of_task_like_the_others(
     tuned = layerprobe("finetune", pair[0], *source, *QUICK, "--layers", "1,2", "--save-models")
     assert "test ROUGE-L" in tuned.out
     directory = next(line for line in tuned.out.splitlines() if "layer-001-seed-0" in line)
-    exported = layerprobe("export", directory.strip(), tmp_path / "out")
+    exported = layerprobe("export", directory.rpartition(": ")[2].strip(), tmp_path / "out")
     assert exported.code == 0, exported.err

@@ -9,6 +9,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from layerprobe.embedded.pair import embedded_model, embedded_task
 from layerprobe.encoders.model import Model
 from layerprobe.extraction.readability import data_quality, with_tokens
+from layerprobe.results.conclusion import Verdict
 from layerprobe.study.predict import predict
 from layerprobe.tasks.quality import text_quality
 from tests.models import given
@@ -74,7 +75,7 @@ def test_minilm_reads_french_and_no_chinese() -> None:
 def test_nothing_is_predicted_of_texts_that_cannot_be_read(tmp_path: Path) -> None:
     texts = [f"{text} {word}" for text in FRENCH[:3] for word in ("encore", "toujours", "jamais", "souvent")]
     told = predict(given(embedded_model("rtd"), Model(cache_dir=tmp_path)), texts)
-    assert told.sentence.startswith("Nothing can be predicted: rtd cannot read these texts: ")
+    assert (told.conclusion.case, told.verdict) == ("unread", Verdict.FAILED)
     assert told.warnings[0].startswith("rtd cannot read these texts: ")
     assert (told.drop.drop_layers, told.drop.flagged_in) == ((), ())
     assert told.recommended_layer == told.comparison.model.n_blocks
