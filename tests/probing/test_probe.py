@@ -183,7 +183,7 @@ def test_layers_that_cannot_be_used_are_left_out_with_the_reason() -> None:
     assert "the first in row 5" in result.left_out["layer 4"]
     embeddings[5, 5, 2] = np.nan
     result = probe(embeddings, TARGETS["scores"], weighted_sum=False)
-    assert result.summary.startswith(f"Layer {result.best_layer} scores best")
+    assert result.conclusion.names["layer"] == str(result.best_layer)
     with pytest.raises(DataError, match="no layer can be scored: it is the same for all 240 samples"):
         probe(np.ones((N, 2, 3)), TARGETS["scores"])
 

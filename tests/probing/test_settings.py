@@ -55,7 +55,7 @@ def test_a_splitter_is_as_its_splits_and_as_the_number_of_its_folds() -> None:
 def test_repeated_splits_are_foldings() -> None:
     result = probed(cv=RepeatedKFold(n_splits=4, n_repeats=2, random_state=0))
     assert (result.settings.folds, result.settings.foldings) == (4, 2)
-    assert "2 x 4 folds" in result.cost
+    assert result.sources["Folds"] == "2 x 4 folds"
 
 
 def test_groups_are_the_splitters_and_are_not_divided() -> None:

