@@ -296,7 +296,10 @@ def _truncated(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
 
     Which settings have an entry a block is not always clear: the first model that can be, and has the right weights.
     """
-    name, expected = encoder.description.name, encoder.description.parameters[n_blocks]
+    name, sizes = encoder.description.name, encoder.description.parameters
+    if not 0 <= n_blocks < len(sizes):
+        raise ModelError(f"expected a layer from 0 to {len(sizes) - 1}, got {n_blocks}")
+    expected = sizes[n_blocks]
     problems: list[Exception] = []
     with model_errors(name, f"making a model of {n_blocks} blocks"):
         for config in truncated_configs(encoder.model.config, n_blocks):

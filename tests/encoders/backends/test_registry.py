@@ -59,7 +59,6 @@ LIBRARIES = {
     "layerprobe/versions.py",
     "layerprobe/checks.py",
     "layerprobe/process.py",
-    "cli/layerprobe_cli/options.py",
     "cli/layerprobe_cli/shell.py",
 }
 """They name libraries: whose versions results depend on, that extras bring, whose threads a forked process has not,
