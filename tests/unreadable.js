@@ -37,7 +37,7 @@
     while (texts.nextNode()) {
         const element = texts.currentNode.parentElement;
         if (!texts.currentNode.textContent.trim() || !element.getClientRects().length) continue;
-        if (element.closest(".annotation-text")) continue; // it may stand on a shape, which is no parent
+        if (element.closest(".annotation-text, .heatmap-label")) continue; // on a shape, which is no parent; a dot
         const style = getComputedStyle(element), size = parseFloat(style.fontSize);
         const ink = light(element instanceof SVGElement ? style.fill : style.color), paper = light(ground(element));
         const ratio = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);

@@ -88,15 +88,17 @@ def points_of(figure: Figure) -> int:
 def test_every_figure_is_drawn_with_its_data(open_page: Open) -> None:
     figures = drawings(FINDINGS["found"]())
     with open_page("found") as page:
-        for figure in figures:
-            assert page.locator(f"#plot-{figure.name} path.point").count() == points_of(figure), figure.name
-        assert page.locator("#plot-map-0 .heatmaplayer image").count() == 1
+        page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+        until(page, "[...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))", True)
+        for number, figure in enumerate(figures, start=1):
+            assert page.locator(f"#plot-figure-{number} path.point").count() == points_of(figure), figure.name
+        assert page.locator(".heatmaplayer image").count() == 1
         assert page.locator(".plot").count() == len(figures)
-        for button in page.locator("#plot-outcomes + figcaption .save button").all():
+        for button in page.locator("#plot-figure-1 + figcaption .save button").all():
             with page.expect_download() as caught:
                 button.click()
             kind = button.inner_text().lower()
-            assert caught.value.suggested_filename.endswith(f"-outcomes.{kind}")
+            assert caught.value.suggested_filename.endswith(f"-figure-1.{kind}")
 
 
 @pytest.mark.slow
@@ -199,7 +201,7 @@ def test_downloads_are_the_finding_and_the_table_which_remain_without_scripts(ki
             bare = context.new_page()
             bare.goto(page.url)
             assert "JSON, in the script element" in bare.locator("noscript").inner_text().replace("\n", " ")
-            assert bare.locator("#layers tbody tr").count() == 13
+            assert bare.locator("#rows tbody tr").count() == 13
     assert from_json(Finding, json_file) == finding
     assert csv_file == finding.table.csv()
     assert len(list(csv.DictReader(io.StringIO(csv_file)))) == 13
@@ -265,10 +267,10 @@ def test_paper_is_light_and_figures_fit_it(open_page: Open) -> None:
 
 
 def test_tables_sort_by_keyboard(open_page: Open) -> None:
-    layers = "[...document.querySelectorAll('#layers tbody th')].map(head => head.textContent).join()"
+    layers = "[...document.querySelectorAll('#rows tbody th')].map(head => head.textContent).join()"
     with open_page("found") as page:
-        expected = page.locator("#layers th", has=page.get_by_role("button", name="expected", exact=True))
-        for order, first in (("descending", "9,8,7,6"), ("ascending", "12,0,11,1"), ("none", "0,1,2,3")):
+        expected = page.locator("#rows th", has=page.get_by_role("button", name="expected", exact=True))
+        for order, first in (("descending", "9,8,7,6"), ("ascending", "12,11,0,1"), ("none", "0,1,2,3")):
             expected.locator("button").press("Enter")
             assert expected.get_attribute("aria-sort") == order
             assert page.evaluate(layers).startswith(first)

@@ -198,9 +198,9 @@ def test_whatever_is_asked_for_beside_others_counts(
         scores = run.validation | {run.primary: 90.0 - 5 * abs(layer - best)}
         return dataclasses.replace(run, validation=scores), outputs
 
-    def planned(sets: Any, jobs: Any) -> Any:
+    def planned(sets: Any, jobs: Any, **about: Any) -> Any:
         plans.append(jobs)
-        return runs.runs_plan(sets, jobs)
+        return runs.runs_plan(sets, jobs, **about)
 
     monkeypatch.setattr(runs, "fine_tune", scored)
     monkeypatch.setattr(find_module, "runs_plan", planned)
@@ -221,9 +221,9 @@ def test_a_run_beside_which_no_other_is_made_has_all_processors(
     plans, most = list[dict[runs.RunJob, float]](), iter((2, 0, 1, 1))
     ask = find_module.LayerSearch.ask
 
-    def planned(sets: Any, jobs: Any) -> Any:
+    def planned(sets: Any, jobs: Any, **about: Any) -> Any:
         plans.append(jobs)
-        return runs.runs_plan(sets, jobs)
+        return runs.runs_plan(sets, jobs, **about)
 
     def asking(search: Any, n: int) -> Any:
         at_most = min(n, next(most, 0))

@@ -164,7 +164,9 @@ def test_of_several_models_never_keep_is_said_of_what_is_undecided() -> None:
     conclusion = finding.conclusion
     assert conclusion.verdict is Verdict.UNDECIDED
     assert words.headline(conclusion) == "Best guess: 9 of 12 blocks, org/best"
-    assert words.certainty(conclusion) == "Not decided: 42 % the best; 3 layers of 2 models may be"
+    assert words.certainty(conclusion) == (
+        "Not decided: highest expected score, 42 % the best; the best is one of 3 layers of 2 models"
+    )
     assert "best guess" in finding.table.data["flag"]
     assert "keep" not in finding.table.data["flag"]
     assert conclusion.choice == Choice.upto(12, 9), "candidates of one model are not those of all"
