@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layerprobe.kinds.retrieval.kind import ranking_metrics
+from layerprobe.kinds.retrieval.kind import ndcg, recall, reciprocal_rank
 from layerprobe.metrics.scores import class_scores, decision_scores
 from layerprobe.stats.floors import class_floors, decision_floors, has_rare_class, ranking_floors
 
@@ -28,8 +28,15 @@ def test_decision_floors_are_what_one_answer_for_all_scores(ones: int) -> None:
 @pytest.mark.parametrize(("n", "gains"), [(4, [1.0]), (12, [2.0, 1.0, 1.0]), (60, [1.0]), (60, [3.0, 1.0] * 8)])
 def test_floors_of_rankings_are_the_means_of_random_orders(n: int, gains: list[float]) -> None:
     rng, draws = np.random.default_rng(1), 4000
-    scores = [ranking_metrics(rng.permutation(n)[: len(gains)] + 1, np.array(gains)) for _ in range(draws)]
-    for name, floor in ranking_floors([gains], [n]).items():
+    ranks = [rng.permutation(n)[: len(gains)] + 1 for _ in range(draws)]
+    scores = [
+        {"ndcg@10": ndcg(at, np.array(gains)), "mrr@10": reciprocal_rank(at), "recall@10": recall(at)} for at in ranks
+    ]
+    floors = ranking_floors([gains], [n])
+    assert set(floors) >= {"ndcg@10", "mrr@10", "recall@10"}
+    for name, floor in floors.items():
+        if name not in scores[0]:
+            continue
         values = 100 * np.array([each[name] for each in scores])
         error = max(values.std() / draws**0.5, 1e-9)
         assert abs(floor.value - values.mean()) < 4 * error, name
