@@ -73,7 +73,7 @@ def test_a_page_that_loads_plotly_draws_it_or_says_why_it_cannot(open_page: Open
         page.goto(path.as_uri())
         until(page, "document.querySelectorAll('main > p.missing').length", said)
         if served:
-            until(page, "[...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))", True)
+            until(page, DRAWN)
         else:
             assert "need the network" in page.locator("main > p.missing").inner_text()
         context.close()
@@ -88,87 +88,55 @@ def points_of(figure: Figure) -> int:
 def test_every_figure_is_drawn_with_its_data(open_page: Open) -> None:
     figures = drawings(FINDINGS["found"]())
     with open_page("found") as page:
-        page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
-        until(page, "[...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))", True)
+        page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
+        until(page, DRAWN)
         for number, figure in enumerate(figures, start=1):
-            assert page.locator(f"#plot-figure-{number} path.point").count() == points_of(figure), figure.name
-        assert page.locator(".heatmaplayer image").count() == 1
+            drawn = page.locator(f"#plot-figure-{number} path.point").count()
+            assert drawn == points_of(figure), figure.name
         assert page.locator(".plot").count() == len(figures)
         for button in page.locator("#plot-figure-1 + figcaption .save button").all():
             with page.expect_download() as caught:
                 button.click()
             kind = button.inner_text().lower()
-            assert caught.value.suggested_filename.endswith(f"-figure-1.{kind}")
+            assert caught.value.suggested_filename.endswith(f".{kind}")
 
 
 @pytest.mark.slow
-def test_intervals_further_references_and_both_maps_are_drawn(open_page: Open) -> None:
-    with open_page("found in one run") as page:
-        assert page.locator("#plot-curve .fills path.js-fill").count() == 1 + 3
-        for name in ("map-0", "map-1"):
-            assert page.locator(f"#plot-{name} .heatmaplayer image").count() == 1
+def test_maps_are_drawn(open_page: Open) -> None:
+    with open_page("map") as page:
+        assert page.locator(".heatmaplayer image").count() == 1
 
 
 @pytest.mark.slow
-def test_paper_opens_what_is_folded_and_a_link_does_too(open_page: Open) -> None:
+def test_paper_opens_what_is_folded(open_page: Open) -> None:
     with open_page("found") as page:
         assert page.locator("details[open]").count() == 0
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
         assert page.locator("details:not([open])").count() == 0
         page.evaluate("dispatchEvent(new Event('afterprint'))")
         assert page.locator("details[open]").count() == 0
-        page.locator(".contents a", has_text="Where the numbers come from").click()
-        until(page, "document.querySelector('#provenance details').open", True)
-        until(page, "document.querySelectorAll('.contents a[aria-current]').length", 1)
 
 
 @pytest.mark.slow
-def test_the_search_is_drawn_first_and_its_runs_open(open_page: Open) -> None:
+def test_gains_are_drawn_first_and_runs_open_by_keyboard(open_page: Open) -> None:
     with open_page("found") as page:
-        # expected scores and runs
-        assert page.locator(".plot").first.locator("path.point").count() == 13 + 5
-        assert page.locator(".plot").first.get_attribute("id") == "plot-search"
-        runs = page.locator("#search table").first
+        assert page.locator(".plot").first.locator("path.point").count() == 13 + 1
+        fold = page.locator("details", has=page.locator("summary", has_text=re.compile("^Runs$")))
+        runs = fold.locator("table").first
         assert not runs.is_visible()
-        page.locator("#search summary").first.click()
-        assert runs.locator("tbody tr").count() == 6
-        assert page.locator("#plot-search").bounding_box()["y"] < 900
-
-
-@pytest.mark.slow
-def test_a_click_copies_the_next_command(open_page: Open) -> None:
-    with open_page("found") as page:
-        block, button = page.locator("#next pre").first, page.locator("#next .copy").first
-        command = block.text_content()
-        assert "--save-models\nlayerprobe export DIRECTORY " in command
-        button.click()
-        until(page, "document.querySelector('#next .copy').textContent", "Copied")
-        page.evaluate("document.body.append(document.createElement('textarea'))")
-        page.locator("textarea").focus()
-        page.keyboard.press("Control+v")
-        assert page.locator("textarea").input_value() == command
+        fold.locator("summary").focus()
+        page.keyboard.press("Enter")
+        assert runs.is_visible()
+        assert runs.locator("tbody tr").count() == 5
 
 
 @pytest.mark.slow
 def test_hovering_over_a_cell_of_a_map_shows_its_interval(open_page: Open) -> None:
-    with open_page("found in one run") as page:
-        page.locator("#plot-map-1").scroll_into_view_if_needed()
-        box = page.locator("#plot-map-1 .heatmaplayer image").bounding_box()
+    with open_page("map") as page:
+        box = page.locator(".heatmaplayer image").bounding_box()
         page.mouse.move(box["x"] + 1.5 * box["width"] / 9, box["y"] + 0.5 * box["height"] / 9)
-        page.wait_for_selector("#plot-map-1 .hovertext")
-        text = page.locator("#plot-map-1 .hovertext").text_content()
-        assert "model layer 8, reference layer 1" in text
-        assert re.search(r"95.% interval \[0\.\d{3}, 0\.\d{3}\]standard error 0\.0100", text)
-
-
-@pytest.mark.slow
-def test_folded_tables_open_by_keyboard(open_page: Open) -> None:
-    with open_page("found in one run") as page:
-        table = page.locator("#diagnostics table").first
-        assert not table.is_visible()
-        page.locator("#diagnostics summary").first.focus()
-        page.keyboard.press("Enter")
-        assert table.is_visible()
+        page.wait_for_selector(".hovertext")
+        assert re.search(r"95.%", page.locator(".hovertext").text_content())
 
 
 @pytest.mark.slow
@@ -181,13 +149,14 @@ def test_any_finding_is_drawn_without_a_word(kind: str, open_page: Open) -> None
 @pytest.mark.slow
 def test_a_click_on_the_legend_hides_a_trace_also_through_a_change_of_colours(open_page: Open) -> None:
     with open_page("found") as page:
-        lines = page.locator("#plot-outcomes .scatterlayer .trace")
+        lines = page.locator("#plot-figure-1 .scatterlayer .trace")
         drawn = lines.count()
         assert drawn >= 2
         # A second click within Plotly's time for a double click would mean something else.
-        page.locator("#plot-outcomes .legendtoggle").nth(1).click()
-        until(page, "document.querySelectorAll('#plot-outcomes .scatterlayer .trace').length", drawn - 1)
-        page.locator("#theme").click()
+        page.locator("#plot-figure-1 .legendtoggle").nth(1).click()
+        until(page, "document.querySelectorAll('#plot-figure-1 .scatterlayer .trace').length", drawn - 1)
+        page.emulate_media(color_scheme="dark")
+        until(page, BACKGROUNDS, DARK)
         assert lines.count() == drawn - 1
 
 
@@ -215,14 +184,10 @@ def _download(page: Any, label: str) -> str:
 
 
 @pytest.mark.slow
-def test_figures_follow_the_system_and_the_button(open_page: Open) -> None:
+def test_figures_follow_the_system(open_page: Open) -> None:
     with open_page("found", color_scheme="dark") as page:
         until(page, BACKGROUNDS, DARK)
         page.emulate_media(color_scheme="light")
-        until(page, BACKGROUNDS, LIGHT)
-        page.locator("#theme").click()
-        until(page, BACKGROUNDS, DARK)
-        page.locator("#theme").click()
         until(page, BACKGROUNDS, LIGHT)
 
 
@@ -247,7 +212,7 @@ def test_the_page_of_any_result_is_drawn_fits_a_phone_and_can_be_read(kind: str,
 def test_figures_follow_the_width_of_the_window(open_page: Open) -> None:
     with open_page("found") as page:
         page.set_viewport_size({"width": 700, "height": 900})
-        until(page, "document.querySelector('#plot-outcomes .main-svg').clientWidth < 700", True)
+        until(page, "document.querySelector('#plot-figure-1 .main-svg').clientWidth < 700", True)
 
 
 @pytest.mark.slow
@@ -260,6 +225,7 @@ def test_paper_is_light_and_figures_fit_it(open_page: Open) -> None:
         assert max(widths) <= 680
         page.emulate_media(media="screen")
         page.evaluate("dispatchEvent(new Event('afterprint'))")
+        page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
         until(page, BACKGROUNDS, DARK)
 
 
