@@ -84,11 +84,11 @@ def criteria(whole: SharedModel, texts: Sequence[str]) -> dict[str, Sizes]:
     pooled = [[] for _ in range(n + 1)]
     for states, mask in passes(whole, texts):
         weights = mask[..., None].float()
-        for layer, each in zip(pooled, states, strict=True):
-            layer.append(((each * weights).sum(1) / weights.sum(1)).double().numpy())
-    layers = [np.concatenate(each) for each in pooled]
+        for layer, removal in zip(pooled, states, strict=True):
+            layer.append(((removal * weights).sum(1) / weights.sum(1)).double().numpy())
+    layers = [np.concatenate(removal) for removal in pooled]
     return {
-        "agreement": {len(each.kept): each.kept for each in removal_order(whole, texts)},
+        "agreement": {len(removal.kept): removal.kept for removal in removal_order(whole, texts)},
         "influence": one_shot([1 - cosines[i, i + 1] for i in range(n)]),
         "CKA": one_shot([1 - linear_cka(a, b) for a, b in itertools.pairwise(layers)]),
         "deepest run": deepest_run(cosines),

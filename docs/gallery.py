@@ -14,7 +14,7 @@ def main() -> None:
     """Write a page for each result."""
     save(load(GALLERY / "finding.json"), GALLERY / "finding.html")
     measured = parse_json((GALLERY / "compare.json").read_text(encoding="utf-8"))
-    first, *others = (from_dict(Comparisons, each) for each in measured)
+    first, *others = (from_dict(Comparisons, item) for item in measured)
     write_page(first, GALLERY / "compare.html", beside=others)
 
 

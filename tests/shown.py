@@ -42,7 +42,7 @@ def assert_shows_itself(result: Shown, folder: Path) -> str:
     assert isinstance(figure, go.Figure)
     assert figure == drawn[0].plot
     assert len(figure.data) > 0
-    assert all(len(each.finding) > 20 for each in drawn)
+    assert all(len(one.finding) > 20 for one in drawn)
     scripts = figure.to_html(full_html=False, include_plotlyjs="cdn").count("<script")
     assert notebook.lower().count("<script") == scripts, "no name adds one"
 

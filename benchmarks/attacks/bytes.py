@@ -135,9 +135,10 @@ def _stored(root: Path, checkpoints: list[Any]) -> list[Kind]:
     texts = [f"{text} {letter}" for letter in "abcdefgh" for text in TEXTS]
 
     def embed(folder: Path) -> Any:
-        both = [extract(given(each, options(folder)), texts) for each in checkpoints]
-        return [[each.layer(layer).tolist() for layer in range(each.n_layers)] for each in both] + [
-            [(each.stored.directory / "samples.json").read_text(), to_dict(each.model), each.warnings] for each in both
+        both = [extract(given(entry, options(folder)), texts) for entry in checkpoints]
+        return [[entry.layer(layer).tolist() for layer in range(entry.n_layers)] for entry in both] + [
+            [(entry.stored.directory / "samples.json").read_text(), to_dict(entry.model), entry.warnings]
+            for entry in both
         ]
 
     def results(folder: Path) -> Any:

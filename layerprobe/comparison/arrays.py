@@ -149,7 +149,7 @@ def _named(what: object, arrays: Sequence[Layer]) -> list[Layer]:
     arrays = [array for array in arrays if len(array.shape) != 1] or arrays
     whole = [array for array in arrays if len(array.shape) == 3]
     if whole and len(arrays) > 1:
-        raise DataError(f"expected one array or an array a layer in {what}, got {some([each.name for each in arrays])}")
+        raise DataError(f"expected one array or an array a layer in {what}, got {some([one.name for one in arrays])}")
     if whole:
         return _divided(whole[0])
     for array in arrays:

@@ -98,7 +98,7 @@ def copy_of(model: PreTrainedModel, config: PreTrainedConfig, *, name: str, trus
 
 @without_autocast()
 @torch.no_grad()  # not in inference mode: what the model keeps of a pass is used later
-def check_copy(given: LoadedModel, fresh: PreTrainedModel, batches: Sequence[Batch], *, name: str) -> str:
+def check_copy(loaded: LoadedModel, fresh: PreTrainedModel, batches: Sequence[Batch], *, name: str) -> str:
     """Return a digest of what a loaded model makes of the last of some batches; it stays as it is.
 
     The digest is of few digits, so that rounding seldom changes it. It tells models apart whose configuration and
@@ -107,14 +107,14 @@ def check_copy(given: LoadedModel, fresh: PreTrainedModel, batches: Sequence[Bat
     Raises:
         ModelError: If a copy with its configuration and weights makes something else of it.
     """
-    model, _ = parts_of(given)
-    whole: Any = unwrapped(given[0])
+    model, _ = parts_of(loaded)
+    whole: Any = unwrapped(loaded[0])
     alone = has_encoder_alone(model.config) and type(model) is not type(fresh)
     encoder: Any = cast(Any, model).get_encoder() if alone else model
 
     def as_given(part: Batch) -> Any:
         with contextlib.suppress(Exception):  # what is on top may read more than this, and is not used here
-            return whole(**part) if isinstance(given, tuple) else whole(dict(part))["token_embeddings"]
+            return whole(**part) if isinstance(loaded, tuple) else whole(dict(part))["token_embeddings"]
 
     place_like(fresh, model)
     # of a compiled model, which takes minutes to compile
@@ -123,7 +123,7 @@ def check_copy(given: LoadedModel, fresh: PreTrainedModel, batches: Sequence[Bat
         whole.train(False)
         for part in batches:
             # sentence-transformers calls the method of a model, past hooks
-            states: Any = _output(encoder, partial(as_given, part)) if isinstance(given, tuple) else as_given(part)
+            states: Any = _output(encoder, partial(as_given, part)) if isinstance(loaded, tuple) else as_given(part)
             if states is None:
                 states = _output(encoder, partial(encoder, **part))
             expected: Any = _output(fresh, partial(fresh, **part))
@@ -138,10 +138,10 @@ def check_copy(given: LoadedModel, fresh: PreTrainedModel, batches: Sequence[Bat
     return _rough_digest(expected, part.get("attention_mask"))
 
 
-def ids_digest(given: Any, tokenizer: Any, *, name: str) -> str:
+def ids_digest(value: Any, tokenizer: Any, *, name: str) -> str:
     """Return a digest of what a tokenizer makes of texts: its class may do more than its rules say."""
     with model_errors(name, "tokenizing"):
-        cut = {"truncation": True, "max_length": getattr(given, "max_seq_length", None)}
+        cut = {"truncation": True, "max_length": getattr(value, "max_seq_length", None)}
         ids = [list(tokenizer(text, **cut)["input_ids"]) for text in PROBE_TEXTS]
     return hashlib.sha256(repr(ids).encode()).hexdigest()[:8]
 

@@ -369,9 +369,9 @@ class RecipeResult(Shown):
         """Yield the held-out losses of each adaptation."""
         for model, done in self.adaptations.items():
             for one in done:
-                said = one.conclusion
-                passed = said.verdict is Verdict.DECIDED
-                yield Check(name="adapted", passed=passed, facts=said.facts, names={"model": short_name(model)})
+                conclusion = one.conclusion
+                passed = conclusion.verdict is Verdict.DECIDED
+                yield Check(name="adapted", passed=passed, facts=conclusion.facts, names={"model": short_name(model)})
 
     @property
     def details(self) -> tuple[Table, ...]:

@@ -293,14 +293,14 @@ def probe_layers(
     first, scored, fits = len(board.left_out), [], {}
     whole = len(layers) * (1 if weighted_sum is False or problem.kind in COSINES else 2) + 1
     places = [first + place if layer.number is None else layer.number for place, layer in enumerate(layers)]
-    for place, (number, given) in enumerate(zip(places, layers, strict=True)):
-        done = _tried(_probed, problem, given)
+    for place, (number, source) in enumerate(zip(places, layers, strict=True)):
+        done = _tried(_probed, problem, source)
         if isinstance(done, DataError):
-            broken = given.unusable() if isinstance(done, DegenerateLayerError) else None
-            board.left_out[given.name] = f"it {broken}" if broken else str(done)
+            broken = source.unusable() if isinstance(done, DegenerateLayerError) else None
+            board.left_out[source.name] = f"it {broken}" if broken else str(done)
         else:
-            on_one_scale, fits[given.name], evaluated = done
-            board.add(given.name, number, given.shape[1], **evaluated)
+            on_one_scale, fits[source.name], evaluated = done
+            board.add(source.name, number, source.shape[1], **evaluated)
             scored.append(on_one_scale)
         report(f"probing {about['name']}", place + 1, whole)
     if not scored:
@@ -332,9 +332,9 @@ def _tried(function: Callable[..., Any], *values: Any, **settings: Any) -> Any:
         return error
 
 
-def _probed(problem: Problem, given: Layer) -> tuple[tuple[Layer, Scale], Fit | None, dict[str, Any]]:
+def _probed(problem: Problem, source: Layer) -> tuple[tuple[Layer, Scale], Fit | None, dict[str, Any]]:
     """Return a layer on one scale, a probe of all items, and what `Board.add` reads."""
-    layer, scale = scaled(given, shifted=problem.kind not in COSINES)
+    layer, scale = scaled(source, shifted=problem.kind not in COSINES)
     fitted = problem.outputs(layer)
     scored, psi = problem.evaluated(fitted)
     again, fit = jackknife(problem, layer, fitted, next(iter(scored[0]))), None

@@ -50,7 +50,7 @@ def write_page(
     command: str = "",
     warnings: Sequence[str] = (),
     texts: bool | None = None,
-    beside: Sequence[Shown] = (),
+    beside: Shown | Sequence[Shown] = (),
     steps: Sequence[Step] | None = None,
 ) -> Path:
     """Write the page of a result and return its path; a reader sees the old file or the whole new one.
@@ -62,11 +62,11 @@ def write_page(
         command: The command that made it, if any.
         warnings: Further ones, such as those about the data.
         texts: Whether single items are shown, with their texts; by default where that adds no more than 1.5 MB.
-        beside: Results whose tables and charts come below.
+        beside: Results whose tables and charts come below; one, or several.
         steps: What to do next, instead of what the result says.
 
     Raises:
-        DataError: If there is nothing to plot, and the file is that of a figure.
+        DataError: If one is no result, or there is nothing to plot, and the file is that of a figure.
         MissingPackageError: If kaleido or Chrome, which draw a figure as a file, are not installed.
         LayerProbeError: If the file cannot be written.
     """
@@ -84,10 +84,13 @@ def render(
     command: str = "",
     warnings: Sequence[str] = (),
     texts: bool | None = None,
-    beside: Sequence[Shown] = (),
+    beside: Shown | Sequence[Shown] = (),
     steps: Sequence[Step] | None = None,
 ) -> str:
     """Return the page of a result as HTML with style, scripts, figures and data inside; see `write_page`."""
+    beside = (beside,) if isinstance(beside, Shown) else beside
+    if not isinstance(beside, Sequence) or not all(isinstance(one, Shown) for one in (result, *beside)):
+        raise DataError(f"expected a result, and others beside it, got {result!r:.60} and {beside!r:.60}")
     conclusion = result.conclusion if steps is None else replace(result.conclusion, steps=tuple(steps))
     warnings = tuple(dict.fromkeys((*warnings, *getattr(result, "warnings", ()))))
     figures: list[Figure] = []

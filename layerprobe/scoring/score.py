@@ -67,8 +67,8 @@ def score(
     check_tolerance(tolerance)
     models = model if isinstance(model, list) else [model]
     several_tasks = isinstance(task, Sequence) and not isinstance(task, str)
-    given: Any = task if several_tasks else [task]
-    tasks = [checked_task(one) for one in given]
+    requested: Any = task if several_tasks else [task]
+    tasks = [checked_task(one) for one in requested]
     if not tasks:
         raise DataError("expected at least one task, got none")
     if len(tasks) > 1:

@@ -75,8 +75,10 @@ def next_run(
     models = {model.model: model for model in ([evidence] if isinstance(evidence, Evidence) else evidence)}
     left = sum(model.block_cost * (settings.block_steps(model.n_blocks) - model.spent) for model in models.values())
     left += ROUNDING - sum(_cost(run, models) for run in pending)
-    kept = [model for model in models.values() if len(models) == 1 or len(model.scores) < GIVEN_UP or model.scored]
-    beginnings = [_opening(model, settings, pending) for model in kept]
+    contending = [
+        model for model in models.values() if len(models) == 1 or len(model.scores) < GIVEN_UP or model.scored
+    ]
+    beginnings = [_opening(model, settings, pending) for model in contending]
     runs = [begun.run for begun in beginnings if begun is not None and begun.run is not None]
     if not runs:
         return _by_gain(models, settings, left, pending)

@@ -217,10 +217,10 @@ class Store:
             description=dict(description or {}),
         )
         directory = self._directory(key.fingerprint)
-        with contextlib.ExitStack() as held:
-            if not held.enter_context(self._lock(key.fingerprint)):
+        with contextlib.ExitStack() as stack:
+            if not stack.enter_context(self._lock(key.fingerprint)):
                 log.info("waiting for another process that writes %s", directory)
-                held.enter_context(self._lock(key.fingerprint, wait=True))
+                stack.enter_context(self._lock(key.fingerprint, wait=True))
             yield ShardWriter(directory, begin(directory, new, sample_ids(texts)))
 
     def room(self, key: StoreKey, *, n_rows: int, n_layers: int, width: int) -> tuple[int, int]:

@@ -253,5 +253,5 @@ def _outcome_columns(outcomes: Sequence[LayerOutcome], primary: str, n_layers: i
     """Yield what fine-tuning showed of each layer, empty of those that were not run; some are shown, all in files."""
     by_layer = {outcome.layer: outcome for outcome in outcomes}
     for column in outcome_columns([by_layer.get(layer) for layer in range(n_layers)], primary):
-        shown = column.name in ("mean", "std")
-        yield replace(column, name=f"tmft_{column.name}", title=column.head, shown=shown, more=True)
+        is_shown = column.name in ("mean", "std")
+        yield replace(column, name=f"tmft_{column.name}", title=column.head, shown=is_shown, more=True)

@@ -404,9 +404,9 @@ class Finding(Shown):
     @property
     def details(self) -> tuple[Table, ...]:
         """The runs, what was known before training, and the similarity to the references."""
-        known = () if self.prediction is None else (replace(self.prediction.table, title="Before training"),)
+        predicted = () if self.prediction is None else (replace(self.prediction.table, title="Before training"),)
         compared = () if self.comparison is None else self.comparison.details
-        return (runs_table(self), *known, *compared)
+        return (runs_table(self), *predicted, *compared)
 
     @property
     def sources(self) -> dict[str, str]:

@@ -106,8 +106,8 @@ def test_a_rule_that_is_no_better_than_looking_at_no_model_has_failed(bench: Ben
     def with_regret(value: float, upper: float) -> Bench:
         mean = Statistic(value=value, lower=0.0, upper=upper)
         rule = Row(kind="strategy", name="fall of CKA", values={**control.values, "needs": "readings", "mean": mean})
-        known = replace(control, values={**control.values, "mean": Statistic(value=5.0, lower=3.0, upper=7.0)})
-        return replace(bench, budgets=(replace(scores, rules=(), strategies=(rule, known)),))
+        control_mean = replace(control, values={**control.values, "mean": Statistic(value=5.0, lower=3.0, upper=7.0)})
+        return replace(bench, budgets=(replace(scores, rules=(), strategies=(rule, control_mean)),))
 
     for value, upper, verdict in ((1.0, 2.0, "decided"), (1.0, 4.0, "undecided"), (5.0, 6.0, "failed")):
         assert with_regret(value, upper).verdict == verdict

@@ -117,9 +117,9 @@ def test_the_next_commands_write_the_model_that_was_found(
     monkeypatch.chdir(tmp_path)
     done = layerprobe(*command, pair[0], "-t", pairs_file, *QUICK)
     commands = {words[0]: words for words in done.commands}
-    kept = re.search(r"(\d) of 3 blocks|the whole model|ll 3 blocks", done.out)
-    assert kept, done.out
-    if not kept[1]:
+    match = re.search(r"(\d) of 3 blocks|the whole model|ll 3 blocks", done.out)
+    assert match, done.out
+    if not match[1]:
         assert "shrink" in commands
         names = names if "--final" in command else []
     assert [name for name in commands if name not in ("find", "shrink")] == names
@@ -127,7 +127,7 @@ def test_the_next_commands_write_the_model_that_was_found(
         exported = layerprobe(*commands[name])
         assert exported.code == 0, exported.err
         config = json.loads((tmp_path / commands[name][2] / "config.json").read_text())
-        assert config["num_hidden_layers"] == int(kept[1] or 3)
+        assert config["num_hidden_layers"] == int(match[1] or 3)
 
 
 def test_what_keeps_all_blocks_names_shrink(

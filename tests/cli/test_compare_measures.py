@@ -129,8 +129,8 @@ def test_an_option_goes_to_those_of_several_measures_that_have_it(
         "Mutual kNN (k = 3) with the reference",
         "Layer of electra",
     ]
-    shown = layerprobe("compare", *pair, "-t", pairs_file, *several).out
-    assert shown.index("CKA") < shown.index("mutual kNN")
+    output = layerprobe("compare", *pair, "-t", pairs_file, *several).out
+    assert output.index("CKA") < output.index("mutual kNN")
 
 
 def test_an_option_that_none_of_several_measures_has_is_refused(

@@ -140,15 +140,15 @@ def test_compare_leaves_cells_blank(layerprobe: Layerprobe, pair: Pair, pairs_fi
     table, page = tmp_path / "map.parquet", tmp_path / "page.html"
     done = layerprobe("compare", *pair, "-t", pairs_file, *CLS, "--report", page)
     assert done.code == 0, done.err
-    assert [done.err.count(said(each)) for each in pair] == [1, 1]
+    assert [done.err.count(said(one)) for one in pair] == [1, 1]
     told = page.read_text("utf-8")
-    assert [told.count(f"layer 0 of {each.name} is left out: with cls pooling") for each in pair] == [1, 1]
+    assert [told.count(f"layer 0 of {one.name} is left out: with cls pooling") for one in pair] == [1, 1]
     assert "layer 0" not in done.out
     rows = {line.split()[0]: line.split()[1:] for line in done.out.splitlines() if line[:6].strip().isdigit()}
     assert rows["0"] == []
     assert len(rows["1"]) == len(rows["2"]) - 1  # no change from a layer that is left out
-    shown = layerprobe("compare", *pair, "-t", pairs_file, *CLS, "--map", "--parquet", table).out
-    assert "\nlayer      1      2      3\n" in shown
+    output = layerprobe("compare", *pair, "-t", pairs_file, *CLS, "--map", "--parquet", table).out
+    assert "\nlayer      1      2      3\n" in output
     cells = pd.read_parquet(table)
     assert (cells.layer.min(), cells.reference_layer.min()) == (1, 1)
     assert cells.on_curve.sum() == 3

@@ -87,10 +87,10 @@ def test_what_to_do_next_is_said_where_no_option_would_be_lost(
     path = tmp_path / "page.html"
     done = layerprobe(*(places.get(word, word) for word in shlex.split(line)), "--report", path, "--plotly", "cdn")
     assert done.code == 0, done.err
-    said = shlex.join(["layerprobe", *done.commands[0]]) if done.commands else ""
+    next_command = shlex.join(["layerprobe", *done.commands[0]]) if done.commands else ""
     for name, place in places.items():
-        said = said.replace(place, name)
-    assert re.sub(r"layer-\d --layer \d", "layer-N --layer N", said) == NEXT[line]
+        next_command = next_command.replace(place, name)
+    assert re.sub(r"layer-\d --layer \d", "layer-N --layer N", next_command) == NEXT[line]
 
 
 def test_every_command_with_a_result_has_both_options() -> None:

@@ -144,12 +144,12 @@ def test_what_has_no_average_is_refused(scans: dict[str, Runs], monkeypatch: pyt
 
 def test_an_average_gains_or_loses_by_its_interval(scans: dict[str, Runs]) -> None:
     result = averaged("sts", of(scans["sts"]))
-    members = tuple(replace(each, weight=0.25) for each in result.members)
+    members = tuple(replace(member, weight=0.25) for member in result.members)
     assert result.gain is not None
     for interval, passed in (((-1.0, 1.0), None), ((0.5, 1.0), True), ((-1.0, -0.5), False)):
         check = replace(result, members=members, gain=replace(result.gain, interval=interval)).check
         assert (check.name, check.passed, check.names["single"]) == ("average", passed, result.single.label)
     alone = replace(
-        result, members=(replace(members[0], weight=1.0), *(replace(each, weight=0.0) for each in members[1:]))
+        result, members=(replace(members[0], weight=1.0), *(replace(member, weight=0.0) for member in members[1:]))
     )
     assert alone.check.name == "not averaged"

@@ -69,8 +69,8 @@ def tuned_layers(value: Any) -> Iterator[set[int]]:
 
 def sentences(result: Shown) -> list[str]:
     """Return what is said of a result, and the captions of its figures."""
-    said = [*texts(result.conclusion), *(figure.finding for figure in figures(result))]
-    return [sentence for text in said for sentence in re.split(r"(?<=[.]) ", text)]
+    written = [*texts(result.conclusion), *(figure.finding for figure in figures(result))]
+    return [sentence for text in written for sentence in re.split(r"(?<=[.]) ", text)]
 
 
 def called_best(sentence: str) -> set[int]:

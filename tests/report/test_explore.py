@@ -131,11 +131,11 @@ def test_the_map_turns_with_the_layers_and_says_what_it_shows() -> None:
 
 def test_texts_are_on_the_page_unless_they_are_refused_or_many(monkeypatch: pytest.MonkeyPatch) -> None:
     result = scores_with(source(task_of("sts", GOLD), NOISY))
-    shown = render(result, plotly="cdn")
-    assert data_of(shown)["texts"][0][0] == SCRIPT
-    assert SCRIPT[9:] not in shown
-    assert "60 pairs from the test split of pairs.csv: " in shown
-    assert "/data" not in shown
+    page = render(result, plotly="cdn")
+    assert data_of(page)["texts"][0][0] == SCRIPT
+    assert SCRIPT[9:] not in page
+    assert "60 pairs from the test split of pairs.csv: " in page
+    assert "/data" not in page
     refused = render(result, plotly="cdn", texts=False)
     assert 'id="items"' not in refused
     assert "Look at the pairs" not in refused

@@ -151,7 +151,7 @@ def test_maps_share_one_scale_and_have_the_models_layers_as_rows(measured: Pair)
     comparison = measured.comparison
     _, raw, other = figures(comparison)
     first, second = raw.plot.data[0], other.plot.data[0]
-    assert [each.plot.layout.yaxis.title.text for each in (raw, other)] == ["Layer of rtd"] * 2
+    assert [figure.plot.layout.yaxis.title.text for figure in (raw, other)] == ["Layer of rtd"] * 2
     assert (first.zmin, first.zmax, first.colorscale) == (second.zmin, second.zmax, second.colorscale)
     cells = dict(zip(zip(first.y, first.x, strict=True), first.z, strict=True))
     assert cells[3, 5] == comparison.map.values[3][5]
@@ -180,8 +180,8 @@ def test_every_colour_has_its_counterpart_on_a_dark_page(kind: str) -> None:
 def test_names_are_text_and_not_markup_or_mathematics() -> None:
     names = {
         trace.name
-        for each in figures(CASES["found of several models, hostile"]())
-        for trace in each.plot.data
+        for figure in figures(CASES["found of several models, hostile"]())
+        for trace in figure.plot.data
         if trace.name
     }
     assert not any("<" in name or "$" in name for name in names)

@@ -98,10 +98,10 @@ def test_what_a_measure_does_not_have_is_missing() -> None:
 
 
 def test_rows_are_the_pairs_of_layers_and_say_which_the_curve_takes(tmp_path: Path) -> None:
-    found = compared(CKA(kernel="rbf", bandwidth_multiplier=0.5))
-    found.pairs.save(tmp_path / "map.parquet")
+    result = compared(CKA(kernel="rbf", bandwidth_multiplier=0.5))
+    result.pairs.save(tmp_path / "map.parquet")
     table = pd.read_parquet(tmp_path / "map.parquet")
-    values: SimilarityMap = found.comparisons[0].map
+    values: SimilarityMap = result.comparisons[0].map
     assert list(zip(table.layer, table.reference_layer, strict=True)) == [(i, j) for i in range(3) for j in range(3)]
     np.testing.assert_array_equal(table.value, np.ravel(values.values))
     np.testing.assert_array_equal(table.on_curve, np.eye(3, dtype=bool).ravel())

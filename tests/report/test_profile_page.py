@@ -86,7 +86,7 @@ def test_scores_stand_beside_costs(both: list[Profile], finding: Finding) -> Non
     assert names == ["latency", "lengths", "throughput"]
     drawn = {figure.name: figure.plot for figure in figures(side_by_side(both, [finding]))}
     assert list(drawn) == ["latency", "lengths", "score-latency", "score-size", "throughput"]
-    points, scores = drawn["score-latency"].data[0], {each.layer: each.mean for each in finding.outcomes}
+    points, scores = drawn["score-latency"].data[0], {outcome.layer: outcome.mean for outcome in finding.outcomes}
     assert list(points.y) == list(scores.values())
     beaten = {layer for layer, opacity in zip(scores, points.marker.opacity, strict=True) if opacity < 1}
     assert 12 in beaten, "its interval is below that of layer 9, and its times are above those of layer 9"
@@ -111,16 +111,16 @@ def paraphrase(finding: Finding) -> Finding:
 
 
 def test_scores_have_the_metric_of_the_finding(paraphrase: Finding) -> None:
-    shown = side_by_side([profile()], [paraphrase])
-    page = render(shown, plotly="cdn")
+    profiles = side_by_side([profile()], [paraphrase])
+    page = render(profiles, plotly="cdn")
     assert "TMFT F1" in Page(page).text
     assert "Spearman" not in page.split("<script>")[0]
-    drawn = {figure.name: figure.plot for figure in figures(shown)}
+    drawn = {figure.name: figure.plot for figure in figures(profiles)}
     for name in ("score-latency", "score-size"):
         assert drawn[name].layout.yaxis.title.text == "Test F1 × 100"
-    rows = list(csv.DictReader(io.StringIO(shown.table.csv())))
+    rows = list(csv.DictReader(io.StringIO(profiles.table.csv())))
     assert {(row["metric"], row["tmft_mean"] != "") for row in rows} == {("f1", True), ("", False)}
-    assert "TMFT F1" in shown.table.text()
+    assert "TMFT F1" in profiles.table.text()
 
 
 def test_findings_of_different_metrics_are_refused(finding: Finding, paraphrase: Finding) -> None:

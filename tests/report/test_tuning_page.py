@@ -133,7 +133,7 @@ def test_the_table_has_every_run() -> None:
 
 
 def test_a_curve_has_every_seed_and_the_mean_with_its_interval() -> None:
-    figure = next(each for each in figures(RESULT) if each.name == "task-1").plot
+    figure = next(drawing for drawing in figures(RESULT) if drawing.name == "task-1").plot
     seeds, means = figure.data[:2]
     assert list(seeds.y) == [70.0, 71.0, 80.0]
     assert all(layer - 0.1 < x < layer + 0.5 for x, layer in zip(seeds.x, (1, 1, 2), strict=True))

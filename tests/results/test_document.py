@@ -88,7 +88,7 @@ def test_nothing_is_loaded_but_plotly_where_that_is_wanted() -> None:
     for plotly, sources in (("embedded", []), ("cdn", ["https://cdn.plot.ly"])):
         elements = Page(render(Cut(), plotly=plotly)).elements  # type: ignore[arg-type]
         loaded = [about.get(name) or "" for _, about in elements for name in ("src", "href", "action", "poster")]
-        assert [each[:19] for each in loaded if each and not each.startswith("data:")] == sources
+        assert [source[:19] for source in loaded if source and not source.startswith("data:")] == sources
 
 
 def test_a_page_has_one_sign_and_one_spelling() -> None:
@@ -113,10 +113,12 @@ def test_another_source_of_plotly_is_refused() -> None:
 
 
 def test_a_notebook_shows_the_answer_its_figure_and_table() -> None:
-    shown = Cut()._repr_html_()
+    markup = Cut()._repr_html_()
 
-    assert [part in shown for part in ("Keep 5 of 8 blocks", "Probably", "+9.0", "plotly", "chance best")] == [True] * 5
-    assert "statistic" not in shown.partition("<table")[2]
+    assert [part in markup for part in ("Keep 5 of 8 blocks", "Probably", "+9.0", "plotly", "chance best")] == [
+        True
+    ] * 5
+    assert "statistic" not in markup.partition("<table")[2]
 
 
 # ---- in a browser -----------------------------------------------------------------------------------------
@@ -128,14 +130,14 @@ def opened(browser: Any, result: Cut, folder: Path, **options: Any) -> Iterator[
     path = write_page(result, folder / "page.html", command="layerprobe find rtd pairs.csv")
     context = browser.new_context(**options)
     page = context.new_page()
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
+    messages: list[str] = []
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
     page.goto(path.as_uri())
     until(page, DRAWN)
     try:
         yield page
-        assert said == []
+        assert messages == []
     finally:
         context.close()
 
@@ -183,3 +185,10 @@ def test_a_click_copies_a_command(browser: Any, tmp_path: Path) -> None:
         page.locator("textarea").focus()
         page.keyboard.press("Control+v")
         assert page.locator("textarea").input_value() == "layerprobe find rtd pairs.csv --final -o rtd-5"
+
+
+def test_one_result_beside_is_taken_and_what_is_no_result_is_refused() -> None:
+    assert render(Cut(), beside=Cut(), plotly="cdn") == render(Cut(), beside=[Cut()], plotly="cdn")
+    for result, beside in ((Cut(), 3), (Cut().to_pandas(), ())):
+        with pytest.raises(DataError, match=r"^expected a result, and others beside it, got "):
+            render(result, beside=beside)  # type: ignore[arg-type]

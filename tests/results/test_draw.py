@@ -77,10 +77,10 @@ def test_the_axis_is_the_model_block_by_block(n_blocks: int, labelled: int) -> N
     blocks = [shape for shape in figure.plot.layout.shapes if shape.type == "rect" and shape.ysizemode == "pixel"]
     assert [block.fillcolor for block in blocks] == [style.CHOSEN] * 5 + [style.TRANSPARENT] * (n_blocks - 5)
     assert [(block.x0 + block.x1) / 2 for block in blocks] == pytest.approx(list(range(1, n_blocks + 1)))
-    said = words(figure)
-    assert sum(text.isdigit() for text in said) == labelled
-    assert {"embeddings", "<b>the best is one of these (95 %)</b>"} <= set(said)
-    assert next(place.x for text, place in said.items() if "cut here" in text) == 5.5
+    written = words(figure)
+    assert sum(text.isdigit() for text in written) == labelled
+    assert {"embeddings", "<b>the best is one of these (95 %)</b>"} <= set(written)
+    assert next(place.x for text, place in written.items() if "cut here" in text) == 5.5
 
 
 def test_a_cut_has_its_values_and_blocks_from_all_over_have_no_cut() -> None:

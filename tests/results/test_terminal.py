@@ -71,9 +71,9 @@ def test_the_answer_has_its_facts_and_a_bar_per_layer_in_lines_that_fit() -> Non
     assert "■■■■■□□□  cut after block 5" in lines
     assert "  +9.0   points over the whole model on test, 95 % 3.9 to 14.1" in lines
     assert "  1.5×   as fast, 1.2× to 1.8×" in lines
-    (kept,) = (line for line in lines if line.lstrip().startswith("5 "))
-    assert "──●──" in kept
-    assert kept.endswith("56 %")
+    (row,) = (line for line in lines if line.lstrip().startswith("5 "))
+    assert "──●──" in row
+    assert row.endswith("56 %")
     (inferred,) = (line for line in lines if line.lstrip().startswith("2 "))
     assert "╌╌○╌╌" in inferred
 

@@ -180,10 +180,10 @@ def finished() -> Finding:
 
 def among_models(elsewhere: tuple[int, ...]) -> Finding:
     """Return a finding of two models, of which the other one's layers may be the best, and one of whose is enough."""
-    found = found_models()
-    assert found.others[0].among is not None
-    other = dataclasses.replace(found.others[0].among, candidates=elsewhere, smallest_sufficient=4)
-    return dataclasses.replace(found, others=(dataclasses.replace(found.others[0], among=other),))
+    finding = found_models()
+    assert finding.others[0].among is not None
+    other = dataclasses.replace(finding.others[0].among, candidates=elsewhere, smallest_sufficient=4)
+    return dataclasses.replace(finding, others=(dataclasses.replace(finding.others[0], among=other),))
 
 
 def known_rule() -> Shown:

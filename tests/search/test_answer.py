@@ -159,7 +159,7 @@ def test_a_headline_says_what_is_known(
     said: str,
     sure: str,
 ) -> None:
-    layers = tuple(replace(each, chance_within=within, chance_best=chance) for each in result.layers)
+    layers = tuple(replace(belief, chance_within=within, chance_best=chance) for belief in result.layers)
     answered = replace(result, best_layer=best, layers=layers, candidates=candidates, smallest_sufficient=sufficient)
     conclusion = answered.conclusion
     assert (answered.verdict, words.headline(conclusion)) == (verdict, said)

@@ -26,16 +26,16 @@ CURVE = (60.0, 66.0, 68.0, 69.0, 68.0, 66.0, 63.0)
 
 @pytest.mark.parametrize("layer", [0, 3, 6])
 def test_the_gain_of_a_run_is_that_of_redrawn_scores(layer: int) -> None:
-    known = posterior(Evidence(n_blocks=6, scores=runs_of(*enumerate(CURVE), (3, 69.5))))
+    beliefs = posterior(Evidence(n_blocks=6, scores=runs_of(*enumerate(CURVE), (3, 69.5))))
     noise = np.random.default_rng(0).standard_normal(400_000)
-    scores = known.run_variance[layer] + known.run[1][layer, layer]
-    moved = known.means + (noise / np.sqrt(scores))[:, None] * known.run[0][:, layer]
-    assert gain_of_run(known, layer) == pytest.approx(moved.max(axis=1).mean() - known.means.max(), abs=5e-3)
+    scores = beliefs.run_variance[layer] + beliefs.run[1][layer, layer]
+    moved = beliefs.means + (noise / np.sqrt(scores))[:, None] * beliefs.run[0][:, layer]
+    assert gain_of_run(beliefs, layer) == pytest.approx(moved.max(axis=1).mean() - beliefs.means.max(), abs=5e-3)
 
 
 def test_no_run_promises_more_than_seeds_without_end() -> None:
-    known = posterior(Evidence(n_blocks=6, scores=runs_of(*enumerate(CURVE), (3, 69.5))))
-    assert max(gain_of_run(known, layer) for layer in range(7)) < gain_of_seeds(known)
+    beliefs = posterior(Evidence(n_blocks=6, scores=runs_of(*enumerate(CURVE), (3, 69.5))))
+    assert max(gain_of_run(beliefs, layer) for layer in range(7)) < gain_of_seeds(beliefs)
 
 
 def test_a_layer_with_many_runs_promises_little() -> None:

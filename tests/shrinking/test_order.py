@@ -53,8 +53,8 @@ def test_the_prompt_and_the_pooling_are_those_of_the_model(tmp_path: Path, monke
     folder = str(save_tiny("bert", tmp_path / "model"))
     model = Model(folder, prompt="fox: ", pooling="cls")
     stored, whole = extract(model, TEXTS), SharedModel(resolve(model))
-    found = embeddings_of(whole, tokenized(whole, TEXTS), (1, 2, 3))
-    np.testing.assert_allclose(found, stored.layer(3), atol=1e-4)
+    embeddings = embeddings_of(whole, tokenized(whole, TEXTS), (1, 2, 3))
+    np.testing.assert_allclose(embeddings, stored.layer(3), atol=1e-4)
 
 
 def test_batches_that_do_not_fit_are_halved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -556,7 +556,7 @@ def test_losses_on_validation_and_on_test_are_told_apart(folder: str) -> None:
     sizes = [dataclasses.replace(plain, blocks=tuple(range(1, k + 1)), chosen_by=loss(4.0 - k, 0.5)) for k in (1, 2, 3)]
     tried = (*sizes[:2], dataclasses.replace(sizes[2], tuned=loss(0.4, 0.6)))
     result = dataclasses.replace(shrunk(folder, size=2), task="stsb", tried=tried, chosen=2)
-    (figure,) = [each for each in figures(result) if each.name.startswith("losses")]
+    (figure,) = [drawing for drawing in figures(result) if drawing.name.startswith("losses")]
     assert list(figure.plot.data[0].y) == pytest.approx([3.0, 2.0, 1.0])
     assert figure.plot.layout.yaxis.title.text.startswith("Validation loss")
     columns = {column.name: column.values for column in result.sizes.columns}

@@ -107,8 +107,8 @@ def test_ends_are_in_the_range_of_the_measure_and_around_the_values(name: str, n
 
 def test_an_end_beyond_the_range_is_cut_and_the_value_is_not() -> None:
     X, Y = pair(12, noise=0.3)
-    found = uncertainty(measure_layers(X, Y, measured("svcca")))
-    assert 1.0 in found.upper
+    uncertain = uncertainty(measure_layers(X, Y, measured("svcca")))
+    assert 1.0 in uncertain.upper
 
 
 def assert_no_errors(estimate: MeasureEstimate) -> None:
@@ -197,7 +197,7 @@ def test_all_that_is_done_is_told() -> None:
 
 @pytest.mark.parametrize(("n", "parts"), [(43, 10), (7, 7)])
 def test_every_sample_is_left_out_once(n: int, parts: int) -> None:
-    kept = np.array(measure_layers(*pair(n), measured("procrustes")).remaining)
-    assert kept.shape == (parts, n)
-    np.testing.assert_array_equal((~kept).sum(axis=0), 1)
-    assert np.ptp(kept.sum(axis=1)) <= 1
+    remaining = np.array(measure_layers(*pair(n), measured("procrustes")).remaining)
+    assert remaining.shape == (parts, n)
+    np.testing.assert_array_equal((~remaining).sum(axis=0), 1)
+    assert np.ptp(remaining.sum(axis=1)) <= 1

@@ -97,8 +97,10 @@ def test_svcca_keeps_the_fewest_components_that_reach_the_share() -> None:
     X = np.linalg.qr(np.random.default_rng(0).normal(size=(20, 4)) - 0.0)[0]
     X -= X.mean(axis=0)
     X = np.linalg.svd(X, full_matrices=False)[0] * np.sqrt([60, 30, 9, 1])
-    kept = [principal_subspace(X, name="X", variance=share).shape[1] for share in (0.59, 0.61, 0.89, 0.91, 0.995, 1.0)]
-    assert kept == [1, 2, 2, 3, 4, 4]
+    dimensions = [
+        principal_subspace(X, name="X", variance=share).shape[1] for share in (0.59, 0.61, 0.89, 0.91, 0.995, 1.0)
+    ]
+    assert dimensions == [1, 2, 2, 3, 4, 4]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

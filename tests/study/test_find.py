@@ -140,11 +140,11 @@ def test_where_the_weights_are_or_will_be(six: Path, cache: Path, finding: Findi
     saved = load_saved_run(Path(finding.weights.directory))
     assert saved
     assert saved[0] == dataclasses.replace(run, model="", task="")
-    kept = found(six, tmp_path, budget=0.05, save_models=True)
-    assert kept.weights.kept
-    saved = load_saved_run(Path(kept.weights.directory))
+    with_weights = found(six, tmp_path, budget=0.05, save_models=True)
+    assert with_weights.weights.kept
+    saved = load_saved_run(Path(with_weights.weights.directory))
     assert saved
-    assert saved[0].layer == kept.best_layer
+    assert saved[0].layer == with_weights.best_layer
 
 
 @pytest.mark.slow
@@ -355,7 +355,7 @@ def test_a_run_that_fails_is_reported_and_the_search_goes_on(
     assert set(tried) - {*failed}
     table = runs_table(finding).data
     assert table["layer"] == tuple(tried)
-    assert [score is None for score in table["test"]] == [each in failed for each in tried]
+    assert [score is None for score in table["test"]] == [place in failed for place in tried]
     assert table["spent"][-1] == finding.answer.share, "expected what failed runs cost"
     assert from_json(Finding, to_json(finding)) == finding
 

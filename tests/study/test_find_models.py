@@ -172,8 +172,8 @@ def test_finished_runs_count_at_no_cost_and_choose_nothing(two: list[Path], tmp_
     finetune(given(str(two[0]), options), TASK, [5], seeds=4, protocol=QUICK)
     result = found(two, tmp_path / "cache", budget=0.2, cross_validation=False)
     asked, expected = (
-        [[(made.layer, made.seed) for made in one.runs if not made.is_earlier] for one in each.models]
-        for each in (result, plain)
+        [[(made.layer, made.seed) for made in one.runs if not made.is_earlier] for one in result_of.models]
+        for result_of in (result, plain)
     )
     assert asked == expected
     (six,) = [one for one in result.models if one.model.n_blocks == 6]
@@ -214,7 +214,7 @@ def test_a_model_given_by_name_is_run_like_the_first(
     assert (made, numbers(again)) == ([], numbers(result))
     half = dataclasses.replace(first, dtype="bfloat16")
     plans = plan_find([half, str(two[1])], TASK, goes_on=False)["plans"]
-    assert {each["computed_on"] for each in plans} == {"cpu bfloat16"}
+    assert {plan["computed_on"] for plan in plans} == {"cpu bfloat16"}
 
 
 # ---- what goes wrong ------------------------------------------------------------------------------------

@@ -159,8 +159,8 @@ def test_of_several_models_never_keep_is_said_of_what_is_undecided() -> None:
     answer = replace(FINDINGS["found"]().answer, candidates=(9,))
     layers = [replace(belief, chance_best=0.0, chance_within=0.5) for belief in answer.layers]
     layers[9] = replace(layers[9], chance_best=0.42)
-    own = replace(answer, layers=tuple(layers), smallest_sufficient=None, chance=0.9)
-    finding = several(replace(own, candidates=(3, 4)), own)
+    answer_of_model = replace(answer, layers=tuple(layers), smallest_sufficient=None, chance=0.9)
+    finding = several(replace(answer_of_model, candidates=(3, 4)), answer_of_model)
     conclusion = finding.conclusion
     assert conclusion.verdict is Verdict.UNDECIDED
     assert words.headline(conclusion) == "Best guess: 9 of 12 blocks, org/best"
@@ -174,7 +174,7 @@ def test_of_several_models_never_keep_is_said_of_what_is_undecided() -> None:
     assert check is not None
     assert (check.passed, check.facts["has_best"].value) == (None, pytest.approx(0.42))
     assert check_of(finding, "rival") is None
-    alone = several(replace(own, candidates=()), own)
+    alone = several(replace(answer_of_model, candidates=()), answer_of_model)
     assert alone.conclusion.verdict is Verdict.DECIDED
     check = check_of(alone, "model")
     assert check is not None
@@ -184,12 +184,12 @@ def test_of_several_models_never_keep_is_said_of_what_is_undecided() -> None:
 
 
 def test_the_smallest_that_is_enough_may_be_of_another_model() -> None:
-    own = replace(FINDINGS["found"]().answer, smallest_sufficient=None)
-    finding = several(replace(own, smallest_sufficient=3), own)
+    answer = replace(FINDINGS["found"]().answer, smallest_sufficient=None)
+    finding = several(replace(answer, smallest_sufficient=3), answer)
     check = check_of(finding, "enough")
     assert check is not None
     assert check.names == {"enough": 3, "label": "electra-base-discriminator"}
-    assert check_of(several(own, replace(own, smallest_sufficient=9)), "enough") is None, "it is the one to keep"
+    assert check_of(several(answer, replace(answer, smallest_sufficient=9)), "enough") is None, "it is the one to keep"
 
 
 @pytest.mark.parametrize(
@@ -202,8 +202,8 @@ def test_the_smallest_that_is_enough_may_be_of_another_model() -> None:
     ids=["refuted", "floor", "spoilt"],
 )
 def test_of_several_models_none_is_kept_that_failed(change: Callable[[Finding], Finding]) -> None:
-    own = FINDINGS["found"]().answer
-    finding = change(several(own, own))
+    answer = FINDINGS["found"]().answer
+    finding = change(several(answer, answer))
     assert finding.verdict is Verdict.FAILED
     flags = zip(finding.table.data["layer"], finding.table.data["flag"], strict=True)
     assert (9, "keep") not in flags

@@ -628,9 +628,9 @@ def test_ranks_have_errors_that_are_made_once(
     settings: list[dict[str, Any]] = [{}, {"level": 0.9}, {"groups": groups}]
     result = [rank_curve(model, **{"level": 0.95, **changes}) for changes in settings]
     values = tuple(layer.effective_rank for layer in diagnostics(model))
-    assert [each.values for each in result] == [pytest.approx(values)] * 3
-    errors = [each.uncertainty for each in result]
-    assert [each and each.level for each in errors] == [0.95, 0.9, 0.95]
+    assert [error.values for error in result] == [pytest.approx(values)] * 3
+    errors = [error.uncertainty for error in result]
+    assert [error and error.level for error in errors] == [0.95, 0.9, 0.95]
     assert errors[0] != errors[2]
     monkeypatch.setattr("layerprobe.readings.frozen.rank_influences", fail)
     assert [rank_curve(model, **{"level": 0.95, **changes}) for changes in settings] == result

@@ -65,7 +65,7 @@ class BackendSurvey:
     @property
     def table(self) -> Table:
         """One row per backend: how fast it is, and what was found."""
-        found = {
+        outcomes = {
             TORCH: "",
             **{
                 name: f"equals torch at every layer (largest difference {of:.0e})"
@@ -73,14 +73,14 @@ class BackendSurvey:
             },
             **self.problems,
         }
-        speedups = [self.speedups.get(name) for name in found]
+        speedups = [self.speedups.get(name) for name in outcomes]
         return Table(
             columns=(
-                Column("backend", list(found)),
-                Column("tokens_per_second", [self.speeds.get(name) for name in found], "tokens/s", ",.0f"),
+                Column("backend", list(outcomes)),
+                Column("tokens_per_second", [self.speeds.get(name) for name in outcomes], "tokens/s", ",.0f"),
                 Column("speedup", [times and times[0] for times in speedups], "times torch", ".2f"),
                 Column("interval", [times and times[1:] for times in speedups], "95% interval", ".2f", interval=True),
-                Column("finding", list(found.values())),
+                Column("finding", list(outcomes.values())),
             ),
             title="Backends",
         )

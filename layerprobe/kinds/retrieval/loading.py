@@ -93,14 +93,14 @@ def load_retrieval(
     if relevant_from is not None and not math.isfinite(relevant_from):
         raise TaskError(f"expected a finite relevance to begin at, got {relevant_from}")
     path, name = from_home(source), str(source)
-    if (found := _found(source, columns, None)) is None:
+    if (layout := _found(source, columns, None)) is None:
         config = name.partition(":")[2] or None
         table = hub_split(name, config, (split,)) if is_on_hub(source) else read_table(path)
         settings = TaskSettings(source=name, columns=columns, skip_empty=True)  # type: ignore[arg-type]
         rows = TaskSource(data={"train": table}, name=name, settings=settings)
         collection = _of_rows(rows, most_negatives=0)
     else:
-        texts, judged = found
+        texts, judged = layout
         by_stem = {Path(key).stem: read for key, read in judged.items()}
         if (read := by_stem.get(split, by_stem.get("qrels"))) is None:
             raise TaskError(
@@ -142,22 +142,22 @@ def load_retrieval_task(source: TaskSource) -> Task:
     documents are those of all its splits. Judgements above 0 are gains in nDCG; all of them are positives alike.
     """
     data, settings = source.data["train"], source.settings
-    found = _found(data, settings.columns, settings.format) if isinstance(data, (str, Path)) else None
-    if found is None:
+    layout = _found(data, settings.columns, settings.format) if isinstance(data, (str, Path)) else None
+    if layout is None:
         return _task(source, _of_rows(source, most_negatives=MOST_NEGATIVES))
-    texts, judged = found
+    texts, judged = layout
     files = {role: from_home(str(file)) for role, file in source.data.items() if role != "train"}
-    given = {role: functools.partial(read_table, file) for role, file in files.items()}
+    tables = {role: functools.partial(read_table, file) for role, file in files.items()}
     roles = [
         "train" if Path(name).stem == "qrels" else role
         for name, role in zip(judged, split_roles([*judged]), strict=True)
     ]
-    if len(judged) == 1 and not given:
+    if len(judged) == 1 and not tables:
         roles = ["train"]
     by_role = {role: name for name, role in zip(judged, roles, strict=True) if role is not None}
     if len(by_role) < sum(role is not None for role in roles):
         raise TaskError(f"{data} has several files of one split: leave one each of train, dev and test")
-    readers = {role: judged[name] for role, name in by_role.items()} | given
+    readers = {role: judged[name] for role, name in by_role.items()} | tables
     if "train" not in readers:
         names = ", ".join(judged)
         raise TaskError(f"{data} has no judgements to train on, got {names}: expected train, or a lone file")
@@ -174,16 +174,16 @@ def _found(source: str | Path, columns: Columns | None, format: Format | None) -
     """Return corpus and queries, and the judgements, of a folder or a hub data set; None of a table of pairs."""
     folder = from_home(source)
     if is_on_hub(source):
-        found = hub_collection(str(source))
+        collection = hub_collection(str(source))
     elif folder.is_dir() and {"corpus", "queries"} & {file.stem for file in data_files(folder)}:
-        found = _in_folder(folder)
+        collection = _in_folder(folder)
     else:
-        found = None
-    if found is not None:
+        collection = None
+    if collection is not None:
         if columns is not None:
             raise TaskError(f"expected no columns with {source}: its files have _id, text, query-id, ...")
         check_format(source, format or Format(), ())
-    return found
+    return collection
 
 
 def _in_folder(folder: Path) -> Found | None:
@@ -404,7 +404,7 @@ def _items(
     else:
         examples = [tuple(tuple(place[text] for text in example) for example in trained[query]) for query in queries]
     # the document with the id of a query is that query where it has its text: queries can be whole documents or titles
-    own = [
+    pairs = [
         place[query]
         if query in place
         and (query, query) not in gains
@@ -417,7 +417,7 @@ def _items(
         documents=tuple(source.documents[document] for document in order),
         relevance=tuple(map(tuple, relevant.values())),
         trained=tuple(examples),
-        own=tuple(own),
+        own=tuple(pairs),
         query_prompt=prompts[0],
         document_prompt=prompts[1],
         ids=tuple(queries),

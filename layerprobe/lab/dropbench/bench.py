@@ -250,7 +250,9 @@ def _rule_scores(rule: Rule, models: Sequence[KnownDrop], layers: Sequence[tuple
 
     def expected(of: Callable[[int, KnownDrop], float]) -> Array:
         """Return (models,) means over the layers."""
-        return np.array([fmean(of(layer, case) for layer in each) for case, each in zip(models, layers, strict=True)])
+        return np.array(
+            [fmean(of(layer, case) for layer in choice) for case, choice in zip(models, layers, strict=True)]
+        )
 
     drops = np.array([case.truth.drop for case in models])
     called = expected(lambda layer, case: layer < case.model.n_blocks)
@@ -268,7 +270,7 @@ def _rule_scores(rule: Rule, models: Sequence[KnownDrop], layers: Sequence[tuple
         "mean_regret": redraws.mean(regrets),
         "median_regret": redraws.quantile(regrets),
         "cost": redraws.mean(expected(lambda layer, case: _testing_cost(layer, case.model))),
-        "layers": {case.name: each for case, each in zip(models, layers, strict=True)},
+        "layers": {case.name: chosen for case, chosen in zip(models, layers, strict=True)},
     }
     return Row(kind="rule", name=rule.name, values=values)
 

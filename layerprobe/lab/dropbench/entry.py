@@ -225,10 +225,10 @@ def item_errors(runs: Mapping[RunName, ItemOutputs], kind: str, examples: Items)
     common = same_seed if same.all() else mean_of_pairs(~same)
     values, vectors = np.linalg.eigh((common + common.T) / 2)
     common = (vectors * np.maximum(values, 0)) @ vectors.T  # the nearest positive semidefinite matrix
-    own = np.maximum(np.diag(same_seed) - np.diag(common), 0.0)
+    variances = np.maximum(np.diag(same_seed) - np.diag(common), 0.0)
     return ItemErrors(
         n_items=len(examples),
         units=round(float(item_units(len(examples), links)), DECIMALS),
         common=tuple(tuple(np.round(row[: i + 1], DECIMALS).tolist()) for i, row in enumerate(common)),
-        own=tuple(np.round(own, DECIMALS).tolist()),
+        own=tuple(np.round(variances, DECIMALS).tolist()),
     )

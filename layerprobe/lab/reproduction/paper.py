@@ -189,14 +189,14 @@ def plan_experiment(
     """Count the runs of an experiment, without a model or the network; CKA alone takes no run."""
     chosen.check_first_steps(data)
     scores = [score for score in chosen.scores if score.model in models]
-    given = [None, *(before for before, files in data.items() if files)]
+    sources = [None, *(before for before, files in data.items() if files)]
     jobs: tuple[dict[str, Any], ...] = tuple(
         {
             "model": run_name(score.model, models[score.model], score.random_init),
             "layer": score.layer,
             "how": trained(score.before),
             "parameters": millions(score.model, score.layer),
-            "runs": (score.before in given) * len(seeds) * (1 + (score.before == "word similarity")),
+            "runs": (score.before in sources) * len(seeds) * (1 + (score.before == "word similarity")),
         }
         for score in scores
     ) or tuple({"model": model, "layer": None, "how": "embed", "parameters": None, "runs": 0} for model in models)
@@ -206,7 +206,7 @@ def plan_experiment(
         jobs=jobs,
         details=(
             f"\n{counted(runs, 'run')} on {chosen.data}; seeds {', '.join(map(str, seeds))}",
-            *not_run(score.before for score in scores if score.before not in given),
+            *not_run(score.before for score in scores if score.before not in sources),
             *(f"note: {note}" for note in notes),
         ),
         numbers={"experiment": chosen.name, "data": chosen.data, "seeds": seeds, "runs": runs, "notes": notes},

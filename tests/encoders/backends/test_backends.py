@@ -388,8 +388,8 @@ def test_a_speed_has_the_interval_of_its_median() -> None:
     ],
 )
 def test_what_is_faster_beyond_its_interval_is_chosen(speedups: dict[str, Speedup], chosen: str, reason: str) -> None:
-    found = BackendSurvey(speedups=speedups, problems={"openvino": "differs"})
-    assert (found.chosen, found.reason) == (chosen, reason)
+    result = BackendSurvey(speedups=speedups, problems={"openvino": "differs"})
+    assert (result.chosen, result.reason) == (chosen, reason)
 
 
 @needs("openvino")

@@ -48,8 +48,8 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_one_from_another_package(toy: None, tmp_path: Path) -> None:
     checkpoint = resolve(save_tiny("bert", tmp_path / "model"))
     encoder = load_encoder(checkpoint, device="cpu")
-    found = survey(encoder, given(checkpoint, Model(device="cpu", cache_dir=tmp_path / "store")))
-    assert found.differences["exported"] < 1e-5
+    result = survey(encoder, given(checkpoint, Model(device="cpu", cache_dir=tmp_path / "store")))
+    assert result.differences["exported"] < 1e-5
     options = Model(device="cpu", cache_dir=tmp_path / "other", backend="exported")
     embeddings = extract(given(checkpoint, options), TEXTS)
     assert embeddings.stored.manifest.description["backend"] == "exported"

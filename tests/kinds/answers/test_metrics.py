@@ -127,8 +127,8 @@ def test_where_all_have_an_answer_all_are_answered() -> None:
 def test_influences_are_those_of_leaving_out() -> None:
     outputs, gold = some_questions(12)
     assert QUESTION_ANSWERING.influences is not None
-    found = QUESTION_ANSWERING.influences(outputs, gold, 1.0)
-    for metric, influences in found.items():
+    computed = QUESTION_ANSWERING.influences(outputs, gold, 1.0)
+    for metric, influences in computed.items():
 
         def score(rows: np.ndarray, metric: str = metric) -> float:
             return answer_scores(outputs[rows], gold[rows], 1.0)[metric]

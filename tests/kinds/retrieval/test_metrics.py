@@ -36,13 +36,13 @@ def rankings(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nd
 def test_the_closest_are_the_first_of_a_sorted_list(
     drawn: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], listed: int, block: int
 ) -> None:
-    texts, queries, documents, own = drawn
+    texts, queries, documents, excluded = drawn
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranking, "BLOCK", block)
-        outputs = closest_documents(texts, queries, documents, own, name="x", listed=listed, units=False)
+        outputs = closest_documents(texts, queries, documents, excluded, name="x", listed=listed, units=False)
     for query, closest in enumerate(outputs):
         scores = texts[documents] @ texts[query]
-        order = ranked(scores, own[query])[: len(closest)]
+        order = ranked(scores, excluded[query])[: len(closest)]
         assert closest[:, 0].tolist() == order
         assert closest[:, 1].tolist() == scores[order].tolist()
 

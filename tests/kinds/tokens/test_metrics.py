@@ -43,14 +43,14 @@ def sentences(tags: np.ndarray, gold: TaggedSentences) -> list[list[str]]:
 @pytest.mark.parametrize("seed", range(4))
 def test_entities_are_those_of_seqeval(seed: int) -> None:
     outputs, gold = drawn(seed=seed)
-    true, said = sentences(gold.word_tags, gold), sentences(outputs.argmax(axis=1), gold)
-    assert any(tags[0].startswith("I-") for tags in said)  # which seqeval counts too
+    true, predicted = sentences(gold.word_tags, gold), sentences(outputs.argmax(axis=1), gold)
+    assert any(tags[0].startswith("I-") for tags in predicted)  # which seqeval counts too
     assert entity_scores(outputs, gold) == pytest.approx(
         {
-            "entity f1": seqeval.f1_score(true, said),
-            "entity precision": seqeval.precision_score(true, said),
-            "entity recall": seqeval.recall_score(true, said),
-            "accuracy": seqeval.accuracy_score(true, said),
+            "entity f1": seqeval.f1_score(true, predicted),
+            "entity precision": seqeval.precision_score(true, predicted),
+            "entity recall": seqeval.recall_score(true, predicted),
+            "accuracy": seqeval.accuracy_score(true, predicted),
         }
     )
 

@@ -84,9 +84,9 @@ def test_tuned_rules_are_scored_as_they_come() -> None:
     controls = {"last layer", "fixed fraction of depth", "tuned fraction of depth", "random layer"}
     assert set(by_name) > controls | set(rule_names()), "expected rules of rivals, too"
     for name in rule_names():
-        for each, layers in zip(one_family, by_name[name].layers.values(), strict=True):
-            curves = {what.replace(REFERENCE, CKA): curve for what, curve in each.curves.items()}
-            model = ModelCurves(n_blocks=each.n_blocks, curves=curves)
+        for case, layers in zip(one_family, by_name[name].layers.values(), strict=True):
+            curves = {what.replace(REFERENCE, CKA): curve for what, curve in case.curves.items()}
+            model = ModelCurves(n_blocks=case.n_blocks, curves=curves)
             assert layers == (tuned_rule(name)(model),)
     assert {scores.parameters for scores in result.rules} == {0}
 

@@ -111,8 +111,8 @@ def test_its_gradient_is_probability_less_truth() -> None:
     replaced = torch.tensor([True, False, True, False, False, True])
     log_noise = torch.randn(6, generator=rng_of(1)) - 2
     logits = noise_log_odds(energies, log_noise, rate=RATE)
-    (found,) = torch.autograd.grad(replaced_sums(logits, replaced)["loss"], energies)
-    assert_close(found, logits.detach().sigmoid() - replaced.float())
+    (gradient,) = torch.autograd.grad(replaced_sums(logits, replaced)["loss"], energies)
+    assert_close(gradient, logits.detach().sigmoid() - replaced.float())
 
 
 # ---- the noise ------------------------------------------------------------------------------------------

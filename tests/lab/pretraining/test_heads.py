@@ -53,10 +53,10 @@ def test_the_checkpoints_own_head_gives_its_own_scores(name: str, tmp_path: Path
     batch, selected = a_batch()
     with torch.inference_mode():
         expected = original(**batch).logits[selected]
-        found = logits_at(model, batch, selected)
+        logits = logits_at(model, batch, selected)
     assert fresh == ()
-    assert found.shape == (selected.sum(), len(VOCABULARY))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    assert logits.shape == (selected.sum(), len(VOCABULARY))
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", few_architectures(WITH))

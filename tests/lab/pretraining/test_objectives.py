@@ -171,12 +171,12 @@ def test_the_generator_reads_masks_only_and_fills_them_in(
     read = []
     forward = objective.generator.forward
     monkeypatch.setattr(objective.generator, "forward", lambda **inputs: read.append(inputs) or forward(**inputs))
-    found = objective(batch, rng_of())["generator"]["loss"]
+    loss = objective(batch, rng_of())["generator"]["loss"]
     selected = batch.selected
     assert_close(read[0]["input_ids"], batch.ids.masked_fill(selected, MASK))
     labels = batch.ids.masked_fill(~selected, -100)
     expected = forward(**read[0], labels=labels).loss
-    assert_close(found / selected.sum(), expected)
+    assert_close(loss / selected.sum(), expected)
 
 
 @pytest.mark.parametrize("name", WITH_GENERATOR)
@@ -311,12 +311,12 @@ def test_padding_does_not_change_the_output(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_mlm_fills_in_the_selected_positions(batch: MaskedBatch) -> None:
     objective = objective_for("mlm")
-    found = objective(batch, rng_of())["mlm"]["loss"]
+    loss = objective(batch, rng_of())["mlm"]["loss"]
     assert objective.counts(batch) == {"mlm": int(batch.selected.sum())}
     labels = batch.ids.masked_fill(~batch.selected, -100)
     masked, mask = batch.input_ids, batch.attention_mask
     expected = objective.model(input_ids=masked, attention_mask=mask, labels=labels).loss
-    assert_close(found / len(batch.targets), expected)
+    assert_close(loss / len(batch.targets), expected)
 
 
 def test_replace_mlm_predicts_the_original_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -334,9 +334,9 @@ def test_a_language_says_seeds_interval_and_how_far(
         low, high = ours["interval"]
         assert low <= ours["mean"] <= high
         assert len(ours["values"]) == 2
-    shown = layerprobe(*arguments)
-    assert done["conclusion"]["headline"] in shown.out
-    assert f"{tiny} was run in place of {model}" in shown.err
+    output = layerprobe(*arguments)
+    assert done["conclusion"]["headline"] in output.out
+    assert f"{tiny} was run in place of {model}" in output.err
 
 
 @pytest.mark.slow
