@@ -32,6 +32,7 @@ unit: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 docs: $(READY)
+	$(BIN)/python docs/outputs.py --check
 	$(BIN)/python docs/commands.py
 	$(BIN)/python docs/gallery.py
 	$(BIN)/python docs/figures.py --check

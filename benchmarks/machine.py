@@ -1,4 +1,4 @@
-"""The machine that a benchmark runs on, and its clock: what every row of docs/results/performance.md names."""
+"""The machine that a benchmark runs on, and its clock: what every row of research/performance.md names."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Draw the curves of the documents from recorded numbers, as SVG that follows light and dark: `python docs/figures.py`.
 
-Those of the embedded pair come from docs/results/embedded-pair.md, those on captions from the zoo in the package.
+Those of the embedded pair come from research/embedded-pair.md, those on captions from the zoo in the package.
 """
 
 import csv
@@ -23,8 +23,8 @@ from layerprobe.results.style import CHOSEN, DARK, DROP, FAINT, FONT, GRID, INK,
 from layerprobe.study.values import Finding
 
 DOCS = Path(__file__).parent
-IMAGES, GALLERY, DATA = DOCS / "images", DOCS / "gallery", DOCS / "results" / "data"
-PAIR = DOCS / "results" / "embedded-pair.md"
+IMAGES, GALLERY, DATA = DOCS / "images", DOCS / "gallery", DOCS.parent / "research" / "data"
+PAIR = DOCS.parent / "research" / "embedded-pair.md"
 CAPTIONS = DOCS.parent / "layerprobe" / "lab" / "dropbench" / "zoos" / "dropbench-captions.json"
 MOST_WRONG = 25
 """Places of 100 between ranks, above which a page counts a pair as wrong."""

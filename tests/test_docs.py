@@ -124,13 +124,21 @@ def test_the_figures_are_what_their_script_draws(monkeypatch: pytest.MonkeyPatch
         assert (figures.IMAGES / name).read_text(encoding="utf-8") == figure, "run: python docs/figures.py"
 
 
+def test_outputs_are_what_recorded_runs_show_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    outputs = importlib.import_module("outputs")
+    assert not list(outputs.stale()), "run: python docs/outputs.py"
+    other = "<!-- recorded: gallery/finding.json answer -->\n```\nKeep 5 of 8 blocks\n```\n"
+    assert "Keep 4 of 8 blocks" in outputs.filled(other)
+
+
 def test_the_readme_quotes_the_demo_as_it_prints_today() -> None:
     answer, table, *_ = str(load(ROOT / "docs" / "gallery" / "finding.json")).split("\n\n")
     assert f"```\n{answer}\n\n{table}\n\nTake it" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_row_of_the_table_of_performance_has_its_script() -> None:
-    lines = (ROOT / "docs" / "results" / "performance.md").read_text().splitlines()
+    lines = (ROOT / "research" / "performance.md").read_text().splitlines()
     begin = next(number for number, line in enumerate(lines) if line.startswith("|---"))
     scripts = [
         row.rsplit("`", 2)[1] for row in itertools.takewhile(lambda line: line.startswith("|"), lines[begin + 1 :])

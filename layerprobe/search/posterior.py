@@ -153,7 +153,7 @@ class Posterior:
         No layer is in both. Only layers with a run are called worse, than the best of those: each with so much that, at
         the level, all of them are. A layer without a run leaves the set only where it adds little to its chance, and
         the next earlier layer with one is not the best of those with a run, at the level: scores may fall in any block
-        that nothing was run behind. How often sets hold the best layer is measured in docs/results/statements.md.
+        that nothing was run behind. How often sets hold the best layer is measured in research/statements.md.
         """
         highest = self.draws[:, self.tested].max(axis=1, keepdims=True, initial=-np.inf)
         shares, least = (self.draws < highest - tolerance).mean(axis=0), 1 - (1 - level) / max(len(self.tested), 1)

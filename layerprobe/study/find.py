@@ -251,7 +251,7 @@ def folds_within(settings: SearchSettings, n_blocks: Sequence[int]) -> int:
 
     A fold on which a layer has no run says nothing of it; with fewer folds each run is scored on more items, which err
     more than seeds, and trained on fewer. All folds count in a full sweep, which has one for each seed. Measured in
-    docs/results/statements.md, "Items before seeds". The numbers of blocks are those of models that share the budget.
+    research/statements.md, "Items before seeds". The numbers of blocks are those of models that share the budget.
     """
     steps, sweeps = map(settings.block_steps, n_blocks), map(settings.full_sweep, n_blocks)
     return min(settings.seeds, max(2, round(settings.seeds * sum(steps) / sum(sweeps))))
