@@ -1,6 +1,6 @@
 """Draw the curves of the documents from recorded numbers, as SVG that follows light and dark: `python docs/figures.py`.
 
-Those of the embedded pair come from research/embedded-pair.md, those on captions from the zoo in the package.
+Those of the embedded pair come from research/paper.md, those on captions from the zoo in the package.
 """
 
 import csv
@@ -23,8 +23,8 @@ from layerprobe.results.style import CHOSEN, DARK, DROP, FAINT, FONT, GRID, INK,
 from layerprobe.study.values import Finding
 
 DOCS = Path(__file__).parent
-IMAGES, GALLERY, DATA = DOCS / "images", DOCS / "gallery", DOCS.parent / "research" / "data"
-PAIR = DOCS.parent / "research" / "embedded-pair.md"
+IMAGES, GALLERY, RESEARCH = DOCS / "images", DOCS / "gallery", DOCS.parent / "research"
+DATA, PAIR = RESEARCH / "data", RESEARCH / "paper.md"
 CAPTIONS = DOCS.parent / "layerprobe" / "lab" / "dropbench" / "zoos" / "dropbench-captions.json"
 MOST_WRONG = 25
 """Places of 100 between ranks, above which a page counts a pair as wrong."""
@@ -165,12 +165,12 @@ def dots(title: str, rows: Sequence[Row], axis: str) -> str:
     return svg(title, parts, height=bottom + 46)
 
 
-def rows_of(file: str, column: str, chosen: Mapping[str, str], bold: str = "", **where: str) -> list[Row]:
+def rows_of(file: str, column: str, chosen: Mapping[str, str], bold: str = "") -> list[Row]:
     """Return rows of a file of recorded numbers: those chosen, by their names there and here."""
     with (DATA / file).open(encoding="utf-8", newline="") as lines:
-        read = [row for row in csv.DictReader(lines) if where.items() <= row.items()]
-    columns = [column, *((f"{column}, {end}" if f"{column}, {end}" in read[0] else end) for end in ("low", "high"))]
-    by_name = {cell: row for row in read for cell in reversed(list(row.values())[:2])}
+        read = list(csv.DictReader(lines))
+    columns = [column, f"{column}, low", f"{column}, high"]
+    by_name = {next(iter(row.values())): row for row in read}
     numbers = {label: [float(by_name[key][name]) for name in columns] for key, label in chosen.items()}
     return [Row(label, value, low, high, label == bold) for label, (value, low, high) in numbers.items()]
 
@@ -349,8 +349,8 @@ def mean(curves: Sequence[Sequence[float]]) -> list[float]:
     return [sum(scores) / len(scores) for scores in zip(*curves, strict=True)]
 
 
-def figures() -> dict[str, str]:
-    """Return each figure by the name of its file."""
+def figures() -> dict[Path, str]:
+    """Return each figure by its file, in the folder of the pages that show it."""
     six = drawing(
         "Test Spearman × 100 after six epochs, cut off at each layer; mean of three seeds",
         [
@@ -370,53 +370,35 @@ def figures() -> dict[str, str]:
             *(Curve(scores=mean(captions(family)), colour=colour, name=family) for family, colour in families),
         ],
     )
-    first = {"report.svg": report(), "compare.svg": comparison(), "explore.svg": explore()}
     sizes = front("MiniLM made smaller: test Spearman × 100 on STS-B against size", "minilm-sizes.csv")
-    return first | {"tmft.svg": six, "dropbench.svg": pairs, "sizes.svg": sizes} | bench()
+    guides = {"report": report(), "compare": comparison(), "explore": explore(), "sizes": sizes}
+    research = {"tmft": six, "pairs": pairs, "search": searches()}
+    folders = ((IMAGES, guides), (RESEARCH / "images", research))
+    return {folder / f"{name}.svg": figure for folder, made in folders for name, figure in made.items()}
 
 
-def bench() -> dict[str, str]:
-    """Return the figures of the pages of DropBench, from the numbers beside them."""
-    behind, last, infonce = "points lost; bars: 95 % intervals", "the last layer", "fall of InfoNCE (the default)"
-    rivals = ("fall of effective rank", "LOES without labels", "neighbour retention", "KITE", "LOES", "alpha-ReQ")
-    searches = {"a random layer": "a random layer", f"{infonce[:-1]} rule)": "fall of InfoNCE, nothing trained"}
-    searches |= {"find, 5 %": "find, 5 % of a sweep", "find, 15 % (the default)": "find, 15 % of a sweep"}
-    rules = [f"fall of {what}" for what in ("mean cosine", "dataset entropy", "effective rank", "CKA")]
-    subsets = ("any three blocks less all", "the first three less any three", "with the last block less without it")
-    drawn = {
-        "predict": ("34 encoders: what the layer of each rule loses", "rules-34.csv", "regret", rules, {}),
-        "search": ("20 new encoders: what each choice loses", "search-20-new.csv", "regret, 20 new ones", searches, {}),
-        "others": ("68 encoders: what the layer of each method loses", "rivals-68.csv", "all 68", rivals, {}),
-        "further": (
-            "Entailment, 8 encoders of 12 blocks: what each choice loses",
-            "entailment-strategies.csv",
-            "points lost",
-            ("subspace displacement", "fall of effective rank", "a random layer"),
-            {"encoders": "8 of 12 blocks"},
-        ),
+def searches() -> str:
+    """Return the figure of what each way to choose a layer loses, from the numbers beside the page."""
+    last, find = "the last layer", "find, 15 % of a sweep"
+    chosen = {
+        "a random layer": "a random layer",
+        "fall of InfoNCE (the default rule)": "fall of InfoNCE, nothing trained",
+        "find, 5 %": "find, 5 % of a sweep",
+        "find, 15 % (the default)": find,
+        last: last,
     }
-    made = {}
-    for name, (title, file, column, chosen, where) in drawn.items():
-        listed = chosen if isinstance(chosen, dict) else {key: key for key in (infonce, *chosen)}
-        rows = rows_of(
-            file, column, {**listed, last: last}, "find, 15 % of a sweep" if name == "search" else infonce, **where
-        )
-        made[name] = dots(title, rows, behind)
-    blocks = rows_of("block-subsets-means.csv", "rtd", {key: key for key in subsets}, subsets[0])
-    made["blocks"] = dots(
-        "Discriminators, fifteen pairs: what other blocks gain", blocks, "points gained; bars: 95 % intervals"
-    )
-    return {f"dropbench-{name}.svg": figure for name, figure in made.items()}
+    rows = rows_of("search-20-new.csv", "regret, 20 new ones", chosen, find)
+    return dots("20 new encoders: what each choice loses", rows, "points lost; bars: 95 % intervals")
 
 
 def main() -> None:
     """Write the figures; with --check, say which differ from what is there."""
     made = figures()
     if "--check" in sys.argv:
-        stale = [name for name, figure in made.items() if (IMAGES / name).read_text(encoding="utf-8") != figure]
+        stale = [path.name for path, figure in made.items() if path.read_text(encoding="utf-8") != figure]
         sys.exit(f"{', '.join(stale)}: run python docs/figures.py" if stale else None)
-    for name, figure in made.items():
-        (IMAGES / name).write_text(figure, encoding="utf-8")
+    for path, figure in made.items():
+        path.write_text(figure, encoding="utf-8")
 
 
 if __name__ == "__main__":
