@@ -315,7 +315,7 @@ def _check_names(named: dict[str, Any], what: str) -> None:
 
 
 def load_recipe(path: str | Path) -> Recipe:
-    """Read a recipe from a TOML file, whose keys docs/guides/recipes.md describes; paths are relative to the file."""
+    """Read a recipe from a TOML file, whose keys research/lab.md describes; paths are relative to the file."""
     keys = read_toml(path, "the recipe")
     if isinstance(budgets := keys.data.get("budget"), dict):
         rated = {name: with_rate(budget) if isinstance(budget, dict) else budget for name, budget in budgets.items()}
