@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from layerprobe.errors import ON_COMMAND_LINE
 from layerprobe.results import terminal
 from layerprobe.results.kept import load
 
@@ -33,7 +34,11 @@ COMMAND = re.compile(r"^(?:\$ )?(layerprobe (?:.*\\\n)*.*)$", re.MULTILINE)
 
 def output(name: str, part: str | None) -> str:
     """Return what a terminal shows of a recorded result."""
-    text = terminal.shown(load(DOCS / name), wide=part == "wide", steps=())
+    before = ON_COMMAND_LINE.set(True)
+    try:
+        text = terminal.shown(load(DOCS / name), wide=part == "wide", steps=())
+    finally:
+        ON_COMMAND_LINE.reset(before)
     if part == "answer":
         text = text.split("\n\n")[0]
     return f"{text.rstrip()}\n"
