@@ -56,7 +56,7 @@ REAL_ENCODERS = {
         (66.7, 67.0, 67.3, 69.7, 70.4, 72.0, 74.6, 75.2, 79.3, 80.7, 82.5, 84.5, 86.2),
     ),
 }
-"""InfoNCE and test scores of TMFT on STSB, x 100 (research/dropbench-further.md); the last layer is best."""
+"""InfoNCE and test scores of TMFT on STSB, x 100 (research/contest.md); the last layer is best."""
 SLOPES, DEVIATIONS = range(11), range(7)
 """Points of the metric x 100 for a nat."""
 

@@ -41,7 +41,7 @@ def bench(
         unseen: With --searched: leave out encoders (20 of 40) that the rules were tuned on, there on other pairs.
         budget: Budget of fine-tuning; can be given again. By default all.
         entry: Also play a strategy of another package, a function of a Trial; can be given again. The rules of entry
-            are in research/dropbench-rules.md.
+            are in research/contest.md.
     """
     from layerprobe.lab.dropbench.bench import bench_predictors, tuned_rules, unfitted_rules
     from layerprobe.lab.dropbench.door import load_entry
