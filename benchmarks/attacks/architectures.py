@@ -8,7 +8,7 @@ layerprobe: the model with its later blocks replaced by modules that pass on wha
 * silent: another state than the oracle's came out, and nothing was said;
 * traceback: any other exception.
 
-    python benchmarks/attacks/architectures.py [--only NAME ...]
+    python benchmarks/attacks/architectures.py [--only NAME ...] [--csv FILE]
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import argparse
 import collections
 import contextlib
 import copy
+import csv
 import os
 import pickle
 import re
@@ -409,16 +410,14 @@ def in_child(kind: str) -> tuple[str, str]:
     return pickle.loads(data) if data else ("traceback", f"ended, or took more than {SECONDS} s")  # noqa: S301
 
 
-def as_markdown(outcomes: dict[str, Outcome]) -> str:
-    """Return the table of the documents: which survived, and which were refused for what reason."""
-    by_reason = collections.defaultdict[str, list[str]](list)
-    for kind, outcome in outcomes.items():
-        by_reason[reason(outcome) if outcome.result == "refused" else outcome.result].append(kind)
-    survived = by_reason.pop("survived", [])
-    head = ["| | architectures | |", "|---|---|---|"]
-    rows = sorted(by_reason.items(), key=lambda row: (row[0] == "not built", -len(row[1])))
-    rows.insert(0, ("right at every layer", survived))
-    return "\n".join(head + [f"| {why} | {', '.join(kinds)} | {len(kinds)} |" for why, kinds in rows])
+def write_csv(file: Path, outcomes: dict[str, Outcome]) -> None:
+    """Write a row for each architecture: right at every layer, refused and why, or not built."""
+    with file.open("w", newline="", encoding="utf-8") as out:
+        table = csv.writer(out, lineterminator="\n")
+        table.writerow(["architecture", "outcome", "reason"])
+        for kind, outcome in sorted(outcomes.items()):
+            result = "right at every layer" if outcome.result == "survived" else outcome.result
+            table.writerow([kind, result, reason(outcome) if outcome.result == "refused" else ""])
 
 
 def reason(outcome: Outcome) -> str:
@@ -436,7 +435,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these alone")
     parser.add_argument("--all", action="store_true", help="print every architecture, not only those that are bad")
-    parser.add_argument("--markdown", action="store_true", help="print the table of the documents")
+    parser.add_argument(
+        "--csv", type=Path, metavar="FILE", help="write a row for each, as research/data/architectures.csv"
+    )
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     transformers.utils.logging.set_verbosity_error()
@@ -450,8 +451,8 @@ def main() -> int:
         counts[outcome.result] += 1
         if options.all or options.only or outcome.result in ("silent", "traceback"):
             print(f"{kind:24} {outcome.result:10} {outcome.seconds:5.1f} s  {outcome.detail}", flush=True)
-    if options.markdown:
-        print(as_markdown(outcomes))
+    if options.csv:
+        write_csv(options.csv, outcomes)
     print(f"\ntransformers {transformers.__version__}, {time.perf_counter() - start:.0f} s")
     for result in ("survived", "refused", "silent", "traceback", "not built"):
         print(f"{result:10} {counts[result]:4}")
