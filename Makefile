@@ -33,9 +33,8 @@ unit: $(READY)
 
 docs: $(READY)
 	$(BIN)/python docs/outputs.py --check
-	$(BIN)/python docs/commands.py
-	$(BIN)/python docs/gallery.py
 	$(BIN)/python docs/figures.py --check
+	$(BIN)/python docs/pages.py
 	$(BIN)/zensical build --strict
 
 notebooks: $(patsubst notebooks/%.ipynb,notebook-%,$(wildcard notebooks/*.ipynb))

@@ -1,4 +1,4 @@
-"""What a piece of work costs here: the constants from which docs/concepts/scale.md is worked out.
+"""What a piece of work costs here: constants from which larger work is worked out.
 
 On one thread, float32, in some minutes: all layers of a BERT of base size and random weights, on texts as long as those
 of the STS benchmark and of 128 tokens; tokenising by MiniLM's tokenizer; texts in memory; writing shards of embeddings

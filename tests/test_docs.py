@@ -4,12 +4,12 @@ Python blocks of a page share one namespace, the commands of console blocks one 
 the Hub or take long, so only their names and options are checked.
 """
 
-import doctest
 import importlib
 import itertools
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.testing
@@ -19,8 +19,12 @@ from typer.testing import CliRunner
 from layerprobe.results.kept import load
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "research").rglob("*.md"))]
 LONG = {
+    "docs/try.md",
+    "docs/find.md",
+    "docs/shrink.md",
+    "docs/trainers.md",
     "docs/tutorials/first-layer.md",
     "docs/tutorials/python.md",
     "docs/guides/find.md",
@@ -91,6 +95,12 @@ def parse(call: list[str]) -> None:
     command.make_context(command.name, list(call), parent=context)
 
 
+def docs_script(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a script of the documents as a module."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    return importlib.import_module(name)
+
+
 def test_modules_that_are_run_are_there() -> None:
     pages = [*PAGES, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.toml"))]
     names = {
@@ -110,23 +120,40 @@ def test_an_option_that_is_not_there_is_noticed() -> None:
         parse(["find", "MODEL", "-t", "stsb", "--no-such-option"])
 
 
-def test_the_page_on_scale_is_what_its_script_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    scale = importlib.import_module("scale")
-    assert scale.PAGE.read_text(encoding="utf-8") == scale.page(), "run: python docs/scale.py"
-    assert doctest.testmod(scale).failed == 0
-
-
 def test_the_figures_are_what_their_script_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    figures = importlib.import_module("figures")
+    figures = docs_script("figures", monkeypatch)
     for path, figure in figures.figures().items():
         assert path.read_text(encoding="utf-8") == figure, "run: python docs/figures.py"
 
 
+def test_pages_are_linked_on_the_site_as_in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = docs_script("pages", monkeypatch)
+    text = "[![a](images/a.svg)](../research/contest.md#b), [c](find.md), [d](../notebooks/d.ipynb), [e](https://e.org)"
+    assert pages.with_links(text, ROOT / "docs" / "index.md") == (
+        "[![a](images/a.svg)](research/contest.md#b), [c](find.md), d, [e](https://e.org)"
+    )
+    text = "[find](../docs/find.md), ![f](../docs/images/f.svg), [numbers](data/pairs.csv), [top](#top)"
+    assert pages.with_links(text, ROOT / "research" / "index.md") == (
+        "[find](../find.md), ![f](../images/f.svg), [numbers](data/pairs.csv), [top](#top)"
+    )
+
+
+def test_an_option_of_several_commands_is_described_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reference = docs_script("pages", monkeypatch).reference()
+    links = dict(re.findall(r"^\| \[(layerprobe [\w ]+)\]\(([\w-]+)\.md\)", reference["index"], re.MULTILINE))
+    assert {*links.values()} == {*reference} - {"index", "options"}
+    assert links["layerprobe lab adapt"] == "lab-adapt"
+    assert "| `-q, --quiet`{#quiet} |" in reference["options"]
+    for name in links.values():
+        assert "[`--quiet`](options.md#quiet)" in reference[name]
+        assert "{#quiet}" not in reference[name]
+    assert "`--budget SHARE`{#budget}" in reference["find"]
+    for anchor in re.findall(r"options\.md#([\w-]+)", "".join(reference.values())):
+        assert f"{{#{anchor}}}" in reference["options"]
+
+
 def test_outputs_are_what_recorded_runs_show_today(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    outputs = importlib.import_module("outputs")
+    outputs = docs_script("outputs", monkeypatch)
     assert not list(outputs.stale()), "run: python docs/outputs.py"
     other = "<!-- recorded: gallery/finding.json answer -->\n```\nKeep 5 of 8 blocks\n```\n"
     assert "Keep 4 of 8 blocks" in outputs.filled(other)
