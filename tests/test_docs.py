@@ -29,7 +29,6 @@ LONG = {
     "docs/tutorials/python.md",
     "docs/guides/find.md",
     "docs/guides/shrink.md",
-    "docs/guides/any-trainer.md",
 }
 """Pages whose code fine-tunes for more than some ten seconds."""
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
